@@ -1,0 +1,47 @@
+"""The one class of error that Loom shows to people, and the exit codes (D52)."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+EXIT_OK = 0
+EXIT_FINDINGS = 1
+EXIT_USAGE = 2
+EXIT_NO_RUN = 3
+EXIT_MISSING = 4
+EXIT_INVALID = 5
+EXIT_HELD = 6
+EXIT_SKEW = 7
+EXIT_SETUP = 8
+EXIT_BUG = 70
+
+
+class LoomError(Exception):
+    """Something a person can mend: what happened, where, why, and a hint that can be pasted (D52).
+
+    code: a stable upper-case word for scripts (`PATH_ESCAPE`); where: a file and, if known, a JSON path;
+    exit_code: one of the EXIT_* values.
+    """
+
+    def __init__(
+        self, code: str, what: str, *, where: str = "", why: str = "", hint: str = "", exit_code: int = EXIT_INVALID
+    ) -> None:
+        super().__init__(what)
+        self.code, self.what, self.where, self.why, self.hint, self.exit_code = code, what, where, why, hint, exit_code
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the error as `--json` prints it, empty parts left out."""
+        parts = {"code": self.code, "message": self.what, "where": self.where, "why": self.why, "hint": self.hint}
+        return {key: value for key, value in parts.items() if value}
+
+    def __str__(self) -> str:
+        text = f"{self.code}: {self.what}"
+        if self.where:
+            text += f"\n  where: {self.where}"
+        if self.why:
+            text += f"\n  why: {self.why}"
+        if self.hint:
+            text += f"\n  hint: {self.hint}"
+        return text
