@@ -1,0 +1,65 @@
+"""Which critical artifacts must be in context again, and why (D13-D15). Pure: no disk, clock or environment."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from loomctl.model.triggers import fires
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from typing import Any
+
+    from loomctl.model.triggers import Event
+
+LOAD, SKIP, DEFER, ERROR = "load", "skip", "defer", "error"
+
+
+class Verdict(NamedTuple):
+    """decision: load, skip, defer or error; reason: a code (`trigger`, `condition_false`, …)."""
+
+    decision: str
+    reason: str
+
+
+class Given(NamedTuple):
+    """What a session was given of one artifact: sha256 of its text, the form, the id of the slip that carried it."""
+
+    sha256: str
+    form: str
+    slip: str
+
+
+def wanted(
+    artifact: Mapping[str, Any], *, event: Event, phase: str | None, only: Collection[str] | None, condition: str
+) -> Verdict:
+    """Decide from the declaration alone whether an artifact is due; its file is not looked at yet.
+
+    artifact: an entry of `plan.json`'s `artifacts`. only: ids asked for by name, None for all.
+    condition: `true`, `false`, or `unknown` where it takes the environment and there is none (D12).
+    """
+    if only is not None and artifact["id"] not in only:
+        return Verdict(SKIP, "not_asked_for")
+    if artifact.get("when") == "phase" and artifact.get("phase") != phase:
+        return Verdict(SKIP, "other_phase")
+    fired = fires(artifact.get("triggers") or (), event) is not None
+    if not fired and not event.is_manual and only is None:
+        return Verdict(SKIP, "not_triggered")
+    if condition == "unknown":
+        return Verdict(DEFER, "needs_environment")
+    if condition == "false":
+        return Verdict(SKIP, "condition_false")
+    return Verdict(LOAD, "trigger" if fired and only is None else "manual")
+
+
+def fresh(given: Given | None, sha256: str, *, force: bool) -> Verdict | None:
+    """Compare with what this session has: skip what stands in it in full and unchanged, name what changed (D15).
+
+    None: nothing to add to the verdict of `wanted`.
+    """
+    if given is None or force:
+        return None
+    if given.sha256 != sha256:
+        return Verdict(LOAD, "changed")
+    return Verdict(SKIP, "fresh") if given.form == "full" else None

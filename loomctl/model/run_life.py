@@ -1,0 +1,345 @@
+"""A run's way through its plan, step by step: what is current, what ends it, what comes next, and back (D7, D31).
+
+Linear: phases in order, steps in order. Pure: the time comes in.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from loomctl.model import ids
+from loomctl.model.errors import EXIT_INVALID, EXIT_USAGE, LoomError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.model.state import State
+
+OUTCOMES = ("succeeded", "failed", "partially_succeeded", "skipped")  # D32
+SPELLINGS = {"SUCCESS": "succeeded", "FAILURE": "failed", "PARTIAL": "partially_succeeded", "SKIPPED": "skipped"}
+OPEN = ("in_progress", "closing")
+
+
+class Place(NamedTuple):
+    """A step of the plan with the phase it belongs to."""
+
+    phase: dict[str, Any]
+    step: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The step's name everywhere: `phase/id` (D7)."""
+        return str(self.step["key"])
+
+
+class Move(NamedTuple):
+    """Where a run stands after a change.
+
+    kind: `step` (a step is current and may be worked on), `approval` (somebody must approve first),
+    `completed`, `failed`. before/after: the phases of a transition that the move made, `after` empty if none.
+    """
+
+    kind: str
+    step: str | None = None
+    before: str | None = None
+    after: str | None = None
+
+
+def places(plan: Mapping[str, Any]) -> list[Place]:
+    """List the plan's steps in the order in which they are done."""
+    return [Place(phase, step) for phase in plan["phases"] for step in phase["steps"]]
+
+
+def place_of(plan: Mapping[str, Any], key: str | None) -> Place | None:
+    """Find a step by its key."""
+    return next((place for place in places(plan) if place.key == key), None)
+
+
+def visits(state: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Give a step's visits, oldest first."""
+    return [entry for entry in state["steps"] if entry["step_id"] == key]
+
+
+def is_done(state: Mapping[str, Any], key: str) -> bool:
+    """Tell whether a step needs no more work: its last visit ended well, or failed and was passed."""
+    seen = visits(state, key)
+    if not seen:
+        return False
+    last = seen[-1]
+    return last["status"] in ("succeeded", "partially_succeeded", "skipped") or bool(last.get("passed"))
+
+
+def open_visit(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give the visit that is being worked on (or closing), if there is one."""
+    return next((entry for entry in reversed(state["steps"]) if entry["status"] in OPEN), None)
+
+
+def first_open(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
+    """Give the first step that is not done: where a run goes on after any interruption."""
+    return next((place for place in places(plan) if not is_done(state, place.key)), None)
+
+
+def advance(state: State, plan: Mapping[str, Any], *, at: str) -> tuple[State, Move]:
+    """Make the first step that is not done current, unless its phase or itself must be approved first.
+
+    The move names a phase transition only when this call makes it.
+    """
+    place = first_open(state, plan)
+    if place is None:
+        return _completed(state, at=at), Move("completed", before=state.get("current_phase"))
+    phase_id, key = str(place.phase["id"]), place.key
+    gate = _gate(state, plan, place)
+    if gate is not None:
+        waiting = {**state, "status": "awaiting_feedback", "current_step": key}
+        if not any(item.get("id") == gate["id"] for item in state["pending_approvals"]):
+            waiting["pending_approvals"] = [*state["pending_approvals"], {**gate, "requested_at": at}]
+        return waiting, Move("approval", step=key)
+    before = state.get("current_phase")
+    changed = before != phase_id
+    phases = dict(state["phases"])
+    if changed:
+        if before is not None and before in phases and _phase_done(state, plan, before):
+            phases[before] = {**phases[before], "status": "completed", "completed_at": at}
+        phases[phase_id] = {**phases.get(phase_id, {}), "status": "in_progress", "started_at": at}
+    state = {**state, "status": "in_progress", "current_phase": phase_id, "current_step": key, "phases": phases}
+    return state, Move("step", step=key, before=before if changed else None, after=phase_id if changed else None)
+
+
+def start_visit(state: State, key: str, phase: str, *, at: str, by_engine: bool = False) -> tuple[State, dict[str, Any]]:
+    """Open a visit of a step, or give the one that is open already.
+
+    Rank counts visits in order of their start, from 1 (D41). What the engine does itself has no stage, and rank 0.
+    """
+    current = open_visit(state)
+    if current is not None and current["step_id"] == key:
+        return state, current
+    visit = len(visits(state, key)) + 1
+    rank = 0 if by_engine else max((entry["rank"] for entry in state["steps"]), default=0) + 1
+    entry: dict[str, Any] = {
+        "step_id": key,
+        "phase": phase,
+        "visit": visit,
+        "rank": rank,
+        "stage": None if by_engine else ids.stage_name(rank, key, visit),
+        "status": "in_progress",
+        "started_at": at,
+        "completed_at": None,
+    }
+    if by_engine:
+        entry["by"] = "engine"
+    return {**state, "steps": [*state["steps"], entry]}, entry
+
+
+def end_visit(
+    state: State,
+    plan: Mapping[str, Any],
+    *,
+    outcome: str,
+    at: str,
+    note: str = "",
+    artifacts: Mapping[str, str] | None = None,
+) -> tuple[State, str]:
+    """End the open visit with an outcome and say what follows for it: `done`, `retry`, `prompt` or `stop`.
+
+    A failed visit is retried while the step has retries left; then `result_handling` decides.
+    artifacts: what the step registers, `{name: portable path}`; kept with what they replaced, for `undone`.
+    """
+    entry = open_visit(state)
+    if entry is None:
+        raise _nothing_open()
+    place = place_of(plan, entry["step_id"])
+    handling = (place.step.get("result_handling") if place else None) or {}
+    failed = outcome == "failed"
+    word = {"failed": "on_failure", "partially_succeeded": "on_warning"}.get(outcome, "on_success")
+    choice = handling.get(word) or ("stop" if failed else "continue")
+    retries = int(place.step.get("max_retries") or 0) if place else 0
+    tried = len([visit for visit in visits(state, entry["step_id"]) if not visit.get("reopened")])
+    follows = "retry" if failed and tried <= retries else {"continue": "done", "prompt": "prompt"}.get(choice, "stop")
+    ended = {**entry, "status": outcome, "completed_at": at}
+    if note:
+        ended["note"] = note
+    if failed and follows in ("done", "prompt"):
+        ended["passed"] = True
+    if artifacts:
+        before = {name: state["artifacts"].get(name) for name in artifacts}
+        ended["artifacts"] = {"set": dict(artifacts), "before": before}
+        state = {**state, "artifacts": {**state["artifacts"], **artifacts}}
+    state = _replaced(state, ended)
+    if failed:
+        error = {"at": at, "step_id": entry["step_id"], "stage": entry["stage"], "message": note or "the step failed"}
+        state = {**state, "errors": [*state["errors"], error]}
+    if follows == "stop":
+        phases = _phase_marked(state, entry.get("phase"), "failed")
+        state = {**state, "status": "failed", "phases": phases}
+    if follows == "prompt":
+        gate = {
+            "id": f"result:{entry['stage']}",
+            "reason": f"{entry['step_id']} ended {outcome}",
+            "requested_at": at,
+        }
+        state = {**state, "status": "awaiting_feedback", "pending_approvals": [*state["pending_approvals"], gate]}
+    return state, follows
+
+
+def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]]:
+    """Take the last `done` back (D31): its visit is open again, what it registered is as before.
+
+    Gives the state and the visit that is open again. Visits that were opened after it, and nothing was done in, go.
+    """
+    closing = open_visit(state)
+    if closing is not None and closing["status"] == "closing":
+        state = without_closing(state)
+        return state, open_visit(state) or closing
+    steps = state["steps"]
+    last = next(
+        (index for index in range(len(steps) - 1, -1, -1) if steps[index]["status"] in OUTCOMES and not _by_engine(steps[index])),
+        None,
+    )
+    if last is None or state["status"] == "cancelled":
+        raise LoomError(
+            "NOTHING_TO_UNDO",
+            "no step of this run has been ended yet" if last is None else "the run is cancelled",
+            hint="loomctl show",
+            exit_code=EXIT_USAGE,
+        )
+    entry = dict(steps[last])
+    registered = entry.pop("artifacts", None) or {}
+    artifacts = dict(state["artifacts"])
+    for name, value in registered.get("before", {}).items():
+        if value is None:
+            artifacts.pop(name, None)
+        else:
+            artifacts[name] = value
+    entry.pop("passed", None)
+    entry.pop("note", None)
+    entry.update(status="in_progress", completed_at=None)
+    phases = {
+        name: dict(phase) if name == entry["phase"] or _before(plan, name, entry["phase"]) else {"status": "pending"}
+        for name, phase in state["phases"].items()
+    }
+    if entry["phase"] in phases:
+        phases[entry["phase"]].pop("completed_at", None)
+        phases[entry["phase"]]["status"] = "in_progress"
+    state = {
+        **state,
+        "status": "in_progress",
+        "current_phase": entry["phase"],
+        "current_step": entry["step_id"],
+        "phases": phases,
+        "steps": [*steps[:last], entry],
+        "artifacts": artifacts,
+        "errors": [error for error in state["errors"] if error.get("stage") != entry["stage"]],
+        "pending_approvals": [],
+    }
+    ended = steps[last].get("completed_at") or ""
+    if isinstance(state.get("approvals"), list):  # what was approved on the strength of the undone work is asked again
+        state["approvals"] = [item for item in state["approvals"] if str(item.get("granted_at", "")) < ended]
+    state.pop("completed_at", None)
+    return state, entry
+
+
+def approved(state: State, *, at: str) -> tuple[State, list[str]]:
+    """Grant every approval that is asked for; gives their ids. Raises NOTHING_TO_APPROVE."""
+    granted = [str(item["id"]) for item in state["pending_approvals"] if isinstance(item, dict) and "id" in item]
+    if not granted:
+        raise LoomError(
+            "NOTHING_TO_APPROVE", "this run asks for no approval", hint="loomctl show", exit_code=EXIT_USAGE
+        )
+    before = state.get("approvals") if isinstance(state.get("approvals"), list) else []
+    approvals = [*(before or []), *({"id": name, "granted_at": at} for name in granted)]
+    return {**state, "pending_approvals": [], "approvals": approvals, "status": "in_progress"}, granted
+
+
+def mark_closing(state: State, *, outcome: str | None, note: str, artifacts: Mapping[str, str], at: str) -> State:
+    """Mark the open visit as closing: its response is still to come, as the conversation's next final message (D27)."""
+    entry = open_visit(state)
+    if entry is None:
+        raise _nothing_open()
+    closing = {"outcome": outcome, "note": note, "artifacts": dict(artifacts), "at": at}
+    return _replaced(state, {**entry, "status": "closing", "closing": closing})
+
+
+def without_closing(state: State) -> State:
+    """Take the mark of a closing visit off; it is open as before."""
+    entry = open_visit(state)
+    if entry is None or entry["status"] != "closing":
+        return state
+    bare = {key: value for key, value in entry.items() if key != "closing"}
+    return _replaced(state, {**bare, "status": "in_progress"})
+
+
+def reopened_step(state: State, plan: Mapping[str, Any]) -> State:
+    """For `resume --reopen` of a completed run: its last step is open to a new visit; all else stays."""
+    last = next((place for place in reversed(places(plan)) if not place.step.get("engine")), None)
+    if last is None or first_open(state, plan) is not None:
+        return state
+    seen = visits(state, last.key)[-1]
+    reopened = {**seen, "status": "failed", "reopened": True, "status_before": seen["status"]}
+    reopened.pop("passed", None)
+    return _replaced(state, reopened)
+
+
+def _replaced(state: State, entry: Mapping[str, Any]) -> State:
+    steps = [
+        dict(entry) if (old["step_id"], old["visit"]) == (entry["step_id"], entry["visit"]) else old
+        for old in state["steps"]
+    ]
+    return {**state, "steps": steps}
+
+
+def _gate(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place) -> dict[str, str] | None:
+    granted = {item.get("id") for item in state.get("approvals") or () if isinstance(item, dict)}
+    pending = next((item for item in state["pending_approvals"] if isinstance(item, dict)), None)
+    if pending is not None:
+        return {"id": str(pending.get("id")), "reason": str(pending.get("reason", ""))}
+    phase_id = str(place.phase["id"])
+    autonomy = plan.get("autonomy") or {}
+    entering = state.get("current_phase") != phase_id
+    asked = place.phase.get("require_approval") or phase_id in (autonomy.get("require_approval_for") or ())
+    if autonomy.get("level") == "assist" and state.get("current_phase") is not None:
+        asked = True
+    if entering and asked and f"phase:{phase_id}" not in granted:
+        return {"id": f"phase:{phase_id}", "reason": f"the workflow asks for approval before the phase {phase_id}"}
+    if place.step.get("require_approval") and f"step:{place.key}" not in granted:
+        return {"id": f"step:{place.key}", "reason": f"the workflow asks for approval before the step {place.key}"}
+    return None
+
+
+def _completed(state: State, *, at: str) -> State:
+    phases = {
+        name: {**phase, "status": "completed", "completed_at": phase.get("completed_at") or at}
+        if phase.get("status") == "in_progress"
+        else phase
+        for name, phase in state["phases"].items()
+    }
+    return {**state, "status": "completed", "current_step": None, "completed_at": at, "phases": phases}
+
+
+def _phase_done(state: Mapping[str, Any], plan: Mapping[str, Any], phase_id: str) -> bool:
+    return all(is_done(state, place.key) for place in places(plan) if place.phase["id"] == phase_id)
+
+
+def _phase_marked(state: Mapping[str, Any], phase_id: object, status: str) -> dict[str, Any]:
+    return {
+        name: {**phase, "status": status} if name == phase_id else phase for name, phase in state["phases"].items()
+    }
+
+
+def _before(plan: Mapping[str, Any], phase_id: str, other: object) -> bool:
+    order = [phase["id"] for phase in plan["phases"]]
+    return phase_id in order and other in order and order.index(phase_id) < order.index(other)
+
+
+def _by_engine(entry: Mapping[str, Any]) -> bool:
+    return entry.get("by") == "engine"
+
+
+def _nothing_open() -> LoomError:
+    return LoomError(
+        "NO_OPEN_STEP",
+        "no step of this run is being worked on",
+        hint="loomctl next",
+        exit_code=EXIT_INVALID,
+    )

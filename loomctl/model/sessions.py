@@ -1,0 +1,150 @@
+"""The history of a run's sessions: who worked on it, where, and how each conversation ended (D24, D25)."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from typing import Any
+
+    from loomctl.model.state import State
+
+
+def history(state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give the session records, oldest first."""
+    found: list[dict[str, Any]] = state["sessions"].get("session_history", [])
+    return found
+
+
+def record_of(state: Mapping[str, Any], session_id: str) -> dict[str, Any] | None:
+    """Give one session's record, or None."""
+    return next((record for record in history(state) if record.get("session_id") == session_id), None)
+
+
+def entered(
+    state: State,
+    session_id: str,
+    *,
+    host: str,
+    source: str,
+    at: str,
+    environment: Mapping[str, Any],
+    alive: Collection[str] = (),
+    compaction: str = "auto",
+) -> State:
+    """Record that a session works on the run: a new record, or one more resume or compaction in its own (D24).
+
+    source: startup, resume, clear, fork or compact (the host's word), or `bound` by run and resume.
+    Records left open by sessions that are not among `alive` are closed as `lost` with their last activity.
+    compaction: `manual` or `auto`, for source compact.
+    """
+    records = [dict(record) for record in history(state)]
+    record = next((entry for entry in records if entry.get("session_id") == session_id), None)
+    for other in records:
+        if other is not record and not other.get("ended_at") and other.get("session_id") not in alive:
+            last = other.get("last_activity") or other.get("started_at") or at
+            other.update(ended_at=last, end_reason="lost")
+    if record is None:
+        record = {
+            "session_id": session_id,
+            "host": host,
+            "started_at": at,
+            "ended_at": None,
+            "end_reason": None,
+            "last_activity": at,
+            "resumes": 0,
+            "compactions": [],
+            "phases_completed": [],
+            "artifacts_loaded": [],
+            "environment": dict(environment),
+        }
+        records.append(record)
+    else:
+        if source == "compact":
+            record["compactions"] = [*record.get("compactions", []), {"at": at, "trigger": compaction}]
+        elif source == "resume" or record.get("ended_at"):
+            record["resumes"] = int(record.get("resumes") or 0) + 1
+        record.update(ended_at=None, end_reason=None, last_activity=at)
+        if source != "compact":
+            record["environment"] = {**record.get("environment", {}), **environment}
+    return _with(state, records, current=session_id)
+
+
+def left(state: State, session_id: str, *, at: str, reason: str) -> State:
+    """Close a session's record with the host's reason (`clear`, `logout`, `prompt_input_exit`, …)."""
+    return _changed(state, session_id, ended_at=at, end_reason=reason, last_activity=at)
+
+
+def active(state: State, session_id: str | None, *, at: str) -> State:
+    """Note the session's last sign of life."""
+    return _changed(state, session_id, last_activity=at) if session_id else state
+
+
+def completed_phase(state: State, session_id: str | None, phase: str) -> State:
+    """Note that a phase was completed during this session."""
+    record = record_of(state, session_id) if session_id else None
+    if record is None or session_id is None:
+        return state
+    return _changed(state, session_id, phases_completed=_grown(record.get("phases_completed"), [phase]))
+
+
+def primed(state: State, session_id: str | None, loaded: Collection[Mapping[str, Any]], *, at: str) -> State:
+    """Record which artifacts a priming put into the conversation; nothing loaded changes nothing (D15).
+
+    loaded: `{artifact_id, loaded_at, load_trigger, form, sha256}` for each.
+    """
+    if not loaded:
+        return state
+    before = state["context_metadata"]
+    fresh = {entry["artifact_id"]: dict(entry) for entry in loaded}
+    kept = [entry for entry in before.get("artifacts_in_context", []) if entry.get("artifact_id") not in fresh]
+    metadata = {
+        **before,
+        "last_artifact_reload": at,
+        "reload_count": int(before.get("reload_count") or 0) + 1,
+        "artifacts_in_context": [*kept, *fresh.values()],
+    }
+    state = {**state, "context_metadata": metadata}
+    record = record_of(state, session_id) if session_id else None
+    if record is None or session_id is None:
+        return state
+    return _changed(state, session_id, artifacts_loaded=_grown(record.get("artifacts_loaded"), list(fresh)))
+
+
+def forgotten(state: State) -> State:
+    """After a compaction or clear nothing is in context any more."""
+    return {**state, "context_metadata": {**state["context_metadata"], "artifacts_in_context": []}}
+
+
+def summary(state: Mapping[str, Any]) -> str:
+    """Say it in one line: `2 sessions (machine-a, machine-b)`; machines once each, in order."""
+    machines: list[str] = []
+    for record in history(state):
+        environment = record.get("environment")
+        name = environment.get("hostname") if isinstance(environment, dict) else None
+        if isinstance(name, str) and name not in machines:
+            machines.append(name)
+    count = len(history(state))
+    return f"{count} session{'' if count == 1 else 's'}" + (f" ({', '.join(machines)})" if machines else "")
+
+
+def _grown(before: object, more: list[str]) -> list[str]:
+    kept = [entry for entry in before if isinstance(entry, str)] if isinstance(before, list) else []
+    return kept + [entry for entry in more if entry not in kept]
+
+
+def _changed(state: State, session_id: str, **changes: Any) -> State:
+    records = [
+        {**record, **changes} if record.get("session_id") == session_id else record for record in history(state)
+    ]
+    return _with(state, records, current=state["sessions"].get("current_session_id"))
+
+
+def _with(state: State, records: list[dict[str, Any]], *, current: str | None) -> State:
+    sessions = {
+        **state["sessions"],
+        "current_session_id": current,
+        "total_sessions": len(records),
+        "session_history": records,
+    }
+    return {**state, "sessions": sessions}
