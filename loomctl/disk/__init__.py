@@ -1,0 +1,1 @@
+"""Everything that touches files, git, processes and the clock."""

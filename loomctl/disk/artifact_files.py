@@ -1,0 +1,181 @@
+"""Reading one critical artifact, whatever its type: bounded, confined, never executing what a project brought (D16, D17)."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import NamedTuple
+
+from loomctl.disk import digests, files, git
+from loomctl.disk.artifact_paths import Place, Roots, is_inside, locate
+from loomctl.model import git_commands
+from loomctl.model.errors import LoomError
+from loomctl.model.state import steady
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+WARN_BYTES = 100 * 1024
+REFUSE_BYTES = 1024 * 1024
+# A summary is made of a file larger than what is given in full, but not of any file.
+SUMMARY_BYTES = 16 * 1024 * 1024
+LISTED = 200
+ASSISTANT_TYPES = ("work_plugin", "skill")
+GIT_PATIENCE = 2.0  # seconds
+
+
+class Reading(NamedTuple):
+    """What was found of one artifact.
+
+    text: what a priming gives (None where there is none); sha256: of that text; bytes: of the source, as far as known;
+    path: as shown to people; problem: a reason code (`missing`, `path_escape`, `too_large`, `unparsable`, …) or empty;
+    message: the problem in words; kind: json, markdown or text, for an outline; warnings: `(code, message)`.
+    """
+
+    text: str | None = None
+    sha256: str = ""
+    bytes: int | None = None
+    path: str = ""
+    absolute: str = ""
+    problem: str = ""
+    message: str = ""
+    kind: str = "text"
+    summary_only: bool = False
+    warnings: tuple[tuple[str, str], ...] = ()
+
+
+def read(artifact: Mapping[str, Any], declared: str, known: Mapping[str, str | None], roots: Roots) -> Reading:
+    """Read an artifact. declared: its path, or its command for `git_info`. Never raises for what a project may hold."""
+    try:
+        if artifact["type"] == "git_info":
+            return _git_info(declared, roots)
+        place = locate(declared, known, roots)
+        reading = _read_place(artifact, place, known, roots)
+    except LoomError as error:
+        return Reading(path=declared, problem=error.code.lower(), message=error.what)
+    except OSError as error:
+        return Reading(path=declared, problem="unreadable", message=error.strerror or str(error))
+    if place.rebased:
+        note = ("REBASED_PATH", f"{declared} was found here as {place.shown}")
+        reading = reading._replace(warnings=(note, *reading.warnings))
+    return reading._replace(path=place.shown, absolute=place.path)
+
+
+def _read_place(artifact: Mapping[str, Any], place: Place, known: Mapping[str, str | None], roots: Roots) -> Reading:
+    if not os.path.lexists(place.path):
+        return Reading(problem="missing", message="no such file")
+    strategy = artifact.get("load_strategy")
+    if os.path.isdir(place.path):
+        if artifact["type"] != "directory":
+            return Reading(problem="unreadable", message="it is a folder; the type directory reads folders")
+        return _directory(place, strategy or "summary", roots)
+    if artifact["type"] == "directory":
+        return Reading(problem="unreadable", message="it is a file, not a folder")
+    kind = "json" if artifact["type"] == "json" else "markdown"
+    own_state = place.path == os.path.realpath(known.get("state_path") or "")
+    return _file(place.path, kind, summary=strategy == "summary", own_state=own_state)
+
+
+def _file(path: str, kind: str, *, summary: bool = False, own_state: bool = False) -> Reading:
+    size = os.stat(path).st_size
+    limit = SUMMARY_BYTES if summary else REFUSE_BYTES
+    if size > limit:
+        why = f"{size:,} bytes; {limit:,} is the most that is read" + ("" if summary else " without a summary strategy")
+        return Reading(bytes=size, problem="too_large", message=why)
+    data = files.read_bytes(path, limit=limit)
+    warnings: list[tuple[str, str]] = []
+    if len(data) > WARN_BYTES:
+        warnings.append(("LARGE_ARTIFACT", f"{len(data):,} bytes; over {WARN_BYTES:,} it is seldom given in full"))
+    if kind == "json":
+        try:
+            value = files.parse_json(data, where=path)
+        except LoomError as error:
+            return Reading(bytes=len(data), problem="unparsable", message=error.why or error.what)
+        text = _rendered_state(value) if own_state and isinstance(value, dict) else data.decode("utf-8-sig")
+    elif b"\0" in data:
+        return Reading(bytes=len(data), problem="binary", message="it holds NUL bytes; only text is given")
+    else:
+        text = data.decode("utf-8-sig", "replace")
+        if "�" in text and b"\xef\xbf\xbd" not in data:
+            warnings.append(("NOT_UTF8", "bytes that are not UTF-8 are shown as �"))
+    return Reading(text, digests.of_text(text), len(data), kind=kind, summary_only=summary, warnings=tuple(warnings))
+
+
+def _rendered_state(state: dict[str, Any]) -> str:
+    return json.dumps(steady(state), ensure_ascii=False, indent=1)
+
+
+def _directory(place: Place, strategy: str, roots: Roots) -> Reading:
+    entries = _entries(place.path, roots)
+    if strategy == "summary":
+        return _listing(place.path, entries)
+    present = [entry for entry in entries if entry[2] is not None]
+    if not present:
+        return Reading("(no files)\n", digests.of_text("(no files)\n"), 0)
+    if strategy == "latest_only":
+        name = max(present, key=lambda entry: (entry[3], entry[0]))[0]
+        reading = _file(os.path.join(place.path, name), "markdown")
+        if reading.text is None:
+            return reading._replace(message=f"{name}: {reading.message}")
+        text = f"newest file: {name}\n\n{reading.text}"
+        return reading._replace(text=text, sha256=digests.of_text(text))
+    total = sum(entry[2] or 0 for entry in present)
+    if total > REFUSE_BYTES:
+        return Reading(bytes=total, problem="too_large", message=f"its files have {total:,} bytes together")
+    pieces: list[str] = []
+    left_out: list[str] = []
+    for name, _, _, _ in present:
+        reading = _file(os.path.join(place.path, name), "markdown")
+        if reading.text is None:
+            left_out.append(f"{name} ({reading.problem})")
+        else:
+            pieces.append(f"=== {name} ===\n{reading.text}")
+    text = "\n".join(pieces)
+    warnings = (("LEFT_OUT", "not read: " + ", ".join(left_out)),) if left_out else ()
+    return Reading(text, digests.of_text(text), total, warnings=warnings)
+
+
+def _entries(folder: str, roots: Roots) -> list[tuple[str, str, int | None, int]]:
+    """List a folder one level deep by name: `(name, kind, size or None, mtime in ns)`; links that lead out are named so."""
+    found: list[tuple[str, str, int | None, int]] = []
+    allowed = [os.path.realpath(root) for root in (roots.project, roots.run_dir, roots.plugin, *roots.extra) if root]
+    with os.scandir(folder) as listing:
+        for entry in listing:
+            real = os.path.realpath(entry.path)
+            if not any(is_inside(real, root) for root in allowed):
+                found.append((entry.name, "link out of the project", None, 0))
+                continue
+            try:
+                status = os.stat(real)
+            except OSError:
+                found.append((entry.name, "broken link", None, 0))
+                continue
+            if status.st_mode & 0o170000 == 0o100000:
+                found.append((entry.name, "file", status.st_size, status.st_mtime_ns))
+            else:
+                found.append((entry.name, "folder" if entry.is_dir() else "special", None, status.st_mtime_ns))
+    return sorted(found)
+
+
+def _listing(folder: str, entries: list[tuple[str, str, int | None, int]]) -> Reading:
+    lines = [
+        f"{name}/" if kind == "folder" else f"{name}  {size:,} bytes" if size is not None else f"{name}  ({kind})"
+        for name, kind, size, _ in entries
+    ]
+    if len(lines) > LISTED:
+        lines = [*lines[:LISTED], f"… and {len(lines) - LISTED} more"]
+    text = "".join(f"{line}\n" for line in lines) or "(empty)\n"
+    return Reading(text, digests.of_text(text), sum(entry[2] or 0 for entry in entries))
+
+
+def _git_info(command: str, roots: Roots) -> Reading:
+    problem = git_commands.git_command_problem(command)
+    if problem:
+        return Reading(path=command, problem="refused", message=problem)
+    answer = git.output(git_commands.git_argv(command), roots.project, patience=GIT_PATIENCE)
+    if answer is None:
+        return Reading(path=command, problem="missing", message="git gave no answer here")
+    text = answer[:REFUSE_BYTES].decode("utf-8", "replace")
+    return Reading(text, digests.of_text(text), len(answer), path=command)

@@ -1,0 +1,126 @@
+"""From an artifact's declared path to a file that may be read: placeholders, foreign paths, confinement (D8-D10)."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from loomctl.model import foreign_paths, placeholders
+from loomctl.model.errors import LoomError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Place(NamedTuple):
+    """path: absolute, symbolic links resolved, inside an allowed root; shown: portable, for people; rebased: D9 helped."""
+
+    path: str
+    shown: str
+    rebased: bool
+
+
+class Roots(NamedTuple):
+    """Where artifacts may lie (D10): the project, the run's folder, the bundle, and what the user's own config allows."""
+
+    project: str
+    run_dir: str
+    plugin: str
+    extra: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
+
+
+def values(
+    *, project_root: str, run_id: str, plan_id: str, work_id: str | None, run_suffix: str, run_dir: str, plugin_root: str
+) -> dict[str, str | None]:
+    """Give every placeholder's value (D8)."""
+    return {
+        "project_root": project_root,
+        "run_id": run_id,
+        "plan_id": plan_id,
+        "work_id": work_id,
+        "run_suffix": run_suffix,
+        "run_dir": run_dir,
+        "state_path": os.path.join(run_dir, "state.json"),
+        "plan_path": os.path.join(run_dir, "plan.json"),
+        "plugin_root": plugin_root,
+    }
+
+
+def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Place:
+    """Find the file that a declared path means. It need not exist, but it lies inside an allowed root.
+
+    Raises LoomError UNRESOLVED_PLACEHOLDER, PATH_ESCAPE or BAD_PATH; nothing of a refused path was read.
+    """
+    expansion = placeholders.expand(declared, known)
+    if expansion.missing:
+        raise LoomError(
+            "UNRESOLVED_PLACEHOLDER",
+            f"{{{expansion.missing[0]}}} has no value in this run",
+            where=declared,
+            hint="known are " + " ".join(f"{{{name}}}" for name in placeholders.NAMES),
+        )
+    text = expansion.text
+    if not text or "\0" in text:
+        raise LoomError("BAD_PATH", f"{declared!r} is no path")
+    absolute = foreign_paths.is_absolute(text)
+    wanted = text if absolute else os.path.join(roots.project, text)
+    path = os.path.realpath(wanted) if wanted.startswith("/") else ""
+    if path and _inside(path, roots) and (os.path.exists(path) or not absolute):
+        if os.path.exists(path) or not text.startswith("plugins/"):
+            return Place(path, shown(path, roots), False)
+    rebased = _rebased(text, roots)
+    if rebased is not None:
+        return rebased
+    if path and _inside(path, roots):
+        return Place(path, shown(path, roots), False)
+    absent = foreign_paths.below_recorded(text, roots.recorded)
+    if absent is not None:  # it was inside the project there, and is not here: missing, not an escape
+        return Place(os.path.join(os.path.realpath(roots.project), absent), absent, False)
+    raise LoomError(
+        "PATH_ESCAPE",
+        "the path leads out of the project, the run's folder and the bundle",
+        where=declared,
+        why="symbolic links are followed before this is decided (D10)",
+        hint="move the file into the project, or allow its folder under extra_roots in your own config.yaml",
+    )
+
+
+def _rebased(text: str, roots: Roots) -> Place | None:
+    """Look for a foreign absolute path here, and for a plugin's document in the bundle (D9)."""
+    parts = foreign_paths.parts_of(text)
+    if not foreign_paths.is_absolute(text):
+        if len(parts) > 3 and parts[0] == "plugins" and parts[2] == "docs" and ".." not in parts:
+            path = os.path.realpath(os.path.join(roots.plugin, *parts[2:]))
+            if os.path.exists(path) and _inside(path, roots):
+                return Place(path, shown(path, roots), True)
+        return None
+    for candidate in foreign_paths.candidates(text, roots.recorded):
+        path = os.path.realpath(os.path.join(roots.project, candidate))
+        if os.path.exists(path) and _inside(path, roots):
+            return Place(path, shown(path, roots), True)
+    return None
+
+
+def is_inside(path: str, folder: str) -> bool:
+    """Tell whether a resolved path is a folder or lies below it."""
+    folder = folder.rstrip("/") or "/"
+    return path == folder or path.startswith(folder if folder == "/" else folder + "/")
+
+
+def _inside(path: str, roots: Roots) -> bool:
+    return any(is_inside(path, os.path.realpath(root)) for root in _all(roots) if root)
+
+
+def _all(roots: Roots) -> Sequence[str]:
+    return (roots.project, roots.run_dir, roots.plugin, *roots.extra)
+
+
+def shown(path: str, roots: Roots) -> str:
+    """Name a path for people and files: relative to the project, `{plugin_root}/…`, or absolute."""
+    for root, prefix in ((roots.project, ""), (roots.plugin, "{plugin_root}/")):
+        real = os.path.realpath(root)
+        if path != real and is_inside(path, real):
+            return prefix + os.path.relpath(path, real)
+    return path

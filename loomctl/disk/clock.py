@@ -1,0 +1,15 @@
+"""The one place that reads the clock."""
+
+from __future__ import annotations
+
+import time
+
+
+def now() -> str:
+    """Give the time as it stands in state and events: UTC, `YYYY-MM-DDTHH:MM:SSZ`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def run_stamp() -> str:
+    """Give the time as it stands in run ids: UTC, `YYYY-MM-DDTHH-MM-SSZ`."""
+    return time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime())

@@ -1,0 +1,130 @@
+"""Reading with limits and writing that survives a kill: beside, fsync, rename (D53)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+from loomctl.model.errors import LoomError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LARGEST_JSON = 64 * 1024 * 1024
+
+
+def read_bytes(path: str, *, limit: int = LARGEST_JSON) -> bytes:
+    """Read a regular file whole. Raises OSError, and LoomError TOO_LARGE above `limit` bytes.
+
+    Opened without blocking, so that a pipe in a file's place cannot hold a hook.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        status = os.fstat(descriptor)
+        if status.st_mode & 0o170000 != 0o100000:
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        if status.st_size > limit:
+            raise LoomError("TOO_LARGE", f"the file has {status.st_size} bytes, {limit} are read at most", where=path)
+        parts: list[bytes] = []
+        left = limit + 1
+        while left > 0:
+            part = os.read(descriptor, min(left, 1 << 20))
+            if not part:
+                break
+            parts.append(part)
+            left -= len(part)
+    finally:
+        os.close(descriptor)
+    data = b"".join(parts)
+    if len(data) > limit:
+        raise LoomError("TOO_LARGE", f"the file grew over {limit} bytes while it was read", where=path)
+    return data
+
+
+def parse_json(data: bytes, *, where: str) -> Any:
+    """Parse JSON strictly (UTF-8, no NaN, no endless depth). Raises LoomError BAD_JSON with line and column."""
+    try:
+        return json.loads(data.decode("utf-8-sig"), parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise LoomError("BAD_JSON", "the file is not UTF-8 text", where=where, why=str(error)) from None
+    except json.JSONDecodeError as error:
+        raise LoomError(
+            "BAD_JSON", "the file is not JSON", where=f"{where}:{error.lineno}:{error.colno}", why=error.msg
+        ) from None
+    except RecursionError:
+        raise LoomError("BAD_JSON", "the JSON is nested too deep", where=where) from None
+    except ValueError as error:
+        raise LoomError("BAD_JSON", "the file is not JSON", where=where, why=str(error)) from None
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def read_json(path: str, *, limit: int = LARGEST_JSON) -> Any:
+    """Read and parse a JSON file. Raises OSError, or LoomError (BAD_JSON, TOO_LARGE)."""
+    return parse_json(read_bytes(path, limit=limit), where=path)
+
+
+def to_json(value: Any) -> bytes:
+    """Render a value as Loom's files hold it: indented by one, UTF-8, a newline at the end."""
+    return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
+
+
+def write_atomically(path: str, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+    """Replace a file so that a reader or a kill meets the old or the new one, never a part (D53).
+
+    durable: fsync file and folder, for what a power cut must not take.
+    """
+    folder = os.path.dirname(path)
+    beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
+    try:
+        try:
+            write_all(descriptor, data)
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(beside, path)
+    except BaseException:
+        remove(beside)
+        raise
+    if durable:
+        sync_folder(folder)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte; a short write goes on where it stopped."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def sync_folder(folder: str) -> None:
+    """Make a rename durable, where the file system can."""
+    try:
+        descriptor = os.open(folder or ".", os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:  # some file systems cannot sync a folder
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: str) -> None:
+    """Remove a file that may not be there."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def make_folder(path: str, *, mode: int = 0o700) -> None:
+    """Make a folder and its parents."""
+    os.makedirs(path, mode=mode, exist_ok=True)

@@ -1,0 +1,145 @@
+"""What this machine alone knows of a project: which session drives which run, and what each was given (D1, D2, D15)."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from loomctl.disk import clock, files, processes
+from loomctl.model.errors import LoomError
+from loomctl.model.ids import checked_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# A binding of a session whose process is not known counts as alive for this long after its last sign.
+SILENT_AFTER = 30 * 60
+# The host of a session that is a person's shell.
+TERMINAL = "terminal"
+
+
+class Local:
+    """The `.loom/local` folder: small files, one session's each, replaced atomically, never fsynced."""
+
+    def __init__(self, folder: str) -> None:
+        self._sessions = os.path.join(folder, "sessions")
+        self._primed = os.path.join(folder, "primed")
+
+    def binding(self, session_id: str | None) -> dict[str, Any] | None:
+        """Give the session's binding, `{session_id, run_id, host, process, bound_at, transcript_path?}`, or None."""
+        found = _read(self._sessions, session_id)
+        return found if found and isinstance(found.get("run_id"), str) else None
+
+    def bind(self, session_id: str, run_id: str, *, host: str, pid: int | None, **more: Any) -> dict[str, Any]:
+        """Bind a session to a run; only run and resume do (and /clear and a fork inherit)."""
+        binding = {
+            "session_id": session_id,
+            "run_id": run_id,
+            "host": host,
+            "process": processes.identity(pid),
+            "bound_at": clock.now(),
+            **more,
+        }
+        self._write(self._sessions, session_id, binding)
+        return binding
+
+    def refresh(self, binding: dict[str, Any], *, pid: int | None, transcript_path: str | None) -> dict[str, Any]:
+        """Note what a hook event tells of a bound session; the file's time is the session's last sign of life."""
+        known = dict(binding)
+        if pid is not None:
+            known["process"] = processes.identity(pid)
+        if transcript_path:
+            known["transcript_path"] = transcript_path
+        self._write(self._sessions, known["session_id"], known)
+        return known
+
+    def unbind(self, session_id: str) -> None:
+        """Forget a session's binding."""
+        files.remove(os.path.join(self._sessions, checked_id(session_id, what="session id") + ".json"))
+
+    def bindings(self) -> list[dict[str, Any]]:
+        """List every binding there is, the latest sign of life last; unreadable ones are left out."""
+        try:
+            names = os.listdir(self._sessions)
+        except OSError:
+            return []
+        found: list[tuple[float, dict[str, Any]]] = []
+        for name in names:
+            binding = self.binding(name[: -len(".json")]) if name.endswith(".json") else None
+            if binding is not None:
+                found.append((_age_of(os.path.join(self._sessions, name)), binding))
+        return [binding for _, binding in sorted(found, key=lambda pair: pair[0])]
+
+    def of_process(self, pid: int) -> dict[str, Any] | None:
+        """Give the latest binding of a host process, for `/clear` and a switch inside it (D2)."""
+        identity = processes.identity(pid)
+        same = [entry for entry in self.bindings() if processes.same(_process(entry), identity)]
+        return same[-1] if same else None
+
+    def is_alive(self, binding: dict[str, Any]) -> bool:
+        """Tell whether a bound session still lives: its process does, or it gave a sign within half an hour."""
+        process = _process(binding)
+        if process.get("pid"):
+            return processes.lives(process)
+        return time.time() - _age_of(self._path(self._sessions, binding["session_id"])) < SILENT_AFTER
+
+    def live_sessions(self, run_id: str, *, but: str | None = None, conversing: bool = False) -> list[str]:
+        """List the live sessions that are bound to a run on this machine.
+
+        conversing: leave out terminals, which have no conversation that a priming could be for.
+        """
+        return [
+            entry["session_id"]
+            for entry in self.bindings()
+            if entry["run_id"] == run_id
+            and entry["session_id"] != but
+            and not (conversing and entry.get("host") == TERMINAL)
+            and self.is_alive(entry)
+        ]
+
+    def primed(self, session_id: str | None) -> dict[str, Any]:
+        """Give what a session was given: `{run_id, epoch, artifacts: {id: {sha256, form, slip}}, restores: {…}}`."""
+        found = _read(self._primed, session_id) or {}
+        artifacts = found.get("artifacts")
+        epoch = found.get("epoch")
+        return {
+            **found,
+            "epoch": epoch if type(epoch) is int else 0,
+            "artifacts": artifacts if isinstance(artifacts, dict) else {},
+        }
+
+    def note_primed(self, session_id: str, primed: dict[str, Any]) -> None:
+        """Keep what a session was given (D15)."""
+        self._write(self._primed, session_id, primed)
+
+    @staticmethod
+    def _path(folder: str, session_id: str) -> str:
+        return os.path.join(folder, checked_id(session_id, what="session id") + ".json")
+
+    def _write(self, folder: str, session_id: str, value: dict[str, Any]) -> None:
+        path = self._path(folder, session_id)
+        files.make_folder(folder)
+        files.write_atomically(path, files.to_json(value), durable=False)
+
+
+def _process(binding: dict[str, Any]) -> dict[str, Any]:
+    process = binding.get("process")
+    return process if isinstance(process, dict) else {}
+
+
+def _age_of(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _read(folder: str, session_id: str | None) -> dict[str, Any] | None:
+    if not session_id:
+        return None
+    try:
+        value = files.read_json(os.path.join(folder, checked_id(session_id, what="session id") + ".json"), limit=1 << 22)
+    except (OSError, LoomError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,65 @@
+"""An exclusive lock that dies with its owner, and says who holds it (D53)."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+
+from loomctl.disk import clock, files
+from loomctl.model.errors import EXIT_HELD, LoomError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+PATIENCE = 10.0  # seconds
+HOOK_PATIENCE = 2.0
+
+
+class Lock:
+    """`with Lock(path):` holds the lock; waits `patience` seconds, then raises HELD naming the holder.
+
+    The kernel frees it when its process dies, however it dies; the file stays.
+    """
+
+    def __init__(self, path: str, *, patience: float = PATIENCE) -> None:
+        self._path, self._patience, self._descriptor = path, patience, -1
+
+    def __enter__(self) -> Lock:
+        files.make_folder(os.path.dirname(self._path))
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() >= deadline:
+                    holder = self._holder()
+                    os.close(self._descriptor)
+                    raise LoomError(
+                        "HELD",
+                        f"the run's lock is held by {holder}",
+                        where=self._path,
+                        why=f"waited {self._patience:g} s",
+                        hint="try again; a holder that died frees the lock by itself",
+                        exit_code=EXIT_HELD,
+                    ) from None
+                time.sleep(0.005)
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "since": clock.now()}).encode(), 0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+    def _holder(self) -> str:
+        try:
+            owner = json.loads(os.pread(self._descriptor, 400, 0))
+            return f"process {int(owner['pid'])} since {str(owner['since'])[:20]}"
+        except (OSError, ValueError, KeyError, TypeError):
+            return "another process"

@@ -1,0 +1,77 @@
+"""Which processes still live, and since when: a pid alone says nothing, for pids are used again."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+def boot_id() -> str:
+    """Name this boot of this machine; empty where the system does not tell."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
+            return source.read().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def started(pid: int) -> str:
+    """Give when a process began, in the system's own words; empty if it does not live (or is a zombie)."""
+    if pid <= 0:
+        return ""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as source:
+            fields = source.read().rpartition(b")")[2].split()
+        return "" if fields[0] in (b"Z", b"X") else fields[19].decode("ascii")
+    except FileNotFoundError:
+        if os.path.isdir("/proc/self"):
+            return ""
+    except (OSError, IndexError, ValueError):
+        return ""
+    return _started_by_ps(pid)
+
+
+def _started_by_ps(pid: int) -> str:
+    import subprocess  # no /proc: macOS, the BSDs
+
+    try:
+        done = subprocess.run(
+            ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, timeout=1, env={"LC_ALL": "C", "PATH": "/bin:/usr/bin"}, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("ascii", "replace").strip()
+
+
+def arguments(pid: int) -> list[str]:
+    """Give the command line of a process, as far as the system tells; else an empty list."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as source:
+            return [part.decode("utf-8", "replace") for part in source.read(65536).split(b"\0") if part]
+    except OSError:
+        return []
+
+
+def identity(pid: int | None) -> dict[str, Any]:
+    """Name a process for later: `{pid, started, boot_id}`; pid None where it is not known."""
+    if pid is None:
+        return {"pid": None, "started": "", "boot_id": boot_id()}
+    return {"pid": pid, "started": started(pid), "boot_id": boot_id()}
+
+
+def same(known: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two identities name one process."""
+    keys = ("pid", "started", "boot_id")
+    return bool(known.get("pid")) and bool(known.get("started")) and all(known.get(key) == other.get(key) for key in keys)
+
+
+def lives(known: Mapping[str, Any]) -> bool:
+    """Tell whether the process that was named still runs: same boot, same pid, same start."""
+    pid = known.get("pid")
+    if not isinstance(pid, int) or known.get("boot_id") != boot_id():
+        return False
+    return bool(known.get("started")) and started(pid) == known.get("started")

@@ -1,0 +1,84 @@
+"""Which project this is: its root, its store, the bundle that serves it (D3)."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from loomctl.disk import git
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+STORE = ".loom"
+
+
+class Project(NamedTuple):
+    """root: `{project_root}`; store: the `.loom` folder that its runs live in; plugin_root: the bundle. All absolute."""
+
+    root: str
+    store: str
+    plugin_root: str
+
+    @property
+    def name(self) -> str:
+        """The project's name: that of the folder which holds the store, the same in every linked worktree."""
+        return os.path.basename(os.path.dirname(self.store)) or "project"
+
+
+def package_parent() -> str:
+    """Give the folder that holds the package `loomctl`."""
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def plugin_root() -> str:
+    """Give the bundle: beside the package in a checkout or plugin, `loomctl/_bundle` in a wheel."""
+    beside = package_parent()
+    inside = os.path.join(beside, "loomctl", "_bundle")
+    return inside if os.path.isfile(os.path.join(inside, "plugin.json")) else beside
+
+
+def find(starts: Iterable[str]) -> Project | None:
+    """Find the nearest store upward from each start in turn, to the repository's top and no further (D3).
+
+    Without a repository: the nearest parent that has one. A linked worktree uses the main checkout's store, with the
+    worktree as its root.
+    """
+    for start in starts:
+        if not start or not os.path.isdir(start):
+            continue
+        start = os.path.realpath(start)
+        top, main = _checkout(start)
+        folder = start
+        while True:
+            owner = folder if main is None or top is None else os.path.join(main, os.path.relpath(folder, top))
+            store = os.path.normpath(os.path.join(owner, STORE))
+            if os.path.isdir(store):
+                return Project(folder, store, plugin_root())
+            if folder in (top, os.path.dirname(folder)):
+                break
+            folder = os.path.dirname(folder)
+    return None
+
+
+def new(start: str) -> Project:
+    """Say where a first run's store goes: the repository's top (the main checkout's for a worktree), else `start`."""
+    start = os.path.realpath(start)
+    top, main = _checkout(start)
+    root = top or start
+    return Project(root, os.path.join(main or root, STORE), plugin_root())
+
+
+def _checkout(start: str) -> tuple[str | None, str | None]:
+    """Give `(top of the checkout, top of the main checkout)`, the second only for a linked worktree."""
+    folder = start
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        if folder == os.path.dirname(folder):
+            return None, None
+        folder = os.path.dirname(folder)
+    folders = git.git_folders(folder)
+    if folders is None or folders[0] == folders[1] or os.path.basename(folders[1]) != ".git":
+        return folder, None
+    main = os.path.realpath(os.path.dirname(folders[1]))
+    return folder, main if os.path.isdir(main) and main != folder else None

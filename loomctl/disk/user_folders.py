@@ -1,0 +1,33 @@
+"""Where Loom keeps what is the user's and this machine's, never the project's (D23)."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def home() -> str:
+    """Give the user's home, or an empty string where there is none."""
+    found = os.path.expanduser("~")
+    return "" if found == "~" else found
+
+
+def state_home() -> str:
+    """Give the folder of what this machine has started, resumed and trusted; empty where there is no home.
+
+    `$LOOM_STATE_HOME`, else `$XDG_STATE_HOME/loom` or `~/.local/state/loom`; on macOS
+    `~/Library/Application Support/loom`.
+    """
+    named = os.environ.get("LOOM_STATE_HOME")
+    if named:
+        return named
+    if sys.platform == "darwin":
+        return os.path.join(home(), "Library", "Application Support", "loom") if home() else ""
+    return _xdg("XDG_STATE_HOME", ".local/state")
+
+
+def _xdg(variable: str, default: str) -> str:
+    base = os.environ.get(variable, "")
+    if not os.path.isabs(base):  # the XDG rules: a relative value is invalid and ignored
+        base = os.path.join(home(), default) if home() else ""
+    return os.path.join(base, "loom") if base else ""
