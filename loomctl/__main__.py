@@ -1,0 +1,26 @@
+"""Where `loomctl` begins: hooks go past click, whose usage error would tell a host to block (design §3)."""
+
+import sys
+
+
+def main() -> int:
+    """Run the command line; gives the exit code."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["hook"]:
+        from loomctl.hosts.claude_code import main as answer
+
+        return answer(arguments[1:])
+    if arguments == ["expressions"]:
+        from loomctl.disk.expressions import child_main
+
+        return child_main()
+    from loomctl.cli.main import main as command_line
+
+    return command_line(arguments)
+
+
+if __name__ == "__main__":
+    here = __file__.rsplit("/", 2)[0]
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    sys.exit(main())

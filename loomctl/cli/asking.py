@@ -1,0 +1,50 @@
+"""Who is at this command line: a host's session or a person's terminal, in which project (D24)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import config, digests, processes, project
+from loomctl.disk.local import TERMINAL, Local
+from loomctl.disk.project import Project
+from loomctl.disk.store import Store
+from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
+from loomctl.engine.finding import no_active_run
+from loomctl.hosts import claude_code, claude_transcript
+
+
+def in_a_host() -> bool:
+    """Tell whether an assistant reads what is printed."""
+    return bool(os.environ.get("CLAUDE_CODE_SESSION_ID"))
+
+
+def space(*, make: bool = False) -> Workspace:
+    """Give the workspace of the current directory.
+
+    make: a project without a store gets the place where its store will be; else that raises NO_ACTIVE_RUN.
+    """
+    cwd = os.getcwd()
+    found = project.find((cwd, os.environ.get("CLAUDE_PROJECT_DIR", "")))
+    if found is None:
+        if not make:
+            raise no_active_run()
+        found = project.new(cwd)
+    return workspace(found, config.load(found.store, with_yaml=True), _caller(found, cwd))
+
+
+def any_space() -> Workspace:
+    """Give the workspace, whether or not there is a store yet."""
+    return space(make=True)
+
+
+def _caller(found: Project, cwd: str) -> Caller:
+    session_id = os.environ.get("CLAUDE_CODE_SESSION_ID")
+    if session_id:
+        local = Local(Store(found.store).local)
+        known = (local.binding(session_id) or {}).get("transcript_path")
+        path = known if isinstance(known, str) and os.path.isfile(known) else claude_transcript.find(session_id)
+        conversation: Conversation = claude_transcript.Transcript(path)
+        return Caller(session_id, claude_code.HOST, claude_code.host_pid(), cwd, conversation)
+    leader = os.getsid(0)
+    name = digests.of_text(f"{processes.boot_id()}\0{leader}\0{processes.started(leader)}")[:12]
+    return Caller(f"{TERMINAL}-{name}", TERMINAL, leader or None, cwd, Conversation())

@@ -1,0 +1,72 @@
+"""`loomctl plugin`, `schema` and `hook`: the bundle that loomctl ships, and what hosts call."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from loomctl.cli import printing
+from loomctl.cli.options import json_option
+from loomctl.disk import files, project
+from loomctl.model.errors import EXIT_OK, EXIT_SETUP, LoomError
+
+KINDS = ("workflow", "plan", "state")
+
+
+@click.group()
+def plugin() -> int:
+    """The plugin bundle that belongs to this loomctl."""
+    return EXIT_OK
+
+
+@plugin.command()
+@json_option
+def path(as_json: bool) -> int:
+    """Print the bundle's folder.
+
+    \b
+    Example:
+      claude --plugin-dir "$(loomctl plugin path)"
+    """
+    root = project.plugin_root()
+    if not os.path.isfile(os.path.join(root, ".claude-plugin", "plugin.json")):
+        raise LoomError(
+            "NO_BUNDLE",
+            "this loomctl was installed without its bundle",
+            where=root,
+            hint="install it from a checkout: pipx install .",
+            exit_code=EXIT_SETUP,
+        )
+    if as_json:
+        printing.document({"path": root})
+    else:
+        click.echo(root)
+    return EXIT_OK
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(KINDS))
+def schema(kind: str) -> int:
+    """Print the JSON Schema of workflow, plan or state files, for editors.
+
+    \b
+    Example:
+      loomctl schema workflow > workflow.schema.json
+    """
+    name = os.path.join(project.plugin_root(), "config", f"{kind}.schema.json")
+    click.echo(files.read_bytes(name).decode(), nl=False)
+    return EXIT_OK
+
+
+@click.command()
+@click.argument("event")
+def hook(event: str) -> int:
+    """Answer a host's hook EVENT, its JSON on standard input. For hooks.json, not for people.
+
+    \b
+    Events: session-start, user-prompt-submit, pre-tool-use, pre-compact, stop, session-end
+    """
+    from loomctl.hosts.claude_code import main
+
+    return main([event])

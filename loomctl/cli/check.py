@@ -1,0 +1,63 @@
+"""`loomctl check`: every problem of a workflow, plan or state file at once."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from loomctl.cli import asking, printing
+from loomctl.cli.options import complete_workflows, json_option
+from loomctl.disk import workflow_files
+from loomctl.engine.check import check_file
+from loomctl.model.errors import EXIT_INVALID, EXIT_OK
+from loomctl.model.problems import Problem, errors
+
+
+@click.command()
+@click.argument("targets", nargs=-1, metavar="FILE|WORKFLOW...", shell_complete=complete_workflows)
+@json_option
+def check(targets: tuple[str, ...], as_json: bool) -> int:
+    """Check workflow, plan and state files: every problem with its JSON path and what to do.
+
+    Without a target: the project's own workflows. Exit code 5 if anything is an error.
+
+    \b
+    Examples:
+      loomctl check .loom/workflows/review.yaml
+      loomctl check core
+      loomctl check .loom/runs/*/state.json
+    """
+    project = asking.any_space().project
+    places = workflow_files.Places(os.path.dirname(project.store), project.store, project.plugin_root)
+    found: dict[str, list[Problem]] = {}
+    for target in targets or _own(project.store):
+        path = target if os.path.exists(target) else workflow_files.locate(target, places).path
+        found[target] = check_file(path, project_dir=places.project_dir, store=places.store, bundle=places.bundle)
+    failed = any(errors(problems) for problems in found.values())
+    if as_json:
+        files = [
+            {"target": target, "problems": [problem._asdict() for problem in problems]} for target, problems in found.items()
+        ]
+        printing.document({"ok": not failed, "files": files})
+    else:
+        printing.text("\n".join(line for target, problems in found.items() for line in _lines(target, problems)) or "nothing to check here")
+    return EXIT_INVALID if failed else EXIT_OK
+
+
+def _own(store: str) -> list[str]:
+    folder = os.path.join(store, "workflows")
+    if not os.path.isdir(folder):
+        return []
+    return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith((".json", ".yaml", ".yml", ".dot")))
+
+
+def _lines(target: str, problems: list[Problem]) -> list[str]:
+    if not problems:
+        return [f"{target}: ok"]
+    lines = []
+    for problem in problems:
+        lines.append(f"{target}: {problem.severity}: {problem.code} at {problem.where}: {problem.message}")
+        if problem.hint:
+            lines.append(f"  hint: {problem.hint}")
+    return lines

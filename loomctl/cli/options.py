@@ -1,0 +1,71 @@
+"""Options and completions that several commands share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from loomctl.cli import asking
+from loomctl.disk import files
+from loomctl.model.errors import LoomError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def json_option(command: Command) -> Command:
+    """Add `--json`: one document, errors included."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
+
+
+def run_argument(command: Command) -> Command:
+    """Add the optional RUN: an id or its unique beginning."""
+    return click.argument("run", required=False, shell_complete=complete_runs)(command)
+
+
+def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete run ids."""
+    return _items(lambda: asking.any_space().store.run_ids(), incomplete)
+
+
+def complete_workflows(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete workflow ids: the project's and the bundle's."""
+
+    def names() -> list[str]:
+        project = asking.any_space().project
+        folders = [os.path.join(project.store, "workflows"), os.path.join(project.plugin_root, "config", "workflows")]
+        return sorted(
+            {
+                os.path.splitext(name)[0]
+                for folder in folders
+                if os.path.isdir(folder)
+                for name in os.listdir(folder)
+                if name.endswith((".json", ".yaml", ".yml"))
+            }
+        )
+
+    return _items(names, incomplete)
+
+
+def complete_artifacts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete artifact ids of the project's newest run, after the last comma."""
+
+    def names() -> list[str]:
+        store = asking.any_space().store
+        newest = max(store.run_ids(), key=lambda run_id: os.path.getmtime(os.path.join(store.run_dir(run_id), "state.json")))
+        plan = files.read_json(os.path.join(store.run_dir(newest), "plan.json"))
+        before = incomplete.rpartition(",")[0]
+        return [f"{before},{one['id']}" if before else one["id"] for one in plan["artifacts"]]
+
+    return _items(names, incomplete)
+
+
+def _items(names: Callable[[], list[str]], incomplete: str) -> list[CompletionItem]:
+    """Completion never fails: what cannot be read completes to nothing."""
+    try:
+        return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+    except (LoomError, OSError, ValueError, KeyError, TypeError):
+        return []

@@ -1,0 +1,74 @@
+"""`loomctl prime-context`: put a run's critical artifacts back into this conversation."""
+
+from __future__ import annotations
+
+import click
+
+from loomctl.cli import asking, printing, telling
+from loomctl.cli.options import complete_artifacts, complete_runs, json_option
+from loomctl.engine import driving, finding, priming
+from loomctl.engine.priming import Slip
+from loomctl.model import sessions, triggers
+from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
+
+
+@click.command("prime-context")
+@click.option("--run-id", metavar="RUN", shell_complete=complete_runs, help="The run (default: this session's, or the only active one).")
+@click.option("--artifacts", metavar="A,B", shell_complete=complete_artifacts, help="Only these artifacts.")
+@click.option("--force", is_flag=True, help="Give what this conversation has already, too.")
+@click.option("--trigger", "word", metavar="T", help="Load what this trigger names, e.g. phase_transition:architect->build.")
+@click.option("--dry-run", is_flag=True, help="Show the packing slip; load and record nothing.")
+@click.option("--text", "as_text", is_flag=True, help="Print the text that an assistant gets, also in a terminal.")
+@json_option
+def prime_context(
+    run_id: str | None, artifacts: str | None, force: bool, word: str | None, dry_run: bool, as_text: bool, as_json: bool
+) -> int:
+    """Reload the critical artifacts of a run into this conversation.
+
+    \b
+    Examples:
+      loomctl prime-context
+      loomctl prime-context --artifacts specification,workflow-plan --force
+      loomctl prime-context --trigger "phase_transition:architect->build" --dry-run --json
+    """
+    event = triggers.from_word(word) if word else triggers.manual()
+    if event is None:
+        raise LoomError(
+            "UNKNOWN_TRIGGER",
+            f"{word!r:.80} is no trigger that names one event",
+            hint="session_start, compaction_detected, manual, phase_start:build, phase_transition:architect->build",
+            exit_code=EXIT_USAGE,
+        )
+    space = asking.space()
+    found = finding.to_read(space, run_id)
+    assert found.run_id is not None  # to_read raises instead
+    run = space.store.read(found.run_id)
+    only = [name.strip() for name in artifacts.split(",") if name.strip()] if artifacts is not None else None
+    made = priming.prime(
+        space, run, event, priming.command_budget(space), may_write=found.may_write, only=only, force=force
+    )
+    if not dry_run:
+        if found.may_write:
+            driving.record(space, found.run_id, made)
+        else:
+            priming.remember(space, made)
+    if as_json:
+        printing.document(made.to_dict())
+    else:
+        printing.text(_text(made, sessions.summary(run.state), dry_run=dry_run, as_text=as_text or asking.in_a_host()))
+    if any(entry.reason == "unknown_artifact" for entry in made.entries):
+        return EXIT_USAGE
+    return EXIT_MISSING if made.failed else EXIT_OK
+
+
+def _text(made: Slip, history: str, *, dry_run: bool, as_text: bool) -> str:
+    count = len(made.loaded) + len(made.fresh)
+    lines = [f"Loom: run {made.run_id}" + (" (dry run)" if dry_run else ""), *telling.slip_lines(made)]
+    if not made.entries:
+        lines.append("  0 declared: this workflow names no critical artifacts")
+    elif not count and not made.failed:
+        lines.append("  nothing is due")
+    lines.append(f"Session history: {history}")
+    if as_text and not dry_run and made.text:
+        return "\n".join(lines) + "\n\n" + made.text
+    return "\n".join(lines)

@@ -1,0 +1,134 @@
+"""`loomctl run` and `loomctl resume`: a run begins, or is taken up."""
+
+from __future__ import annotations
+
+import click
+
+from loomctl.cli import asking, printing, telling
+from loomctl.cli.options import complete_runs, complete_workflows, json_option, run_argument
+from loomctl.engine import resuming, starting
+from loomctl.engine.resuming import Resumed
+from loomctl.engine.starting import Started
+from loomctl.model import sessions
+from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
+
+LEVELS = ("dry-run", "assist", "guarded", "autonomous")
+
+
+@click.command()
+@click.argument("work", nargs=-1)
+@click.option(
+    "--workflow", "-w", metavar="ID|PATH", shell_complete=complete_workflows, help="The workflow to follow (default: default)."
+)
+@click.option("--autonomy", type=click.Choice(LEVELS), help="Override the workflow's autonomy.")
+@click.option("--dry-run", is_flag=True, help="Resolve, check and show the plan; write nothing.")
+@click.option("--resume", "resumed", metavar="RUN", shell_complete=complete_runs, help="Take up a run instead of starting one.")
+@click.option("--reopen", is_flag=True, help="With --resume: take up a completed or cancelled run.")
+@json_option
+def run(
+    work: tuple[str, ...],
+    workflow: str | None,
+    autonomy: str | None,
+    dry_run: bool,
+    resumed: str | None,
+    reopen: bool,
+    as_json: bool,
+) -> int:
+    """Start a run on WORK: a tracker's id or a goal in words.
+
+    \b
+    Examples:
+      loomctl run 258
+      loomctl run "add dark mode" --workflow core
+      loomctl run --resume shop-258
+    """
+    if resumed is not None:
+        if work or workflow or autonomy or dry_run:
+            raise LoomError("USAGE", "--resume takes up a run as it is", hint="loomctl run --resume RUN", exit_code=EXIT_USAGE)
+        return tell_resumed(resumed, reopen=reopen, as_json=as_json)
+    space = asking.space(make=True)
+    begun = starting.start(space, " ".join(work), workflow=workflow, autonomy=autonomy, dry_run=dry_run)
+    if as_json:
+        printing.document(_started_document(begun))
+    else:
+        printing.text(_started_text(begun))
+    return EXIT_MISSING if begun.slip is not None and begun.slip.failed else EXIT_OK
+
+
+def _started_document(begun: Started) -> dict[str, object]:
+    state = begun.run.state
+    return {
+        "run_id": begun.run.run_id,
+        "run_dir": begun.run.folder,
+        "plan_id": state["plan_id"],
+        "workflow_id": state["workflow_id"],
+        "work_id": state["work_id"],
+        "goal": state["goal"],
+        "status": state["status"],
+        "dry_run": begun.slip is None,
+        "step": telling.step_document(asking.space(make=True), begun.run),
+        "slip": begun.slip.to_dict() if begun.slip is not None else None,
+        "notes": begun.notes,
+        "warnings": [{"code": one.code, "where": one.where, "message": one.message} for one in begun.warnings],
+    }
+
+
+def _started_text(begun: Started) -> str:
+    state = begun.run.state
+    count = sum(1 for phase in begun.run.plan["phases"] for step in phase["steps"] if not step.get("engine"))
+    verb = "would start" if begun.slip is None else "started"
+    lines = [f"Loom: run {begun.run.run_id} {verb} (workflow {state['workflow_id']}, {count} steps)"]
+    lines += telling.plan_lines(begun.run)
+    lines += [f"  ! {one.where}: {one.message}" for one in begun.warnings]
+    lines += begun.notes
+    if begun.slip is None:
+        return "\n".join(lines)
+    lines += telling.slip_lines(begun.slip)
+    return telling.whole(asking.space(), begun.run, lines, begun.slip)
+
+
+@click.command()
+@run_argument
+@click.option("--reopen", is_flag=True, help="Take up a completed or cancelled run too.")
+@json_option
+def resume(run: str | None, reopen: bool, as_json: bool) -> int:
+    """Take up RUN in this session, also after a move to another machine.
+
+    Without RUN: the run that this session is bound to, or the only one that can be taken up.
+
+    \b
+    Examples:
+      loomctl resume
+      loomctl resume shop-258
+    """
+    return tell_resumed(run, reopen=reopen, as_json=as_json)
+
+
+def tell_resumed(named: str | None, *, reopen: bool, as_json: bool) -> int:
+    """Resume and print what was restored."""
+    space = asking.space()
+    taken = resuming.resume(space, named, reopen=reopen)
+    if as_json:
+        printing.document(_resumed_document(taken))
+    else:
+        lines = [f"Loom: run {taken.run.run_id} resumed", *telling.slip_lines(taken.slip)]
+        lines.append(f"Session history: {sessions.summary(taken.run.state)}")
+        lines += [*taken.differences, *taken.notes]
+        printing.text(telling.whole(space, taken.run, lines, taken.slip))
+    return EXIT_MISSING if taken.slip.failed else EXIT_OK
+
+
+def _resumed_document(taken: Resumed) -> dict[str, object]:
+    state = taken.run.state
+    return {
+        "run_id": taken.run.run_id,
+        "run_dir": taken.run.folder,
+        "plan_id": state["plan_id"],
+        "workflow_id": state["workflow_id"],
+        "status": state["status"],
+        "step": telling.step_document(asking.space(), taken.run),
+        "slip": taken.slip.to_dict(),
+        "sessions": sessions.summary(state),
+        "differences": taken.differences,
+        "notes": taken.notes,
+    }

@@ -1,0 +1,129 @@
+"""`loomctl runs`: list the runs of a project, remove one, archive one."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from loomctl.cli import asking, printing
+from loomctl.cli.options import complete_runs, json_option
+from loomctl.engine import keeping
+from loomctl.model import sessions
+from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def runs(context: click.Context, as_json: bool) -> int:
+    """List the runs of this project; `rm` and `archive` put them away.
+
+    \b
+    Examples:
+      loomctl runs
+      loomctl runs --json
+      loomctl runs archive shop-258
+    """
+    return list_runs(as_json) if context.invoked_subcommand is None else EXIT_OK
+
+
+@runs.command("list")
+@json_option
+def list_command(as_json: bool) -> int:
+    """List the runs of this project, the newest first."""
+    return list_runs(as_json)
+
+
+def list_runs(as_json: bool) -> int:
+    """Print every run with its standing; one that cannot be read is listed with the reason."""
+    space = asking.any_space()
+    bound = (space.local.binding(space.caller.session_id) or {}).get("run_id")
+    found = [_described(space.store.read_state, run_id, run_id == bound) for run_id in space.store.run_ids()]
+    found.sort(key=lambda one: str(one.get("updated_at") or ""), reverse=True)
+    if as_json:
+        printing.document({"runs": found})
+        return EXIT_OK
+    if not found:
+        printing.text('No runs here yet. Start one: loomctl run "what to do"')
+        return EXIT_OK
+    rows = [
+        [
+            ("* " if one["bound"] else "  ") + one["run_id"],
+            one.get("status") or "unreadable",
+            one.get("current_step") or "",
+            one.get("sessions") or one.get("error", ""),
+            one.get("updated_at") or "",
+        ]
+        for one in found
+    ]
+    printing.text(printing.table(["  RUN", "STATUS", "STEP", "SESSIONS", "UPDATED"], rows))
+    return EXIT_OK
+
+
+def _described(read: Any, run_id: str, bound: bool) -> dict[str, Any]:
+    try:
+        state = read(run_id)
+    except LoomError as error:
+        return {"run_id": run_id, "bound": bound, "status": None, "error": f"{error.code}: {error.what}"}
+    keys = ("workflow_id", "work_id", "goal", "status", "current_phase", "current_step", "updated_at")
+    return {"run_id": run_id, "bound": bound, **{key: state.get(key) for key in keys}, "sessions": sessions.summary(state)}
+
+
+@runs.command("rm")
+@click.argument("run", shell_complete=complete_runs)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Remove a run that is still active.")
+@json_option
+def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
+    """Remove a run and everything Loom recorded of it. The project's own files stay.
+
+    \b
+    Example:
+      loomctl runs rm shop-258 --yes
+    """
+    space = asking.space()
+    run_id = keeping.removable(space, run, force=force)
+    folder = space.store.run_dir(run_id)
+    if not yes and not _confirmed(f"Remove {folder} and all that is in it?"):
+        raise LoomError("NOT_CONFIRMED", "nothing was removed", hint=f"loomctl runs rm {run_id} --yes", exit_code=EXIT_USAGE)
+    keeping.remove(space, run_id)
+    if as_json:
+        printing.document({"run_id": run_id, "removed": True})
+    else:
+        printing.text(f"Loom: run {run_id} is removed")
+    return EXIT_OK
+
+
+def _confirmed(question: str) -> bool:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        return False
+
+
+@runs.command("archive")
+@click.argument("run", shell_complete=complete_runs)
+@click.option("--to", "target", type=click.Path(), metavar="FILE", help="The archive (default: .loom/archive/RUN.tar.gz).")
+@click.option("--force", is_flag=True, help="Archive a run that is still active.")
+@json_option
+def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
+    """Pack a run into one .tar.gz, check it, and remove the run's folder.
+
+    Unpacking it in .loom/runs brings the run back.
+
+    \b
+    Example:
+      loomctl runs archive shop-258
+      tar -xzf .loom/archive/RUN.tar.gz -C .loom/runs
+    """
+    space = asking.space()
+    run_id = keeping.removable(space, run, force=force)
+    path = os.path.abspath(target) if target else os.path.join(space.store.folder, "archive", f"{run_id}.tar.gz")
+    count = keeping.archive(space, run_id, path)
+    if as_json:
+        printing.document({"run_id": run_id, "archive": path, "files": count})
+    else:
+        printing.text(f"Loom: run {run_id} is in {path} ({count} files); tar -xzf {path} -C {space.store.runs_folder} brings it back")
+    return EXIT_OK

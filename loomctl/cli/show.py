@@ -1,0 +1,203 @@
+"""`loomctl show`, `sessions`, `state` and `paths`: what there is to see of a run and of Loom's places."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import click
+
+from loomctl.cli import asking, printing, telling
+from loomctl.cli.options import json_option, run_argument
+from loomctl.disk import config, expressions, user_folders
+from loomctl.disk.store import Run
+from loomctl.engine import finding, prompts, stages
+from loomctl.engine.caller import Workspace
+from loomctl.model import run_life, sessions
+from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.fences import one_line
+from loomctl.model.secrets import mask
+
+
+def _read(named: str | None) -> tuple[Workspace, Run]:
+    space = asking.space()
+    found = finding.to_read(space, named)
+    assert found.run_id is not None  # to_read raises instead
+    return space, space.store.read(found.run_id)
+
+
+@click.command()
+@run_argument
+@click.argument("stage", required=False)
+@json_option
+def show(run: str | None, stage: str | None, as_json: bool) -> int:
+    """Show a run: where it stands, what was done, what comes next; or one STAGE's prompt and response.
+
+    \b
+    Examples:
+      loomctl show
+      loomctl show shop-258 001-frame.fetch-work@1
+    """
+    space, found = _read(run)
+    if stage is not None:
+        return _show_stage(found, stage, as_json=as_json)
+    if as_json:
+        printing.document({"run_id": found.run_id, "run_dir": found.folder, "state": found.state, "step": telling.step_document(space, found)})
+        return EXIT_OK
+    state = found.state
+    lines = [f"run       {found.run_id}", f"status    {state['status']}", f"workflow  {state['workflow_id']}"]
+    if state.get("work_id"):
+        lines.append(f"work item {state['work_id']}")
+    if state.get("goal"):
+        lines.append(f"goal      {one_line(mask(str(state['goal']))[0], 300)}")
+    lines += [f"sessions  {sessions.summary(state)}", f"folder    {found.folder}", ""]
+    for place in run_life.places(found.plan):
+        seen = run_life.visits(state, place.key)
+        mark = "✓" if run_life.is_done(state, place.key) else "▸" if seen and seen[-1]["status"] in run_life.OPEN else " "
+        told = seen[-1]["status"] + (f" ({seen[-1]['stage']})" if seen[-1].get("stage") else "") if seen else ""
+        lines.append(f"{mark} {place.key}  {told}".rstrip())
+    lines += ["", prompts.upcoming(space.project, found, may_write=True)]
+    printing.text("\n".join(lines))
+    return EXIT_OK
+
+
+def _show_stage(found: Run, stage: str, *, as_json: bool) -> int:
+    known = [entry["stage"] for entry in found.state["steps"] if entry.get("stage")]
+    names = [name for name in known if name == stage or name.startswith(stage)]
+    if len(names) != 1:
+        raise LoomError(
+            "NO_SUCH_STAGE",
+            f"{stage!r:.80} names {len(names)} stages of this run",
+            why="there are " + (", ".join(known[-20:]) or "none"),
+            hint=f"loomctl show {found.run_id}",
+            exit_code=EXIT_NO_RUN,
+        )
+    parts = {name: stages.read_text(found.folder, names[0], name) for name in (stages.PROMPT, stages.RESPONSE, stages.STATUS)}
+    masked = {name: mask(text)[0] for name, text in parts.items() if text is not None}
+    if as_json:
+        printing.document({"run_id": found.run_id, "stage": names[0], "files": masked})
+    else:
+        printing.text("\n\n".join(f"--- {name} ---\n{text}" for name, text in masked.items()) or "(no files)")
+    return EXIT_OK
+
+
+@click.command("sessions")
+@run_argument
+@json_option
+def sessions_command(run: str | None, as_json: bool) -> int:
+    """Show the sessions of a run: who worked on it, where, when, and how each ended.
+
+    \b
+    Example:
+      loomctl sessions shop-258
+    """
+    _, found = _read(run)
+    records = sessions.history(found.state)
+    if as_json:
+        printing.document(
+            {
+                "run_id": found.run_id,
+                "current_session_id": found.state["sessions"].get("current_session_id"),
+                "summary": sessions.summary(found.state),
+                "sessions": records,
+            }
+        )
+        return EXIT_OK
+    rows = [_row(record) for record in records]
+    header = ["SESSION", "HOST", "MACHINE", "STARTED", "ENDED", "COMMIT", "PHASES", "COMPACTIONS", "ARTIFACTS"]
+    printing.text(f"{found.run_id}: {sessions.summary(found.state)}\n\n" + printing.table(header, rows))
+    return EXIT_OK
+
+
+def _row(record: dict[str, Any]) -> list[str]:
+    described = record.get("environment")
+    environment: dict[str, Any] = described if isinstance(described, dict) else {}
+    ended = f"{record['ended_at']} ({record.get('end_reason')})" if record.get("ended_at") else "open"
+    dirty = {True: "+", False: "", None: "?"}.get(environment.get("dirty"), "?")
+    commit = environment.get("git_commit")
+    return [
+        str(record.get("session_id"))[:20],
+        str(record.get("host") or ""),
+        str(environment.get("hostname") or ""),
+        str(record.get("started_at") or ""),
+        ended,
+        f"{str(commit)[:8]}{dirty}" if commit else "-",
+        ",".join(str(one) for one in record.get("phases_completed") or []) or "-",
+        str(len(record.get("compactions") or [])),
+        str(len(record.get("artifacts_loaded") or [])),
+    ]
+
+
+@click.group()
+def state() -> int:
+    """Look into a run's state."""
+    return EXIT_OK
+
+
+@state.command("show")
+@run_argument
+@click.option("--path", metavar="JSONPATH", help="Only what stands at this path, e.g. artifacts.spec_path.")
+@json_option
+def state_show(run: str | None, path: str | None, as_json: bool) -> int:
+    """Print a run's state, or the value at one path of it.
+
+    \b
+    Examples:
+      loomctl state show
+      loomctl state show shop-258 --path artifacts.spec_path
+    """
+    _, found = _read(run)
+    if path is None:
+        printing.document({"run_id": found.run_id, "state": found.state}) if as_json else printing.text(
+            json.dumps(found.state, ensure_ascii=False, indent=1)
+        )
+        return EXIT_OK
+    question = expressions.Question("path", path)
+    answer = expressions.answer([question], {"state": found.state}, environment_python=None)[0]
+    if answer.status != "ok" or repr(answer.value) == "MISSING":
+        raise LoomError(
+            "NOTHING_THERE",
+            f"the state has nothing at {path!r:.120}",
+            why=answer.message,
+            hint=f"loomctl state show {found.run_id}",
+            exit_code=EXIT_USAGE,
+        )
+    if as_json:
+        printing.document({"run_id": found.run_id, "path": path, "value": answer.value})
+    else:
+        value = answer.value
+        printing.text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1))
+    return EXIT_OK
+
+
+@click.command()
+@run_argument
+@json_option
+def paths(run: str | None, as_json: bool) -> int:
+    """Show where everything is: project, store, run, bundle, settings, this machine's own state.
+
+    \b
+    Example:
+      loomctl paths
+    """
+    space = asking.any_space()
+    found: dict[str, str | None] = {
+        "project_root": space.project.root,
+        "store": space.store.folder,
+        "plugin_root": space.project.plugin_root,
+        "user_config": config.user_config(),
+        "project_config": os.path.join(space.store.folder, "config.yaml"),
+        "machine_state": user_folders.state_home() or None,
+        "environment": os.environ.get("LOOM_ENV_PYTHON") or None,
+    }
+    run_id = finding.find(space, run).run_id
+    if run_id is not None:
+        read = space.store.read(run_id)
+        found |= {key: value for key, value in prompts.placeholder_values(space.project, read).items() if key not in found}
+    if as_json:
+        printing.document({"paths": found})
+    else:
+        width = max(len(name) for name in found)
+        printing.text("\n".join(f"{name.ljust(width)}  {value or '-'}" for name, value in found.items()))
+    return EXIT_OK

@@ -1,0 +1,84 @@
+"""`loomctl pause`, `cancel` and `trust`: what a user decides about a run as a whole."""
+
+from __future__ import annotations
+
+import click
+
+from loomctl.cli import asking, printing
+from loomctl.cli.options import json_option, run_argument
+from loomctl.disk import digests, files, known
+from loomctl.engine import driving, finding
+from loomctl.model.errors import EXIT_OK, EXIT_SETUP, LoomError
+from loomctl.model.state import ACTIVE
+
+
+@click.command()
+@run_argument
+@json_option
+def pause(run: str | None, as_json: bool) -> int:
+    """Pause a run: nothing goes on in it until it is resumed.
+
+    \b
+    Example:
+      loomctl pause
+    """
+    return _set(run, "paused", "run.paused", ("in_progress", "awaiting_feedback"), as_json=as_json)
+
+
+@click.command()
+@run_argument
+@json_option
+def cancel(run: str | None, as_json: bool) -> int:
+    """Cancel a run: it ends here, its files stay. `loomctl resume RUN --reopen` takes it up again.
+
+    \b
+    Example:
+      loomctl cancel shop-258
+    """
+    return _set(run, "cancelled", "run.cancelled", (*ACTIVE, "pending", "failed"), as_json=as_json)
+
+
+def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *, as_json: bool) -> int:
+    space = asking.space()
+    changed = driving.set_standing(space, finding.to_drive(space, named), status, event, allowed=allowed)
+    if as_json:
+        printing.document({"run_id": changed.run_id, "status": status})
+    else:
+        again = " --reopen" if status == "cancelled" else ""
+        printing.text(f"Loom: run {changed.run_id} is {status}. To go on: loomctl resume {changed.run_id}{again}")
+    return EXIT_OK
+
+
+@click.command()
+@run_argument
+@json_option
+def trust(run: str | None, as_json: bool) -> int:
+    """Trust a run on this machine: show what it loads and runs, and let its sessions be primed by themselves.
+
+    Run it after reading what it shows; a run that was started or resumed here is trusted already.
+
+    \b
+    Example:
+      loomctl trust shop-258
+    """
+    space = asking.space()
+    found = finding.to_read(space, run)
+    assert found.run_id is not None  # to_read raises instead
+    run_read = space.store.read(found.run_id)
+    commands = [str(command) for command in run_read.plan.get("commands") or []]
+    digest = digests.of_bytes(files.to_json(commands))
+    loads = {
+        artifact["id"]: str(artifact.get("path") or artifact.get("path_from_state") or artifact.get("command") or "")
+        for artifact in run_read.plan["artifacts"]
+    }
+    trouble = known.note(found.run_id, space.store.folder, trusted=digest)
+    if trouble:
+        raise LoomError("NOT_REMEMBERED", trouble, exit_code=EXIT_SETUP, hint="set LOOM_STATE_HOME to a folder of yours")
+    if as_json:
+        printing.document({"run_id": found.run_id, "trusted": digest, "commands": commands, "artifacts": loads})
+        return EXIT_OK
+    lines = [f"Loom: the run {found.run_id} is trusted on this machine."]
+    lines += ["It loads:", *(f"  {name}: {path}" for name, path in loads.items())] if loads else ["It loads nothing."]
+    lines += ["It runs:", *(f"  {command}" for command in commands)] if commands else ["It runs no commands."]
+    printing.text("\n".join(lines))
+    return EXIT_OK

@@ -1,0 +1,191 @@
+"""`loomctl next`, `done`, `undo` and `approve`: a run's way from step to step."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+
+import click
+
+from loomctl.cli import asking, printing, telling
+from loomctl.cli.options import json_option, run_argument
+from loomctl.disk import files
+from loomctl.engine import driving, finding
+from loomctl.engine.caller import Workspace
+from loomctl.engine.driving import Driven
+from loomctl.model import placeholders
+from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.run_life import OUTCOMES, SPELLINGS
+
+LARGEST_RESPONSE = 16 * 1024 * 1024
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+@click.command("next")
+@run_argument
+@json_option
+def next_command(run: str | None, as_json: bool) -> int:
+    """Show the step to work on now, opening it if need be.
+
+    After any interruption this is the first step that is not done.
+
+    \b
+    Example:
+      loomctl next
+    """
+    space = asking.space()
+    return _told(space, driving.next_step(space, finding.to_drive(space, run)), as_json=as_json)
+
+
+@click.command()
+@run_argument
+@click.option("--outcome", type=click.Choice([*OUTCOMES, *SPELLINGS]), help="How the step ended (default: succeeded).")
+@click.option("--note", default="", metavar="TEXT", help="One line for the run's history.")
+@click.option("--artifact", "artifacts", multiple=True, metavar="NAME=PATH", help="Register a file that later steps need.")
+@click.option("--response-file", type=click.Path(), metavar="FILE", help="Take the step's response from FILE ('-': standard input).")
+@json_option
+def done(
+    run: str | None, outcome: str | None, note: str, artifacts: tuple[str, ...], response_file: str | None, as_json: bool
+) -> int:
+    """End the current step with its result, and show the next one.
+
+    The result is read from standard input or --response-file. With neither, the step is closing: the conversation's
+    next final message is its result.
+
+    \b
+    Examples:
+      loomctl done <<'LOOM'
+      The spec is in specs/258.md; two questions are open.
+      LOOM
+      loomctl done --artifact spec_path=specs/258.md --response-file notes.md
+      loomctl done --outcome failed --note "the tests need a database"
+    """
+    space = asking.space()
+    run_id = finding.to_drive(space, run)
+    driven = driving.done(
+        space,
+        run_id,
+        response=_response(response_file),
+        outcome=SPELLINGS.get(outcome or "", outcome),
+        note=note,
+        artifacts=dict(_artifact(space, one) for one in artifacts),
+    )
+    return _told(space, driven, as_json=as_json)
+
+
+def _response(path: str | None) -> str | None:
+    """Read the step's response; None where none was given. An empty response is one only if a file was named."""
+    if path is not None and path != "-":
+        try:
+            return files.read_bytes(path, limit=LARGEST_RESPONSE).decode("utf-8", "replace")
+        except OSError as error:
+            raise LoomError(
+                "UNREADABLE", "the response cannot be read", where=path, why=str(error), exit_code=EXIT_USAGE
+            ) from None
+    if path is None and not _has_input():
+        return None
+    data = sys.stdin.buffer.read(LARGEST_RESPONSE + 1)
+    if len(data) > LARGEST_RESPONSE:
+        raise LoomError("TOO_LARGE", f"a response has at most {LARGEST_RESPONSE:,} bytes", exit_code=EXIT_USAGE)
+    text = data.decode("utf-8", "replace")
+    return text if text.strip() or path == "-" else None
+
+
+def _has_input() -> bool:
+    """Tell whether standard input is a pipe or a file; a terminal, /dev/null and a host's socket give nothing."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def _artifact(space: Workspace, given: str) -> tuple[str, str]:
+    name, equals, path = given.partition("=")
+    if not equals or not path or not _NAME.fullmatch(name):
+        raise LoomError(
+            "USAGE", f"--artifact {given!r:.80}", why="it is NAME=PATH", hint="--artifact spec_path=specs/258.md", exit_code=EXIT_USAGE
+        )
+    root = space.project.root
+    absolute = os.path.normpath(os.path.join(space.caller.cwd, path))
+    if not os.path.exists(absolute) and os.path.exists(os.path.join(root, path)):
+        absolute = os.path.normpath(os.path.join(root, path))
+    if not os.path.exists(absolute):
+        raise LoomError(
+            "MISSING",
+            f"there is no {path}",
+            where=absolute,
+            hint="write the file first; a relative path counts from here or from the project's root",
+            exit_code=EXIT_USAGE,
+        )
+    return name, placeholders.to_portable(absolute, root)
+
+
+@click.command()
+@run_argument
+@json_option
+def undo(run: str | None, as_json: bool) -> int:
+    """Take the last `done` back: its step is open again; its response is kept beside it.
+
+    \b
+    Example:
+      loomctl undo
+    """
+    space = asking.space()
+    return _told(space, driving.undo(space, finding.to_drive(space, run)), as_json=as_json)
+
+
+@click.command()
+@run_argument
+@json_option
+def approve(run: str | None, as_json: bool) -> int:
+    """Grant what the run waits for, and go on. For its user, not for the assistant.
+
+    \b
+    Example:
+      loomctl approve shop-258
+    """
+    space = asking.space()
+    return _told(space, driving.approve(space, finding.to_drive(space, run)), as_json=as_json)
+
+
+def _told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
+    if as_json:
+        printing.document(_document(space, driven))
+    else:
+        printing.text(_text(space, driven))
+    return EXIT_MISSING if driven.slip is not None and driven.slip.failed else EXIT_OK
+
+
+def _document(space: Workspace, driven: Driven) -> dict[str, object]:
+    visit = driven.closing or driven.ended
+    return {
+        "run_id": driven.run.run_id,
+        "status": driven.run.state["status"],
+        "closing": driven.closing is not None,
+        "stage": visit["stage"] if visit else None,
+        "outcome": driven.ended["status"] if driven.ended else None,
+        "next": None if driven.closing is not None else telling.step_document(space, driven.run),
+        "pending_approvals": driven.run.state["pending_approvals"],
+        "slip": driven.slip.to_dict() if driven.slip is not None else None,
+        "notes": list(driven.notes),
+    }
+
+
+def _text(space: Workspace, driven: Driven) -> str:
+    if driven.closing is not None:
+        return (
+            f"The step {driven.closing['step_id']} is closing. Give its result as your final message now: what was done, "
+            "what was decided, what is left open. Loom takes that message as the step's response."
+        )
+    lines = [*driven.notes]
+    if driven.ended is not None:
+        lines.append(f"✓ {driven.ended['step_id']}: {driven.ended['status']} ({driven.ended['stage']})")
+    lines.append(driving.say_move(driven))
+    if driven.slip is not None:
+        lines += telling.slip_lines(driven.slip)
+    if driven.move.kind != "step":
+        return "\n".join(lines)
+    return telling.whole(space, driven.run, lines, driven.slip)

@@ -1,0 +1,57 @@
+"""Short texts about runs that are not primed: lists, announcements, and what a summariser is told (D1, D23)."""
+
+from __future__ import annotations
+
+from loomctl.model import run_life, sessions
+from loomctl.model.fences import one_line
+from loomctl.model.secrets import mask
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+
+
+def candidates(run_ids: Sequence[str]) -> str:
+    """List several active runs, a line each; none is guessed (D1)."""
+    shown = "\n".join(f"  {run_id}" for run_id in run_ids[:10])
+    more = f"\n  and {len(run_ids) - 10} more: loomctl runs" if len(run_ids) > 10 else ""
+    return f"Loom: {len(run_ids)} runs are active here; /loom:resume RUN takes one up:\n{shown}{more}"
+
+
+def unknown_run(space: Workspace, run_id: str) -> str:
+    """Announce a run that this machine neither started nor resumed; its files are not read into the conversation."""
+    state = space.store.read_state(run_id)
+    return (
+        f"Loom: the run {run_id} ({one_line(sessions.summary(state), 200)}) was not started on this machine; "
+        f"/loom:resume {run_id} takes it up"
+    )
+
+
+def held_elsewhere(run_id: str, holders: Sequence[str]) -> str:
+    """Say that another live session drives the only active run."""
+    return f"Loom: the run {run_id} is driven by another session ({one_line(holders[0], 60)}); this one is not primed"
+
+
+def for_the_summary(run: Run) -> str:
+    """Tell a summariser which run this is and what must be kept; plain text."""
+    state = run.state
+    lines = [
+        f"This conversation works on the Loom run {run.run_id}"
+        + (f", phase {state['current_phase']}, step {state['current_step']}." if state.get("current_phase") else "."),
+    ]
+    if state.get("goal"):
+        lines.append(f"Its goal: {one_line(mask(str(state['goal']))[0], 300)}")
+    lines.append(
+        "Keep in the summary: the run's id; the current step and what is done and open in it; decisions and their "
+        "reasons; exact file paths, names, numbers and error messages that the next steps need; what the user asked for."
+    )
+    names = ", ".join(one_line(artifact["id"], 60) for artifact in run.plan["artifacts"][:20])
+    if names:
+        lines.append(f"Loom gives these files back after the compaction, so their content needs no retelling: {names}.")
+    entry = run_life.open_visit(state)
+    if entry is not None and entry["status"] == "closing":
+        lines.append(f"The step {entry['step_id']} is being ended; its result is expected as the final message.")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,57 @@
+"""Who asks, from where, and about which project: what every use case is given."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from loomctl.disk.config import Settings
+from loomctl.disk.local import Local
+from loomctl.disk.project import Project
+from loomctl.disk.store import Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+class Conversation:
+    """What can be seen of the asking session's conversation; this one sees nothing, a host's own class sees more."""
+
+    def holds(self, slips: Collection[str]) -> frozenset[str] | None:
+        """Tell which slip ids stand live in the conversation (D15); None where the host keeps no transcript at all."""
+        return None
+
+    def said_since(self, at: str) -> str | None:
+        """Give what the assistant said since a time (`YYYY-MM-DDTHH:MM:SSZ`); None if that cannot be known."""
+        return None
+
+
+class Caller(NamedTuple):
+    """session_id: the host's (D24), None where nobody has one; pid: the host's process; cwd: absolute.
+
+    environment_python: the made environment's interpreter, if there is one. on_hook_path: the standard library alone.
+    """
+
+    session_id: str | None
+    host: str
+    pid: int | None
+    cwd: str
+    conversation: Conversation
+    on_hook_path: bool = False
+    environment_python: str | None = None
+
+
+class Workspace(NamedTuple):
+    """A project as one caller meets it."""
+
+    project: Project
+    store: Store
+    local: Local
+    settings: Settings
+    caller: Caller
+
+
+def workspace(project: Project, settings: Settings, caller: Caller) -> Workspace:
+    """Put a project and a caller together."""
+    store = Store(project.store)
+    return Workspace(project, store, Local(store.local), settings, caller)

@@ -1,0 +1,142 @@
+"""Saying everything that is wrong with a workflow, plan or state file at once: by its schema and by what it means."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from loomctl.disk import workflow_files
+from loomctl.engine import schema_checks
+from loomctl.engine.resolve import resolve_file
+from loomctl.model import plan, state
+from loomctl.model.problems import at, choices, error, shown, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loomctl.model.problems import Problem
+
+WORKFLOW, PLAN, STATE = "workflow", "plan", "state"
+KINDS = (WORKFLOW, PLAN, STATE)
+# Plans and states are written by machines and may hold more than a person would write.
+_DEEPEST = 600
+_LARGEST = 64 << 20
+
+
+def check_file(path: str, *, project_dir: str, store: str, bundle: str) -> list[Problem]:
+    """Give every problem of a workflow, plan or state file, errors first; an empty list: all is well.
+
+    The file's content says which of the three it is. Raises nothing for what is in the file.
+    """
+    if path.endswith(".dot"):
+        hint = "write the workflow as .json or .yaml: loomctl schema workflow"
+        return [error("NOT_SUPPORTED", "$", "workflows in DOT are not supported yet", hint)]
+    loaded = workflow_files.load(path, max_depth=_DEEPEST, largest=_LARGEST)
+    if loaded.problems:
+        return loaded.problems
+    kind = kind_of(loaded.raw)
+    if kind is None:
+        hint = "a workflow has id and phases (or extends), a plan has plan_id, a state has run_id"
+        return [error("UNKNOWN_KIND", "$", "this is neither a workflow nor a plan nor a state", hint)]
+    if kind == WORKFLOW:
+        found = resolve_file(path, project_dir=project_dir, store=store, bundle=bundle).problems
+    elif kind == PLAN:
+        found = list(_plan_problems(loaded.raw))
+    else:
+        found = list(_state_problems(loaded.raw, path))
+    if not _is_foreign(kind, loaded.raw) and not any(
+        problem.code in ("TOO_DEEP", "SCHEMA_TOO_NEW") for problem in found
+    ):
+        found += schema_checks.beyond(loaded.raw, kind, bundle=bundle, known=found)
+    return sorted(found, key=lambda problem: problem.severity)
+
+
+def kind_of(raw: object) -> str | None:
+    """Tell from a file's content whether it is a workflow, a plan or a state; None: none of them."""
+    if not isinstance(raw, dict):
+        return None
+    if "run_id" in raw or ("status" in raw and ("current_phase" in raw or "phases" in raw)):
+        return STATE
+    if "plan_id" in raw or ("execution" in raw and "workflow" in raw):
+        return PLAN
+    named = any(key in raw for key in ("phases", "extends", "critical_artifacts", "autonomy"))
+    return WORKFLOW if named or ("id" in raw and "description" in raw) else None
+
+
+def _is_foreign(kind: str, raw: dict[str, Any]) -> bool:
+    """Tell whether a plan or state is FABER's own, which Loom reads and never refuses (D5)."""
+    return kind != WORKFLOW and "schema_version" not in raw
+
+
+def _foreign(what: str) -> Problem:
+    message = f"no schema_version: taken for one of FABER's {what}s, which is read as it is and not checked further"
+    return warning("FABER_LAYOUT", "$", message)
+
+
+def _newer(raw: dict[str, Any], known: int) -> Iterator[Problem]:
+    version = raw.get("schema_version")
+    if isinstance(version, int) and not isinstance(version, bool) and version > known:
+        message = f"schema {version} is newer than this loomctl, which knows {known}; the rest is not checked"
+        hint = "update the plugin: claude plugin update loom@loom"
+        yield error("SCHEMA_TOO_NEW", "$.schema_version", message, hint)
+
+
+def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
+    if _is_foreign(PLAN, raw):
+        yield _foreign("plan")
+        return
+    yield from _newer(raw, plan.SCHEMA_VERSION)
+    seen: dict[object, str] = {}
+    for where, phase in _objects(raw, "phases"):
+        yield from _twice(seen, f"phase {phase.get('id')}", phase.get("id"), at(where, "id"))
+        for step_where, step in _objects(phase, "steps", where):
+            key, wanted = step.get("key"), f"{phase.get('id')}/{step.get('id')}"
+            if isinstance(key, str) and key != wanted:
+                hint = "a step's key is phase/id; write the plan anew with loomctl run"
+                yield error("KEY_MISMATCH", at(step_where, "key"), f"{shown(key)} is not {shown(wanted)}", hint)
+            yield from _twice(seen, f"step {key}", ("step", key), at(step_where, "key"))
+    for where, artifact in _objects(raw, "artifacts"):
+        yield from _twice(seen, f"artifact {artifact.get('id')}", ("artifact", artifact.get("id")), at(where, "id"))
+
+
+def _state_problems(raw: dict[str, Any], path: str) -> Iterator[Problem]:
+    run_id, folder = raw.get("run_id"), os.path.dirname(os.path.abspath(path))
+    # FABER keeps several runs of one plan in the plan's folder, as state-{suffix}.json.
+    ours = raw.get("plan_id") if os.path.basename(path).startswith("state-") else run_id
+    if os.path.basename(os.path.dirname(folder)) == "runs" and os.path.basename(folder) != ours:
+        message = f"the folder is {shown(os.path.basename(folder))}, the file says {shown(run_id)}"
+        hint = "put the folder back under its own name, or remove the copy: loomctl runs"
+        yield error("RUN_ID_MISMATCH", "$.run_id", message, hint)
+    if _is_foreign(STATE, raw):
+        yield _foreign("state")
+        return
+    newer = list(_newer(raw, state.SCHEMA_VERSION))
+    yield from newer
+    if newer:
+        return
+    phases = raw.get("phases")
+    current = raw.get("current_phase")
+    if isinstance(phases, dict) and isinstance(current, str) and current not in phases:
+        message = f"{shown(current)} is none of the run's phases"
+        yield error("UNKNOWN_PHASE", "$.current_phase", message, choices(current, list(phases)))
+    seen: dict[object, str] = {}
+    for where, entry in _objects(raw, "steps"):
+        visit = (entry.get("step_id"), entry.get("visit"))
+        yield from _twice(seen, f"visit {visit[1]} of {visit[0]}", visit, where)
+        yield from _twice(seen, f"rank {entry.get('rank')}", ("rank", entry.get("rank")), at(where, "rank"))
+
+
+def _objects(raw: dict[str, Any], key: str, where: str = "$") -> Iterator[tuple[str, dict[str, Any]]]:
+    entries = raw.get(key)
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, dict):
+            yield at(where, key, index), entry
+
+
+def _twice(seen: dict[object, str], what: str, key: object, where: str) -> Iterator[Problem]:
+    try:
+        before = seen.setdefault(key, where)
+    except TypeError:  # a list or object in an id's place: the schema says so
+        return
+    if before != where:
+        yield error("DUPLICATE_ID", where, f"{what} stands already at {before}")

@@ -1,0 +1,85 @@
+"""Which run is meant (D1): the one that was named, the one this session is bound to, the only active one, or none."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from loomctl.disk.store import ambiguous
+from loomctl.model.errors import EXIT_NO_RUN, LoomError
+from loomctl.model.state import is_active
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loomctl.engine.caller import Workspace
+
+
+class Found(NamedTuple):
+    """how: `named`, `bound`, `only` (never driven, never written to) or `none`; candidates: active runs, for a list."""
+
+    run_id: str | None
+    how: str
+    candidates: Sequence[str] = ()
+
+    @property
+    def may_write(self) -> bool:
+        """Tell whether the run's state may be written for this caller."""
+        return self.how in ("named", "bound")
+
+
+def active_runs(space: Workspace) -> list[str]:
+    """List the runs in an active status, by id; a state that cannot be read is not active."""
+    found = []
+    for run_id in space.store.run_ids():
+        try:
+            if is_active(space.store.read_state(run_id)):
+                found.append(run_id)
+        except LoomError:
+            continue
+    return found
+
+
+def find(space: Workspace, named: str | None = None) -> Found:
+    """Find the run by D1's order. Raises only for a named run that is not there (NO_SUCH_RUN, AMBIGUOUS_RUN)."""
+    if named:
+        return Found(space.store.match(named), "named")
+    binding = space.local.binding(space.caller.session_id)
+    if binding is not None and binding["run_id"] in space.store.run_ids():
+        return Found(binding["run_id"], "bound")
+    active = active_runs(space)
+    if len(active) == 1:
+        return Found(active[0], "only", active)
+    return Found(None, "none", active)
+
+
+def to_read(space: Workspace, named: str | None = None) -> Found:
+    """Find a run to look at; raises AMBIGUOUS_RUN or NO_ACTIVE_RUN where there is none."""
+    found = find(space, named)
+    if found.run_id is None:
+        raise ambiguous(found.candidates) if found.candidates else no_active_run()
+    return found
+
+
+def to_drive(space: Workspace, named: str | None = None) -> str:
+    """Find a run to drive: named or bound, never the third rule's (D1). Raises NOT_BOUND besides."""
+    found = to_read(space, named)
+    if found.run_id is None or not found.may_write:
+        raise LoomError(
+            "NOT_BOUND",
+            f"this session does not drive the run {found.run_id}",
+            why="only run and resume bind a session to a run; the only active run is shown, never driven (D1)",
+            hint=f"loomctl resume {found.run_id}",
+            exit_code=EXIT_NO_RUN,
+        )
+    return found.run_id
+
+
+def no_active_run() -> LoomError:
+    """Say that nothing is under way, with the ways forward."""
+    return LoomError(
+        "NO_ACTIVE_RUN",
+        "No active run",
+        hint='loomctl run "what to do" starts one; loomctl resume RUN takes one up; loomctl runs lists all',
+        exit_code=EXIT_NO_RUN,
+    )

@@ -1,0 +1,73 @@
+"""Putting runs away: removing one, archiving one; never a run that is under way unless forced."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+from typing import TYPE_CHECKING
+
+from loomctl.disk import files, known
+from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
+from loomctl.model.state import is_active
+
+if TYPE_CHECKING:
+    from loomctl.engine.caller import Workspace
+
+
+def removable(space: Workspace, named: str, *, force: bool) -> str:
+    """Give the id of a run that may be put away. Raises RUN_IS_ACTIVE without `force`."""
+    run_id = space.store.match(named)
+    try:
+        active = is_active(space.store.read_state(run_id))
+    except LoomError:
+        active = False
+    holders = space.local.live_sessions(run_id, but=space.caller.session_id)
+    if (active or holders) and not force:
+        raise LoomError(
+            "RUN_IS_ACTIVE",
+            f"the run {run_id} is under way" + (f" in session {holders[0]}" if holders else ""),
+            where=space.store.run_dir(run_id),
+            hint=f"loomctl cancel {run_id}   first, or --force",
+            exit_code=EXIT_HELD,
+        )
+    return run_id
+
+
+def remove(space: Workspace, run_id: str) -> None:
+    """Remove a run's folder and what this machine knows of it. The folder goes out of sight in one rename first."""
+    folder = space.store.run_dir(run_id)
+    files.make_folder(space.store.local)
+    doomed = os.path.join(space.store.local, f"removed-{run_id}-{os.getpid()}")
+    os.replace(folder, doomed)
+    shutil.rmtree(doomed)
+    known.forget(run_id, space.store.folder)
+    for binding in space.local.bindings():
+        if binding["run_id"] == run_id:
+            space.local.unbind(binding["session_id"])
+
+
+def archive(space: Workspace, run_id: str, path: str) -> int:
+    """Pack a run beside, read it back, rename it to `path`, then remove the run; gives how many files it holds.
+
+    Raises ARCHIVE_EXISTS, and ARCHIVE_BAD where what was written does not read back; the run stays then.
+    """
+    if os.path.lexists(path):
+        raise LoomError("ARCHIVE_EXISTS", "there is an archive already", where=path, hint="--to FILE", exit_code=EXIT_USAGE)
+    folder = space.store.run_dir(run_id)
+    files.make_folder(os.path.dirname(path))
+    beside = f"{path}.{os.getpid()}.tmp"
+    try:
+        with tarfile.open(beside, "w:gz") as packed:
+            packed.add(folder, arcname=run_id)
+        wanted = {os.path.relpath(os.path.join(base, name), folder) for base, _, names in os.walk(folder) for name in names}
+        with tarfile.open(beside, "r:gz") as packed:
+            found = {os.path.relpath(member.name, run_id) for member in packed if not member.isdir()}
+        if found != wanted:
+            raise LoomError("ARCHIVE_BAD", "the archive does not hold every file; the run stays", where=path)
+        os.replace(beside, path)
+    except BaseException:
+        files.remove(beside)
+        raise
+    remove(space, run_id)
+    return len(found)

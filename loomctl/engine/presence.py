@@ -1,0 +1,73 @@
+"""A session comes to a run and leaves it: its record, its machine, and the records that others left open (D24-D26)."""
+
+from __future__ import annotations
+
+from loomctl.disk import clock, machine
+from loomctl.disk.events import Event
+from loomctl.model import sessions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.engine.caller import Workspace
+    from loomctl.model.state import State
+
+
+def surroundings(space: Workspace) -> dict[str, Any]:
+    """Describe this machine for a session record; asks git, so it is done before a lock is taken."""
+    return machine.environment(space.project.root, space.caller.cwd, on_hook_path=space.caller.on_hook_path)
+
+
+def enter(
+    space: Workspace, state: State, source: str, environment: Mapping[str, Any], *, compaction: str = "auto"
+) -> tuple[State, list[Event]]:
+    """Record that the caller's session works on the run; a caller without a session changes nothing.
+
+    source: the host's word (startup, resume, clear, fork, compact) or `bound`.
+    """
+    session_id = space.caller.session_id
+    if session_id is None:
+        return state, []
+    at = clock.now()
+    known = sessions.record_of(state, session_id) is not None
+    alive = set(space.local.live_sessions(state["run_id"]))
+    lost_before = {record.get("session_id") for record in sessions.history(state) if record.get("ended_at")}
+    state = sessions.entered(
+        state,
+        session_id,
+        host=space.caller.host,
+        source=source,
+        at=at,
+        environment=environment,
+        alive=alive,
+        compaction=compaction,
+    )
+    if source == "compact":
+        state = sessions.forgotten(state)
+    happened = [
+        Event("session.lost", {"session_id": record["session_id"]}, session_id)
+        for record in sessions.history(state)
+        if record.get("end_reason") == "lost" and record.get("session_id") not in lost_before
+    ]
+    if source == "compact":
+        happened.append(Event("session.compacted", {"trigger": compaction}, session_id))
+    elif not known:
+        happened.append(Event("session.started", {"source": source, "hostname": environment.get("hostname")}, session_id))
+    elif source != "bound":
+        happened.append(Event("session.resumed", {"source": source}, session_id))
+    return state, happened
+
+
+def leave(space: Workspace, run_id: str, reason: str) -> None:
+    """Close the caller's record when its conversation ends (D26): one small write."""
+    session_id = space.caller.session_id
+    if session_id is None:
+        return
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        closed = sessions.left(state, session_id, at=clock.now(), reason=reason)
+        return closed, [Event("session.ended", {"reason": reason}, session_id)]
+
+    space.store.update(run_id, change, durable=False, patience=0.5)

@@ -1,0 +1,108 @@
+"""What an assistant is told of a step: its prompt, how it ends, and the one next thing to do (D22)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import artifact_paths
+from loomctl.engine import stages
+from loomctl.model import ids, placeholders, run_life
+from loomctl.model.fences import one_line
+from loomctl.model.slip import NEXT_SHARE, cut_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.disk.project import Project
+    from loomctl.disk.store import Run
+    from loomctl.model.run_life import Place
+    from loomctl.model.slip import Budget
+
+ENDING = """When the step is done, end it with its result:
+
+    loomctl done <<'LOOM'
+    what was done, what was decided, what is left open
+    LOOM
+
+`--outcome failed` says that it could not be done; `--artifact NAME=PATH` registers a file that later steps need. A plain `loomctl done` takes your next final message as the result."""
+
+
+def placeholder_values(project: Project, run: Run) -> dict[str, str | None]:
+    """Give every placeholder's value for a run (D8)."""
+    state = run.state
+    return artifact_paths.values(
+        project_root=project.root,
+        run_id=run.run_id,
+        plan_id=state["plan_id"],
+        work_id=state.get("work_id"),
+        run_suffix=ids.split_run_id(run.run_id)[1],
+        run_dir=run.folder,
+        plugin_root=project.plugin_root,
+    )
+
+
+def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> str:
+    """Render a step for the assistant: heading, what it is for, its text with placeholders expanded."""
+    step = place.step
+    lines = [f"## Step {place.key}: {one_line(str(step.get('name') or step['id']), 120)} (visit {visit})"]
+    if step.get("description"):
+        lines.append(one_line(str(step["description"]), 400))
+    lines.append(_instruction(step, known))
+    return "\n\n".join(lines)
+
+
+def _instruction(step: Mapping[str, Any], known: Mapping[str, str | None]) -> str:
+    for field, wording in (
+        ("prompt", "{}"),
+        ("command", "Run the slash command `{}`, and report what it did."),
+        ("skill", "Use the skill `{}`, and report what it did."),
+    ):
+        if step.get(field):
+            return wording.replace("{}", placeholders.expand(str(step[field]), known).text)
+    return "(this step has no text)"
+
+
+def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | None = None) -> str:
+    """Say the one next thing to do in a run, within its share of the budget (D19); None: all of it."""
+    state = run.state
+    if not may_write:
+        return f"## Next\n\nThis session does not drive the run. To take it up: `loomctl resume {run.run_id}`"
+    status = state["status"]
+    if status == "awaiting_feedback" and state["pending_approvals"]:
+        asked = "; ".join(one_line(str(item.get("reason") or item.get("id")), 200) for item in state["pending_approvals"])
+        return f"## Next\n\nThe run waits for its user: {asked}. The user decides; then `loomctl approve {run.run_id}`."
+    if status in ("paused", "failed", "completed", "cancelled"):
+        return f"## Next\n\n{_standing(status, run.run_id)}"
+    entry = run_life.open_visit(state)
+    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    if entry is None or place is None:
+        return "## Next\n\n`loomctl next` gives the next step."
+    if entry["status"] == "closing":
+        return f"## Next\n\nThe step {entry['step_id']} is closing: its result is expected as your final message."
+    prompt = step_prompt(place, entry["visit"], placeholder_values(project, run))
+    if budget is None:
+        return f"{prompt}\n\n{ENDING}"
+    return _shortened(prompt, os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT), budget)
+
+
+def _shortened(prompt: str, path: str, budget: Budget) -> str:
+    head = "## Next\n\n" + prompt.replace("## Step ", "The step ", 1)
+    if budget.measure(f"{head}\n\n{ENDING}") <= budget.share(NEXT_SHARE):
+        return f"{head}\n\n{ENDING}"
+    short_ending = "When it is done, end it with `loomctl done` and its result on standard input."
+    limit = budget.share(NEXT_SHARE) - budget.measure(short_ending) - 2
+    if budget.measure(head) <= limit:
+        return f"{head}\n\n{short_ending}"
+    rest = f"(the whole prompt: {path}, {len(prompt.encode('utf-8', 'replace')):,} bytes; `loomctl next` prints it)"
+    return f"{cut_lines(head, max(0, limit - budget.measure(rest) - 2), budget.measure)}\n\n{rest}\n\n{short_ending}"
+
+
+def _standing(status: str, run_id: str) -> str:
+    return {
+        "paused": f"The run is paused. When its user wants to go on: `loomctl resume {run_id}`",
+        "failed": f"The run failed at its last step. To try that step again: `loomctl resume {run_id}`",
+        "completed": "The run is completed; there is nothing left to do in it.",
+        "cancelled": "The run was cancelled; there is nothing left to do in it.",
+    }[status]

@@ -1,0 +1,141 @@
+"""From the name of a workflow to one merged, checked workflow: its ancestors followed, every problem gathered."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loomctl.disk import workflow_files
+from loomctl.disk.workflow_files import Places
+from loomctl.engine import expression_checks
+from loomctl.model import inheritance, references
+from loomctl.model.errors import LoomError
+from loomctl.model.problems import error, errors, in_file, refusal, warning
+from loomctl.model.workflow import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from loomctl.model.problems import Problem
+    from loomctl.model.workflow import Workflow
+
+
+class Resolved(NamedTuple):
+    """workflow and merged: None if there are errors; sources: `{id, path, sha256}`, the root ancestor first.
+
+    path: the file that was asked for. Problems of an ancestor carry its portable path before their JSON path.
+    """
+
+    path: str
+    workflow: Workflow | None
+    merged: dict[str, Any] | None
+    sources: list[dict[str, str]]
+    problems: list[Problem]
+
+    def checked(self) -> dict[str, Any]:
+        """Give the merged workflow for `build_plan`. Raises one LoomError that says every error."""
+        refused = refusal(self.problems, what="this workflow cannot be used", where=self.path)
+        if self.merged is None:
+            raise refused or AssertionError("a workflow without errors was not merged")
+        return self.merged
+
+
+class _Link(NamedTuple):
+    """One file of the chain. name: what its problems are prefixed with, empty for the file that was asked for."""
+
+    path: str
+    name: str
+    raw: dict[str, Any]
+    own: Workflow | None
+
+    @property
+    def id(self) -> str:
+        return str(self.raw.get("id") or os.path.basename(self.path))
+
+    def said(self, problems: Iterable[Problem]) -> list[Problem]:
+        return in_file(self.name, problems) if self.name else list(problems)
+
+
+def resolve(ref: str, *, project_dir: str, store: str, bundle: str, base: str | None = None) -> Resolved:
+    """Resolve a workflow by what the user named it: id, `loom:id`, `project:id` or path.
+
+    base: the folder that paths are relative to, the current directory by default. Raises LoomError if nothing goes by
+    that name; what is wrong with the files is in `problems`.
+    """
+    places = Places(project_dir, store, bundle)
+    found = workflow_files.locate(ref, places, base=base)
+    named = "/" in ref or "\\" in ref or ref.endswith(workflow_files.SUFFIXES)
+    return _resolved(found.path, places, trusted=named)
+
+
+def resolve_file(path: str, *, project_dir: str, store: str, bundle: str) -> Resolved:
+    """Resolve the workflow in one file."""
+    return _resolved(os.path.abspath(path), Places(project_dir, store, bundle), trusted=True)
+
+
+def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
+    problems: list[Problem] = []
+    chain: list[_Link] = []
+    sources: list[dict[str, str]] = []
+    roots = [places.project_dir, places.store, places.bundle, *([os.path.dirname(path)] if trusted else [])]
+    following: str | None = path
+    while following is not None:
+        if not any(workflow_files.is_inside(following, root) for root in roots):
+            problems += chain[-1].said([_outside(following, "$.extends")]) if chain else [_outside(following, "$")]
+            break
+        name = workflow_files.portable(following, places) if chain else ""
+        loaded = workflow_files.load(following)
+        if loaded.problems or not isinstance(loaded.raw, dict):
+            found = loaded.problems or parse(loaded.raw)[1]
+            problems += in_file(name, found) if name else found
+            break
+        own, found = parse(loaded.raw)
+        link = _Link(following, name, loaded.raw, own)
+        problems += link.said([*found, *expression_checks.problems(loaded.raw)])
+        chain.append(link)
+        sources.append({"id": link.id, "path": workflow_files.portable(following, places), "sha256": loaded.sha256})
+        following = _parent(chain, places, problems)
+    sources.reverse()
+    if errors(problems):
+        return Resolved(path, None, None, sources, problems)
+    merged = inheritance.merge([(link.id, link.raw) for link in reversed(chain)])
+    workflow, found = parse(merged)
+    problems += errors(found)  # its warnings were said file by file
+    if workflow is None:
+        return Resolved(path, None, None, sources, problems)
+    for link in chain:
+        problems += link.said(references.dangling(link.own, workflow) if link.own else ())
+    problems += references.stepless(workflow)
+    return Resolved(path, workflow, merged, sources, problems)
+
+
+def _parent(chain: list[_Link], places: Places, problems: list[Problem]) -> str | None:
+    """Find the file that the chain's last workflow extends; None if there is none, or none that can be used."""
+    link = chain[-1]
+    ref = link.raw.get("extends")
+    if not isinstance(ref, str) or not ref.strip():
+        return None
+    try:
+        found = workflow_files.locate(ref, places, named_in=link.path)
+    except LoomError as refused:
+        code = "UNKNOWN_PARENT" if refused.code == "UNKNOWN_WORKFLOW" else refused.code
+        problems += link.said([error(code, "$.extends", f"extends: {refused.what}", refused.hint)])
+        return None
+    if found.stands_in:
+        message = f"{ref} is not here; Loom's own {os.path.splitext(os.path.basename(found.path))[0]} stands in for it"
+        hint = "name Loom's with loom:, or put FABER's file into .fractary/faber/workflows/"
+        problems += link.said([warning("STAND_IN", "$.extends", message, hint)])
+    seen = [os.path.realpath(each.path) for each in chain]
+    real = os.path.realpath(found.path)
+    if real in seen:
+        begins = seen.index(real)
+        cycle = " -> ".join([*(each.id for each in chain[begins:]), chain[begins].id])
+        hint = "take one extends out; loom:core is always Loom's own, whatever the project calls core"
+        problems += link.said([error("EXTENDS_CYCLE", "$.extends", f"workflows extend each other: {cycle}", hint)])
+        return None
+    return found.path
+
+
+def _outside(path: str, where: str) -> Problem:
+    message = f"{os.path.basename(path)} lies outside of the project and the bundle; nothing of it is read"
+    return error("PATH_ESCAPE", where, message, "copy it into .loom/workflows/")

@@ -1,0 +1,162 @@
+"""Taking up a run again, here or on another machine: bound, recorded, primed, with what differs since (design §5)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from loomctl.disk import git, known
+from loomctl.disk.events import Event
+from loomctl.disk.store import ambiguous
+from loomctl.engine import driving, finding, presence, priming
+from loomctl.engine.starting import bind
+from loomctl.model import run_life, sessions, triggers
+from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.state import TERMINAL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+    from loomctl.engine.priming import Slip
+    from loomctl.model.state import State
+
+
+class Resumed(NamedTuple):
+    """A run that was taken up; differences: what is not as the last session left it, a line each."""
+
+    run: Run
+    move: run_life.Move
+    slip: Slip
+    differences: list[str]
+    notes: list[str]
+
+
+def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) -> Resumed:
+    """Take up a run: named, bound, or the only one that can be. Completed and cancelled ones only with `reopen` (D4).
+
+    Raises NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS.
+    """
+    run = space.store.read(_meant(space, named))
+    if run.state["status"] in TERMINAL and not reopen:
+        raise LoomError(
+            "BAD_STATUS",
+            f"the run is {run.state['status']}",
+            where=run.folder,
+            why="completed and cancelled runs are not taken up by themselves (D4)",
+            hint=f"loomctl resume {run.run_id} --reopen",
+            exit_code=EXIT_USAGE,
+        )
+    trouble = known.note(run.run_id, space.store.folder)
+    notes = [trouble] if trouble else []
+    space.store.prepare(commit_runs=space.settings.commit_runs)
+    environment = presence.surroundings(space)
+    differences = _differences(space, run.state, environment)
+    bind(space, run.run_id)
+    held: list[driving.Settled] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        happened: list[Event] = []
+        state, ended, said = driving.close_pending(space, run, state, happened)
+        if ended is not None:
+            notes.append(said)
+        state, came = presence.enter(space, state, "bound", environment)
+        happened.extend(came)
+        state = _under_way(state, run.plan)
+        if state["status"] == "in_progress":
+            settled = driving.settle(space, run, state)
+        else:
+            waiting = run_life.Move("approval", step=state.get("current_step"))
+            settled = driving.Settled(state, [], [], False, waiting)
+        held[:] = [settled]
+        before = {"status_before": run.state["status"]}
+        return settled.state, [*happened, Event("run.resumed", before, space.caller.session_id), *settled.happened]
+
+    run = run._replace(state=space.store.update(run.run_id, change))
+    event = triggers.run_start(run.state.get("current_phase"))
+    for before, after in held[0].entered:
+        event = event._replace(facts=(*event.facts, *triggers.phase_transition(before, after).facts))
+    made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
+    driving.record(space, run.run_id, made)
+    run = run._replace(state=space.store.read_state(run.run_id))
+    return Resumed(run, held[0].move, made, differences, notes)
+
+
+def _meant(space: Workspace, named: str | None) -> str:
+    found = finding.find(space, named)
+    if found.run_id is not None:
+        return found.run_id
+    if found.candidates:
+        raise ambiguous(found.candidates)
+    dormant = []
+    for run_id in space.store.run_ids():
+        try:
+            if space.store.read_state(run_id)["status"] in ("failed", "pending"):
+                dormant.append(run_id)
+        except LoomError:
+            continue
+    if len(dormant) == 1:
+        return dormant[0]
+    raise ambiguous(dormant) if dormant else finding.no_active_run()
+
+
+def _under_way(state: State, plan: Mapping[str, Any]) -> State:
+    """Put a run back under way; one that waits for approval goes on waiting."""
+    if state["status"] == "awaiting_feedback" and state["pending_approvals"]:
+        return state
+    if state["status"] == "completed":
+        state = run_life.reopened_step(state, plan)
+        state = {key: value for key, value in state.items() if key != "completed_at"}
+    return {**state, "status": "in_progress"}
+
+
+def _differences(space: Workspace, state: State, environment: Mapping[str, Any]) -> list[str]:
+    """Say what is not as the last session on record left it: machine, commit, dirty files (design §5)."""
+    records = [one for one in sessions.history(state) if one.get("session_id") != space.caller.session_id]
+    last = records[-1].get("environment") if records else None
+    if not isinstance(last, dict):
+        return []
+    said: list[str] = []
+    if last.get("hostname") != environment["hostname"]:
+        said.append(f"machine: {environment['hostname']}, before {last.get('hostname')}")
+    if last.get("project_root") and last.get("project_root") != space.project.root:
+        said.append("the project is at another path; the run's paths were resolved afresh")
+    said.extend(_commits(space.project.root, last.get("git_commit"), environment["git_commit"]))
+    if environment["dirty"]:
+        said.append("the working tree has uncommitted changes")
+    return said
+
+
+def _commits(root: str, before: object, now: str | None) -> list[str]:
+    if not isinstance(before, str) or not git.is_oid(before) or now is None or before == now:
+        return []
+    answer = git.output(["rev-list", "--count", "--left-right", f"{before}...{now}"], root, patience=2.0)
+    if answer is None:
+        return [f"the last session's commit {before[:10]} is not in this repository"]
+    behind, _, ahead = answer.decode("ascii", "replace").strip().partition("\t")
+    if behind == "0":
+        return [f"git: {ahead} commit(s) ahead of the last session's {before[:10]}"]
+    if ahead == "0":
+        return [f"git: {behind} commit(s) behind the last session's {before[:10]}"]
+    return [f"git: diverged from the last session's {before[:10]}: {ahead} ahead, {behind} behind"]
+
+
+def restored_lines(made: Slip) -> list[str]:
+    """Say of each artifact what a priming did with it, for people."""
+    lines = []
+    for entry in made.entries:
+        if entry.decision == "load" and entry.form:
+            size = f", {entry.bytes:,} bytes" if entry.bytes is not None else ""
+            lines.append(f"✓ {entry.id} loaded ({entry.form}{size})")
+        elif entry.decision == "load":
+            lines.append(f"✗ {entry.id} left out: over the budget")
+        elif entry.reason == "fresh":
+            lines.append(f"✓ {entry.id} is in this conversation already, unchanged")
+        elif entry.decision == "defer":
+            lines.append(f"… {entry.id} deferred: {entry.message}")
+        elif entry.decision == "error":
+            lines.append(f"✗ {entry.id} {entry.reason}: {entry.message}")
+    return lines
+

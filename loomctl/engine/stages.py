@@ -1,0 +1,68 @@
+"""The files of a stage: what the step was told, what it answered, how it ended (design §4)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import files
+from loomctl.model.ids import checked_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+PROMPT, RESPONSE, CANDIDATE, STATUS = "prompt.md", "response.md", "candidate.md", "status.json"
+
+
+def folder(run_dir: str, stage: str) -> str:
+    """Give a stage's folder; its name comes from a file, so it is checked (D10). Raises BAD_ID."""
+    checked_id(stage.replace("@", "."), what="stage")
+    return os.path.join(run_dir, "stages", stage)
+
+
+def write_prompt(run_dir: str, stage: str, prompt: str) -> None:
+    """Write what the step is told."""
+    _write(run_dir, stage, PROMPT, prompt)
+
+
+def write_candidate(run_dir: str, stage: str, message: str) -> None:
+    """Keep a message that may turn out to be the step's response (D27)."""
+    _write(run_dir, stage, CANDIDATE, message)
+
+
+def write_end(run_dir: str, stage: str, response: str | None, status: Mapping[str, Any]) -> None:
+    """Write the response, if there is one, and the status; before the state says that the stage ended."""
+    if response is not None:
+        _write(run_dir, stage, RESPONSE, response)
+    where = folder(run_dir, stage)
+    files.make_folder(where, mode=0o755)
+    files.write_atomically(os.path.join(where, STATUS), files.to_json(dict(status)))
+
+
+def set_aside(run_dir: str, stage: str) -> None:
+    """Keep an undone stage's response and status under names of their own; nothing is thrown away (D31)."""
+    where = folder(run_dir, stage)
+    for name in (RESPONSE, STATUS):
+        path = os.path.join(where, name)
+        if not os.path.exists(path):
+            continue
+        base, ending = os.path.splitext(path)
+        number = 1
+        while os.path.exists(f"{base}.undone-{number}{ending}"):
+            number += 1
+        os.replace(path, f"{base}.undone-{number}{ending}")
+
+
+def read_text(run_dir: str, stage: str, name: str) -> str | None:
+    """Read one of a stage's texts; None if it is not there."""
+    try:
+        return files.read_bytes(os.path.join(folder(run_dir, stage), name)).decode("utf-8", "replace")
+    except OSError:
+        return None
+
+
+def _write(run_dir: str, stage: str, name: str, text: str) -> None:
+    where = folder(run_dir, stage)
+    files.make_folder(where, mode=0o755)
+    files.write_atomically(os.path.join(where, name), text.encode("utf-8", "backslashreplace"))

@@ -1,0 +1,143 @@
+"""Starting a run: workflow → plan → state, bound to the session, primed, at its first step (design §5)."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from loomctl.disk import artifact_paths, clock, known
+from loomctl.disk.events import Event
+from loomctl.disk.store import Run
+from loomctl.engine import driving, presence, priming
+from loomctl.engine.resolve import resolve
+from loomctl.model import ids, placeholders, run_life, triggers
+from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.plan import build_plan
+from loomctl.model.problems import Problem
+from loomctl.model.state import new_state
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from loomctl.engine.caller import Workspace
+    from loomctl.engine.priming import Slip
+    from loomctl.model.state import State
+
+
+class Started(NamedTuple):
+    """A run that has begun; slip: what the session was given; notes: what its user must know; warnings: of the
+    workflow's files. A dry run has no slip, and nothing of it is on disk."""
+
+    run: Run
+    move: run_life.Move
+    slip: Slip | None
+    notes: list[str]
+    warnings: list[Problem]
+
+
+def start(
+    space: Workspace, work: str, *, workflow: str | None = None, autonomy: str | None = None, dry_run: bool = False
+) -> Started:
+    """Start a run on a piece of work: a tracker's id (`258`, `#258`, `ABC-12`) or a goal in words.
+
+    autonomy: overrides the workflow's. dry_run (or the autonomy `dry-run`): resolve and check, write nothing.
+    Raises LoomError for a workflow that cannot be used, and UNRESOLVED_PLACEHOLDER for a prompt that cannot be filled.
+    """
+    work = work.strip()
+    if not work:
+        raise LoomError(
+            "NO_WORK",
+            "a run needs something to do",
+            hint='loomctl run 258   or   loomctl run "add dark mode"',
+            exit_code=EXIT_USAGE,
+        )
+    project = space.project
+    resolved = resolve(
+        workflow or space.settings.default_workflow,
+        project_dir=os.path.dirname(project.store),
+        store=project.store,
+        bundle=project.plugin_root,
+        base=space.caller.cwd,
+    )
+    merged = resolved.checked()
+    warnings = [problem for problem in resolved.problems if problem.severity == "warning"]
+    work_id = work.lstrip("#") if ids.is_work_id(work) else None
+    plan_id = ids.make_plan_id(project.name, work)
+    plan = build_plan(merged, plan_id=plan_id, created_at=clock.now(), sources=resolved.sources)
+    if autonomy is not None:
+        plan["autonomy"] = {**plan["autonomy"], "level": autonomy}
+    run_id = ids.make_run_id(plan_id, clock.run_stamp(), lambda name: os.path.lexists(space.store.run_dir(name)))
+    folder = space.store.run_dir(run_id)
+    state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
+    run = Run(run_id, folder, state, plan)
+    _check_placeholders(space, run)
+    if dry_run or plan["autonomy"].get("level") == "dry-run":
+        return Started(run, run_life.Move("dry-run"), None, ["Nothing was written: this is a dry run."], warnings)
+    space.store.prepare(commit_runs=space.settings.commit_runs)
+    created = {"workflow_id": plan["workflow_id"], "work_id": work_id, "goal": state["goal"]}
+    run = space.store.create(state, plan, [Event("run.created", created, space.caller.session_id)])
+    notes = []
+    trouble = known.note(run_id, space.store.folder)
+    if trouble:
+        notes.append(trouble)
+    return _begin(space, run, notes, warnings)
+
+
+def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]) -> Started:
+    bind(space, run.run_id)
+    environment = presence.surroundings(space)
+    held: list[driving.Settled] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        state, came = presence.enter(space, state, "bound", environment)
+        settled = driving.settle(space, run, state)
+        held[:] = [settled]
+        return settled.state, [*came, *settled.happened]
+
+    run = run._replace(state=space.store.update(run.run_id, change))
+    event = triggers.run_start(run.state.get("current_phase"))
+    if held[0].engine_primed:
+        event = event._replace(facts=(*event.facts, triggers.MANUAL))
+    made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
+    driving.record(space, run.run_id, made)
+    return Started(run, held[0].move, made, notes, warnings)
+
+
+def bind(space: Workspace, run_id: str) -> None:
+    """Bind the caller's session to a run (D1); a caller without a session stays unbound."""
+    session_id = space.caller.session_id
+    if session_id is None:
+        return
+    before = space.local.binding(session_id) or {}
+    kept = {"transcript_path": before["transcript_path"]} if before.get("transcript_path") else {}
+    space.local.bind(session_id, run_id, host=space.caller.host, pid=space.caller.pid, **kept)
+
+
+def _check_placeholders(space: Workspace, run: Run) -> None:
+    """Refuse a plan whose prompts need what this run does not have, before anything is written (D8)."""
+    state = run.state
+    values = artifact_paths.values(
+        project_root=space.project.root,
+        run_id=run.run_id,
+        plan_id=run.plan["plan_id"],
+        work_id=state["work_id"],
+        run_suffix=ids.split_run_id(run.run_id)[1],
+        run_dir=run.folder,
+        plugin_root=space.project.plugin_root,
+    )
+    lacking: list[str] = []
+    for place in run_life.places(run.plan):
+        for field in ("prompt", "command", "skill"):
+            text: Any = place.step.get(field)
+            if isinstance(text, str):
+                lacking.extend(f"{place.key} needs {{{name}}}" for name in placeholders.expand(text, values).missing)
+    if lacking:
+        raise LoomError(
+            "UNRESOLVED_PLACEHOLDER",
+            "; ".join(lacking),
+            where=run.plan["workflow_id"],
+            why="this run has no work id" if state["work_id"] is None else "these have no value",
+            hint="start it with a tracker's id: loomctl run 258",
+            exit_code=EXIT_USAGE,
+        )

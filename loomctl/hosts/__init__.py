@@ -1,0 +1,1 @@
+"""One module for each assistant: its events in, the engine between, its answers out."""

@@ -1,0 +1,329 @@
+"""Claude Code's hook events, answered: JSON on standard input, JSON (or plain text) on standard output, always exit 0.
+
+This is the hook path: the standard library alone (design §3). A hook fails open (D55): what goes wrong is told in
+`systemMessage` and in the run's events, and blocks nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from loomctl.disk import config, known, processes, project
+from loomctl.disk.events import Event
+from loomctl.engine import announcing, driving, finding, presence, priming
+from loomctl.engine.caller import Caller, Workspace, workspace
+from loomctl.hosts import loom_commands
+from loomctl.hosts.claude_transcript import Transcript
+from loomctl.model import run_life, triggers
+from loomctl.model.errors import LoomError
+from loomctl.model.fences import one_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from loomctl.model.state import State
+
+HOST = "claude-code"
+LARGEST_EVENT = 64 * 1024 * 1024
+# A restore that cannot be seen is tried again this often for one compaction, then left to the user.
+RESTORES = 2
+
+
+def main(arguments: list[str]) -> int:
+    """Answer one hook event. arguments: the event's word, `session-start`, `pre-tool-use`, …; always gives 0."""
+    name = arguments[0] if arguments else ""
+    answer = _ANSWERS.get(name)
+    if answer is None or os.environ.get("LOOM_DISABLED") == "1":
+        return 0
+    space: Workspace | None = None
+    try:
+        event = _read_event()
+        space = _workspace(event)
+        output = answer(space, event) if space is not None else None
+    except Exception as error:  # a hook fails open, whatever happened (D55)
+        output = _failure(space, name, error)
+    if output:
+        sys.stdout.write(output)
+        sys.stdout.flush()
+    return 0
+
+
+def _read_event() -> dict[str, Any]:
+    data = sys.stdin.buffer.read(LARGEST_EVENT + 1)
+    if len(data) > LARGEST_EVENT:
+        raise LoomError("BAD_EVENT", f"the hook event has over {LARGEST_EVENT} bytes")
+    try:
+        event = json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        raise LoomError("BAD_EVENT", "the hook event is not JSON") from None
+    if not isinstance(event, dict):
+        raise LoomError("BAD_EVENT", "the hook event is not a JSON object")
+    return event
+
+
+def _text(event: dict[str, Any], key: str) -> str:
+    value = event.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _workspace(event: dict[str, Any]) -> Workspace | None:
+    found = project.find((os.environ.get("CLAUDE_PROJECT_DIR", ""), os.environ.get("PWD", ""), _text(event, "cwd")))
+    if found is None:
+        return None
+    caller = Caller(
+        session_id=_text(event, "session_id") or os.environ.get("CLAUDE_CODE_SESSION_ID") or None,
+        host=HOST,
+        pid=host_pid(),
+        cwd=_text(event, "cwd") or found.root,
+        conversation=Transcript(_text(event, "transcript_path") or None),
+        on_hook_path=True,
+        environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
+    )
+    return workspace(found, config.load(found.store, with_yaml=False), caller)
+
+
+def host_pid() -> int | None:
+    """Give the host's process, as it names itself to hooks and shells."""
+    named = os.environ.get("CLAUDE_PID", "")
+    return int(named) if named.isascii() and named.isdigit() and len(named) < 10 else None
+
+
+def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
+    source = _text(event, "source") or "startup"
+    binding = _binding(space, event, source)
+    if source in ("compact", "clear"):
+        priming.forget(space)
+    found = finding.find(space)
+    if found.run_id is None:
+        return _context("SessionStart", None, announcing.candidates(found.candidates)) if found.candidates else None
+    if not known.is_known(found.run_id, space.store.folder):
+        return _told("SessionStart", announcing.unknown_run(space, found.run_id))
+    if not found.may_write:
+        holders = space.local.live_sessions(found.run_id, but=space.caller.session_id, conversing=True)
+        if holders:
+            return _told("SessionStart", announcing.held_elsewhere(found.run_id, holders))
+        return _primed(space, found.run_id, triggers.session_start(source), may_write=False)
+    if binding is not None:
+        space.local.refresh(binding, pid=space.caller.pid, transcript_path=_text(event, "transcript_path") or None)
+    return _enter_and_prime(space, found.run_id, source, _text(event, "trigger") or "auto")
+
+
+def _binding(space: Workspace, event: dict[str, Any], source: str) -> dict[str, Any] | None:
+    """Give the session's binding: its own, or the one it inherits from the same process or from its parent (D2)."""
+    session_id = space.caller.session_id
+    own = space.local.binding(session_id)
+    if own is not None or session_id is None:
+        return own
+    parent = None
+    if source == "fork":
+        parent = space.local.binding(_parent_session(space.caller.pid))
+    elif space.caller.pid is not None:
+        parent = space.local.of_process(space.caller.pid)
+    if parent is None:
+        return None
+    path = _text(event, "transcript_path") or None
+    inherited = space.local.bind(
+        session_id, parent["run_id"], host=HOST, pid=space.caller.pid, inherited_from=parent["session_id"]
+    )
+    if source == "clear":
+        space.local.unbind(parent["session_id"])
+    return space.local.refresh(inherited, pid=space.caller.pid, transcript_path=path)
+
+
+def _parent_session(pid: int | None) -> str | None:
+    """Find a fork's parent in the host's arguments: `--resume ID`, `--resume=ID`, `-r ID`."""
+    arguments = processes.arguments(pid) if pid else []
+    for index, argument in enumerate(arguments):
+        if argument in ("--resume", "-r") and index + 1 < len(arguments):
+            return _session_id(arguments[index + 1])
+        if argument.startswith("--resume="):
+            return _session_id(argument.partition("=")[2])
+    return None
+
+
+def _session_id(text: str) -> str | None:
+    fit = bool(text) and len(text) <= 100 and all(c.isascii() and (c.isalnum() or c in "-_") for c in text)
+    return text if fit else None
+
+
+def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str) -> str | None:
+    """Record the session and prime it in one update of the state; the text goes out even if it cannot be recorded."""
+    environment = presence.surroundings(space) if source != "compact" else {}
+    run = space.store.read(run_id)
+    made: list[priming.Slip] = []
+    notes: list[str] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        happened: list[Event] = []
+        notes.clear()
+        state, ended, said = driving.close_pending(space, run, state, happened)
+        if ended is not None:
+            notes.append(said)
+            rested = driving.rest_here(space, run, state)
+            state = rested.state
+            happened.extend(rested.happened)
+        state, came = presence.enter(space, state, source, environment, compaction=compaction)
+        here = run._replace(state=state)
+        made[:] = [priming.prime(space, here, triggers.session_start(source), priming.hook_budget(space), may_write=True)]
+        state, primed = priming.recorded(space, state, made[0])
+        return state, [*happened, *came, *primed]
+
+    try:
+        space.store.update(run_id, change, durable=False, patience=2.0)
+    except (LoomError, OSError) as error:
+        if not made:
+            made.append(priming.prime(space, run, triggers.session_start(source), priming.hook_budget(space), may_write=True))
+        notes.append(f"this could not be recorded: {error}")
+    return _delivered(space, made[0], "SessionStart", notes)
+
+
+def _primed(space: Workspace, run_id: str, event: triggers.Event, *, may_write: bool, at: str = "SessionStart") -> str | None:
+    run = space.store.read(run_id)
+    made = priming.prime(space, run, event, priming.hook_budget(space), may_write=may_write)
+    notes: list[str] = []
+    if may_write and made.loaded:
+        try:
+            space.store.update(run_id, lambda state: priming.recorded(space, state, made), durable=False, patience=2.0)
+        except (LoomError, OSError) as error:
+            notes.append(f"this could not be recorded: {error}")
+    return _delivered(space, made, at, notes)
+
+
+def _delivered(space: Workspace, made: priming.Slip, event_name: str, notes: list[str]) -> str:
+    try:
+        priming.remember(space, made)
+    except OSError as error:
+        notes.append(f"this could not be remembered: {error}")
+    line = "; ".join([priming.one_line_for_people(made), *(one_line(note, 200) for note in notes)])
+    return _context(event_name, made.text or None, line)
+
+
+def _told(event_name: str, line: str) -> str:
+    """One line, for the user and the assistant alike."""
+    return _context(event_name, line, line)
+
+
+def _context(event_name: str, text: str | None, line: str | None) -> str:
+    output: dict[str, Any] = {}
+    if text:
+        output["hookSpecificOutput"] = {"hookEventName": event_name, "additionalContext": text}
+    if line:
+        output["systemMessage"] = line if line.startswith("Loom") else f"Loom: {line}"
+    return json.dumps(output, ensure_ascii=False) if output else ""
+
+
+def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
+    """Tell the summariser, in plain text, what must be kept."""
+    found = finding.find(space)
+    if found.run_id is None or not known.is_known(found.run_id, space.store.folder):
+        return None
+    return announcing.for_the_summary(space.store.read(found.run_id))
+
+
+def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
+    """Decide on a shell command that is one of Loom's own (D29); on anything else Loom has no say."""
+    if event.get("tool_name") != "Bash" or space.local.binding(space.caller.session_id) is None:
+        return None
+    given = event.get("tool_input")
+    command = given.get("command") if isinstance(given, dict) else None
+    verdict = loom_commands.judge(command) if isinstance(command, str) else None
+    if verdict is None:
+        return None
+    decision, reason = verdict
+    return json.dumps(
+        {
+            "hookSpecificOutput": {
+                "hookEventName": "PreToolUse",
+                "permissionDecision": decision,
+                "permissionDecisionReason": reason,
+            }
+        },
+        ensure_ascii=False,
+    )
+
+
+def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
+    """Complete a closing step with the final message; else keep the message as a candidate. Blocks nothing (D27)."""
+    binding = space.local.binding(space.caller.session_id)
+    if binding is None or binding["run_id"] not in space.store.run_ids():
+        return None
+    space.local.refresh(binding, pid=space.caller.pid, transcript_path=_text(event, "transcript_path") or None)
+    message = _text(event, "last_assistant_message")
+    run = space.store.read(binding["run_id"])
+    entry = run_life.open_visit(run.state)
+    if entry is None:
+        return None
+    if entry["status"] != "closing":
+        if message.strip():
+            driving.keep_candidate(run, entry, message)
+        return None
+    conversation = space.caller.conversation
+    if message.strip() and isinstance(conversation, Transcript):
+        message = conversation.last_message(message)
+    closed = driving.close_with(space, run.run_id, message if message.strip() else None)
+    return _context("Stop", None, closed) if closed else None
+
+
+def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:
+    binding = space.local.binding(space.caller.session_id)
+    if binding is not None and binding["run_id"] in space.store.run_ids():
+        space.local.refresh(binding, pid=space.caller.pid, transcript_path=_text(event, "transcript_path") or None)
+        presence.leave(space, binding["run_id"], _text(event, "reason") or "other")
+    return None
+
+
+def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
+    """Restore after a compaction whose restore cannot be seen in the transcript, and only then."""
+    conversation = space.caller.conversation
+    session_id = space.caller.session_id
+    if session_id is None or not isinstance(conversation, Transcript):
+        return None
+    before = space.local.primed(session_id)
+    run_id = before.get("run_id")
+    boundary = conversation.boundary() if isinstance(run_id, str) else None
+    if boundary is None or not isinstance(run_id, str):
+        return None
+    found = finding.find(space)
+    if found.run_id != run_id or not known.is_known(run_id, space.store.folder) or priming.held(space, run_id).any_slip:
+        return None
+    restores = before.get("restores")
+    tried = restores.get(boundary, 0) if isinstance(restores, dict) else 0
+    if type(tried) is not int or tried >= RESTORES:
+        return None
+    space.local.note_primed(session_id, {**before, "restores": {boundary: tried + 1}})
+    priming.forget(space)
+    return _primed(
+        space, run_id, triggers.session_start("compact"), may_write=found.may_write, at="UserPromptSubmit"
+    )
+
+
+def _failure(space: Workspace | None, name: str, error: Exception) -> str | None:
+    """Tell of a failure in one line, and note it in the bound run's events where that can be done (D55)."""
+    said = error.what if isinstance(error, LoomError) else f"{type(error).__name__}: {error}"
+    hint = error.hint if isinstance(error, LoomError) else ""
+    if name == "pre-tool-use":
+        return None
+    if space is not None:
+        try:
+            binding = space.local.binding(space.caller.session_id)
+            if binding is not None:
+                note = Event("hook.failed", {"hook": name, "error": one_line(said, 300)}, space.caller.session_id)
+                space.store.update(binding["run_id"], lambda state: (state, [note]), durable=False, patience=0.5)
+        except Exception:  # noqa: S110 - it was worth a try, and the line below tells of it anyhow
+            pass
+    line = f"the {name} hook could not do its work: {one_line(said, 300)}" + (f" ({one_line(hint, 200)})" if hint else "")
+    return None if name in ("pre-compact", "session-end") else _context("", None, line)
+
+
+_ANSWERS: dict[str, Callable[[Workspace, dict[str, Any]], str | None]] = {
+    "session-start": _session_start,
+    "pre-compact": _pre_compact,
+    "pre-tool-use": _pre_tool_use,
+    "stop": _stop,
+    "session-end": _session_end,
+    "user-prompt-submit": _user_prompt_submit,
+}

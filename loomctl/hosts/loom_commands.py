@@ -1,0 +1,131 @@
+"""Which of the assistant's shell commands are Loom's own and harmless, and which a person must always see (D29).
+
+Pure text; what is not certainly harmless gets no answer, and the host asks its user as it always does.
+"""
+
+from __future__ import annotations
+
+from loomctl.model.run_life import OUTCOMES
+
+# verb: (options that take a value, options that take none, most positional words)
+_HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
+    "next": (frozenset(), frozenset({"--json"}), 1),
+    "show": (frozenset(), frozenset({"--json"}), 2),
+    "done": (frozenset({"--outcome", "--note", "--artifact"}), frozenset({"--json"}), 1),
+}
+_ASK = ("approve", "trust", "cancel", "push")
+_WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=@,+-")
+_DELIMITER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
+_UNPREDICTABLE = frozenset("$`*?[]{}!()")
+_SEPARATORS = ";&|\n<>"
+
+ALLOWED = "a loomctl command that only reads or records this run's progress"
+
+
+def judge(command: str) -> tuple[str, str] | None:
+    """Decide on a Bash command's full text: `("allow", reason)`, `("ask", reason)`, or None for no opinion.
+
+    Allowed: exactly one simple `loomctl next`, `loomctl show` or `loomctl done`, for `done` with at most one quoted
+    heredoc that ends the command. Asked: whatever may run `loomctl approve`, `trust`, `cancel` or `push`.
+    """
+    if "loomctl" not in command:
+        return None
+    if _is_harmless(command.strip(" \n")):
+        return "allow", ALLOWED
+    plain = "".join(character for character in command if character not in "'\"\\")
+    words = set(_split_words(plain))
+    if "loomctl" in words or any(word.endswith("/loomctl") for word in words):
+        named = [verb for verb in _ASK if verb in words]
+        if named:
+            return "ask", f"loomctl {named[0]} is decided by the user"
+        if _hides_its_verb(plain):
+            return "ask", "this runs loomctl with words that cannot be read from the text"
+    return None
+
+
+def _is_harmless(command: str) -> bool:
+    first, newline, body = command.partition("\n")
+    delimiter = ""
+    if newline:
+        head, mark, quoted = first.rpartition("<<")
+        delimiter = quoted[1:-1]
+        quotes = quoted[:1] + quoted[-1:]
+        if not mark or quotes not in ("''", '""') or not delimiter or not _DELIMITER.issuperset(delimiter):
+            return False
+        lines = body.split("\n")
+        if lines[-1] != delimiter or delimiter in lines[:-1]:
+            return False
+        first = head.rstrip(" ")
+    words = _words(first)
+    if words is None or len(words) < 2 or words[0] != "loomctl" or words[1] not in _HARMLESS:
+        return False
+    if delimiter and words[1] != "done":
+        return False
+    return _arguments_fit(words[1], words[2:])
+
+
+def _arguments_fit(verb: str, words: list[str]) -> bool:
+    valued, bare, most = _HARMLESS[verb]
+    positional = 0
+    waiting = iter(words)
+    for word in waiting:
+        name, equals, value = word.partition("=")
+        if name in valued:
+            value = value if equals else next(waiting, "")
+            if not value or (name == "--outcome" and value not in OUTCOMES):
+                return False
+            if name == "--artifact" and (value.startswith("-") or "=" not in value):
+                return False
+        elif word.startswith("-"):
+            if word not in bare:
+                return False
+        else:
+            positional += 1
+    return positional <= most
+
+
+def _words(line: str) -> list[str] | None:
+    """Split a line of plain and quoted words at single spaces; None for anything that a shell would read otherwise."""
+    words: list[str] = []
+    word: str | None = None
+    at = 0
+    while at < len(line):
+        character = line[at]
+        if character == " ":
+            if word is not None:
+                words.append(word)
+            word = None
+        elif character in "'\"":
+            end = line.find(character, at + 1)
+            inside = line[at + 1 : end] if end >= 0 else None
+            if inside is None or not inside.isprintable() or (character == '"' and not _UNPREDICTABLE.isdisjoint(inside)):
+                return None
+            if "\\" in inside:
+                return None
+            word = (word or "") + inside
+            at = end
+        elif character in _WORD:
+            word = (word or "") + character
+        else:
+            return None
+        at += 1
+    if word is not None:
+        words.append(word)
+    return words
+
+
+def _split_words(text: str) -> list[str]:
+    for separator in _SEPARATORS + "()`{},\t=$":
+        text = text.replace(separator, " ")
+    return text.split()
+
+
+def _hides_its_verb(plain: str) -> bool:
+    """Tell whether a `loomctl` in the text is followed, in its own command, by something that a shell expands."""
+    at = plain.find("loomctl")
+    while at >= 0:
+        end = min((place for place in (plain.find(mark, at) for mark in _SEPARATORS) if place >= 0), default=len(plain))
+        if not _UNPREDICTABLE.isdisjoint(plain[at:end]):
+            return True
+        at = plain.find("loomctl", at + 1)
+    return False
