@@ -1,0 +1,183 @@
+"""What a hook costs: whole processes, medians of 30 interleaved runs, as ratios to `python -I -S -c pass`.
+
+Run it with any Python 3.10 or later: `python benchmarks/hooks.py [--runs N] [--json]`. It works in a temporary folder
+and uses the interpreter that it is run with for the hooks too. Ratios hold within one run; milliseconds are this
+machine's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SESSION = "5f0c9a52-bench-mark-0000-session"
+ARTIFACTS = 10
+ARTIFACT_BYTES = 20_000
+
+
+class Case:
+    """One row: a command with its input, timed as a whole process."""
+
+    def __init__(self, name: str, limit: float | None, command: list[str], given: str, cwd: Path, env: dict[str, str]):
+        self.name, self.limit, self.times = name, limit, list[float]()
+        self._command, self._given, self._cwd, self._env = command, given.encode(), cwd, env
+        self.output = b""
+
+    def run(self) -> None:
+        """Time one run."""
+        began = time.perf_counter()
+        done = subprocess.run(self._command, input=self._given, cwd=self._cwd, env=self._env, capture_output=True, check=False)
+        self.times.append(time.perf_counter() - began)
+        if done.returncode != 0:
+            raise SystemExit(f"{self.name}: exit {done.returncode}: {done.stderr.decode(errors='replace')[:500]}")
+        self.output = done.stdout
+
+    def median(self) -> float:
+        """Give the median in milliseconds."""
+        return statistics.median(self.times) * 1000
+
+
+def main() -> int:
+    """Measure and print the table; the exit code is 1 if a row is over its number."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    base = Path(tempfile.mkdtemp(prefix="loom-bench-"))
+    try:
+        cases, modules = _prepare(base)
+        for case in cases:
+            case.run()  # compiles, fills caches
+            case.times.clear()
+        for _ in range(options.runs):
+            for case in cases:
+                case.run()
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    return _tell(cases, modules, as_json=options.json)
+
+
+def _prepare(base: Path) -> tuple[list[Case], list[str]]:
+    python = os.path.realpath(sys.executable)
+    home, project, empty = base / "home", base / "shop", base / "nothing"
+    for folder in (home, project, empty / "src"):
+        folder.mkdir(parents=True)
+    (empty / ".git").mkdir()
+    cache = home / ".cache" / "loom"
+    cache.mkdir(parents=True)
+    (cache / "python").write_text(f"{python}\n")
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "LOOM_STATE_HOME": str(home / "state"),
+        "CLAUDE_CODE_SESSION_ID": SESSION,
+        "CLAUDE_PID": str(os.getpid()),
+    }
+    run_id = _a_run(project, env, python)
+    hook = [str(ROOT / "bin" / "loomctl"), "hook"]
+
+    def event(name: str, **more: object) -> str:
+        return json.dumps({"session_id": SESSION, "cwd": str(project), "hook_event_name": name, **more})
+
+    def case(name: str, limit: float | None, word: str, given: str, cwd: Path = project, **more: str) -> Case:
+        there = {**env, "CLAUDE_PROJECT_DIR": str(cwd), "PWD": str(cwd), **more}
+        return Case(name, limit, [*hook, word], given, cwd, there)
+
+    other = {"CLAUDE_CODE_SESSION_ID": "another-session"}
+    start = event("SessionStart", source="compact")
+    long_command = event("PreToolUse", tool_name="Bash", tool_input={"command": "ls -l " + "x" * 2000})
+    own_command = event("PreToolUse", tool_name="Bash", tool_input={"command": "loomctl next"})
+    cases = [
+        Case("baseline: python -I -S -c pass", None, [python, "-I", "-S", "-c", "pass"], "", project, env),
+        case("any hook, no .loom upward", 0.4, "session-start", event("SessionStart"), empty / "src"),
+        case("SessionStart that primes 10 artifacts, 200 KB", 6.0, "session-start", start),
+        case("PreToolUse, a command without loomctl (2 KB)", None, "pre-tool-use", long_command),
+        case("PreToolUse, loomctl next", None, "pre-tool-use", own_command),
+        case("PreToolUse, a session that is not bound", None, "pre-tool-use", long_command, **other),
+        case("UserPromptSubmit, nothing to restore", None, "user-prompt-submit", event("UserPromptSubmit", prompt="go on")),
+        case("Stop, a candidate is kept", None, "stop", event("Stop", last_assistant_message="so far so good")),
+        case("PreCompact", None, "pre-compact", event("PreCompact", trigger="auto")),
+    ]
+    listed = Case(
+        "modules",
+        None,
+        [python, "-I", "-S", "-X", "importtime", str(ROOT / "loomctl" / "__main__.py"), "hook", "session-start"],
+        start,
+        project,
+        {**env, "CLAUDE_PROJECT_DIR": str(project)},
+    )
+    modules = _modules(listed, run_id)
+    return cases, modules
+
+
+def _a_run(project: Path, env: dict[str, str], python: str) -> str:
+    """Start a run with ten required artifacts of 20 KB, through the command line. No git: its time is not Loom's."""
+    workflows = project / ".loom" / "workflows"
+    workflows.mkdir(parents=True)
+    artifacts = []
+    for number in range(ARTIFACTS):
+        path = project / f"doc-{number}.md"
+        line = f"line of document {number}, with `code`, a path src/module_{number}.py and some prose\n"
+        path.write_text(f"# Document {number}\n\n" + line * (ARTIFACT_BYTES // len(line)))
+        artifacts.append(
+            {
+                "id": f"doc-{number}",
+                "type": "markdown",
+                "path": path.name,
+                "description": f"document {number}",
+                "required": True,
+                "reload_triggers": ["session_start"],
+            }
+        )
+    workflow = {
+        "id": "bench",
+        "critical_artifacts": {"always_load": artifacts},
+        "phases": {"build": {"steps": [{"id": "implement", "prompt": "Build it."}]}},
+    }
+    (workflows / "bench.json").write_text(json.dumps(workflow))
+    done = subprocess.run(
+        [sys.executable, "-I", str(ROOT / "loomctl" / "__main__.py"), "run", "measure it", "--workflow", "bench", "--json"],
+        cwd=project,
+        env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"the run could not be started: {done.stdout}{done.stderr}")
+    return str(json.loads(done.stdout)["run_id"])
+
+
+def _modules(case: Case, run_id: str) -> list[str]:
+    done = subprocess.run(case._command, input=case._given, cwd=case._cwd, env=case._env, capture_output=True, check=False)
+    assert run_id.encode() in done.stdout, "the hook did not prime the run that was started"
+    lines = done.stderr.decode().splitlines()
+    return sorted({line.rsplit("|", 1)[1].strip() for line in lines if line.startswith("import time:") and "[us]" not in line})
+
+
+def _tell(cases: list[Case], modules: list[str], *, as_json: bool) -> int:
+    baseline = cases[0].median()
+    rows = [(case.name, case.median(), case.median() / baseline, case.limit) for case in cases]
+    over = [row for row in rows if row[3] is not None and row[2] > row[3]]
+    if as_json:
+        print(json.dumps({"rows": [{"what": r[0], "ms": r[1], "ratio": r[2], "number": r[3]} for r in rows], "modules": modules}))
+        return 1 if over else 0
+    print(f"{'what':<50} {'ms':>7} {'ratio':>7}  number")
+    for name, milliseconds, ratio, limit in rows:
+        number = f"≤ {limit:g}" + ("" if ratio <= limit else "  OVER") if limit is not None else ""
+        print(f"{name:<50} {milliseconds:>7.1f} {ratio:>7.2f}  {number}")
+    print(f"\nmodules that SessionStart imports ({len(modules)}): {' '.join(modules)}")
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Which shell commands the permission hook allows, asks about, or has no opinion on (D29)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loomctl.hosts.loom_commands import judge
+
+ALLOWED = [
+    "loomctl next",
+    "loomctl next --json",
+    "loomctl next shop-258-run-2026-01-01T00-00-00Z",
+    "  loomctl show \n",
+    "loomctl show shop-258 001-frame.fetch@1",
+    "loomctl done",
+    "loomctl done --outcome failed",
+    "loomctl done --outcome=partially_succeeded --note 'the database is missing'",
+    'loomctl done --note "it works, mostly"',
+    "loomctl done --artifact spec_path=specs/258.md",
+    "loomctl done <<'LOOM'\nwhat was done\nLOOM",
+    "loomctl done --artifact spec_path=specs/x.md <<'EOF'\nany `body` $(with) \"all\" of 'it'\n\nloomctl approve\nEOF\n",
+    'loomctl done <<"END"\nx\nEND',
+]
+
+ASKED = [
+    "loomctl approve",
+    "loomctl approve shop-258",
+    "loomctl trust shop-258",
+    "loomctl cancel",
+    "loomctl push",
+    "loomctl next && loomctl approve shop-258",
+    "loomctl next; loomctl cancel",
+    "cd x && loomctl approve",
+    "/usr/local/bin/loomctl approve",
+    "loomctl app'ro've shop-258",
+    'loomctl "approve"',
+    "loomctl appr\\ove",
+    "loomctl $VERB",
+    "loomctl appr{o,}ve",
+    "loomctl $(echo approve)",
+    "echo x | loomctl `echo approve`",
+    "X=1 loomctl trust R",
+    "loomctl done <<'A'\nx\nA\nloomctl approve",
+    "(loomctl approve)",
+]
+
+NO_OPINION = [
+    "ls -l",
+    "",
+    "loomctl",
+    "loomctl run x",
+    "loomctl resume",
+    "loomctl prime-context --force",
+    "loomctl runs rm x --yes",
+    "echo loomctl next",
+    "loomctlx next",
+    "loomctl next > /etc/passwd",
+    "loomctl next | tee x",
+    "loomctl next; rm -rf /",
+    "loomctl next && rm -rf /",
+    "loomctl next & rm -rf /",
+    "loomctl next\nrm -rf /",
+    "loomctl next\r rm -rf /",
+    "loomctl\tnext",
+    "loomctl  done <<LOOM\nx\nLOOM",
+    "loomctl done <<'LOOM'\nx\nLOOM\nrm -rf /",
+    "loomctl done <<'LOOM' ; rm -rf /\nx\nLOOM",
+    "loomctl done <<'LOOM' <<'MORE'\nx\nLOOM\ny\nMORE",
+    "loomctl done <<'LOOM'\nLOOM\nrm -rf /\nLOOM",
+    "loomctl done <<-'LOOM'\nx\nLOOM",
+    "loomctl done <<''\nx\n",
+    "loomctl done --response-file /etc/passwd",
+    "loomctl done --outcome nonsense",
+    "loomctl done --artifact nonsense",
+    "loomctl done --note 'unclosed",
+    "loomctl next ~root",
+    "loomctl next <<'LOOM'\nx\nLOOM",
+    "loomctl next a b",
+    "loomctl --debug next",
+    "./loomctl next",
+    "PATH=. loomctl next",
+    "sudo loomctl next",
+    "grep -rn loomctl src",
+    "loomctl next #comment",
+    "loomctl next !!",
+    "loomctl next \\\n rm",
+    "loomctl done --note \"a\\\"; rm -rf /\"",
+    "loomctl next \u00a0rm",
+]
+
+
+@pytest.mark.parametrize("command", ALLOWED)
+def test_a_simple_progress_command_is_allowed(command: str) -> None:
+    """The run's own progress commands need no person."""
+    verdict = judge(command)
+    assert verdict is not None
+    assert verdict[0] == "allow"
+
+
+@pytest.mark.parametrize("command", ASKED)
+def test_what_may_run_a_users_decision_is_asked(command: str) -> None:
+    """Approval, trust, cancel and push are never given by the assistant alone, however they are dressed up."""
+    verdict = judge(command)
+    assert verdict is not None
+    assert verdict[0] == "ask"
+
+
+@pytest.mark.parametrize("command", NO_OPINION)
+def test_anything_else_is_left_to_the_host(command: str) -> None:
+    """What is not certainly harmless gets no answer, so the host asks as it always does."""
+    verdict = judge(command)
+    assert verdict is None or verdict[0] == "ask"
+
+
+@given(st.text(alphabet=" ;&|<>()`$\\\n'\"{}*?abc=/.-", max_size=12), st.sampled_from(["loomctl next", "loomctl done", "loomctl show"]))
+def test_an_ending_with_a_shell_character_is_never_allowed(ending: str, command: str) -> None:
+    """Whatever is appended to an allowed command, it stays allowed only while every word of it is plain."""
+    verdict = judge(command + ending)
+    if verdict is not None and verdict[0] == "allow":
+        outside = ending.split("\n")[0].partition("<<")[0]  # a quoted heredoc may end the command
+        plain = "".join(part for index, part in enumerate(outside.replace('"', "'").split("'")) if index % 2 == 0)
+        assert not set(plain) & set(";&|<>()`$\\{}*?")
