@@ -1,0 +1,77 @@
+"""Showing text that others wrote so that it can neither pose as Loom's voice nor play tricks on who reads it (D21)."""
+
+from __future__ import annotations
+
+from loomctl.model.units import utf16_units
+
+_INFO = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-_.#")
+
+# Control characters are shown as the symbols that Unicode has for them: a terminal escape becomes ␛[31m.
+_CONTROLS = {chr(code): chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"} | {"\x7f": "\u2421"}
+
+# What hides or reorders text has no symbol and is shown escaped: C1 controls, the two separators that some readers
+# take for line ends, embeddings, overrides and isolates of text direction, and the tag characters, which no screen
+# shows but a model reads.
+_HIDDEN = tuple(
+    chr(code)
+    for first, last in ((0x80, 0x9F), (0x2028, 0x202E), (0x2066, 0x2069), (0xE0000, 0xE007F))
+    for code in range(first, last + 1)
+)
+
+
+def visible(text: str) -> str:
+    """Give the text with CRLF as LF and each control, direction or tag character and lone surrogate made visible.
+
+    Newline and tab stay. What comes out can be encoded in UTF-8, and shown again it stays as it is.
+    """
+    # A search for one character runs at the speed of memory, so for the usual text, which has none of these, looking
+    # for each in turn costs less than any single pass over the text that stops at every character.
+    text = text.replace("\r\n", "\n")
+    for character, symbol in _CONTROLS.items():
+        if character in text:
+            text = text.replace(character, symbol)
+    if text.isascii():
+        return text
+    for character in _HIDDEN:
+        if character in text:
+            text = text.replace(character, character.encode("ascii", "backslashreplace").decode())
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
+
+
+def fenced(text: str, info: str = "") -> str:
+    """Put the text between fences that nothing in it can close: longer than any run of backticks or tildes inside.
+
+    info: the language of the content; only its first word counts, and only where it is a plain name.
+    """
+    fence = "`" * max(3, 1 + longest_run(text, "`"), 1 + longest_run(text, "~"))
+    word = (info.split() or [""])[0]
+    end = "" if not text or text.endswith("\n") else "\n"
+    return f"{fence}{word if _INFO.issuperset(word) else ''}\n{text}{end}{fence}"
+
+
+def one_line(text: str, limit: int) -> str:
+    """Give the text on one line of at most `limit` UTF-16 units, white space run together, "…" where it was cut."""
+    line = visible(" ".join(text.split()))
+    if utf16_units(line) <= limit:
+        return line
+    if limit < 1:
+        return ""
+    head = line.encode("utf-16-le")[: 2 * (limit - 1)]
+    return head.decode("utf-16-le", "ignore").rstrip() + "…"
+
+
+def longest_run(text: str, character: str) -> int:
+    """Give the length of the longest run of the character in the text, in a handful of substring searches."""
+    if character not in text:
+        return 0
+    low, high = 1, 2
+    while character * high in text:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if character * middle in text else (low, middle)
+    return low

@@ -1,0 +1,174 @@
+"""A workflow as it is frozen for one run: phases and steps in order, artifacts with conditions and paths compiled."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from loomctl.model.conditions import compile_condition
+from loomctl.model.critical_artifacts import ALWAYS
+from loomctl.model.paths_in_state import compile_path
+from loomctl.model.placeholder_checks import LEFT_TO_ASSISTANT
+from loomctl.model.workflow import Workflow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loomctl.model.critical_artifacts import CriticalArtifact, Placed
+    from loomctl.model.policies import ResultHandling
+    from loomctl.model.steps import Step
+    from loomctl.model.workflow import Phase
+
+SCHEMA_VERSION = 1
+HANDLING_DEFAULTS = {"on_success": "continue", "on_warning": "continue", "on_failure": "stop"}
+DEFAULT_LEVEL = "guarded"
+# What a workflow says and a plan says otherwise; every other top-level key is kept under its own name.
+_CONSUMED = ("id", "extends", "$schema", "phases", "critical_artifacts", "skip_steps", "result_handling")
+_PRIME_CONTEXT = re.compile(r"\s*/[A-Za-z0-9_-]+:prime-context(\s+--trigger[ =]\S+)?\s*")
+_LEFT = re.compile(r"(?<!\{)\{(" + "|".join(LEFT_TO_ASSISTANT) + r")\}(?!\})")
+
+
+def build_plan(
+    merged: Mapping[str, Any], *, plan_id: str, created_at: str, sources: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    """Freeze a merged workflow into a plan.
+
+    created_at: UTC, `YYYY-MM-DDTHH:MM:SSZ`; sources: `{id, path, sha256}` of each file, the root ancestor first.
+    Disabled phases and skipped steps are left out. A step's result_handling is resolved (step, phase, workflow,
+    default) and so is max_retries (step, phase, 0); approvals asked for by step stand at the step. Raises LoomError if
+    the workflow has errors.
+    """
+    workflow = Workflow.from_dict(dict(merged), where=str(merged.get("id", "workflow")))
+    approvals = (workflow.autonomy and workflow.autonomy.require_approval_for) or ()
+    skipped = workflow.skip_steps or ()
+    own: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "plan_id": plan_id,
+        "workflow_id": workflow.id,
+        "created_at": created_at,
+        "description": workflow.description or "",
+        "sources": [dict(source) for source in sources],
+        "autonomy": _autonomy(workflow, approvals),
+        "phases": [
+            _phase(phase, workflow.result_handling, approvals, skipped)
+            for phase in workflow.phases or ()
+            if phase.enabled is not False
+        ],
+        "artifacts": _artifacts(workflow),
+        "commands": [],
+    }
+    extra = {key: value for key, value in merged.items() if key not in own and key not in _CONSUMED}
+    return {**own, **extra}
+
+
+def _autonomy(workflow: Workflow, approvals: Sequence[str]) -> dict[str, Any]:
+    said = workflow.autonomy.to_dict() if workflow.autonomy else {}
+    return {**said, "level": said.get("level") or DEFAULT_LEVEL, "require_approval_for": list(approvals)}
+
+
+def _phase(
+    phase: Phase, handling: ResultHandling | None, approvals: Sequence[str], skipped: Sequence[str]
+) -> dict[str, Any]:
+    own: dict[str, Any] = {
+        "id": phase.id,
+        "description": phase.description or "",
+        "require_approval": bool(phase.require_approval) or phase.id in approvals,
+        "max_retries": phase.max_retries or 0,
+        "steps": [
+            _step(step, part, phase, handling, approvals)
+            for part, step in phase.each_step()
+            if step.id not in skipped and f"{phase.id}/{step.id}" not in skipped
+        ],
+    }
+    return {**own, **{key: value for key, value in phase.extra.items() if key not in own}}
+
+
+def _step(
+    step: Step, part: str, phase: Phase, handling: ResultHandling | None, approvals: Sequence[str]
+) -> dict[str, Any]:
+    key = f"{phase.id}/{step.id}"
+    own: dict[str, Any] = {
+        "key": key,
+        "id": step.id,
+        "name": (step.name or "").strip() or step.id,
+        "description": step.description or "",
+        "kind": step.kind or "agent",
+        "part": part,
+        **_asked(step),
+        "max_retries": step.max_retries if step.max_retries is not None else phase.max_retries or 0,
+        "require_approval": bool(step.require_approval) or step.id in approvals or key in approvals,
+        "result_handling": {
+            word: _first(word, step.result_handling, phase.result_handling, handling) or default
+            for word, default in HANDLING_DEFAULTS.items()
+        },
+        "engine": "prime-context" if part == "pre" and _primes_only(step) else None,
+    }
+    return {**own, **{key: value for key, value in step.extra.items() if key not in own}}
+
+
+def _asked(step: Step) -> dict[str, str | None]:
+    """Give exactly one of prompt, command and skill; a skill or command named beside a prompt goes in front of it."""
+    prompt, command, skill = _left_open(step.prompt), _left_open(step.command), _left_open(step.skill)
+    if command is not None and not command.lstrip().startswith("/"):
+        command = "/" + command.lstrip()
+    if prompt is not None and command is not None:
+        prompt, command = f"Run `{command.strip()}` for this step.\n\n{prompt}", None
+    elif prompt is not None and skill is not None:
+        prompt, skill = f"Use the skill `{skill.strip()}` for this step.\n\n{prompt}", None
+    elif prompt is None and command is None and skill is None:
+        prompt = _left_open(step.description)
+    return {"prompt": prompt, "command": command, "skill": skill}
+
+
+def _left_open(text: str | None) -> str | None:
+    """Write what the assistant fills in itself as literal braces, so that no run stops at it."""
+    return None if text is None else _LEFT.sub(r"{{\1}}", text)
+
+
+def _primes_only(step: Step) -> bool:
+    """Tell whether a step asks for a priming and nothing else: then the engine does it (D7)."""
+    asked = [text for text in (step.prompt, step.command) if text is not None]
+    return step.skill is None and len(asked) == 1 and _PRIME_CONTEXT.fullmatch(asked[0]) is not None
+
+
+def _first(word: str, *said: ResultHandling | None) -> str | None:
+    values = (getattr(handling, word) for handling in said if handling is not None)
+    return next((value for value in values if value is not None), None)
+
+
+def _artifacts(workflow: Workflow) -> list[dict[str, Any]]:
+    declared = workflow.critical_artifacts
+    return [] if declared is None else [_artifact(placed) for placed in declared.each()]
+
+
+def _artifact(placed: Placed) -> dict[str, Any]:
+    artifact = placed.artifact
+    condition = None if placed.when == ALWAYS else artifact.condition
+    sources = {
+        "path": artifact.path,
+        "path_from_state": artifact.path_from_state,
+        "command": _left_open(artifact.command),
+    }
+    own: dict[str, Any] = {
+        "id": artifact.id,
+        "type": artifact.type,
+        **{key: value for key, value in sources.items() if value is not None},
+        "description": artifact.description or "",
+        "required": artifact.required,
+        "load_strategy": _strategy(artifact),
+        "when": placed.when,
+        "phase": placed.phase,
+        "triggers": [trigger.strip() for trigger in artifact.reload_triggers],
+        "condition": condition,
+        "condition_code": None if condition is None else compile_condition(condition),
+        "path_steps": None if artifact.path_from_state is None else compile_path(artifact.path_from_state),
+    }
+    return {**own, **{key: value for key, value in artifact.extra.items() if key not in own}}
+
+
+def _strategy(artifact: CriticalArtifact) -> str:
+    """Give the strategy that fits the type: `all` and `latest_only` mean something for a directory alone (D16)."""
+    said = artifact.load_strategy
+    if artifact.type == "directory":
+        return "all" if said in (None, "full") else str(said)
+    return "summary" if said == "summary" else "full"

@@ -1,0 +1,167 @@
+"""Masking keys, tokens and passwords in text that is about to be put into a conversation (D21)."""
+
+from __future__ import annotations
+
+import re
+
+from loomctl.model.assigned_secrets import assigned_secrets, is_placeholder, looks_random
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Span = tuple[int, int, str]  # where a secret begins, where it ends, its kind
+
+_SHORTEST_TOKEN = 20
+
+# Tokens that say what they are: their kind, how they begin, and the pattern of what follows. A pattern either fails
+# within its minimal length or takes all that it has looked at, so that no character is looked at again and again.
+_TOKENS = (
+    ("aws access key", ("AKIA", "ASIA"), r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("github token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"[A-Za-z0-9]{30,}"),
+    ("github token", ("github_pat_",), r"[A-Za-z0-9_]{30,}"),
+    (
+        "gitlab token",
+        ("glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glagent-", "gloas-", "glsoat-", "glft-", "glimt-"),
+        r"[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]+)*",
+    ),
+    (
+        "slack token",
+        ("xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxe.xoxb-", "xoxe.xoxp-", "xoxo-", "xoxp-", "xoxr-", "xoxs-"),
+        r"[A-Za-z0-9%_-]{16,}",
+    ),
+    ("slack token", ("xapp-",), r"[0-9][A-Za-z0-9-]{16,}"),
+    ("webhook", ("hooks.slack.com/services/", "hooks.slack.com/workflows/"), r"[A-Za-z0-9_/-]{20,}"),
+    ("webhook", ("discord.com/api/webhooks/", "discordapp.com/api/webhooks/"), r"[A-Za-z0-9_/-]{20,}"),
+    ("stripe key", ("sk_live_", "sk_test_", "rk_live_", "rk_test_"), r"[A-Za-z0-9]{16,}"),
+    ("stripe key", ("whsec_",), r"[A-Za-z0-9+/]{24,}=*"),
+    ("anthropic key", ("sk-ant-",), r"[A-Za-z0-9_-]{20,}"),
+    ("openai key", ("sk-proj-", "sk-svcacct-", "sk-admin-"), r"[A-Za-z0-9_-]{20,}"),
+    ("api key", ("sk-",), r"[A-Za-z0-9_-]{20,}"),  # OpenAI's older keys, OpenRouter, DeepSeek and more: _told_apart
+    ("google api key", ("AIza",), r"[A-Za-z0-9_-]{30,}"),
+    ("google client secret", ("GOCSPX-",), r"[A-Za-z0-9_-]{20,}"),
+    ("google token", ("ya29.",), r"[A-Za-z0-9_-]{20,}"),
+    ("npm token", ("npm_",), r"[A-Za-z0-9]{30,}"),
+    ("pypi token", ("pypi-AgE",), r"[A-Za-z0-9_-]{40,}"),
+    ("hugging face token", ("hf_",), r"[A-Za-z0-9]{30,}"),
+    ("sendgrid key", ("SG.",), r"[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{30,}"),
+    ("digitalocean token", ("dop_v1_", "doo_v1_", "dor_v1_"), r"[0-9a-f]{40,}"),
+    ("databricks token", ("dapi",), r"[0-9a-f]{32}(?![A-Za-z0-9])"),
+    ("shopify token", ("shpat_", "shpca_", "shppa_", "shpss_"), r"[0-9a-fA-F]{30,}"),
+    ("docker token", ("dckr_pat_", "dckr_oat_"), r"[A-Za-z0-9_-]{20,}"),
+    ("atlassian token", ("ATATT3", "ATCTT3"), r"[A-Za-z0-9_=-]{40,}"),
+    ("linear key", ("lin_api_",), r"[A-Za-z0-9]{30,}"),
+    ("notion token", ("ntn_",), r"[A-Za-z0-9]{40,}"),
+    ("vault token", ("hvs.", "hvb."), r"[A-Za-z0-9_-]{20,}"),
+    ("groq key", ("gsk_",), r"[A-Za-z0-9]{40,}"),
+    ("xai key", ("xai-",), r"[A-Za-z0-9]{40,}"),
+    ("tailscale key", ("tskey-",), r"[A-Za-z0-9-]{20,}"),
+    ("grafana token", ("glsa_", "glc_"), r"[A-Za-z0-9_+/=]{30,}"),
+    ("rubygems key", ("rubygems_",), r"[0-9a-f]{40,}"),
+    ("postman key", ("PMAK-",), r"[0-9a-f-]{40,}"),
+    ("age key", ("AGE-SECRET-KEY-1",), r"[A-Z0-9]{50,}"),
+    # Two or more dots make a JSON Web Token of what else is some JSON in base64: _told_apart.
+    ("json web token", ("eyJ",), r"[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){0,2})?"),
+)
+
+_KEY_BEGINS, _KEY_ENDS = "-----BEGIN ", "PRIVATE KEY"
+_BASE64_RUN = r"[A-Za-z0-9+/=]{20,}"
+_BASE64_LINES = r"(?:[A-Za-z0-9+/=]{16,}(?:\s|\\[nr])*)+"
+_USERINFO = r"([^\s/?#@:\"'<>`\\]*)(?::(?!\d{1,5}[?#,])([^\s/\"'<>`\\]+))?@"
+
+
+def mask(text: str) -> tuple[str, int]:
+    """Give the text with each secret as `[masked: kind]`, and how many there were.
+
+    Known are the tokens of the usual services, private keys, passwords in addresses, and values that are assigned
+    to a name such as `password` or `api_key`. Hashes, UUIDs and base64 of anything else stay. The number of lines
+    stays as it was. Takes time that grows with the length of the text and no faster.
+    """
+    spans: list[Span] = []
+    for find in (_tokens, _private_keys, _passwords_in_addresses, assigned_secrets):
+        spans += find(text)
+    if not spans:
+        return text, 0
+    parts = []
+    rest = 0
+    count = 0
+    for start, end, kind in _apart(spans):
+        parts += text[rest:start], f"[masked: {kind}]", "\n" * text.count("\n", start, end)
+        rest = end
+        count += 1
+    return "".join(parts) + text[rest:], count
+
+
+def _apart(spans: list[Span]) -> Iterator[Span]:
+    """Give the spans in their order, those that overlap as one; of two that begin together the first found names it."""
+    spans.sort(key=lambda span: span[0])
+    start, end, kind = spans[0]
+    for next_start, next_end, next_kind in spans[1:]:
+        if next_start < end:
+            end = max(end, next_end)
+        else:
+            yield start, end, kind
+            start, end, kind = next_start, next_end, next_kind
+    yield start, end, kind
+
+
+def _tokens(text: str) -> Iterator[Span]:
+    # Dozens of prefixes are looked for, so first comes a much smaller text that holds every possible token.
+    words = "\n".join([word for word in text.split() if len(word) >= _SHORTEST_TOKEN])
+    for kind, prefixes, body in _TOKENS:
+        for prefix in prefixes:
+            if prefix in words:
+                pattern = re.compile(body)
+                at = text.find(prefix)
+                while at >= 0:
+                    found = None
+                    if not at or not (text[at - 1].isascii() and text[at - 1].isalnum()):
+                        found = pattern.match(text, at + len(prefix))
+                    if found and _told_apart(prefix, found):
+                        yield at, found.end(), kind
+                    at = text.find(prefix, found.end() if found else at + len(prefix))
+
+
+def _told_apart(prefix: str, found: re.Match[str]) -> bool:
+    """Tell the tokens whose beginning alone proves little from a class name in CSS and from JSON in base64."""
+    if prefix == "eyJ":
+        return found[1] is not None
+    if prefix == "sk-":
+        return looks_random(found[0]) or max(map(len, found[0].replace("_", "-").split("-"))) >= _SHORTEST_TOKEN
+    return True
+
+
+def _private_keys(text: str) -> Iterator[Span]:
+    """Find what stands between the two marks of a private key, or after the first where the second was cut off."""
+    at = text.find(_KEY_BEGINS)
+    while at >= 0:
+        start = text.find("-----", at + len(_KEY_BEGINS))
+        if start < 0:
+            return
+        if _KEY_ENDS not in text[at : min(start, at + 60)]:
+            at = text.find(_KEY_BEGINS, start)
+            continue
+        start += len("-----")
+        end = text.find("-----", start)
+        run = re.compile(_BASE64_RUN).search(text, start, end if end >= 0 else start + 1000)
+        if run and end < 0:
+            lines = re.compile(_BASE64_LINES).match(text, run.start())
+            end = lines.end() if lines else run.end()
+        if run:
+            inside = text[start:end]
+            yield end - len(inside.lstrip()), start + len(inside.rstrip()), "private key"
+        at = text.find(_KEY_BEGINS, max(start, end))
+
+
+def _passwords_in_addresses(text: str) -> Iterator[Span]:
+    at = text.find("://")
+    if at < 0 or "@" not in text:
+        return
+    pattern = re.compile(_USERINFO)
+    while at >= 0:
+        found = pattern.match(text, at + 3)
+        if found and found[2] and not is_placeholder(found[2]):
+            yield *found.span(2), "password"
+        elif found and not found[2] and len(found[1]) >= _SHORTEST_TOKEN and looks_random(found[1]):
+            yield *found.span(1), "token"
+        at = text.find("://", at + 3)

@@ -1,0 +1,108 @@
+"""The text of a priming, within its budget: the run, its history, the artifacts, the one next thing, the slip's id (D19-D22)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from loomctl.model.fences import visible
+from loomctl.model.packing import pack
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loomctl.model.packing import Packed, Piece
+
+# Shares of the whole, as D19 gives them for 9,500 units.
+NEXT_SHARE = 1500 / 9500
+REQUIRED_SHARE = 4500 / 9500
+HISTORY_SHARE = 2000 / 9500
+MARK = "Loom slip "
+_ID_LENGTH = 16
+
+
+class Budget(NamedTuple):
+    """limit: how much text may be given; measure: counts it, in UTF-16 units for a hook, UTF-8 bytes for a command."""
+
+    limit: int
+    measure: Callable[[str], int]
+
+    def share(self, fraction: float) -> int:
+        """Give a part of the limit."""
+        return int(self.limit * fraction)
+
+
+class Texts(NamedTuple):
+    """The parts around the artifacts. head: who and where; history: one line each, oldest first; upcoming: the next
+    thing to do; notes: lines that must be seen, such as what is missing and how to mend it."""
+
+    head: str
+    history: Sequence[str]
+    upcoming: str
+    notes: Sequence[str]
+
+
+class Composed(NamedTuple):
+    """text: without its last line, which `sealed` adds; packed: what became of each piece, in order."""
+
+    text: str
+    packed: Sequence[Packed]
+
+
+def compose(texts: Texts, pieces: Sequence[Piece], budget: Budget) -> Composed:
+    """Put a priming together so that, sealed, it never exceeds the budget, whatever the artifacts are.
+
+    upcoming must already be cut to its share (`cut_lines`). Parts that do not fit are left out whole, the artifacts
+    last of all.
+    """
+    room = budget.limit - budget.measure("\n\n" + MARK + "0" * _ID_LENGTH)
+    upcoming = texts.upcoming if budget.measure(texts.upcoming) <= room else ""
+    room -= budget.measure(upcoming) + 2
+    head = cut_lines(visible(texts.head), max(0, min(room, budget.share(HISTORY_SHARE))), budget.measure)
+    room -= budget.measure(head) + 2
+    notes = cut_lines("\n".join(texts.notes), max(0, min(room, budget.share(NEXT_SHARE))), budget.measure)
+    room -= budget.measure(notes) + 2
+    history = _newest(texts.history, max(0, min(room, budget.share(HISTORY_SHARE)) - 2), budget.measure)
+    room -= budget.measure(history) + 2
+    packed = pack(pieces, budget=max(0, room), measure=budget.measure, required_floor=budget.share(REQUIRED_SHARE))
+    body = "\n\n".join(entry.text for entry in packed if entry.text)
+    return Composed("\n\n".join(part for part in (head, history, notes, body, upcoming) if part), packed)
+
+
+def sealed(text: str, slip_id: str) -> str:
+    """Add the last line, by which the slip is found again in a transcript (D15)."""
+    return f"{text}\n\n{MARK}{slip_id}"
+
+
+def short(digest: str) -> str:
+    """Cut a SHA-256 to a slip's id."""
+    return digest[:_ID_LENGTH]
+
+
+def cut_lines(text: str, limit: int, measure: Callable[[str], int]) -> str:
+    """Give the leading whole lines that fit in `limit`; no line is cut in its middle (D20)."""
+    if measure(text) <= limit:
+        return text
+    kept: list[str] = []
+    used = -1
+    for line in text.split("\n"):
+        used += measure(line) + 1
+        if used > limit:
+            break
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def _newest(lines: Sequence[str], limit: int, measure: Callable[[str], int]) -> str:
+    """Give as many of the last lines as fit, with a count of those before them."""
+    kept: list[str] = []
+    used = measure("(0000000 earlier lines left out)")
+    for line in reversed(lines):
+        used += measure(line) + 1
+        if used > limit:
+            break
+        kept.append(line)
+    left_out = len(lines) - len(kept)
+    if left_out and kept:
+        kept.append(f"({left_out} earlier lines left out)")
+    return "\n".join(reversed(kept))

@@ -1,0 +1,162 @@
+"""What a step of a workflow is, and how one is read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from loomctl.model.fields import ID_RULE, Fields, is_id, only
+from loomctl.model.ids import slug
+from loomctl.model.placeholder_checks import placeholder_problems
+from loomctl.model.policies import read_handling
+from loomctl.model.problems import choices, error, shown
+
+if TYPE_CHECKING:
+    from loomctl.model.policies import ResultHandling
+    from loomctl.model.problems import Problem
+
+KINDS = ("agent", "prompt")
+LATER_KINDS = ("command", "human", "parallel")
+# What the design has and nothing executes yet; a workflow that says so is refused, never half obeyed.
+LATER_FIELDS = (
+    "run",
+    "fidelity",
+    "output_schema",
+    "output_retries",
+    "max_visits",
+    "timeout",
+    "evidence",
+    "transitions",
+    "parallel",
+    "steps_parallel",
+    "workdir",
+)
+# FABER's fields that are kept and change nothing here.
+INERT_FIELDS = (
+    "conditional",
+    "guards",
+    "context",
+    "config",
+    "arguments",
+    "role",
+    "executor",
+    "model",
+    "harness",
+    "max_turns",
+    "max_budget_usd",
+    "allowed_tools",
+    "mcp",
+    "changelog",
+)
+_SLASH_COMMAND = re.compile(r"\s*(/[A-Za-z0-9_.:-]+|[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+)(\s[\s\S]*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The smallest resumable unit. One of prompt, command (`/slash …`) and skill says what is asked.
+
+    FABER's files also give a skill or command together with a prompt, or a description alone; both are understood.
+    """
+
+    id: str
+    name: str | None = None
+    description: str | None = None
+    kind: str | None = None
+    prompt: str | None = None
+    command: str | None = None
+    skill: str | None = None
+    max_retries: int | None = None
+    require_approval: bool | None = None
+    result_handling: ResultHandling | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    KEYS = (
+        "id",
+        "name",
+        "description",
+        "kind",
+        "prompt",
+        "command",
+        "skill",
+        "max_retries",
+        "require_approval",
+        "result_handling",
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the step as a workflow file writes it, its id always said."""
+        values = {key: getattr(self, key) for key in self.KEYS}
+        handling = self.result_handling
+        return only(self.KEYS, {**values, "result_handling": handling and handling.to_dict()}, self.extra)
+
+
+def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem]) -> Step | None:
+    """Read one step. seen: the ids of its phase so far with their JSON paths; it grows."""
+    fields = Fields.opened(raw, where, problems)
+    if fields is None:
+        return None
+    name = fields.text("name", blank=True)
+    step_id = _read_step_id(fields, name, seen)
+    kind = fields.text("kind")
+    if kind in LATER_KINDS:
+        fields.fail("NOT_SUPPORTED", "kind", f"kind: {kind} is not supported yet", choices(None, KINDS))
+    elif kind is not None and kind not in KINDS:
+        fields.fail("UNKNOWN_VALUE", "kind", f"{shown(kind)} is no kind of step", choices(kind, KINDS))
+    prompt, command, skill = fields.text("prompt"), fields.text("command"), fields.text("skill")
+    description = fields.text("description", blank=True)
+    if not any(fields.has(key) for key in LATER_FIELDS):
+        _check_text(fields, description, problems)
+    if command is not None and not _SLASH_COMMAND.fullmatch(command):
+        hint = "write the slash command (/name:command …), or ask for it in words in prompt"
+        message = "command names a slash command that the assistant is asked to run; no shell command is run here"
+        fields.fail("NOT_A_SLASH_COMMAND", "command", message, hint)
+    for key, text in (("prompt", prompt), ("command", command), ("skill", skill)):
+        problems += placeholder_problems(text, fields.path(key))
+    return Step(
+        id=step_id,
+        name=name,
+        description=description,
+        kind=kind,
+        prompt=prompt,
+        command=command,
+        skill=skill,
+        max_retries=fields.whole("max_retries"),
+        require_approval=fields.flag("require_approval"),
+        result_handling=read_handling(fields, problems),
+        extra=fields.rest(later=LATER_FIELDS, inert=INERT_FIELDS),
+    )
+
+
+def _read_step_id(fields: Fields, name: str | None, seen: dict[str, str]) -> str:
+    given = fields.text("id")
+    if given is None:
+        if fields.has("id"):
+            return ""
+        if name is None or not name.strip():
+            fields.fail("MISSING_FIELD", "id", "a step needs an id (or a name to make one of)", '"id": "implement"')
+            return ""
+        given = slug(name)  # D7
+    elif not is_id(given):
+        fields.fail("BAD_ID", "id", f"{shown(given)} is no step id", ID_RULE)
+        return ""
+    if given in seen:
+        message = f"the step {given} stands already at {seen[given]}"
+        fields.fail("DUPLICATE_ID", "id", message, "a step is known by phase/id: give it another id")
+    seen.setdefault(given, fields.where)
+    return given
+
+
+def _check_text(fields: Fields, description: str | None, problems: list[Problem]) -> None:
+    given = [key for key in ("prompt", "command", "skill") if fields.has(key)]
+    if "command" in given and "skill" in given:
+        message = "command and skill are both set; a step asks for one thing"
+        problems.append(error("TWO_TEXTS", fields.where, message, "keep one, or make two steps"))
+    elif len(given) == 2:
+        message = f"the {given[1]} is named in front of the prompt: together they are what the step asks for"
+        fields.warn("TWO_TEXTS", given[1], message, "one of the two is enough")
+    elif not given and description is not None and description.strip():
+        fields.warn("NO_PROMPT", "prompt", "no prompt: the description is what the step asks for", "write a prompt")
+    elif not given:
+        hint = 'add "prompt": "…" (or command, or skill)'
+        problems.append(error("MISSING_TEXT", fields.where, "the step does not say what is to be done", hint))
