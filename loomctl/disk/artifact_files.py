@@ -10,11 +10,12 @@ from loomctl.disk import digests, files, git
 from loomctl.disk.artifact_paths import Place, Roots, is_inside, locate
 from loomctl.model import git_commands
 from loomctl.model.errors import LoomError
+from loomctl.model.plan_text import readable
 from loomctl.model.state import steady
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 WARN_BYTES = 100 * 1024
@@ -31,7 +32,7 @@ class Reading(NamedTuple):
 
     text: what a priming gives (None where there is none); sha256: of that text; bytes: of the source, as far as known;
     path: as shown to people; problem: a reason code (`missing`, `path_escape`, `too_large`, `unparsable`, …) or empty;
-    message: the problem in words; kind: json, markdown or text, for an outline; warnings: `(code, message)`.
+    message: the problem in words; kind: json, markdown, digest or text, for an outline; warnings: `(code, message)`.
     """
 
     text: str | None = None
@@ -74,11 +75,25 @@ def _read_place(artifact: Mapping[str, Any], place: Place, known: Mapping[str, s
     if artifact["type"] == "directory":
         return Reading(problem="unreadable", message="it is a file, not a folder")
     kind = "json" if artifact["type"] == "json" else "markdown"
-    own_state = place.path == os.path.realpath(known.get("state_path") or "")
-    return _file(place.path, kind, summary=strategy == "summary", own_state=own_state)
+    render = next((how for name, how in _OWN if place.path == os.path.realpath(known.get(name) or "")), None)
+    return _file(place.path, kind, summary=strategy == "summary", render=render)
 
 
-def _file(path: str, kind: str, *, summary: bool = False, own_state: bool = False) -> Reading:
+def _state_text(state: dict[str, Any]) -> tuple[str, str]:
+    return json.dumps(steady(state), ensure_ascii=False, indent=1), "json"
+
+
+def _plan_text(plan: dict[str, Any]) -> tuple[str, str]:
+    return readable(plan), "digest"
+
+
+# The run's own files are shown for reading, not as their bytes: (placeholder, how they are rendered and outlined).
+_OWN = (("state_path", _state_text), ("plan_path", _plan_text))
+
+
+def _file(
+    path: str, kind: str, *, summary: bool = False, render: Callable[[dict[str, Any]], tuple[str, str]] | None = None
+) -> Reading:
     size = os.stat(path).st_size
     limit = SUMMARY_BYTES if summary else REFUSE_BYTES
     if size > limit:
@@ -93,7 +108,12 @@ def _file(path: str, kind: str, *, summary: bool = False, own_state: bool = Fals
             value = files.parse_json(data, where=path)
         except LoomError as error:
             return Reading(bytes=len(data), problem="unparsable", message=error.why or error.what)
-        text = _rendered_state(value) if own_state and isinstance(value, dict) else data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
+        if render is not None and isinstance(value, dict):
+            try:
+                text, kind = render(value)
+            except (KeyError, TypeError, AttributeError):  # it parses, but it is no plan: given as it is
+                pass
     elif b"\0" in data:
         return Reading(bytes=len(data), problem="binary", message="it holds NUL bytes; only text is given")
     else:
@@ -101,10 +121,6 @@ def _file(path: str, kind: str, *, summary: bool = False, own_state: bool = Fals
         if "�" in text and b"\xef\xbf\xbd" not in data:
             warnings.append(("NOT_UTF8", "bytes that are not UTF-8 are shown as �"))
     return Reading(text, digests.of_text(text), len(data), kind=kind, summary_only=summary, warnings=tuple(warnings))
-
-
-def _rendered_state(state: dict[str, Any]) -> str:
-    return json.dumps(steady(state), ensure_ascii=False, indent=1)
 
 
 def _directory(place: Place, strategy: str, roots: Roots) -> Reading:

@@ -46,13 +46,19 @@ class Local:
 
     def refresh(self, binding: dict[str, Any], *, pid: int | None, transcript_path: str | None) -> dict[str, Any]:
         """Note what a hook event tells of a bound session; the file's time is the session's last sign of life."""
-        known = dict(binding)
+        known = {key: value for key, value in binding.items() if key != "ended"}
         if pid is not None:
             known["process"] = processes.identity(pid)
         if transcript_path:
             known["transcript_path"] = transcript_path
         self._write(self._sessions, known["session_id"], known)
         return known
+
+    def mark_ended(self, session_id: str) -> None:
+        """Note that a bound session's conversation ended; it stays bound, for it may be resumed."""
+        binding = self.binding(session_id)
+        if binding is not None:
+            self._write(self._sessions, session_id, {**binding, "ended": True})
 
     def unbind(self, session_id: str) -> None:
         """Forget a session's binding."""
@@ -78,8 +84,10 @@ class Local:
         return same[-1] if same else None
 
     def is_alive(self, binding: dict[str, Any]) -> bool:
-        """Tell whether a bound session still lives: its process does, or it gave a sign within half an hour."""
+        """Tell whether a bound session still lives: not ended, and its process runs or gave a sign within half an hour."""
         process = _process(binding)
+        if binding.get("ended"):
+            return False
         if process.get("pid"):
             return processes.lives(process)
         return time.time() - _age_of(self._path(self._sessions, binding["session_id"])) < SILENT_AFTER

@@ -385,8 +385,8 @@ class _Reader:
         return f"use the skill `{wish}`" if artifact["type"] == "skill" else f"run `{wish}`"
 
     def _pointer(self, artifact: Mapping[str, Any], note: str) -> Piece:
-        line = f"- {self._title(artifact)}: {one_line(note, 300)}"
-        return Piece(artifact["id"], "", None, "text", "", line, bool(artifact.get("required")))
+        line = one_line(note, 300)
+        return Piece(artifact["id"], self._title(artifact), None, "text", "", line, bool(artifact.get("required")))
 
     def _title(self, artifact: Mapping[str, Any]) -> str:
         described = one_line(str(artifact.get("description") or ""), 120)
@@ -400,8 +400,9 @@ class _Reader:
         read = f"read {path}" if reading.absolute else f"run `{path}`"
         if reading.absolute and reading.path.startswith("{plugin_root}"):
             read = f"read {one_line(reading.absolute, 300)}"
-        pointer = f"- {self._title(artifact)}: not given in full ({reading.bytes:,} bytes, sha256 {reading.sha256[:12]}); {read}"
-        info = "json" if reading.kind == "json" else "markdown" if path.endswith((".md", ".markdown")) else "text"
+        pointer = f"{reading.bytes:,} bytes, sha256 {reading.sha256[:12]}; to have all of it, {read}"
+        markdown = reading.kind == "digest" or path.endswith((".md", ".markdown"))
+        info = "json" if reading.kind == "json" else "markdown" if markdown else "text"
         heading = f"{self._title(artifact)} — {path}"
         return Piece(artifact["id"], heading, text, reading.kind, info, pointer, required)
 

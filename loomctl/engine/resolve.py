@@ -65,7 +65,10 @@ def resolve(ref: str, *, project_dir: str, store: str, bundle: str, base: str | 
     places = Places(project_dir, store, bundle)
     found = workflow_files.locate(ref, places, base=base)
     named = "/" in ref or "\\" in ref or ref.endswith(workflow_files.SUFFIXES)
-    return _resolved(found.path, places, trusted=named)
+    resolved = _resolved(found.path, places, trusted=named)
+    if found.stands_in:
+        resolved.problems.insert(0, _stand_in(ref, found.path, "$"))
+    return resolved
 
 
 def resolve_file(path: str, *, project_dir: str, store: str, bundle: str) -> Resolved:
@@ -122,9 +125,7 @@ def _parent(chain: list[_Link], places: Places, problems: list[Problem]) -> str 
         problems += link.said([error(code, "$.extends", f"extends: {refused.what}", refused.hint)])
         return None
     if found.stands_in:
-        message = f"{ref} is not here; Loom's own {os.path.splitext(os.path.basename(found.path))[0]} stands in for it"
-        hint = "name Loom's with loom:, or put FABER's file into .fractary/faber/workflows/"
-        problems += link.said([warning("STAND_IN", "$.extends", message, hint)])
+        problems += link.said([_stand_in(ref, found.path, "$.extends")])
     seen = [os.path.realpath(each.path) for each in chain]
     real = os.path.realpath(found.path)
     if real in seen:
@@ -134,6 +135,12 @@ def _parent(chain: list[_Link], places: Places, problems: list[Problem]) -> str 
         problems += link.said([error("EXTENDS_CYCLE", "$.extends", f"workflows extend each other: {cycle}", hint)])
         return None
     return found.path
+
+
+def _stand_in(ref: str, path: str, where: str) -> Problem:
+    message = f"{ref} is not here; Loom's own {os.path.splitext(os.path.basename(path))[0]} stands in for it"
+    hint = "name Loom's with loom:, or put FABER's file into .fractary/faber/workflows/"
+    return warning("STAND_IN", where, message, hint)
 
 
 def _outside(path: str, where: str) -> Problem:

@@ -272,6 +272,7 @@ def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:
     binding = space.local.binding(space.caller.session_id)
     if binding is not None and binding["run_id"] in space.store.run_ids():
         space.local.refresh(binding, pid=space.caller.pid, transcript_path=_text(event, "transcript_path") or None)
+        space.local.mark_ended(binding["session_id"])
         presence.leave(space, binding["run_id"], _text(event, "reason") or "other")
     return None
 

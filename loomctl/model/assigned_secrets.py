@@ -28,8 +28,9 @@ _BEARER = r"[A-Za-z0-9._~+/-]{16,4096}=*"
 _WORDS = r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+"
 _SLUG = r"(?:[A-Za-z]+\d{0,2}|\d+)(?:[^A-Za-z0-9\s]+(?:[A-Za-z]+\d{0,2}|\d+))*"
 _EMPTY_WORDS = frozenset(
-    "bool boolean char disabled enabled false hidden input none null number optional required string text true"
-    " undefined varchar int32 int64 uint64 sha256 sha512 base64 pass user username".split()
+    ("bool", "boolean", "char", "disabled", "enabled", "false", "hidden", "input", "none", "null", "number", "optional")
+    + ("pass", "required", "string", "text", "true", "undefined", "user", "username", "varchar")
+    + ("base64", "int32", "int64", "sha256", "sha512", "uint64")
 )
 _EMPTY_PARTS = ("your", "xxxx", "placeholder", "redacted", "masked", "...", "…")
 

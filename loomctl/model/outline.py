@@ -20,8 +20,8 @@ _ITEMS_SHOWN = 3
 def outline(text: str, kind: str, limit_units: int, measure: Callable[[str], int] = utf16_units) -> str:
     """Outline the text in whole lines that measure at most `limit_units`; "" where not one line of it would fit.
 
-    kind: "markdown" (the headings with their line numbers, then the first lines), "json" (keys and sizes, two
-    levels) or anything else (the first lines). A text that is not what its kind says is outlined by its first lines.
+    kind: "markdown" (the headings with their line numbers, then the first lines), "digest" (the same for a text that
+    is in no file, so without line numbers), "json" (keys and sizes, two levels) or anything else (the first lines). A text that is not what its kind says is outlined by its first lines.
     What is left out is counted. Control characters come out visible. measure: additive, as for `packing.pack`.
     """
     text = visible(text)
@@ -35,8 +35,12 @@ def outline(text: str, kind: str, limit_units: int, measure: Callable[[str], int
     if not lines[-1]:
         del lines[-1]
     size = f"{_count(len(lines), 'line')}, {_count(len(text), 'character')}"
-    headings = list(_headings(lines)) if kind == "markdown" else []
-    chosen = room.choose(f"{size}; the headings, with their line numbers:", headings, len(headings), "heading")
+    headings = list(_headings(lines)) if kind in ("markdown", "digest") else []
+    title = f"{size}; the headings, with their line numbers:"
+    if kind == "digest":
+        title = "Its headings:"
+        headings = [(level, line.partition(": ")[2]) for level, line in headings]
+    chosen = room.choose(title, headings, len(headings), "heading")
     if not chosen:
         chosen = room.begin(f"{size}; the first lines:", lines)
     elif len(chosen) > len(headings):

@@ -9,7 +9,7 @@ from loomctl.model.outline import outline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
 SEPARATOR = "\n\n"
 _HEADING_UNITS = 200
@@ -17,18 +17,17 @@ _OUTLINE_SHARE = 6  # an outline takes at most this part of the budget
 _RESERVE_SHARE = 24  # and this much is kept for each required one while others are given in full
 _SHORTEST_OUTLINE = " " * 40
 
-# Between the heading and the fence: whose words these are, then how to read what is not given.
+# What stands before a fence: that these are not Loom's words (D21).
 _IN_FULL = "Content of a file, in full:"
-_IN_OUTLINE = "Content of a file, in outline, for its full text does not fit here. {}"
-_NO_ROOM = "Content of a file, not given, for it does not fit here. {}"
-_NO_TEXT = "Content not given here. {}"
+_IN_OUTLINE = "Content of the file, in outline, for the full text does not fit here:"
 
 
 class Piece(NamedTuple):
     """An artifact to be packed.
 
-    heading: what it is, in one line. text: None if it cannot be given at all. kind: "json", "markdown" or anything
-    else. info: the language of the fence. pointer: one line that says what and where it is and how to read it.
+    heading: what it is, in one line, for the full form. text: None if it cannot be given at all. kind: "json",
+    "markdown" or anything else. info: the language of the fence. pointer: one line that says by itself what it is,
+    why it is not given in full and how to read it; it is shown as a list's item, alone or above an outline.
     """
 
     id: str
@@ -49,15 +48,15 @@ class Packed(NamedTuple):
 
 
 def pack(
-    pieces: list[Piece], *, budget: int, measure: Callable[[str], int], required_floor: int = 4500
+    pieces: Iterable[Piece], *, budget: int, measure: Callable[[str], int], required_floor: int = 4500
 ) -> list[Packed]:
     """Give each piece, in declared order, the best form for which there is room; `joined` never measures over budget.
 
-    All get their pointers first; where even those do not all fit, the last ones are omitted (the optional ones first,
-    and those already where they would leave the required less than `required_floor` or half of the budget), and an
-    entry without an id ends the list, with the line that counts them. Then the required ones are given in full, from
-    the shortest on, as long as there is room left for an outline of each other; the rest of them as outlines; then
-    the optional ones in declared order, in full, else as outlines.
+    First all get their pointers. Where even those do not fit, pieces are omitted from the last on, optional ones
+    first (and these already where they would leave the required less than they can use of `required_floor` or half
+    of the budget), and an entry without an id ends the list, with the line that counts them. Then the required ones
+    are given in full, from the shortest on, as long as there is room left for an outline of each other; the rest of
+    them as outlines; then the optional ones in declared order, in full, else as outlines.
 
     measure: additive, like `utf16_units` and `utf8_bytes`: what it gives for two texts adds up to what it gives for
     the two joined. Under a budget too small even for the closing line there is no text at all.
@@ -65,47 +64,46 @@ def pack(
     between = measure(SEPARATOR)
     limit = budget + between  # every part is counted with the separator after it, of which the last has none
     parts = [_Part(piece, limit, between, measure) for piece in pieces]
-    closing = _omit(parts, limit, required_floor, between, measure)
-    kept = [part for part in parts if part.form != "omitted"]
-    room = limit - sum(part.cost for part in kept) - (measure(closing) + between if closing else 0)
-    required = [part for part in kept if part.piece.required]
+    closing, closing_cost = _omit(parts, limit, required_floor, between, measure)
+    room = limit - closing_cost - sum(part.cost for part in parts)
+    required = [part for part in parts if part.piece.required]
     room = _give_in_full(required, room, budget // _RESERVE_SHARE)
     lacking = [part for part in required if part.can_grow()]
-    for left, part in zip(range(len(lacking), 0, -1), lacking, strict=True):
-        room -= part.become_outline(min(room // left, budget // _OUTLINE_SHARE))
-    for part in kept:
+    for index, part in enumerate(lacking):
+        room -= part.become_outline(min(room // (len(lacking) - index), budget // _OUTLINE_SHARE))
+    for part in parts:
         if not part.piece.required and part.can_grow():
             room -= part.become_full(room) or part.become_outline(min(room, budget // _OUTLINE_SHARE))
     packed = [Packed(part.piece.id, part.form, part.shown) for part in parts]
     return [*packed, Packed("", "omitted", closing)] if closing else packed
 
 
-def joined(packed: list[Packed]) -> str:
-    """Give the text of what was packed: what pack() kept under its budget."""
+def joined(packed: Iterable[Packed]) -> str:
+    """Give the text of what was packed: what `pack` kept under its budget."""
     return SEPARATOR.join([part.text for part in packed if part.text])
 
 
 class _Part:
-    """A piece on its way to being packed: the form it has now, and what that and its full text cost."""
+    """A piece on its way to being packed: the form it has now, what that costs, and what its full text would cost."""
 
     def __init__(self, piece: Piece, limit: int, between: int, measure: Callable[[str], int]) -> None:
         self.piece, self.between, self.measure = piece, between, measure
-        self.heading = f"### {one_line(piece.heading or piece.id, _HEADING_UNITS)}"
-        self.pointer = visible(piece.pointer).replace("\n", " ")
         self.text = None if piece.text is None else visible(piece.text)
         self.full, self.full_cost = "", 0
-        self._become("pointer", self._render(_NO_TEXT if self.text is None else _NO_ROOM))
+        self._become("pointer", self._pointer())
         if self.text is not None and measure(self.text) <= limit:
-            self.full = self._render(_IN_FULL, self.text)
-            self.full_cost = measure(self.full) + between
-            if self.full_cost <= self.cost:
-                self._become("full", self.full)
+            full = self._in_full(self.text)
+            cost = measure(full) + between
+            if cost <= self.cost:
+                self._become("full", full)
+            elif cost <= limit:
+                self.full, self.full_cost = full, cost
 
     def can_grow(self) -> bool:
         return self.form == "pointer" and self.text is not None
 
     def become_full(self, room: int) -> int:
-        """Take the full form where that costs at most so much more than now; give what it costs more, else 0."""
+        """Take the full form if it costs at most so much more than the pointer; give what it costs more, else 0."""
         more = self.full_cost - self.cost
         if not self.full or more > room:
             return 0
@@ -113,15 +111,76 @@ class _Part:
         return more
 
     def become_outline(self, room: int) -> int:
-        """Take the form of an outline that costs at most so much more than now; give what it costs more, else 0."""
-        before, most = self.cost, self.cost + room
-        allowed = most - self.measure(self._render(_IN_OUTLINE, "x")) - self.between
-        for _ in range(2):  # a second time, where what the outline shows needs a longer fence
+        """Take an outline that costs at most so much more than the pointer; give what it costs more, else 0."""
+        before = self.cost
+        allowed = before + room - self.between - self.measure(self._in_outline("x"))
+        for _ in range(2):  # a second time where what the outline shows needs a longer fence
             if self.text is None or allowed < self.measure(_SHORTEST_OUTLINE):
-                return 0
-            shown = self._render(_IN_OUTLINE, outline(self.text, self.piece.kind, allowed, self.measure))
-            ...
+                break
+            inside = outline(self.text, self.piece.kind, allowed, self.measure)
+            shown = self._in_outline(inside)
+            excess = self.measure(shown) + self.between - before - room
+            if inside and excess <= 0:
+                self._become("outline", shown)
+                return self.cost - before
+            allowed -= excess
         return 0
 
     def omit(self) -> None:
-        self._become("omitted", "")
+        self.form, self.shown, self.cost = "omitted", "", 0
+
+    def _become(self, form: str, shown: str) -> None:
+        self.form, self.shown, self.cost = form, shown, self.measure(shown) + self.between
+
+    # Each form begins with Loom's own signs, so that nothing in a name or a path can open a block that swallows more.
+
+    def _in_full(self, text: str) -> str:
+        heading = one_line(self.piece.heading, _HEADING_UNITS) or one_line(self.piece.id, _HEADING_UNITS)
+        return f"### {heading}\n{_IN_FULL}\n{fenced(text, self.piece.info)}"
+
+    def _in_outline(self, text: str) -> str:
+        return f"{self._pointer()}\n{_IN_OUTLINE}\n{fenced(text)}"
+
+    def _pointer(self) -> str:
+        return "- " + visible(self.piece.pointer).replace("\n", " ").strip().removeprefix("- ")
+
+
+def _omit(
+    parts: Sequence[_Part], limit: int, required_floor: int, between: int, measure: Callable[[str], int]
+) -> tuple[str, int]:
+    """Omit parts until the forms they have now fit; give the closing line that counts them, and its cost."""
+    required = [part for part in parts if part.piece.required]
+    optional = [part for part in parts if not part.piece.required]
+    outline_room = max(0, limit) // _OUTLINE_SHARE
+    usable = sum(part.full_cost or part.cost + part.can_grow() * outline_room for part in required)
+    held = min(usable, required_floor, limit // 2)
+    required_cost = sum(part.cost for part in required)
+    optional_cost = sum(part.cost for part in optional)
+    closing, closing_cost = "", 0
+    for count, part in enumerate([*reversed(optional), *reversed(required)], 1):
+        least = max(required_cost, held) if optional_cost else required_cost
+        if least + optional_cost + closing_cost <= limit:
+            return closing, closing_cost
+        if part.piece.required:
+            required_cost -= part.cost
+        else:
+            optional_cost -= part.cost
+        part.omit()
+        closing = f"{count:,} more {'artifact is' if count == 1 else 'artifacts are'} left out here for lack of room;"
+        closing += " `loomctl prime-context --dry-run` names them all."
+        closing_cost = measure(closing) + between
+    return (closing, closing_cost) if required_cost + closing_cost <= limit else ("", 0)
+
+
+def _give_in_full(required: Sequence[_Part], room: int, reserve: int) -> int:
+    """Give required parts in full, the shortest first, keeping room for outlines of the others; give what is left."""
+    waiting = [part for part in required if part.can_grow()]
+    reserve = min(reserve, room // len(waiting)) if waiting else 0
+    reserved = [min(reserve, part.full_cost - part.cost) if part.full else reserve for part in waiting]
+    kept_back = sum(reserved)
+    for own, part in sorted(zip(reserved, waiting, strict=True), key=lambda pair: pair[1].full_cost):
+        more = part.become_full(room - kept_back + own)
+        if more:
+            room -= more
+            kept_back -= own
+    return room

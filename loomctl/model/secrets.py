@@ -82,7 +82,7 @@ def mask(text: str) -> tuple[str, int]:
         spans += find(text)
     if not spans:
         return text, 0
-    parts = []
+    parts: list[str] = []
     rest = 0
     count = 0
     for start, end, kind in _apart(spans):

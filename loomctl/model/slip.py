@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from loomctl.model.fences import visible
-from loomctl.model.packing import pack
+from loomctl.model.packing import joined, pack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def compose(texts: Texts, pieces: Sequence[Piece], budget: Budget) -> Composed:
     history = _newest(texts.history, max(0, min(room, budget.share(HISTORY_SHARE)) - 2), budget.measure)
     room -= budget.measure(history) + 2
     packed = pack(pieces, budget=max(0, room), measure=budget.measure, required_floor=budget.share(REQUIRED_SHARE))
-    body = "\n\n".join(entry.text for entry in packed if entry.text)
+    body = joined(packed)
     return Composed("\n\n".join(part for part in (head, history, notes, body, upcoming) if part), packed)
 
 

@@ -1,0 +1,242 @@
+"""Drives the real assistant: a machine made from nothing, a project on it, one prompt at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.e2e.scripted_api import Reply, Request, ScriptedApi
+
+TIME_LIMIT = 60
+"""Seconds that one prompt may take."""
+
+API_KEY = "sk-ant-scripted-0123456789-0123456789"
+
+LOOMCTL_ALLOWED = "Bash(loomctl:*)"
+"""The permission that a Loom command gives for its turn."""
+
+
+def searched_folders() -> str:
+    """Give PATH without folders that hold a loomctl: the bundle's stands last and must be the one that is found."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(folder for folder in folders if not Path(folder, "loomctl").exists())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One user's machine. Nothing of the real one reaches it but PATH and Loom's prepared packages (cache)."""
+
+    root: Path
+    cache: Path
+    name: str = "machine-a"
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for folder in (self.home, self.config, self.temp):
+            folder.mkdir(parents=True, exist_ok=True)
+        settings = "[user]\n\tname = A Tester\n\temail = tester@example.invalid\n[init]\n\tdefaultBranch = main\n"
+        (self.home / ".gitconfig").write_text(settings, encoding="utf-8")
+
+    @property
+    def home(self) -> Path:
+        """The user's home."""
+        return self.root / "home"
+
+    @property
+    def config(self) -> Path:
+        """The assistant's folder: settings, plugins, transcripts."""
+        return self.root / "config"
+
+    @property
+    def temp(self) -> Path:
+        """Temporary files."""
+        return self.root / "temp"
+
+    def environment(self) -> dict[str, str]:
+        """Give the whole environment of a process on this machine."""
+        return {
+            "PATH": searched_folders(),
+            "HOME": str(self.home),
+            "TMPDIR": str(self.temp),
+            "LANG": "C.UTF-8",
+            "XDG_CACHE_HOME": str(self.cache),
+            "LOOM_HOSTNAME": self.name,
+            "LOOM_STATE_HOME": str(self.root / "state"),
+            **self.extra,
+        }
+
+    def command(self, *words: str, cwd: Path) -> str:
+        """Run a program as the user would in a terminal; give what it printed. Raises if it failed."""
+        done = subprocess.run(
+            words,
+            cwd=cwd,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIME_LIMIT,
+            check=False,
+        )
+        assert done.returncode == 0, f"{words} gave {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def project(self, name: str = "project") -> Path:
+        """Make a git project with one commit."""
+        folder = self.root / name
+        folder.mkdir()
+        (folder / "README.md").write_text("# A project\n", encoding="utf-8")
+        for words in (["init", "-q"], ["add", "README.md"], ["commit", "-q", "-m", "Start"]):
+            self.command("git", *words, cwd=folder)
+        return folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What one prompt led to. result is the assistant's own JSON; events is its stream if that was asked for."""
+
+    result: dict[str, Any]
+    requests: tuple[Request, ...]
+    events: tuple[dict[str, Any], ...]
+    transcript: Path
+
+    @property
+    def session_id(self) -> str:
+        """The conversation's id, to resume it."""
+        return str(self.result["session_id"])
+
+    @property
+    def answer(self) -> str:
+        """What the user was told at the end."""
+        return str(self.result["result"])
+
+    @property
+    def conversation(self) -> list[Request]:
+        """The requests of the conversation itself, summaries and side calls left out."""
+        return [request for request in self.requests if request.kind == "main"]
+
+    def hook_answers(self, event: str) -> list[dict[str, Any]]:
+        """Give the JSON that hooks of an event printed, in order; needs run(…, watch_hooks=True)."""
+        outputs = [
+            happening["stdout"].strip()
+            for happening in self.events
+            if happening.get("subtype") == "hook_response" and happening.get("hook_event") == event
+        ]
+        return [json.loads(output) for output in outputs if output]
+
+    def told_user(self) -> list[str]:
+        """Give the lines that hooks showed to the user; needs run(…, watch_hooks=True)."""
+        hooks = [happening for happening in self.events if happening.get("subtype") == "hook_response"]
+        printed = [json.loads(hook["stdout"]) for hook in hooks if hook["stdout"].strip().startswith("{")]
+        return [answer["systemMessage"] for answer in printed if "systemMessage" in answer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assistant:
+    """The real assistant on a machine, in a project. plugin_dir None: what is installed there is what it has."""
+
+    binary: str
+    machine: Machine
+    project: Path
+    api: ScriptedApi
+    plugin_dir: Path | None
+
+    def environment(self) -> dict[str, str]:
+        """Give the environment that lets the assistant reach the scripted API and nothing else."""
+        return {
+            **self.machine.environment(),
+            "CLAUDE_CONFIG_DIR": str(self.machine.config),
+            "CLAUDE_CODE_TMPDIR": str(self.machine.temp),
+            "ANTHROPIC_API_KEY": API_KEY,
+            "ANTHROPIC_BASE_URL": self.api.url,
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+            # Whatever would leave this machine ends at a port where nobody listens.
+            "HTTP_PROXY": "http://127.0.0.1:9",
+            "HTTPS_PROXY": "http://127.0.0.1:9",
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+
+    def command_line(self, *words: str) -> list[str]:
+        """Give the command that starts the assistant with Loom."""
+        plugin = [] if self.plugin_dir is None else ["--plugin-dir", str(self.plugin_dir)]
+        return [self.binary, *plugin, *words]
+
+    def run(
+        self,
+        prompt: str,
+        *,
+        answers: Sequence[Reply | str] = (),
+        resume: str | None = None,
+        session_id: str | None = None,
+        fork: bool = False,
+        allowed_tools: str | None = None,
+        extra_args: Sequence[str] = (),
+        watch_hooks: bool = False,
+    ) -> Turn:
+        """Give the assistant one prompt and wait until it has ended.
+
+        answers: what the scripted model says; "OK" when they have run out.
+        resume, session_id, fork: which conversation; a new one by default.
+        """
+        self.api.script(*answers)
+        before = len(self.api.requests)
+        options = [
+            *(["--resume", resume] if resume else []),
+            *(["--session-id", session_id] if session_id else []),
+            *(["--fork-session"] if fork else []),
+            *(["--allowedTools", allowed_tools] if allowed_tools else []),
+            *extra_args,
+        ]
+        form = ["stream-json", "--verbose", "--include-hook-events"] if watch_hooks else ["json"]
+        words = self.command_line("-p", prompt, *options, "--output-format", *form)
+        printed = _run(words, cwd=self.project, environment=self.environment())
+        events = tuple(json.loads(line) for line in printed.splitlines())
+        result = events[-1]
+        assert result["type"] == "result", printed
+        folders = (self.machine.config / "projects").glob(f"*/{result['session_id']}.jsonl")
+        return Turn(
+            result=result,
+            requests=tuple(self.api.requests[before:]),
+            events=events if watch_hooks else (),
+            transcript=next(folders, self.machine.config / "projects" / "none"),
+        )
+
+    def plugin(self, *words: str) -> str:
+        """Run `claude plugin …`; give what it printed. Raises if it failed."""
+        return _run([self.binary, "plugin", *words], cwd=self.project, environment=self.environment())
+
+
+def entries(transcript: Path) -> list[dict[str, Any]]:
+    """Give the entries of a conversation's record."""
+    return [json.loads(line) for line in transcript.read_text(encoding="utf-8").splitlines()]
+
+
+def _run(words: Sequence[str], *, cwd: Path, environment: dict[str, str]) -> str:
+    """Run the assistant; give its standard output. Ends it with all that it started when the time is up."""
+    with subprocess.Popen(
+        words,
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, complaint = process.communicate(timeout=TIME_LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode == 0, f"{words} gave {process.returncode}:\n{printed}\n{complaint}"
+    return printed

@@ -1,0 +1,105 @@
+"""What every end-to-end test stands on: the assistant, a clean copy of the bundle, a machine, a project."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.assistant import Assistant, Machine
+from tests.e2e.scripted_api import ScriptedApi
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def missing(what: str) -> None:
+    """Fail where tests must not be skipped (CI), else skip."""
+    if os.environ.get("CI"):
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def claude() -> str:
+    """The assistant's program, which scripts/test installs and names."""
+    named = os.environ.get("LOOM_TEST_CLAUDE", "")
+    if not named:
+        missing("LOOM_TEST_CLAUDE does not name the assistant: run scripts/test")
+    if not os.access(named, os.X_OK):
+        pytest.fail(f"LOOM_TEST_CLAUDE={named} is no program")
+    return named
+
+
+@pytest.fixture(scope="session")
+def tmux() -> None:
+    """A terminal can be driven."""
+    if not shutil.which("tmux"):
+        missing("there is no tmux")
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean copy of the checkout, as a fresh clone would be: what git has or would add."""
+    listed = subprocess.run(
+        ["git", "-C", str(CHECKOUT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    clone = tmp_path_factory.mktemp("clone") / "loom"
+    for name in filter(None, listed.split("\0")):
+        if (CHECKOUT / name).is_file():
+            (clone / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(CHECKOUT / name, clone / name)
+    return clone
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory, bundle: Path) -> Path:
+    """Loom's own packages, set up once for all machines of this run (the first `loomctl` does that).
+
+    LOOM_TEST_CACHE names a folder that outlives the run, so that the next one need not set them up again.
+    """
+    kept = os.environ.get("LOOM_TEST_CACHE")
+    shared = Path(kept) if kept else tmp_path_factory.getbasetemp().parent / "loom-cache"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(shared)}
+    first = subprocess.run([bundle / "bin" / "loomctl", "--version"], env=environment, capture_output=True, text=True)
+    assert first.returncode == 0, first.stderr
+    return shared
+
+
+@pytest.fixture
+def api() -> Iterator[ScriptedApi]:
+    """A scripted API of the test's own."""
+    with ScriptedApi() as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def machine(tmp_path: Path, cache: Path) -> Machine:
+    """The machine that a test begins on."""
+    return Machine(root=tmp_path / "a", cache=cache)
+
+
+@pytest.fixture
+def assistant(claude: str, machine: Machine, api: ScriptedApi, bundle: Path) -> Assistant:
+    """The assistant in a git project, with the bundle as its plugin."""
+    return Assistant(binary=claude, machine=machine, project=machine.project(), api=api, plugin_dir=bundle)
+
+
+@pytest.fixture
+def installed(claude: str, machine: Machine, api: ScriptedApi, bundle: Path) -> Assistant:
+    """The assistant in a git project, with the bundle installed from its marketplace file as a user would."""
+    assistant = Assistant(binary=claude, machine=machine, project=machine.project(), api=api, plugin_dir=None)
+    marketplace = json.loads((bundle / ".claude-plugin" / "marketplace.json").read_text(encoding="utf-8"))
+    assistant.plugin("marketplace", "add", str(bundle))
+    assistant.plugin("install", f"loom@{marketplace['name']}")
+    return assistant

@@ -1,0 +1,73 @@
+"""Scenes that several end-to-end tests begin with, and what they look at afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from tests.e2e.scripted_api import bash, reply
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.assistant import Assistant, Turn
+    from tests.e2e.scripted_api import Reply
+
+SENTENCE = "The dark mode switch keeps its heliotrope position through a reload."
+"""A sentence that stands in the spec and nowhere else."""
+
+SPEC = f"# Dark mode\n\n## Behaviour\n\n{SENTENCE}\n"
+
+
+def write_spec(project: Path, words: str = SPEC) -> Path:
+    """Write the spec as the assistant's own work would."""
+    spec = project / "specs" / "dark-mode.md"
+    spec.parent.mkdir(exist_ok=True)
+    spec.write_text(words, encoding="utf-8")
+    return spec
+
+
+def done(*, artifact: str = "", outcome: str = "succeeded", words: str = "Done as asked.") -> Reply:
+    """The tool call by which the assistant ends a step."""
+    artifact = f" --artifact {artifact}" if artifact else ""
+    return reply(bash(f"loomctl done --outcome {outcome}{artifact} <<'EOF'\n{words}\nEOF"))
+
+
+def start_run(assistant: Assistant, *, work: str = '"add dark mode"') -> Turn:
+    """Start a run, end its first step and register the spec; the session is bound to the run afterwards."""
+    write_spec(assistant.project)
+    registered = done(artifact="spec_path=specs/dark-mode.md")
+    turn = assistant.run(f"/loom:run {work} --workflow core", answers=[registered, "The first step is done."])
+    (result,) = turn.conversation[-1].tool_results()
+    assert not result.is_error, result.text
+    return turn
+
+
+def run_folders(project: Path) -> list[Path]:
+    """Give the folders of a project's runs, oldest name first."""
+    return sorted((project / ".loom" / "runs").glob("*/"))
+
+
+def run_folder(project: Path) -> Path:
+    """Give the folder of the only run."""
+    (folder,) = run_folders(project)
+    return folder
+
+
+def state_of(project: Path) -> dict[str, Any]:
+    """Read the state of the only run."""
+    state: dict[str, Any] = json.loads((run_folder(project) / "state.json").read_text(encoding="utf-8"))
+    return state
+
+
+def fingerprint(project: Path) -> dict[str, str]:
+    """Digest every file of every run, to tell whether anything was written."""
+    files = [path for folder in run_folders(project) for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(project)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def set_status(project: Path, status: str) -> None:
+    """Give the only run another status, as an editor would."""
+    path = run_folder(project) / "state.json"
+    path.write_text(json.dumps({**state_of(project), "status": status}), encoding="utf-8")

@@ -1,0 +1,92 @@
+"""A real terminal (tmux) in which a program is typed at and its screen is read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.e2e.assistant import API_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from tests.e2e.assistant import Assistant
+
+
+PROMPT = "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}"
+"""What stands before the cursor when the assistant waits for its user."""
+
+
+class Terminal:
+    """A program in a tmux server of its own, which ends with the `with` block."""
+
+    def __init__(self, command: Sequence[str], *, cwd: Path, environment: dict[str, str]) -> None:
+        self._command = command
+        self._cwd = cwd
+        self._environment = {**environment, "TERM": "xterm-256color"}
+        # A socket's path may have about 100 characters; a test's folder is often longer.
+        self._folder = tempfile.TemporaryDirectory(prefix="loom-tmux-")
+
+    def __enter__(self) -> Terminal:
+        self._tmux("new-session", "-d", "-x", "160", "-y", "50", "-c", str(self._cwd), *self._command)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._tmux("kill-server", check=False)
+        self._folder.cleanup()
+
+    def screen(self) -> str:
+        """Give what stands on the screen and above it, wrapped lines joined."""
+        return self._tmux("capture-pane", "-p", "-J", "-S", "-1000", check=False)
+
+    def enter(self, line: str) -> None:
+        """Type a line and press Enter, with a pause so that Enter is not taken for part of a paste."""
+        self._tmux("send-keys", "-l", line)
+        time.sleep(0.3)
+        self._tmux("send-keys", "Enter")
+
+    def wait_for(self, *words: str, within: float = 20) -> str:
+        """Wait until all words are on the screen; give the screen. within: seconds."""
+        deadline = time.monotonic() + within
+        while True:
+            screen = self.screen()
+            missing = [word for word in words if word not in screen]
+            if not missing:
+                return screen
+            assert time.monotonic() < deadline, f"{missing} not on the screen:\n{screen}"
+            time.sleep(0.1)
+
+    def _tmux(self, *words: str, check: bool = True) -> str:
+        """Run one tmux command on this terminal's own server."""
+        done = subprocess.run(
+            ["tmux", "-S", str(Path(self._folder.name, "socket")), "-f", "/dev/null", *words],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=check,
+        )
+        return done.stdout
+
+
+def assistant_terminal(assistant: Assistant, *words: str) -> Terminal:
+    """Start the assistant in a terminal, past its first-start dialogs."""
+    settings = assistant.machine.config / ".claude.json"
+    known = json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {}
+    project = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
+    known |= {
+        "hasCompletedOnboarding": True,
+        "theme": "dark",
+        "lastOnboardingVersion": "2.1.330",
+        "customApiKeyResponses": {"approved": [API_KEY[-20:]], "rejected": []},
+        "projects": {**known.get("projects", {}), str(assistant.project): project},
+    }
+    settings.write_text(json.dumps(known), encoding="utf-8")
+    return Terminal(assistant.command_line(*words), cwd=assistant.project, environment=assistant.environment())

@@ -1,0 +1,106 @@
+"""Slash commands and skills: their output reaches the model, and the user's words reach Loom unharmed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.assistant import LOOMCTL_ALLOWED, Machine
+from tests.e2e.scenes import SENTENCE, fingerprint, run_folder, run_folders, start_run, state_of
+from tests.e2e.scripted_api import reply, tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.assistant import Assistant
+
+pytestmark = pytest.mark.e2e
+
+
+def test_run_takes_a_work_id(assistant: Assistant) -> None:
+    """`/loom:run 258` stores the number as work_id, binds the session, and shows the model plan and first step."""
+    turn = assistant.run("/loom:run 258")
+    state = state_of(assistant.project)
+    assert state["work_id"] == "258"
+    assert state["status"] == "in_progress"
+    assert state["sessions"]["current_session_id"] == turn.session_id
+    seen = turn.conversation[0].seen()
+    assert state["run_id"] in seen
+    assert "loomctl done" in seen
+    for phase in ("frame", "architect", "build", "evaluate", "release"):
+        assert phase in seen
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [
+        "don't lose the user's place",
+        'rename "loom" to `Loom` in $HOME; then $(whoami) & more > less | fewer # not a comment',
+        "two lines\nof a goal with a \\ and an é 😀",
+    ],
+)
+def test_run_takes_the_goal_as_it_was_typed(assistant: Assistant, goal: str) -> None:
+    """Quotes, backticks, dollars and line ends of a goal arrive as they are and execute nothing."""
+    assistant.run(f"/loom:run {goal}")
+    assert state_of(assistant.project)["goal"].split() == goal.split()
+
+
+def test_a_mistake_is_explained_in_the_conversation(assistant: Assistant) -> None:
+    """A command that cannot do what it was asked still gives the model what is wrong and how to mend it."""
+    turn = assistant.run("/loom:run 258 --workflow no-such-workflow")
+    seen = turn.conversation[0].seen()
+    assert "no-such-workflow" in seen
+    assert "hint:" in seen
+    assert run_folders(assistant.project) == []
+
+
+def test_prime_context_shows_and_gives(assistant: Assistant) -> None:
+    """/loom:prime-context gives the artifacts on demand; with --dry-run it only says what it would give."""
+    first = start_run(assistant)
+    dry = assistant.run("/loom:prime-context --dry-run --force", resume=first.session_id)
+    forced = assistant.run("/loom:prime-context --force", resume=first.session_id)
+    before, after = (turn.conversation[0].seen().count(SENTENCE) for turn in (dry, forced))
+    assert after == before + 1
+
+
+def test_resume_on_another_machine(assistant: Assistant, tmp_path: Path) -> None:
+    """A copy of the project at another path on another machine resumes the run, primed, with both in the history."""
+    start_run(assistant)
+    run_id = state_of(assistant.project)["run_id"]
+    other = Machine(root=tmp_path / "b", cache=assistant.machine.cache, name="machine-b")
+    shutil.copytree(assistant.project, other.root / "elsewhere" / "copy")
+    moved = replace(assistant, machine=other, project=other.root / "elsewhere" / "copy")
+
+    unknown = moved.run("hello", watch_hooks=True)
+    assert SENTENCE not in unknown.conversation[0].seen()
+    assert any(run_id in line for line in unknown.told_user())
+
+    turn = moved.run("/loom:resume")
+    seen = turn.conversation[0].seen()
+    assert SENTENCE in seen
+    assert "Session history: 2 sessions (machine-a, machine-b)" in seen
+    history = state_of(moved.project)["sessions"]["session_history"]
+    assert [record["environment"]["hostname"] for record in history] == ["machine-a", "machine-b"]
+    portable = {key: value for key, value in state_of(moved.project).items() if key != "sessions"}
+    assert str(tmp_path) not in json.dumps(portable)
+
+
+def test_an_assistant_may_use_what_it_is_offered(assistant: Assistant) -> None:
+    """The model is offered Loom's three abilities by name, and calling one through the Skill tool works."""
+    call = reply(tool("Skill", skill="loom:run", args="258"))
+    turn = assistant.run("Please start on 258.", answers=[call, "Started."], allowed_tools="Skill")
+    for name in ("loom:run", "loom:resume", "loom:prime-context"):
+        assert f"- {name}: " in turn.conversation[0].seen()
+    assert run_folder(assistant.project).name in turn.conversation[-1].seen()
+
+
+def test_a_command_of_an_unbound_session_without_runs_says_so(assistant: Assistant) -> None:
+    """/loom:resume and /loom:prime-context in a project without runs say what to do, and write nothing."""
+    for command in ("/loom:resume", "/loom:prime-context"):
+        turn = assistant.run(command, allowed_tools=LOOMCTL_ALLOWED)
+        assert "No active run" in turn.conversation[0].seen()
+    assert fingerprint(assistant.project) == {}

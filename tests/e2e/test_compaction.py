@@ -1,0 +1,99 @@
+"""What was in context before a compaction is in it again after it: the promise that Loom is named for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loomctl.model.units import utf16_units
+from tests.e2e.scenes import SENTENCE, run_folder, start_run, state_of, write_spec
+from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
+
+if TYPE_CHECKING:
+    from tests.e2e.assistant import Assistant
+
+pytestmark = pytest.mark.e2e
+
+
+def test_the_spec_survives_compact(assistant: Assistant) -> None:
+    """A sentence of the spec that was in context before /compact is in the next request after it, once."""
+    first = start_run(assistant)
+    before = assistant.run("go on", resume=first.session_id)
+    assert SENTENCE in before.conversation[0].seen()
+
+    compacted = assistant.run("/compact", resume=first.session_id, watch_hooks=True)
+    (summary_request,) = [request for request in compacted.requests if request.kind == "compaction"]
+    assert state_of(assistant.project)["run_id"] in summary_request.seen()
+    assert any("Loom: run" in line for line in compacted.told_user())
+
+    after = assistant.run("go on", resume=first.session_id)
+    assert after.conversation[0].seen().count(SENTENCE) == 1
+    (record,) = state_of(assistant.project)["sessions"]["session_history"]
+    assert [compaction["trigger"] for compaction in record["compactions"]] == ["manual"]
+
+
+def test_the_spec_survives_an_automatic_compaction_in_the_middle_of_a_turn(assistant: Assistant) -> None:
+    """The request that follows an automatic compaction, in the same turn, holds the spec's sentence."""
+    first = start_run(assistant)
+    turn = assistant.run(
+        "go on",
+        resume=first.session_id,
+        allowed_tools="Bash(true)",
+        answers=[reply(bash("true")), reply(bash("true"), usage=AUTO_COMPACT), reply(bash("true")), "finished"],
+    )
+    kinds = [request.kind for request in turn.requests]
+    assert kinds.count("compaction") == 1
+    before = turn.requests[kinds.index("compaction") - 1]
+    after = turn.requests[kinds.index("compaction") + 1]
+    assert SENTENCE in before.seen()
+    assert after.seen().count(SENTENCE) == 1
+    (record,) = state_of(assistant.project)["sessions"]["session_history"]
+    assert [compaction["trigger"] for compaction in record["compactions"]] == ["auto"]
+
+
+def test_a_compaction_with_nothing_under_way_adds_nothing(assistant: Assistant) -> None:
+    """In a project without a run a compaction's summariser and the request after it hear nothing of Loom."""
+    first = assistant.run("hello")
+    compacted = assistant.run("/compact", resume=first.session_id)
+    after = assistant.run("go on", resume=first.session_id)
+    heard = " ".join(request.seen() for request in (*compacted.requests, *after.requests))
+    assert "Additional Instructions" not in heard
+    assert "SessionStart hook additional context" not in heard
+
+
+def test_five_megabytes_are_told_within_the_limit(assistant: Assistant) -> None:
+    """However much there is, a hook's text stays under the host's 10,000 units and names what it left out."""
+    start_run(assistant)
+    write_spec(assistant.project, "# Much\n\n" + "\n".join(f"Line {n} of 😀 things" for n in range(4000)))
+    plan_path = run_folder(assistant.project) / "plan.json"
+    plan = json.loads(plan_path.read_text(encoding="utf-8"))
+    notes = assistant.project / "notes"
+    notes.mkdir()
+    for number in range(52):
+        (notes / f"{number}.md").write_text(f"# Note {number}\n" + "palaver ümlaut 😀\n" * 4800, encoding="utf-8")
+        plan["artifacts"].append(
+            {
+                **plan["artifacts"][0],
+                "id": f"note-{number}",
+                "type": "markdown",
+                "path": f"notes/{number}.md",
+                "path_from_state": None,
+                "path_steps": None,
+                "condition": None,
+                "condition_code": None,
+                "triggers": ["session_start"],
+                "required": number % 2 == 0,
+                "when": "always",
+                "phase": None,
+            }
+        )
+    plan_path.write_text(json.dumps(plan), encoding="utf-8")
+    turn = assistant.run("hello", watch_hooks=True)
+    (answer,) = turn.hook_answers("SessionStart")
+    context = answer["hookSpecificOutput"]["additionalContext"]
+    assert utf16_units(context) <= 10_000
+    assert context in turn.conversation[0].seen()
+    for number in range(52):
+        assert f"note-{number}" in context or "left out" in context

@@ -1,0 +1,49 @@
+"""The bundle installs from its marketplace file, validates strictly, and offers what the README names."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.assistant import Assistant
+
+pytestmark = pytest.mark.e2e
+
+EVENTS = ["PreCompact", "PreToolUse", "SessionEnd", "SessionStart", "Stop", "UserPromptSubmit"]
+NAMES = ["loom:prime-context", "loom:resume", "loom:run"]
+
+
+def test_validates_strictly_and_provides_what_it_should(assistant: Assistant, bundle: Path) -> None:
+    """`claude plugin validate --strict` has no complaint and sees every hook, command and skill."""
+    report = json.loads(assistant.plugin("validate", "--strict", "--json", str(bundle)))
+    assert report["success"]
+    provides = report["provides"]
+    assert sorted(hook["event"] for hook in provides["hooks"]) == EVENTS
+    assert sorted(provides["commands"]) == NAMES
+    assert sorted(provides["skills"]) == NAMES
+    assert provides["bin"] == ["loomctl"]
+    blocking = [finding["code"] for finding in report["directory"]["findings"] if finding["blocking"]]
+    assert blocking == []
+
+
+def test_every_hook_has_a_short_timeout_of_its_own(bundle: Path) -> None:
+    """No hook may hold the assistant up for longer than its entry says."""
+    hooks = json.loads((bundle / "hooks" / "hooks.json").read_text(encoding="utf-8"))["hooks"]
+    entries = [hook for matchers in hooks.values() for matcher in matchers for hook in matcher["hooks"]]
+    assert len(entries) == len(EVENTS)
+    assert all(0 < entry["timeout"] <= 15 for entry in entries)
+
+
+def test_an_installed_bundle_is_loaded_and_runs(installed: Assistant) -> None:
+    """After `marketplace add` and `install` a session lists Loom's commands, and /loom:run starts a run."""
+    turn = installed.run("/loom:run 258", watch_hooks=True)
+    (opening,) = [event for event in turn.events if event.get("subtype") == "init"]
+    assert set(NAMES) <= set(opening["slash_commands"])
+    assert "loom" in [plugin["name"] for plugin in opening["plugins"]]
+    (folder,) = (installed.project / ".loom" / "runs").iterdir()
+    assert folder.name in turn.conversation[0].seen()

@@ -1,0 +1,88 @@
+"""A session that starts, resumes, forks or is cleared has its run's context back by itself (D1, D2, D15)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.scenes import SENTENCE, fingerprint, set_status, start_run, state_of
+
+if TYPE_CHECKING:
+    from tests.e2e.assistant import Assistant
+
+pytestmark = pytest.mark.e2e
+
+
+def test_no_store_means_nothing_is_said(assistant: Assistant) -> None:
+    """A project that Loom never touched costs no token, no line and no file."""
+    turn = assistant.run("hello", watch_hooks=True)
+    assert "SessionStart hook additional context" not in turn.conversation[0].seen()
+    assert turn.told_user() == []
+    assert not (assistant.project / ".loom").exists()
+
+
+@pytest.mark.parametrize("status", ["completed", "cancelled"])
+def test_an_ended_run_is_not_brought_up_again(assistant: Assistant, status: str) -> None:
+    """A new session in a project whose only run has ended gets nothing of it (D4)."""
+    start_run(assistant)
+    set_status(assistant.project, status)
+    turn = assistant.run("hello", watch_hooks=True)
+    assert SENTENCE not in turn.conversation[0].seen()
+    assert turn.told_user() == []
+
+
+def test_a_resumed_session_does_not_pay_twice(assistant: Assistant) -> None:
+    """What still stands live in the resumed conversation is not sent again; the run stays bound (D15)."""
+    first = start_run(assistant)
+    primed = assistant.run("go on", resume=first.session_id)
+    again = assistant.run("go on", resume=first.session_id)
+    assert primed.conversation[0].seen().count(SENTENCE) == 1
+    assert again.conversation[0].seen().count(SENTENCE) == 1
+    assert state_of(assistant.project)["sessions"]["current_session_id"] == first.session_id
+
+
+def test_a_changed_spec_reaches_a_resumed_session(assistant: Assistant) -> None:
+    """A file that was changed between two sittings is given again, in its new words (D15)."""
+    first = start_run(assistant)
+    assistant.run("go on", resume=first.session_id)
+    spec = assistant.project / "specs" / "dark-mode.md"
+    spec.write_text(
+        spec.read_text(encoding="utf-8") + "\nIt follows the system's colours: viridian.\n", encoding="utf-8"
+    )
+    turn = assistant.run("go on", resume=first.session_id)
+    assert "viridian" in turn.conversation[0].seen()
+
+
+def test_clear_keeps_the_run(assistant: Assistant) -> None:
+    """After /clear the new conversation is bound to the same run, has its context and one line says so (D2)."""
+    first = start_run(assistant)
+    cleared = assistant.run("/clear", resume=first.session_id, watch_hooks=True)
+    assert cleared.session_id != first.session_id
+    (line,) = [line for line in cleared.told_user() if cleared.session_id and "Loom: run" in line][-1:]
+    assert state_of(assistant.project)["run_id"] in line
+    turn = assistant.run("go on", resume=cleared.session_id)
+    assert turn.conversation[0].seen().count(SENTENCE) == 1
+    history = state_of(assistant.project)["sessions"]["session_history"]
+    assert [record["session_id"] for record in history] == [first.session_id, cleared.session_id]
+    assert history[0]["end_reason"] == "clear"
+
+
+def test_a_fork_inherits_the_run(assistant: Assistant) -> None:
+    """A forked conversation works on its parent's run, as a session of its own (D2)."""
+    first = start_run(assistant)
+    forked = assistant.run("go on", resume=first.session_id, fork=True)
+    assert SENTENCE in forked.conversation[0].seen()
+    assert forked.session_id != first.session_id
+    history = state_of(assistant.project)["sessions"]["session_history"]
+    assert forked.session_id in [record["session_id"] for record in history]
+
+
+def test_a_new_session_is_primed_but_writes_nothing_to_the_run(assistant: Assistant) -> None:
+    """An unbound session in a project with one active run has its context, and the run's files stay untouched (D1)."""
+    start_run(assistant)
+    before = fingerprint(assistant.project)
+    turn = assistant.run("hello", watch_hooks=True)
+    assert turn.conversation[0].seen().count(SENTENCE) == 1
+    assert any("Loom: run" in line for line in turn.told_user())
+    assert fingerprint(assistant.project) == before

@@ -1,0 +1,76 @@
+"""A session that was not bound by run or resume is never blocked, driven or written for (D1)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.scenes import SENTENCE, fingerprint, run_folder, run_folders, start_run
+from tests.e2e.scripted_api import ScriptedApi, bash, reply
+
+if TYPE_CHECKING:
+    from tests.e2e.assistant import Assistant
+
+pytestmark = pytest.mark.e2e
+
+
+def test_two_runs_are_listed_and_none_is_guessed(assistant: Assistant) -> None:
+    """With two active runs an unbound session gets one line for each and the content of neither."""
+    start_run(assistant)
+    start_run(assistant, work='"mend the login"')
+    before = fingerprint(assistant.project)
+    turn = assistant.run("hello", watch_hooks=True)
+    seen = turn.conversation[0].seen()
+    names = [folder.name for folder in run_folders(assistant.project)]
+    assert len(names) == 2
+    for name in names:
+        assert name in seen
+    assert SENTENCE not in seen
+    assert fingerprint(assistant.project) == before
+
+
+def test_a_directive_in_an_unbound_session_completes_nothing(assistant: Assistant) -> None:
+    """An unbound session that ends with what looks like a step's result leaves the run's files alone."""
+    start_run(assistant)
+    before = fingerprint(assistant.project)
+    turn = assistant.run("hello", answers=['{"outcome": "succeeded"}'])
+    assert turn.answer == '{"outcome": "succeeded"}'
+    assert len(turn.conversation) == 1
+    assert fingerprint(assistant.project) == before
+
+
+def test_an_unbound_session_cannot_drive(assistant: Assistant) -> None:
+    """`loomctl done` in an unbound session is refused with the way to take the run up, and changes nothing."""
+    start_run(assistant)
+    before = fingerprint(assistant.project)
+    calls = reply(bash("loomctl done <<'EOF'\nMine.\nEOF"), bash("loomctl next"))
+    turn = assistant.run("hello", answers=[calls, "given up"], allowed_tools="Bash(loomctl:*)")
+    results = turn.conversation[-1].tool_results()
+    assert [result.is_error for result in results] == [True, True]
+    for result in results:
+        assert "loomctl resume" in result.text
+    assert fingerprint(assistant.project) == before
+
+
+def test_a_live_bound_session_keeps_the_run_to_itself(assistant: Assistant) -> None:
+    """While a live session is bound to the only run, another session gets one line about it, not its content."""
+    first = start_run(assistant)
+    release = threading.Event()
+    with ThreadPoolExecutor() as pool, ScriptedApi() as other_api:
+        asked = len(assistant.api.requests)
+        bound = pool.submit(assistant.run, "go on", resume=first.session_id, answers=[reply("finished", held=release)])
+        while len(assistant.api.requests) == asked and not bound.done():
+            time.sleep(0.05)
+        try:
+            turn = replace(assistant, api=other_api).run("hello", watch_hooks=True)
+        finally:
+            release.set()
+        assert bound.result().answer == "finished"
+    assert SENTENCE not in turn.conversation[0].seen()
+    (line,) = turn.told_user()
+    assert run_folder(assistant.project).name in line

@@ -1,0 +1,333 @@
+"""The launcher's way for hooks: when it starts Python, with what, and that it never troubles the host (D3, D55)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.world import PYTHON, SESSION, SHELLS, World, touch
+
+EVENTS = ("session-start", "user-prompt-submit", "pre-tool-use", "pre-compact", "stop", "session-end")
+
+
+@pytest.fixture
+def project(world: World) -> Path:
+    """A repository with a store, in a world where Python was found before."""
+    world.remember()
+    project = world.root / "prö ject"
+    for folder in (".git", ".loom", "src/deep"):
+        (project / folder).mkdir(parents=True)
+    return project
+
+
+def bind(project: Path, session: str = SESSION) -> None:
+    """Bind the session to a run, as far as the launcher looks."""
+    touch(project / ".loom/local/sessions" / f"{session}.json", "{}")
+
+
+def prime(project: Path, session: str = SESSION) -> None:
+    """Note that the unbound session was primed, as far as the launcher looks."""
+    touch(project / ".loom/local/primed" / f"{session}.json", "{}")
+
+
+# ---- Where it looks.
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+@pytest.mark.parametrize("event", EVENTS)
+def test_outside_a_project_a_hook_ends_with_builtins_alone(world: World, event: str, shell: list[str]) -> None:
+    """Where no store is found upward a hook is silent, and needs no command and no Python for that."""
+    world.remember()
+    assert world.hook(event, shell=shell, PATH="/nonexistent", CLAUDE_PROJECT_DIR=str(world.root)) is None
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_a_session_start_in_a_project_starts_python(world: World, project: Path, shell: list[str]) -> None:
+    """A store in the project starts Python isolated, without site, with the bundle's root in its environment."""
+    report = world.hook("session-start", cwd=project, shell=shell, stdin=b"{}")
+    assert report is not None
+    assert report["arguments"] == ["hook", "session-start"]
+    assert (report["python"], report["isolated"], report["no_site"]) == (str(PYTHON), 1, 1)
+    assert report["LOOM"] == {"LOOM_PLUGIN_ROOT": str(world.bundle), "LOOM_ENV_PYTHON": ""}
+    assert report["cwd"] == str(project)
+
+
+@pytest.mark.parametrize("store", [".loom", ".fractary"])
+def test_the_search_goes_up_from_the_launch_directory_and_from_where_the_hook_stands(
+    world: World, project: Path, store: str
+) -> None:
+    """A store is found from any sub-directory, of CLAUDE_PROJECT_DIR or else of the working directory."""
+    (project / ".loom").rename(project / store)
+    elsewhere = world.root / "elsewhere"
+    elsewhere.mkdir()
+    deep = project / "src/deep"
+    assert world.hook("session-start", cwd=elsewhere, CLAUDE_PROJECT_DIR=str(deep)) is not None
+    assert world.hook("session-start", cwd=deep, CLAUDE_PROJECT_DIR=str(elsewhere)) is not None
+    assert world.hook("session-start", cwd=deep) is not None
+    assert world.hook("session-start", cwd=elsewhere, CLAUDE_PROJECT_DIR=str(elsewhere)) is None
+
+
+def test_a_store_above_the_repository_is_none_of_its_own(world: World, project: Path) -> None:
+    """The search ends at the repository's top."""
+    inner = project / "vendor/inner"
+    (inner / ".git").mkdir(parents=True)
+    assert world.hook("session-start", cwd=inner) is None
+
+
+def test_without_a_repository_any_parent_will_do(world: World, project: Path) -> None:
+    """Where there is no repository the nearest parent with a store counts."""
+    shutil.rmtree(project / ".git")
+    assert world.hook("session-start", cwd=project / "src/deep") is not None
+
+
+def test_a_folder_is_searched_where_it_really_is(world: World, project: Path) -> None:
+    """A symbolic link to a sub-directory leads to the parents that the directory really has."""
+    link = world.root / "link"
+    link.symlink_to(project / "src/deep")
+    assert world.hook("session-start", cwd=world.root, CLAUDE_PROJECT_DIR=str(link)) is not None
+
+
+def git(*arguments: str, cwd: Path) -> None:
+    """Run git without anybody's settings."""
+    environ = {"PATH": os.environ["PATH"], "HOME": str(cwd), "GIT_CONFIG_NOSYSTEM": "1"}
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "protocol.file.allow=always"]
+    subprocess.run(["git", *who, *arguments], cwd=cwd, env=environ, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("relative", [False, True], ids=["absolute gitdir", "relative gitdir"])
+def test_a_linked_worktree_uses_the_main_checkouts_store(world: World, relative: bool) -> None:
+    """A worktree outside the main checkout leads to the main checkout's store, from any of its sub-directories."""
+    world.remember()
+    main, linked = world.root / "main ü", world.root / "linked"
+    (main / "sub").mkdir(parents=True)
+    git("init", "--quiet", cwd=main)
+    touch(main / "sub/file")
+    git("add", ".", cwd=main)
+    git("commit", "--quiet", "--message", "x", cwd=main)
+    git("worktree", "add", "--quiet", str(linked), cwd=main)
+    if relative:
+        pointer = linked / ".git"
+        target = pointer.read_text().removeprefix("gitdir: ").strip()
+        pointer.write_text(f"gitdir: {os.path.relpath(target, linked)}\n")
+    assert world.hook("session-start", cwd=linked / "sub") is None
+    (main / ".loom").mkdir()
+    assert world.hook("session-start", cwd=linked / "sub") is not None
+    assert world.hook("stop", cwd=linked / "sub", CLAUDE_CODE_SESSION_ID=SESSION) is None
+    bind(main)
+    assert world.hook("stop", cwd=linked / "sub", CLAUDE_CODE_SESSION_ID=SESSION) is not None
+
+
+def test_a_submodule_is_a_repository_of_its_own(world: World, project: Path) -> None:
+    """A `.git` file that is no worktree's ends the search."""
+    inner = project / "sub"
+    touch(inner / ".git", f"gitdir: {project}/.git/modules/sub\n")
+    assert world.hook("session-start", cwd=inner) is None
+
+
+@pytest.mark.parametrize("text", ["", "\n", "gitdir: ../gone/.git/worktrees/x\n", "gitdir: /.git/worktrees/\n", "\0\0"])
+def test_a_git_file_that_leads_nowhere_ends_the_search(world: World, text: str) -> None:
+    """A worktree whose main checkout is gone, or a damaged `.git` file, is a place without a store."""
+    touch(world.root / "x/.git", text)
+    assert world.hook("session-start", cwd=world.root / "x") is None
+
+
+def test_a_worktree_below_its_main_checkout_does_not_loop(world: World) -> None:
+    """A `.git` file that points at itself or above ends the search like any other."""
+    world.remember()
+    inner = world.root / "a/b"
+    touch(inner / ".git", f"gitdir: {inner}/.git/worktrees/x\n")
+    assert world.hook("session-start", cwd=inner) is None
+
+
+# ---- When it starts Python.
+
+NEEDS = {
+    "session-start": {"", "bound", "primed"},
+    "user-prompt-submit": {"primed"},
+    "pre-compact": {"bound", "primed"},
+    "stop": {"bound"},
+    "session-end": {"bound"},
+    "pre-tool-use": {"bound"},
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+@pytest.mark.parametrize("known", ["", "bound", "primed"])
+@pytest.mark.parametrize("event", NEEDS)
+def test_python_starts_only_for_a_session_that_the_event_is_about(
+    world: World, project: Path, event: str, known: str, shell: list[str]
+) -> None:
+    """Which of the session's two local files must be there differs by event."""
+    if known == "bound":
+        bind(project)
+    if known == "primed":
+        prime(project)
+    how = {"cwd": project, "CLAUDE_CODE_SESSION_ID": SESSION, "stdin": b'{"command": "loomctl next"}', "shell": shell}
+    assert (world.hook(event, **how) is not None) == (known in NEEDS[event])
+
+
+@pytest.mark.parametrize("event", NEEDS)
+@pytest.mark.parametrize("session", [None, "", "../sessions/x", "a/b", "a b", "ä.json"])
+def test_without_a_usable_session_id_python_decides(
+    world: World, project: Path, event: str, session: str | None
+) -> None:
+    """An id that is not there, or not fit for a path, never gets into one: Python has it from the event."""
+    touch(project / ".loom/local/sessions/x.json")
+    how = {"cwd": project, "CLAUDE_CODE_SESSION_ID": session, "stdin": b"loomctl"}
+    assert world.hook(event, **how) is not None
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+@pytest.mark.parametrize(
+    ("event", "started"),
+    [
+        (b'{"tool_input": {"command": "loomctl next"}}', True),
+        (b"loomctl", True),
+        (b"loomctl\n\n\n", True),
+        ("ünï\tcode \\u0000 %s %d \\n 'loomctl' \"$(x)\" `y`".encode(), True),
+        (b"\xff\xfe not UTF-8 loomctl \x80", True),
+        (b"x" * 300_000 + b" loomctl " + b"y" * 300_000 + b"\n", True),
+        (b"", False),
+        (b'{"tool_input": {"command": "loom ctl"}}', False),
+        (b"x" * 300_000, False),
+    ],
+    ids=["call", "word", "line ends", "odd text", "not utf-8", "600 kB", "empty", "another", "300 kB"],
+)
+def test_a_tool_call_starts_python_only_if_it_names_loomctl(
+    world: World, project: Path, event: bytes, started: bool, shell: list[str]
+) -> None:
+    """The event is read for one word, and what Python then gets is the event, byte for byte."""
+    bind(project)
+    report = world.hook("pre-tool-use", cwd=project, CLAUDE_CODE_SESSION_ID=SESSION, stdin=event, shell=shell)
+    assert (report is not None) == started
+    if report is not None:
+        assert (report["bytes"], report["sha256"]) == (len(event), hashlib.sha256(event).hexdigest())
+
+
+def test_the_other_events_reach_python_unread(world: World, project: Path) -> None:
+    """Standard input is Python's own, whatever its size."""
+    event = os.urandom(1_000_000)
+    report = world.hook("session-start", cwd=project, stdin=event)
+    assert report is not None
+    assert report["sha256"] == hashlib.sha256(event).hexdigest()
+
+
+def test_one_variable_switches_every_hook_off(world: World, project: Path) -> None:
+    """With LOOM_DISABLED=1 no event starts Python (D57)."""
+    bind(project)
+    for event in EVENTS:
+        assert world.hook(event, cwd=project, CLAUDE_CODE_SESSION_ID=SESSION, LOOM_DISABLED="1", stdin=b"x") is None
+
+
+# ---- Whatever happens, the host is told nothing worse than 0.
+
+
+@pytest.mark.parametrize("code", ["1", "2", "70", "127"])
+def test_a_failing_python_is_no_failing_hook(world: World, project: Path, code: str) -> None:
+    """A code of 2 would block the host: none but 0 gets out."""
+    assert world.hook("session-start", cwd=project, TEST_EXIT=code) is not None
+
+
+@pytest.mark.parametrize("arguments", [(), ("",), ("no-such-event",), ("--help",)])
+def test_a_hook_never_prints_usage(world: World, arguments: tuple[str, ...]) -> None:
+    """A wrong or missing event is as silent as a right one."""
+    ended = world.start("hook", *arguments)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
+def test_a_bundle_that_was_taken_away_is_silent(world: World, project: Path, tmp_path: Path) -> None:
+    """A plugin that is replaced while a session runs leaves hooks that do nothing."""
+    launcher = tmp_path / "bin/loomctl"
+    launcher.parent.mkdir()
+    shutil.copy(world.bundle / "bin/loomctl", launcher)
+    assert world.hook("session-start", cwd=project, launcher=launcher) is None
+
+
+def test_a_hook_sets_nothing_up(world: World, project: Path) -> None:
+    """Neither an environment nor a half-made one comes from a hook, and nothing is written beside the package."""
+    before = sorted(world.bundle.rglob("*"))
+    assert world.hook("session-start", cwd=project) is not None
+    assert world.made == []
+    assert sorted(world.bundle.rglob("*")) == before
+
+
+# ---- Which Python.
+
+
+def test_a_python_is_found_once_and_remembered_by_its_real_path(world: World, project: Path) -> None:
+    """The first hook searches PATH, passing commands that only fail; the next ones need no PATH at all."""
+    (world.kept / "python").unlink()
+    for name in ("python3.13", "python3.12"):
+        world.add_script(name, 'echo "pyenv: command not found" >&2; exit 127')
+    world.add_python("python3")
+    assert world.hook("session-start", cwd=project) is not None
+    assert (world.kept / "python").read_text() == f"{PYTHON}\n"
+    assert world.hook("session-start", cwd=project, PATH="/nonexistent") is not None
+
+
+@pytest.mark.parametrize("remembered", ["/nonexistent/python\n", "python3\n", "", "/\n"])
+def test_a_memory_that_does_not_hold_is_replaced(world: World, project: Path, remembered: str) -> None:
+    """A remembered Python that is gone is searched for again."""
+    (world.kept / "python").write_text(remembered)
+    world.add_python("python3")
+    assert world.hook("session-start", cwd=project) is not None
+    assert (world.kept / "python").read_text() == f"{PYTHON}\n"
+
+
+def test_a_python_that_cannot_be_started_is_forgotten(world: World, project: Path) -> None:
+    """An interpreter that is executable but does not start is looked for again by the next hook."""
+    world.add_script("broken", "exit 127")
+    world.remember(world.tools / "broken")
+    world.add_python("python3")
+    assert world.hook("session-start", cwd=project) is None
+    assert world.hook("session-start", cwd=project) is not None
+
+
+def test_the_plugins_own_folder_comes_first(world: World, project: Path) -> None:
+    """CLAUDE_PLUGIN_DATA is where a host's hooks remember, and read before the cache."""
+    data = world.root / "plugin data"
+    world.remember(world.root / "gone")
+    world.add_python("python3")
+    assert world.hook("session-start", cwd=project, CLAUDE_PLUGIN_DATA=str(data)) is not None
+    assert (data / "python").read_text() == f"{PYTHON}\n"
+    assert (world.kept / "python").read_text() == f"{world.root / 'gone'}\n"
+
+
+@pytest.mark.parametrize("home", [None, "", "/nonexistent/home"])
+def test_a_hook_works_where_nothing_can_be_kept(world: World, project: Path, home: str | None) -> None:
+    """Without a home that can be written Python is searched for each time, and compiles nothing beside the package."""
+    world.add_python("python3")
+    (world.root / "file").touch()
+    report = world.hook("session-start", cwd=project, HOME=home, XDG_CACHE_HOME=str(world.root / "file"))
+    assert report is not None
+    assert (report["pycache_prefix"], report["no_bytecode"]) == (None, 1)
+
+
+def test_no_python_is_said_once_in_a_session_and_blocks_nothing(world: World, project: Path) -> None:
+    """A session start without any Python answers with one line for the user; all else is silent."""
+    (world.kept / "python").unlink()
+    world.add_script("python3", 'echo "old 3.8"')
+    bind(project)
+    how = {"cwd": project, "CLAUDE_CODE_SESSION_ID": SESSION}
+    first = world.start("hook", "session-start", cwd=project, CLAUDE_CODE_SESSION_ID=SESSION)
+    assert (first.returncode, first.stderr) == (0, b"")
+    said = json.loads(first.stdout)
+    assert list(said) == ["systemMessage"]
+    assert "3.10" in said["systemMessage"]
+    assert "python3 is 3.8" in said["systemMessage"]
+    assert world.hook("session-start", **how) is None
+    assert world.hook("stop", **how) is None
+    assert world.hook("session-start", cwd=project, CLAUDE_CODE_SESSION_ID="another") == said
+
+
+def test_modules_are_compiled_into_the_users_cache(world: World, project: Path) -> None:
+    """What a hook compiles goes to the cache, so that the next one finds it."""
+    report = world.hook("session-start", cwd=project)
+    assert report is not None
+    assert report["pycache_prefix"] == str(world.kept / "pycache")

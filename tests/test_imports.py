@@ -1,0 +1,50 @@
+"""Imports point one way (design §3): the contract of pyproject.toml, kept and able to fail."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Check the package and the contract that stand in a folder."""
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
+    environ = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(
+        [*command, "--no-cache"], cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_layers_hold() -> None:
+    """The CLI and hosts import engine, engine disk, disk model, and model nothing that touches the world."""
+    ended = lint_imports(CHECKOUT)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("model/errors.py", "import loomctl.disk.files"),
+        ("model/errors.py", "import os"),
+        ("model/errors.py", "def late() -> None:\n    import subprocess"),
+        ("disk/files.py", "from loomctl import engine"),
+        ("engine/__init__.py", "import loomctl.hosts"),
+        ("hosts/__init__.py", "import loomctl.cli"),
+    ],
+)
+def test_an_import_against_the_direction_is_found(tmp_path: Path, module: str, line: str) -> None:
+    """The contract is alive: one wrong import breaks it."""
+    shutil.copytree(CHECKOUT / "loomctl", tmp_path / "loomctl", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(CHECKOUT / "pyproject.toml", tmp_path)
+    with (tmp_path / "loomctl" / module).open("a") as source:
+        source.write(f"\n{line}\n")
+    ended = lint_imports(tmp_path)
+    assert ended.returncode == 1
+    assert "BROKEN" in ended.stdout

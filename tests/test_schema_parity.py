@@ -1,0 +1,255 @@
+"""The JSON Schemas and the readers say the same: one corpus, one list of keys, one list of words."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from loomctl.engine import schema_checks
+from loomctl.engine.check import check_file, kind_of
+from loomctl.engine.resolve import resolve
+from loomctl.model import critical_artifacts, plan, policies, run_life, state, steps, workflow
+from loomctl.model.errors import LoomError
+from loomctl.model.problems import errors
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "tests" / "examples"
+SCHEMAS = {kind: schema_checks.schema(kind, bundle=str(ROOT)) for kind in ("workflow", "plan", "state")}
+PLACES = {"project_dir": str(ROOT / "no-project"), "store": str(ROOT / "no-project" / ".loom"), "bundle": str(ROOT)}
+# What only meaning tells: no schema can say these.
+BEYOND_A_SCHEMA = {"DUPLICATE_ID", "UNRESOLVED_PLACEHOLDER", "GIT_COMMAND"}
+
+
+def examples(kind: str, verdict: str) -> list[Any]:
+    """List the corpus' files, each named by its claim."""
+    return [pytest.param(path, id=f"{kind}-{path.stem}") for path in sorted((EXAMPLES / kind / verdict).glob("*.json"))]
+
+
+def schema_accepts(kind: str, raw: object) -> bool:
+    """Ask the schema."""
+    return bool(Draft202012Validator(SCHEMAS[kind]).is_valid(raw))
+
+
+def state_accepts(raw: object) -> bool:
+    """Ask the engine's reader of states."""
+    try:
+        state.accepted(raw, where="state.json")
+    except LoomError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind", sorted(SCHEMAS))
+def test_the_schemas_are_schemas(kind: str) -> None:
+    """Each file is a schema of the draft that it names, and its examples satisfy it."""
+    Draft202012Validator.check_schema(SCHEMAS[kind])
+    for where, part in parts(SCHEMAS[kind]):
+        for shown in part.get("examples", []):
+            inner = {"$defs": SCHEMAS[kind]["$defs"], **{key: part[key] for key in part if key != "examples"}}
+            assert Draft202012Validator(inner).is_valid(shown), (where, shown)
+
+
+def parts(schema: Any, where: str = "#") -> list[tuple[str, dict[str, Any]]]:
+    """List a schema and all schemas in it."""
+    found = [(where, schema)] if isinstance(schema, dict) else []
+    if isinstance(schema, dict):
+        for key, inner in schema.items():
+            if key != "examples":
+                found += parts(inner, f"{where}/{key}")
+    if isinstance(schema, list):
+        for index, inner in enumerate(schema):
+            found += parts(inner, f"{where}/{index}")
+    return found
+
+
+@pytest.mark.parametrize("path", examples("workflow", "valid"))
+def test_valid_workflows_pass_both(path: Path) -> None:
+    """A valid example is accepted by the schema and read without an error, and comes back as it was."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    assert schema_accepts("workflow", raw)
+    read, problems = workflow.parse(raw)
+    assert read is not None, errors(problems)
+    assert workflow.Workflow.from_dict(read.to_dict()) == read
+
+
+@pytest.mark.parametrize("path", examples("workflow", "invalid"))
+def test_invalid_workflows_fail_both(path: Path) -> None:
+    """An invalid example is refused by the schema and by the reader, and the reader says where."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    assert not schema_accepts("workflow", raw)
+    read, problems = workflow.parse(raw)
+    assert read is None
+    assert all(problem.where.startswith("$") and problem.message for problem in problems)
+    with pytest.raises(LoomError):
+        workflow.Workflow.from_dict(raw)
+
+
+@pytest.mark.parametrize("path", [*examples("workflow", "invalid"), *examples("plan", "invalid")])
+def test_check_says_one_thing_once(path: Path) -> None:
+    """Schema and reader together name a place once: no finding is doubled."""
+    found = errors(check_file(str(path), **PLACES))
+    assert found
+    assert len({problem.where for problem in found}) == len(found), found
+
+
+@pytest.mark.parametrize("path", examples("workflow", "invalid"))
+def test_the_reader_finds_what_the_schema_finds(path: Path) -> None:
+    """The schema adds nothing to what the reader says, so that `run` refuses all that `check` refuses."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    found = workflow.parse(raw)[1]
+    assert list(schema_checks.beyond(raw, "workflow", bundle=str(ROOT), known=found)) == []
+
+
+@pytest.mark.parametrize("path", [*examples("plan", "valid"), *examples("state", "valid")])
+def test_valid_plans_and_states_pass(path: Path) -> None:
+    """A valid plan or state is recognised by its content and passes without a word."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    assert kind_of(raw) == path.parts[-3]
+    assert check_file(str(path), **PLACES) == []
+    if path.parts[-3] == "state":
+        assert state_accepts(raw)
+
+
+@pytest.mark.parametrize("path", [*examples("plan", "invalid"), *examples("state", "invalid")])
+def test_invalid_plans_and_states_fail(path: Path) -> None:
+    """An invalid plan or state is refused, a state by the engine's own reader too."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    assert errors(check_file(str(path), **PLACES))
+    if path.parts[-3] == "state":
+        assert not schema_accepts("state", raw)
+        assert not state_accepts(raw)
+
+
+def properties(*path: str) -> dict[str, Any]:
+    """Give the properties of a part of the workflow schema."""
+    found: Any = SCHEMAS["workflow"]
+    for key in path:
+        found = found[key]
+    return dict(found["properties"])
+
+
+def test_the_schema_has_the_keys_of_the_classes() -> None:
+    """Every key that a class reads is a property of the schema, and no property is unknown to its class."""
+    assert set(properties()) == {
+        "$schema",
+        *workflow.Workflow.KEYS,
+        *workflow.LATER_FIELDS,
+        *workflow.INERT_FIELDS,
+    }
+    assert set(properties("$defs", "phase")) == {*workflow.Phase.KEYS, *workflow.INERT_PHASE_FIELDS}
+    assert set(properties("$defs", "step")) == {*steps.Step.KEYS, *steps.LATER_FIELDS, *steps.INERT_FIELDS}
+    assert set(properties("$defs", "artifact")) == {*critical_artifacts.CriticalArtifact.KEYS}
+    assert set(properties("properties", "critical_artifacts")) == {*critical_artifacts.CriticalArtifacts.KEYS}
+    assert set(properties("$defs", "result_handling")) == {*policies.HANDLING}
+    assert set(properties("properties", "autonomy")) == {*policies.Autonomy.KEYS, "pause_before_release"}
+
+
+def test_the_schema_has_the_words_of_the_classes() -> None:
+    """Every list of words is the same in schema and code."""
+    definitions = SCHEMAS["workflow"]["$defs"]
+    assert definitions["level"]["enum"] == list(policies.LEVELS)
+    assert properties("$defs", "step")["kind"]["enum"] == list(steps.KINDS)
+    assert properties("$defs", "artifact")["type"]["enum"] == list(critical_artifacts.TYPES)
+    assert properties("$defs", "artifact")["load_strategy"]["enum"] == list(critical_artifacts.LOAD_STRATEGIES)
+    for word, known in policies.HANDLING.items():
+        assert definitions["result_handling"]["properties"][word]["enum"] == list(known)
+        assert definitions["result_handling"]["properties"][word]["default"] == plan.HANDLING_DEFAULTS[word]
+    assert set(definitions["artifact"]["required"]) == {"id", "type", "required", "reload_triggers"}
+    of_state = SCHEMAS["state"]["properties"]
+    assert of_state["status"]["enum"] == list(state.STATUSES)
+    visit_words = of_state["steps"]["items"]["properties"]["status"]["enum"]
+    assert set(visit_words) == {*run_life.OPEN, *run_life.OUTCOMES}
+
+
+@pytest.mark.parametrize("name", ["core", "default"])
+def test_a_plan_has_exactly_the_keys_of_its_schema(name: str) -> None:
+    """What `build_plan` writes satisfies plan.schema.json and has all of its properties and no other."""
+    resolved = resolve(name, **PLACES)
+    assert resolved.problems == []
+    built = plan.build_plan(
+        resolved.checked(), plan_id="shop-258", created_at="2026-01-01T00:00:00Z", sources=resolved.sources
+    )
+    schema = SCHEMAS["plan"]
+    assert list(Draft202012Validator(schema).iter_errors(built)) == []
+    assert set(built) == set(schema["properties"]) == set(schema["required"])
+    definitions = schema["$defs"]
+    for phase in built["phases"]:
+        assert set(phase) == set(definitions["phase"]["properties"]) == set(definitions["phase"]["required"])
+        for step in phase["steps"]:
+            assert set(step) == set(definitions["step"]["properties"]) == set(definitions["step"]["required"])
+    sources = {"path", "path_from_state", "command"}
+    for artifact in built["artifacts"]:
+        assert set(artifact) - sources == set(definitions["artifact"]["required"])
+        assert set(artifact) <= set(definitions["artifact"]["properties"])
+
+
+def test_a_new_state_has_the_keys_of_its_schema() -> None:
+    """A run's first state satisfies state.schema.json; its keys are that schema's, all but what comes at the end."""
+    built = plan.build_plan(
+        resolve("core", **PLACES).checked(), plan_id="shop-258", created_at="2026-01-01T00:00:00Z", sources=[]
+    )
+    first = state.new_state(
+        built, run_id="shop-258-run-2026-01-01T00-00-00Z", work_id=None, goal="x", at="2026-01-01T00:00:00Z"
+    )
+    assert list(Draft202012Validator(SCHEMAS["state"]).iter_errors(first)) == []
+    assert set(first) == set(SCHEMAS["state"]["properties"]) - {"completed_at"}
+
+
+FULL = json.loads((EXAMPLES / "workflow" / "valid" / "full.json").read_text(encoding="utf-8"))
+WORDS = [
+    "",
+    " ",
+    "x",
+    "é",
+    "a/b",
+    "a..b",
+    "build",
+    "core",
+    "retry",
+    "stop",
+    "manual",
+    "/go:do x",
+    "phase_start:x",
+    "{run_dir}",
+]
+JUNK: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, False, 0, -1, 3, 1.5, 2.0, [], {}, [None], ["x"], [{}], {"x": 1}, [["x"]], {"steps": []}, *WORDS]
+)
+
+
+def places(raw: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """List every place in a JSON value."""
+    inner = raw.items() if isinstance(raw, dict) else enumerate(raw) if isinstance(raw, list) else ()
+    return [path, *(found for key, value in inner for found in places(value, (*path, key)))]
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_schema_and_reader_agree_on_any_damage(data: st.DataObject) -> None:
+    """Whatever is deleted or replaced in a good workflow, schema and reader give the same verdict."""
+    raw = copy.deepcopy(FULL)
+    for _ in range(data.draw(st.integers(1, 3))):
+        path = data.draw(st.sampled_from([place for place in places(raw) if place]))
+        parent = raw
+        for key in path[:-1]:
+            parent = parent[key]
+        action = data.draw(st.sampled_from(["delete", "replace", "add"]))
+        if action == "delete":
+            del parent[path[-1]]
+        elif action == "replace":
+            parent[path[-1]] = data.draw(JUNK)
+        elif isinstance(parent, dict):
+            known = [*steps.Step.KEYS, *critical_artifacts.CriticalArtifact.KEYS, *workflow.Phase.KEYS, "run", "level"]
+            parent[data.draw(st.sampled_from(known))] = data.draw(JUNK)
+    problems = errors(workflow.parse(raw)[1])
+    if all(problem.code in BEYOND_A_SCHEMA for problem in problems):
+        assert schema_accepts("workflow", raw), (raw, problems)
+    else:
+        assert not schema_accepts("workflow", raw), (raw, problems)
