@@ -37,11 +37,15 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
     failed = any(errors(problems) for problems in found.values())
     if as_json:
         files = [
-            {"target": target, "problems": [problem._asdict() for problem in problems]} for target, problems in found.items()
+            {"target": target, "problems": [problem._asdict() for problem in problems]}
+            for target, problems in found.items()
         ]
         printing.document({"ok": not failed, "files": files})
     else:
-        printing.text("\n".join(line for target, problems in found.items() for line in _lines(target, problems)) or "nothing to check here")
+        printing.text(
+            "\n".join(line for target, problems in found.items() for line in _lines(target, problems))
+            or "nothing to check here"
+        )
     return EXIT_INVALID if failed else EXIT_OK
 
 
@@ -49,7 +53,9 @@ def _own(store: str) -> list[str]:
     folder = os.path.join(store, "workflows")
     if not os.path.isdir(folder):
         return []
-    return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith((".json", ".yaml", ".yml", ".dot")))
+    return sorted(
+        os.path.join(folder, name) for name in os.listdir(folder) if name.endswith((".json", ".yaml", ".yml", ".dot"))
+    )
 
 
 def _lines(target: str, problems: list[Problem]) -> list[str]:

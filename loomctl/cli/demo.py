@@ -61,7 +61,9 @@ class Machine:
         document: dict[str, Any] = json.loads(done.stdout) if done.stdout.startswith("{") else {}
         if done.returncode != EXIT_OK:
             told = json.dumps(document.get("error")) if document else done.stderr
-            raise LoomError("DEMO_FAILED", f"loomctl {' '.join(arguments)} ended with {done.returncode}", why=told[:600])
+            raise LoomError(
+                "DEMO_FAILED", f"loomctl {' '.join(arguments)} ended with {done.returncode}", why=told[:600]
+            )
         return document
 
     def hook(self, session: str, event: str, **told: str) -> dict[str, Any]:
@@ -98,7 +100,9 @@ def demo(keep: bool, as_json: bool) -> int:
       loomctl demo --keep
     """
     if shutil.which("git") is None:
-        raise LoomError("NO_GIT", "the demo plays in a git project, and there is no git", hint="install git", exit_code=EXIT_SETUP)
+        raise LoomError(
+            "NO_GIT", "the demo plays in a git project, and there is no git", hint="install git", exit_code=EXIT_SETUP
+        )
     base = os.path.realpath(tempfile.mkdtemp(prefix="loom-demo-"))
     began = time.monotonic()
     say = (lambda line="": None) if as_json else printing.text
@@ -114,8 +118,15 @@ def demo(keep: bool, as_json: bool) -> int:
         printing.document({"survived": survived, **facts})
     else:
         say("")
-        say(printing.styled("Everything that mattered survived." if survived else "Something was lost: please report it.", bold=True))
-        say(f"It took {facts['seconds']} s. " + (f"The folder is {base}" if keep else "The folder is removed; --keep leaves it."))
+        say(
+            printing.styled(
+                "Everything that mattered survived." if survived else "Something was lost: please report it.", bold=True
+            )
+        )
+        say(
+            f"It took {facts['seconds']} s. "
+            + (f"The folder is {base}" if keep else "The folder is removed; --keep leaves it.")
+        )
     return EXIT_OK if survived else EXIT_FINDINGS
 
 
@@ -129,7 +140,7 @@ def _play(base: str, say: Any) -> dict[str, Any]:
     _project(a.project)
     begun = a.loomctl("session-one", "run", "add dark mode", "--workflow", "core")
     run_id = begun["run_id"]
-    say(f"   $ loomctl run \"add dark mode\" --workflow core\n   run {run_id}, first step {begun['step']['id']}")
+    say(f'   $ loomctl run "add dark mode" --workflow core\n   run {run_id}, first step {begun["step"]["id"]}')
     _slip(say, begun["slip"])
     work = os.path.join(begun["run_dir"], "work.md")
     _write(work, "# Add dark mode\n\nAsked for: a dark colour scheme that a visitor can choose.\n")
@@ -138,7 +149,9 @@ def _play(base: str, say: Any) -> dict[str, Any]:
     _heading(say, "2. machine-a: the spec is written, then the session ends")
     _write(os.path.join(a.project, "specs", "dark-mode.md"), SPEC)
     moved = a.loomctl("session-one", "done", "--artifact", "spec_path=specs/dark-mode.md", given=RESULT)
-    say(f"   wrote specs/dark-mode.md, {len(SPEC.encode()):,} bytes\n   $ loomctl done --artifact spec_path=specs/dark-mode.md   → {moved['next']['id']}")
+    say(
+        f"   wrote specs/dark-mode.md, {len(SPEC.encode()):,} bytes\n   $ loomctl done --artifact spec_path=specs/dark-mode.md   → {moved['next']['id']}"
+    )
     _slip(say, moved["slip"])
     a.hook("session-one", "session-end", reason="prompt_input_exit")
     _heading(say, "3. machine-b: a copy of the project at another path")
@@ -167,7 +180,9 @@ def _play(base: str, say: Any) -> dict[str, Any]:
     for record in history["sessions"]:
         machine = record["environment"]["hostname"]
         end = record["end_reason"] or "still open"
-        say(f"     {record['session_id']}  {machine}  {record['started_at']}  {end}, compactions: {len(record['compactions'])}")
+        say(
+            f"     {record['session_id']}  {machine}  {record['started_at']}  {end}, compactions: {len(record['compactions'])}"
+        )
     _written(say, b.project, run_id)
     full = {one["id"]: one["form"] for one in taken["slip"]["artifacts"] if one["decision"] == "load"}
     return {

@@ -83,7 +83,9 @@ def main(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
     except OSError as error:
-        said = LoomError("SYSTEM", error.strerror or str(error), where=str(error.filename or ""), exit_code=EXIT_INVALID)
+        said = LoomError(
+            "SYSTEM", error.strerror or str(error), where=str(error.filename or ""), exit_code=EXIT_INVALID
+        )
         return _said(said, as_json=as_json, debug=debug)
     except Exception as error:  # a bug: say so, and how to show it to us
         said = LoomError(

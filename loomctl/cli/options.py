@@ -55,7 +55,9 @@ def complete_artifacts(context: click.Context, parameter: click.Parameter, incom
 
     def names() -> list[str]:
         store = asking.any_space().store
-        newest = max(store.run_ids(), key=lambda run_id: os.path.getmtime(os.path.join(store.run_dir(run_id), "state.json")))
+        newest = max(
+            store.run_ids(), key=lambda run_id: os.path.getmtime(os.path.join(store.run_dir(run_id), "state.json"))
+        )
         plan = files.read_json(os.path.join(store.run_dir(newest), "plan.json"))
         before = incomplete.rpartition(",")[0]
         return [f"{before},{one['id']}" if before else one["id"] for one in plan["artifacts"]]

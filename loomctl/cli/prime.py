@@ -13,15 +13,28 @@ from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 
 
 @click.command("prime-context")
-@click.option("--run-id", metavar="RUN", shell_complete=complete_runs, help="The run (default: this session's, or the only active one).")
+@click.option(
+    "--run-id",
+    metavar="RUN",
+    shell_complete=complete_runs,
+    help="The run (default: this session's, or the only active one).",
+)
 @click.option("--artifacts", metavar="A,B", shell_complete=complete_artifacts, help="Only these artifacts.")
 @click.option("--force", is_flag=True, help="Give what this conversation has already, too.")
-@click.option("--trigger", "word", metavar="T", help="Load what this trigger names, e.g. phase_transition:architect->build.")
+@click.option(
+    "--trigger", "word", metavar="T", help="Load what this trigger names, e.g. phase_transition:architect->build."
+)
 @click.option("--dry-run", is_flag=True, help="Show the packing slip; load and record nothing.")
 @click.option("--text", "as_text", is_flag=True, help="Print the text that an assistant gets, also in a terminal.")
 @json_option
 def prime_context(
-    run_id: str | None, artifacts: str | None, force: bool, word: str | None, dry_run: bool, as_text: bool, as_json: bool
+    run_id: str | None,
+    artifacts: str | None,
+    force: bool,
+    word: str | None,
+    dry_run: bool,
+    as_text: bool,
+    as_json: bool,
 ) -> int:
     """Reload the critical artifacts of a run into this conversation.
 

@@ -18,11 +18,17 @@ LEVELS = ("dry-run", "assist", "guarded", "autonomous")
 @click.command()
 @click.argument("work", nargs=-1)
 @click.option(
-    "--workflow", "-w", metavar="ID|PATH", shell_complete=complete_workflows, help="The workflow to follow (default: default)."
+    "--workflow",
+    "-w",
+    metavar="ID|PATH",
+    shell_complete=complete_workflows,
+    help="The workflow to follow (default: default).",
 )
 @click.option("--autonomy", type=click.Choice(LEVELS), help="Override the workflow's autonomy.")
 @click.option("--dry-run", is_flag=True, help="Resolve, check and show the plan; write nothing.")
-@click.option("--resume", "resumed", metavar="RUN", shell_complete=complete_runs, help="Take up a run instead of starting one.")
+@click.option(
+    "--resume", "resumed", metavar="RUN", shell_complete=complete_runs, help="Take up a run instead of starting one."
+)
 @click.option("--reopen", is_flag=True, help="With --resume: take up a completed or cancelled run.")
 @json_option
 def run(
@@ -44,7 +50,9 @@ def run(
     """
     if resumed is not None:
         if work or workflow or autonomy or dry_run:
-            raise LoomError("USAGE", "--resume takes up a run as it is", hint="loomctl run --resume RUN", exit_code=EXIT_USAGE)
+            raise LoomError(
+                "USAGE", "--resume takes up a run as it is", hint="loomctl run --resume RUN", exit_code=EXIT_USAGE
+            )
         return tell_resumed(resumed, reopen=reopen, as_json=as_json)
     space = asking.space(make=True)
     begun = starting.start(space, " ".join(work), workflow=workflow, autonomy=autonomy, dry_run=dry_run)

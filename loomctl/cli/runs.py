@@ -68,7 +68,12 @@ def _described(read: Any, run_id: str, bound: bool) -> dict[str, Any]:
     except LoomError as error:
         return {"run_id": run_id, "bound": bound, "status": None, "error": f"{error.code}: {error.what}"}
     keys = ("workflow_id", "work_id", "goal", "status", "current_phase", "current_step", "updated_at")
-    return {"run_id": run_id, "bound": bound, **{key: state.get(key) for key in keys}, "sessions": sessions.summary(state)}
+    return {
+        "run_id": run_id,
+        "bound": bound,
+        **{key: state.get(key) for key in keys},
+        "sessions": sessions.summary(state),
+    }
 
 
 @runs.command("rm")
@@ -87,7 +92,9 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
     run_id = keeping.removable(space, run, force=force)
     folder = space.store.run_dir(run_id)
     if not yes and not _confirmed(f"Remove {folder} and all that is in it?"):
-        raise LoomError("NOT_CONFIRMED", "nothing was removed", hint=f"loomctl runs rm {run_id} --yes", exit_code=EXIT_USAGE)
+        raise LoomError(
+            "NOT_CONFIRMED", "nothing was removed", hint=f"loomctl runs rm {run_id} --yes", exit_code=EXIT_USAGE
+        )
     keeping.remove(space, run_id)
     if as_json:
         printing.document({"run_id": run_id, "removed": True})
@@ -105,7 +112,9 @@ def _confirmed(question: str) -> bool:
 
 @runs.command("archive")
 @click.argument("run", shell_complete=complete_runs)
-@click.option("--to", "target", type=click.Path(), metavar="FILE", help="The archive (default: .loom/archive/RUN.tar.gz).")
+@click.option(
+    "--to", "target", type=click.Path(), metavar="FILE", help="The archive (default: .loom/archive/RUN.tar.gz)."
+)
 @click.option("--force", is_flag=True, help="Archive a run that is still active.")
 @json_option
 def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
@@ -125,5 +134,7 @@ def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
     if as_json:
         printing.document({"run_id": run_id, "archive": path, "files": count})
     else:
-        printing.text(f"Loom: run {run_id} is in {path} ({count} files); tar -xzf {path} -C {space.store.runs_folder} brings it back")
+        printing.text(
+            f"Loom: run {run_id} is in {path} ({count} files); tar -xzf {path} -C {space.store.runs_folder} brings it back"
+        )
     return EXIT_OK

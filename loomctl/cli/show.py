@@ -43,7 +43,14 @@ def show(run: str | None, stage: str | None, as_json: bool) -> int:
     if stage is not None:
         return _show_stage(found, stage, as_json=as_json)
     if as_json:
-        printing.document({"run_id": found.run_id, "run_dir": found.folder, "state": found.state, "step": telling.step_document(space, found)})
+        printing.document(
+            {
+                "run_id": found.run_id,
+                "run_dir": found.folder,
+                "state": found.state,
+                "step": telling.step_document(space, found),
+            }
+        )
         return EXIT_OK
     state = found.state
     lines = [f"run       {found.run_id}", f"status    {state['status']}", f"workflow  {state['workflow_id']}"]
@@ -54,7 +61,9 @@ def show(run: str | None, stage: str | None, as_json: bool) -> int:
     lines += [f"sessions  {sessions.summary(state)}", f"folder    {found.folder}", ""]
     for place in run_life.places(found.plan):
         seen = run_life.visits(state, place.key)
-        mark = "✓" if run_life.is_done(state, place.key) else "▸" if seen and seen[-1]["status"] in run_life.OPEN else " "
+        mark = (
+            "✓" if run_life.is_done(state, place.key) else "▸" if seen and seen[-1]["status"] in run_life.OPEN else " "
+        )
         told = seen[-1]["status"] + (f" ({seen[-1]['stage']})" if seen[-1].get("stage") else "") if seen else ""
         lines.append(f"{mark} {place.key}  {told}".rstrip())
     lines += ["", prompts.upcoming(space.project, found, may_write=True)]
@@ -73,7 +82,9 @@ def _show_stage(found: Run, stage: str, *, as_json: bool) -> int:
             hint=f"loomctl show {found.run_id}",
             exit_code=EXIT_NO_RUN,
         )
-    parts = {name: stages.read_text(found.folder, names[0], name) for name in (stages.PROMPT, stages.RESPONSE, stages.STATUS)}
+    parts = {
+        name: stages.read_text(found.folder, names[0], name) for name in (stages.PROMPT, stages.RESPONSE, stages.STATUS)
+    }
     masked = {name: mask(text)[0] for name, text in parts.items() if text is not None}
     if as_json:
         printing.document({"run_id": found.run_id, "stage": names[0], "files": masked})
@@ -194,7 +205,9 @@ def paths(run: str | None, as_json: bool) -> int:
     run_id = finding.find(space, run).run_id
     if run_id is not None:
         read = space.store.read(run_id)
-        found |= {key: value for key, value in prompts.placeholder_values(space.project, read).items() if key not in found}
+        found |= {
+            key: value for key, value in prompts.placeholder_values(space.project, read).items() if key not in found
+        }
     if as_json:
         printing.document({"paths": found})
     else:

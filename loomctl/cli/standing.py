@@ -73,7 +73,9 @@ def trust(run: str | None, as_json: bool) -> int:
     }
     trouble = known.note(found.run_id, space.store.folder, trusted=digest)
     if trouble:
-        raise LoomError("NOT_REMEMBERED", trouble, exit_code=EXIT_SETUP, hint="set LOOM_STATE_HOME to a folder of yours")
+        raise LoomError(
+            "NOT_REMEMBERED", trouble, exit_code=EXIT_SETUP, hint="set LOOM_STATE_HOME to a folder of yours"
+        )
     if as_json:
         printing.document({"run_id": found.run_id, "trusted": digest, "commands": commands, "artifacts": loads})
         return EXIT_OK

@@ -43,11 +43,23 @@ def next_command(run: str | None, as_json: bool) -> int:
 @run_argument
 @click.option("--outcome", type=click.Choice([*OUTCOMES, *SPELLINGS]), help="How the step ended (default: succeeded).")
 @click.option("--note", default="", metavar="TEXT", help="One line for the run's history.")
-@click.option("--artifact", "artifacts", multiple=True, metavar="NAME=PATH", help="Register a file that later steps need.")
-@click.option("--response-file", type=click.Path(), metavar="FILE", help="Take the step's response from FILE ('-': standard input).")
+@click.option(
+    "--artifact", "artifacts", multiple=True, metavar="NAME=PATH", help="Register a file that later steps need."
+)
+@click.option(
+    "--response-file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Take the step's response from FILE ('-': standard input).",
+)
 @json_option
 def done(
-    run: str | None, outcome: str | None, note: str, artifacts: tuple[str, ...], response_file: str | None, as_json: bool
+    run: str | None,
+    outcome: str | None,
+    note: str,
+    artifacts: tuple[str, ...],
+    response_file: str | None,
+    as_json: bool,
 ) -> int:
     """End the current step with its result, and show the next one.
 
@@ -106,7 +118,11 @@ def _artifact(space: Workspace, given: str) -> tuple[str, str]:
     name, equals, path = given.partition("=")
     if not equals or not path or not _NAME.fullmatch(name):
         raise LoomError(
-            "USAGE", f"--artifact {given!r:.80}", why="it is NAME=PATH", hint="--artifact spec_path=specs/258.md", exit_code=EXIT_USAGE
+            "USAGE",
+            f"--artifact {given!r:.80}",
+            why="it is NAME=PATH",
+            hint="--artifact spec_path=specs/258.md",
+            exit_code=EXIT_USAGE,
         )
     root = space.project.root
     absolute = os.path.normpath(os.path.join(space.caller.cwd, path))

@@ -46,7 +46,11 @@ def slip_lines(made: Slip) -> list[str]:
     head = f"Packing slip ({made.event}): {len(made.loaded)} loaded, {len(made.fresh)} fresh"
     if made.used:
         head += f"; {made.used:,} of {made.limit:,}"
-    return [head, *(f"  {line}" for line in restored_lines(made)), *(f"  ! {code}: {text}" for code, text in made.warnings)]
+    return [
+        head,
+        *(f"  {line}" for line in restored_lines(made)),
+        *(f"  ! {code}: {text}" for code, text in made.warnings),
+    ]
 
 
 def whole(space: Workspace, run: Run, lines: list[str], made: Slip | None) -> str:

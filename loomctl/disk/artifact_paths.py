@@ -32,7 +32,14 @@ class Roots(NamedTuple):
 
 
 def values(
-    *, project_root: str, run_id: str, plan_id: str, work_id: str | None, run_suffix: str, run_dir: str, plugin_root: str
+    *,
+    project_root: str,
+    run_id: str,
+    plan_id: str,
+    work_id: str | None,
+    run_suffix: str,
+    run_dir: str,
+    plugin_root: str,
 ) -> dict[str, str | None]:
     """Give every placeholder's value (D8)."""
     return {

@@ -49,7 +49,10 @@ def load(store: str, *, with_yaml: bool) -> Settings:
         return _settings(compile_sources(store, sources))
     if compiled is None and not any(source["size"] for source in sources):
         return Settings()
-    stale = ("STALE_CONFIG", "config.yaml changed since loomctl last ran; the settings before are used: run loomctl paths")
+    stale = (
+        "STALE_CONFIG",
+        "config.yaml changed since loomctl last ran; the settings before are used: run loomctl paths",
+    )
     settings = _settings(compiled) if compiled is not None else Settings()
     return settings._replace(warnings=(*settings.warnings, stale))
 
@@ -126,7 +129,9 @@ def _checked(name: str, value: object, path: str) -> Any:
             return value
         expected = "a workflow's id or path"
     else:
-        if isinstance(value, list) and all(isinstance(item, str) and os.path.isabs(os.path.expanduser(item)) for item in value):
+        if isinstance(value, list) and all(
+            isinstance(item, str) and os.path.isabs(os.path.expanduser(item)) for item in value
+        ):
             return [os.path.expanduser(item) for item in value]
         expected = "a list of absolute folders"
     raise LoomError("BAD_CONFIG", f"{name} is {value!r:.60}", where=f"{path} $.{name}", why=f"it is {expected}")

@@ -43,7 +43,7 @@ def head(top: str) -> Head:
     if not line.startswith("ref:"):
         return Head(None, _oid(line))
     ref = line[len("ref:") :].strip()
-    branch = ref[len("refs/heads/") :] if ref.startswith("refs/heads/") else ref
+    branch = ref.removeprefix("refs/heads/")
     if ".." in ref or not ref.startswith("refs/"):
         return Head(None, None)
     for folder in folders:
@@ -59,7 +59,16 @@ def is_dirty(top: str, *, patience: float = 0.1) -> bool | None:
     patience: seconds (D25: 100 ms at most).
     """
     answer = output(
-        ["status", "--porcelain", "--no-renames", "--ignore-submodules", "--", ".", ":(exclude).loom", ":(exclude).fractary"],
+        [
+            "status",
+            "--porcelain",
+            "--no-renames",
+            "--ignore-submodules",
+            "--",
+            ".",
+            ":(exclude).loom",
+            ":(exclude).fractary",
+        ],
         top,
         patience=patience,
     )

@@ -147,7 +147,9 @@ def _read(folder: str, session_id: str | None) -> dict[str, Any] | None:
     if not session_id:
         return None
     try:
-        value = files.read_json(os.path.join(folder, checked_id(session_id, what="session id") + ".json"), limit=1 << 22)
+        value = files.read_json(
+            os.path.join(folder, checked_id(session_id, what="session id") + ".json"), limit=1 << 22
+        )
     except (OSError, LoomError):
         return None
     return value if isinstance(value, dict) else None

@@ -40,7 +40,11 @@ def _started_by_ps(pid: int) -> str:
 
     try:
         done = subprocess.run(
-            ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, timeout=1, env={"LC_ALL": "C", "PATH": "/bin:/usr/bin"}, check=False
+            ["ps", "-o", "lstart=", "-p", str(pid)],
+            capture_output=True,
+            timeout=1,
+            env={"LC_ALL": "C", "PATH": "/bin:/usr/bin"},
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -66,7 +70,9 @@ def identity(pid: int | None) -> dict[str, Any]:
 def same(known: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Tell whether two identities name one process."""
     keys = ("pid", "started", "boot_id")
-    return bool(known.get("pid")) and bool(known.get("started")) and all(known.get(key) == other.get(key) for key in keys)
+    return (
+        bool(known.get("pid")) and bool(known.get("started")) and all(known.get(key) == other.get(key) for key in keys)
+    )
 
 
 def lives(known: Mapping[str, Any]) -> bool:

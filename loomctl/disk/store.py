@@ -105,7 +105,11 @@ class Store:
             raw = files.read_json(path)
         except FileNotFoundError:
             raise LoomError(
-                "NO_SUCH_RUN", f"there is no run {run_id!r} here", where=path, hint="loomctl runs", exit_code=EXIT_NO_RUN
+                "NO_SUCH_RUN",
+                f"there is no run {run_id!r} here",
+                where=path,
+                hint="loomctl runs",
+                exit_code=EXIT_NO_RUN,
             ) from None
         except LoomError as error:
             error.hint = error.hint or "the one before lies beside it as state.backup.json"

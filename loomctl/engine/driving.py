@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 class Settled(NamedTuple):
     """Where a run came to rest. entered: the phases that were entered, as (before, after); engine_primed: a step that
-    is only a priming was passed (D7)."""
+    is only a priming was passed (D7).
+    """
 
     state: State
     happened: list[Event]
@@ -35,7 +36,8 @@ class Settled(NamedTuple):
 
 class Driven(NamedTuple):
     """What a verb did. ended: the visit that it ended, if any; slip: what a phase transition loaded, if one was made;
-    closing: the visit whose response is still to come (D27); notes: lines that its user must see."""
+    closing: the visit whose response is still to come (D27); notes: lines that its user must see.
+    """
 
     run: Run
     move: run_life.Move
@@ -176,11 +178,21 @@ def done(
         elif response is None:
             state = run_life.mark_closing(state, outcome=outcome, note=note, artifacts=artifacts or {}, at=clock.now())
             held["closing"] = run_life.open_visit(state)
-            happened.append(Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"]))
+            happened.append(
+                Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
+            )
             return sessions.active(state, space.caller.session_id, at=clock.now()), happened
         else:
             state, held["ended"] = end(
-                space, run, state, happened, response, outcome=outcome, note=note, artifacts=artifacts or {}, source="done"
+                space,
+                run,
+                state,
+                happened,
+                response,
+                outcome=outcome,
+                note=note,
+                artifacts=artifacts or {},
+                source="done",
             )
         result = settle(space, run, state) if _goes_on(state) else _rest(run, state)
         held["settled"] = result
@@ -301,11 +313,6 @@ def close_with(space: Workspace, run_id: str, message: str | None) -> str:
     return said[0] if said else ""
 
 
-def keep_candidate(run: Run, entry: Mapping[str, Any], message: str) -> None:
-    """Keep a turn's last message beside the stage: it may be all that is left of its result (D27)."""
-    stages.write_candidate(run.folder, entry["stage"], message)
-
-
 def undo(space: Workspace, run_id: str) -> Driven:
     """Take the last `done` back (D31): the step is open again, its response is kept aside."""
     run = space.store.read(run_id)
@@ -362,7 +369,9 @@ def say_move(driven: Driven) -> str:
     """Say in one line where the run stands after a verb."""
     state = driven.run.state
     if driven.move.kind == "approval":
-        asked = "; ".join(one_line(str(item.get("reason") or item.get("id")), 200) for item in state["pending_approvals"])
+        asked = "; ".join(
+            one_line(str(item.get("reason") or item.get("id")), 200) for item in state["pending_approvals"]
+        )
         return f"The run waits for approval: {asked}. Its user decides: loomctl approve {driven.run.run_id}"
     if driven.move.kind == "completed":
         return "The run is completed."

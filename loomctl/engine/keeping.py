@@ -53,14 +53,18 @@ def archive(space: Workspace, run_id: str, path: str) -> int:
     Raises ARCHIVE_EXISTS, and ARCHIVE_BAD where what was written does not read back; the run stays then.
     """
     if os.path.lexists(path):
-        raise LoomError("ARCHIVE_EXISTS", "there is an archive already", where=path, hint="--to FILE", exit_code=EXIT_USAGE)
+        raise LoomError(
+            "ARCHIVE_EXISTS", "there is an archive already", where=path, hint="--to FILE", exit_code=EXIT_USAGE
+        )
     folder = space.store.run_dir(run_id)
     files.make_folder(os.path.dirname(path))
     beside = f"{path}.{os.getpid()}.tmp"
     try:
         with tarfile.open(beside, "w:gz") as packed:
             packed.add(folder, arcname=run_id)
-        wanted = {os.path.relpath(os.path.join(base, name), folder) for base, _, names in os.walk(folder) for name in names}
+        wanted = {
+            os.path.relpath(os.path.join(base, name), folder) for base, _, names in os.walk(folder) for name in names
+        }
         with tarfile.open(beside, "r:gz") as packed:
             found = {os.path.relpath(member.name, run_id) for member in packed if not member.isdir()}
         if found != wanted:

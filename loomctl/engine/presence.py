@@ -54,7 +54,9 @@ def enter(
     if source == "compact":
         happened.append(Event("session.compacted", {"trigger": compaction}, session_id))
     elif not known:
-        happened.append(Event("session.started", {"source": source, "hostname": environment.get("hostname")}, session_id))
+        happened.append(
+            Event("session.started", {"source": source, "hostname": environment.get("hostname")}, session_id)
+        )
     elif source != "bound":
         happened.append(Event("session.resumed", {"source": source}, session_id))
     return state, happened

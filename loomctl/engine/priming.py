@@ -215,7 +215,8 @@ def _composed(
             del pieces[entry.id]
         names = {entry.id for entry in stale}
         entries = [
-            entry._replace(decision=SKIP, reason="fresh", form=None) if entry.id in names else entry for entry in entries
+            entry._replace(decision=SKIP, reason="fresh", form=None) if entry.id in names else entry
+            for entry in entries
         ]
 
 
@@ -430,7 +431,9 @@ def forget(space: Workspace) -> None:
     if session_id is None:
         return
     before = space.local.primed(session_id)
-    space.local.note_primed(session_id, {**before, "epoch": before["epoch"] + 1, "artifacts": {}, "slip": ""})
+    gone = {**before, "epoch": before["epoch"] + 1, "artifacts": {}, "slip": ""}
+    gone.pop("compacting", None)
+    space.local.note_primed(session_id, gone)
 
 
 def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Happening]]:

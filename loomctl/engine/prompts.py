@@ -71,7 +71,9 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
         return f"## Next\n\nThis session does not drive the run. To take it up: `loomctl resume {run.run_id}`"
     status = state["status"]
     if status == "awaiting_feedback" and state["pending_approvals"]:
-        asked = "; ".join(one_line(str(item.get("reason") or item.get("id")), 200) for item in state["pending_approvals"])
+        asked = "; ".join(
+            one_line(str(item.get("reason") or item.get("id")), 200) for item in state["pending_approvals"]
+        )
         return f"## Next\n\nThe run waits for its user: {asked}. The user decides; then `loomctl approve {run.run_id}`."
     if status in ("paused", "failed", "completed", "cancelled"):
         return f"## Next\n\n{_standing(status, run.run_id)}"

@@ -159,4 +159,3 @@ def restored_lines(made: Slip) -> list[str]:
         elif entry.decision == "error":
             lines.append(f"✗ {entry.id} {entry.reason}: {entry.message}")
     return lines
-

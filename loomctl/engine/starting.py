@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 class Started(NamedTuple):
     """A run that has begun; slip: what the session was given; notes: what its user must know; warnings: of the
-    workflow's files. A dry run has no slip, and nothing of it is on disk."""
+    workflow's files. A dry run has no slip, and nothing of it is on disk.
+    """
 
     run: Run
     move: run_life.Move

@@ -1,7 +1,8 @@
 """Claude Code's hook events, answered: JSON on standard input, JSON (or plain text) on standard output, always exit 0.
 
-This is the hook path: the standard library alone (design §3). A hook fails open (D55): what goes wrong is told in
-`systemMessage` and in the run's events, and blocks nothing.
+This is the hook path: the standard library alone (design §3), and each event imports what it needs inside its own
+function, for most end early. A hook fails open (D55): what goes wrong is told in `systemMessage` and in the run's
+events, and blocks nothing.
 """
 
 from __future__ import annotations
@@ -10,13 +11,9 @@ import json
 import os
 import sys
 
-from loomctl.disk import config, known, processes, project
-from loomctl.disk.events import Event
-from loomctl.engine import announcing, driving, finding, presence, priming
+from loomctl.disk import config, project
 from loomctl.engine.caller import Caller, Workspace, workspace
-from loomctl.hosts import loom_commands
 from loomctl.hosts.claude_transcript import Transcript
-from loomctl.model import run_life, triggers
 from loomctl.model.errors import LoomError
 from loomctl.model.fences import one_line
 
@@ -25,7 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from loomctl.disk.events import Event as Happening
+    from loomctl.engine.priming import Slip
     from loomctl.model.state import State
+    from loomctl.model.triggers import Event
 
 HOST = "claude-code"
 LARGEST_EVENT = 64 * 1024 * 1024
@@ -93,13 +93,19 @@ def host_pid() -> int | None:
 
 
 def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
+    """Record and prime a session of a run; announce what may not be primed; say nothing where nothing is active."""
+    from loomctl.disk import known
+    from loomctl.engine import announcing, finding, priming
+    from loomctl.model import triggers
+
     source = _text(event, "source") or "startup"
     binding = _binding(space, event, source)
+    compaction = str(space.local.primed(space.caller.session_id).get("compacting") or "auto")
     if source in ("compact", "clear"):
         priming.forget(space)
     found = finding.find(space)
     if found.run_id is None:
-        return _context("SessionStart", None, announcing.candidates(found.candidates)) if found.candidates else None
+        return _told("SessionStart", announcing.candidates(found.candidates)) if found.candidates else None
     if not known.is_known(found.run_id, space.store.folder):
         return _told("SessionStart", announcing.unknown_run(space, found.run_id))
     if not found.may_write:
@@ -109,7 +115,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
         return _primed(space, found.run_id, triggers.session_start(source), may_write=False)
     if binding is not None:
         space.local.refresh(binding, pid=space.caller.pid, transcript_path=_text(event, "transcript_path") or None)
-    return _enter_and_prime(space, found.run_id, source, _text(event, "trigger") or "auto")
+    return _enter_and_prime(space, found.run_id, source, compaction)
 
 
 def _binding(space: Workspace, event: dict[str, Any], source: str) -> dict[str, Any] | None:
@@ -136,6 +142,8 @@ def _binding(space: Workspace, event: dict[str, Any], source: str) -> dict[str, 
 
 def _parent_session(pid: int | None) -> str | None:
     """Find a fork's parent in the host's arguments: `--resume ID`, `--resume=ID`, `-r ID`."""
+    from loomctl.disk import processes
+
     arguments = processes.arguments(pid) if pid else []
     for index, argument in enumerate(arguments):
         if argument in ("--resume", "-r") and index + 1 < len(arguments):
@@ -152,13 +160,16 @@ def _session_id(text: str) -> str | None:
 
 def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str) -> str | None:
     """Record the session and prime it in one update of the state; the text goes out even if it cannot be recorded."""
+    from loomctl.engine import driving, presence, priming
+    from loomctl.model import triggers
+
     environment = presence.surroundings(space) if source != "compact" else {}
     run = space.store.read(run_id)
-    made: list[priming.Slip] = []
+    made: list[Slip] = []
     notes: list[str] = []
 
-    def change(state: State) -> tuple[State, list[Event]]:
-        happened: list[Event] = []
+    def change(state: State) -> tuple[State, list[Happening]]:
+        happened: list[Happening] = []
         notes.clear()
         state, ended, said = driving.close_pending(space, run, state, happened)
         if ended is not None:
@@ -168,7 +179,9 @@ def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str
             happened.extend(rested.happened)
         state, came = presence.enter(space, state, source, environment, compaction=compaction)
         here = run._replace(state=state)
-        made[:] = [priming.prime(space, here, triggers.session_start(source), priming.hook_budget(space), may_write=True)]
+        made[:] = [
+            priming.prime(space, here, triggers.session_start(source), priming.hook_budget(space), may_write=True)
+        ]
         state, primed = priming.recorded(space, state, made[0])
         return state, [*happened, *came, *primed]
 
@@ -176,12 +189,17 @@ def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str
         space.store.update(run_id, change, durable=False, patience=2.0)
     except (LoomError, OSError) as error:
         if not made:
-            made.append(priming.prime(space, run, triggers.session_start(source), priming.hook_budget(space), may_write=True))
+            made.append(
+                priming.prime(space, run, triggers.session_start(source), priming.hook_budget(space), may_write=True)
+            )
         notes.append(f"this could not be recorded: {error}")
     return _delivered(space, made[0], "SessionStart", notes)
 
 
-def _primed(space: Workspace, run_id: str, event: triggers.Event, *, may_write: bool, at: str = "SessionStart") -> str | None:
+def _primed(space: Workspace, run_id: str, event: Event, *, may_write: bool, at: str = "SessionStart") -> str | None:
+    """Prime a session whose record need not change."""
+    from loomctl.engine import priming
+
     run = space.store.read(run_id)
     made = priming.prime(space, run, event, priming.hook_budget(space), may_write=may_write)
     notes: list[str] = []
@@ -193,7 +211,10 @@ def _primed(space: Workspace, run_id: str, event: triggers.Event, *, may_write: 
     return _delivered(space, made, at, notes)
 
 
-def _delivered(space: Workspace, made: priming.Slip, event_name: str, notes: list[str]) -> str:
+def _delivered(space: Workspace, made: Slip, event_name: str, notes: list[str]) -> str:
+    """Remember what was given, and say it in one line."""
+    from loomctl.engine import priming
+
     try:
         priming.remember(space, made)
     except OSError as error:
@@ -217,15 +238,24 @@ def _context(event_name: str, text: str | None, line: str | None) -> str:
 
 
 def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
-    """Tell the summariser, in plain text, what must be kept."""
+    """Tell the summariser, in plain text, what must be kept; note who asked for the compaction."""
+    from loomctl.disk import known
+    from loomctl.engine import announcing, finding
+
     found = finding.find(space)
     if found.run_id is None or not known.is_known(found.run_id, space.store.folder):
         return None
+    session_id = space.caller.session_id
+    if session_id is not None:
+        asked = "manual" if event.get("trigger") == "manual" else "auto"
+        space.local.note_primed(session_id, {**space.local.primed(session_id), "compacting": asked})
     return announcing.for_the_summary(space.store.read(found.run_id))
 
 
 def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
     """Decide on a shell command that is one of Loom's own (D29); on anything else Loom has no say."""
+    from loomctl.hosts import loom_commands
+
     if event.get("tool_name") != "Bash" or space.local.binding(space.caller.session_id) is None:
         return None
     given = event.get("tool_input")
@@ -234,20 +264,19 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
     if verdict is None:
         return None
     decision, reason = verdict
-    return json.dumps(
-        {
-            "hookSpecificOutput": {
-                "hookEventName": "PreToolUse",
-                "permissionDecision": decision,
-                "permissionDecisionReason": reason,
-            }
-        },
-        ensure_ascii=False,
-    )
+    output = {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": decision,
+        "permissionDecisionReason": reason,
+    }
+    return json.dumps({"hookSpecificOutput": output}, ensure_ascii=False)
 
 
 def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     """Complete a closing step with the final message; else keep the message as a candidate. Blocks nothing (D27)."""
+    from loomctl.engine import stages
+    from loomctl.model import run_life
+
     binding = space.local.binding(space.caller.session_id)
     if binding is None or binding["run_id"] not in space.store.run_ids():
         return None
@@ -258,9 +287,11 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     if entry is None:
         return None
     if entry["status"] != "closing":
-        if message.strip():
-            driving.keep_candidate(run, entry, message)
+        if message.strip() and entry.get("stage"):
+            stages.write_candidate(run.folder, entry["stage"], message)
         return None
+    from loomctl.engine import driving
+
     conversation = space.caller.conversation
     if message.strip() and isinstance(conversation, Transcript):
         message = conversation.last_message(message)
@@ -269,6 +300,8 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
 
 
 def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:
+    from loomctl.engine import presence
+
     binding = space.local.binding(space.caller.session_id)
     if binding is not None and binding["run_id"] in space.store.run_ids():
         space.local.refresh(binding, pid=space.caller.pid, transcript_path=_text(event, "transcript_path") or None)
@@ -288,6 +321,10 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
     boundary = conversation.boundary() if isinstance(run_id, str) else None
     if boundary is None or not isinstance(run_id, str):
         return None
+    from loomctl.disk import known
+    from loomctl.engine import finding, priming
+    from loomctl.model import triggers
+
     found = finding.find(space)
     if found.run_id != run_id or not known.is_known(run_id, space.store.folder) or priming.held(space, run_id).any_slip:
         return None
@@ -297,9 +334,7 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
         return None
     space.local.note_primed(session_id, {**before, "restores": {boundary: tried + 1}})
     priming.forget(space)
-    return _primed(
-        space, run_id, triggers.session_start("compact"), may_write=found.may_write, at="UserPromptSubmit"
-    )
+    return _primed(space, run_id, triggers.session_start("compact"), may_write=found.may_write, at="UserPromptSubmit")
 
 
 def _failure(space: Workspace | None, name: str, error: Exception) -> str | None:
@@ -312,11 +347,15 @@ def _failure(space: Workspace | None, name: str, error: Exception) -> str | None
         try:
             binding = space.local.binding(space.caller.session_id)
             if binding is not None:
-                note = Event("hook.failed", {"hook": name, "error": one_line(said, 300)}, space.caller.session_id)
+                from loomctl.disk.events import Event as Happening
+
+                note = Happening("hook.failed", {"hook": name, "error": one_line(said, 300)}, space.caller.session_id)
                 space.store.update(binding["run_id"], lambda state: (state, [note]), durable=False, patience=0.5)
         except Exception:  # noqa: S110 - it was worth a try, and the line below tells of it anyhow
             pass
-    line = f"the {name} hook could not do its work: {one_line(said, 300)}" + (f" ({one_line(hint, 200)})" if hint else "")
+    line = f"the {name} hook could not do its work: {one_line(said, 300)}" + (
+        f" ({one_line(hint, 200)})" if hint else ""
+    )
     return None if name in ("pre-compact", "session-end") else _context("", None, line)
 
 

@@ -41,7 +41,11 @@ class Transcript(Conversation):
         """Give the assistant's text blocks since a time, joined; None if there is no transcript or it said nothing."""
         said: list[str] = []
         for entry in self._lines(after_boundary=False):
-            if entry.get("type") != "assistant" or entry.get("isSidechain") or str(entry.get("timestamp", "")) < at[:19]:
+            if (
+                entry.get("type") != "assistant"
+                or entry.get("isSidechain")
+                or str(entry.get("timestamp", "")) < at[:19]
+            ):
                 continue
             said.extend(text for text in _blocks(entry, "text") if text.strip())
         return "\n\n".join(said) or None

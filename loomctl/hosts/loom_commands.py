@@ -98,7 +98,11 @@ def _words(line: str) -> list[str] | None:
         elif character in "'\"":
             end = line.find(character, at + 1)
             inside = line[at + 1 : end] if end >= 0 else None
-            if inside is None or not inside.isprintable() or (character == '"' and not _UNPREDICTABLE.isdisjoint(inside)):
+            if (
+                inside is None
+                or not inside.isprintable()
+                or (character == '"' and not _UNPREDICTABLE.isdisjoint(inside))
+            ):
                 return None
             if "\\" in inside:
                 return None

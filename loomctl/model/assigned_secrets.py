@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 _PASSWORDS = ("password", "passwd", "passphrase", "pwd")
 _NAMES = (*_PASSWORDS, "secret", "token", "key", "bearer ", "authorization")
+_OWN_NAMES = (*_PASSWORDS, "secret", "token", "api_key", "api-key", "apikey")
 
 # A key is a secret only as one of these; a primary key, a cache key and a public key are not.
 _KEYS = ("api", "access", "secret", "private", "account", "auth", "encryption", "signing", "service", "master", "app")
@@ -22,15 +23,20 @@ _SIGN = r"""
 """
 _QUOTED = r"""[BFRUbfru]{0,2}(?:(["'`])((?:(?!\1)[^\\\n]|\\.){1,4096})\1|(\\{1,3}["'`])([^"'`\\\n]{1,4096})\3)"""
 _BARE = r"""[^\s"'`,;()<>{}\[\]|&\\]{6,4096}"""
-_HEADER = r"""["'`\]]{0,2}[ \t]*[:=,][ \t]*["'`]?(?:[Bb]asic|[Tt]oken|[Bb]ot)[ ]+([A-Za-z0-9._~+/-]{8,4096}=*)"""
-_BEARER = r"[A-Za-z0-9._~+/-]{16,4096}=*"
+_HEADERS = {
+    "authorization": r"""["'`\]]{0,2}[ \t]*[:=,][ \t]*["'`]?(?:[Bb]asic|[Tt]oken|[Bb]ot) +([\w.~+/-]{8,4096}=*)""",
+    "bearer ": r"([\w.~+/-]{16,4096}=*)",
+}
 
 _WORDS = r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+"
 _SLUG = r"(?:[A-Za-z]+\d{0,2}|\d+)(?:[^A-Za-z0-9\s]+(?:[A-Za-z]+\d{0,2}|\d+))*"
+_UNLIKE_CODE = frozenset("!@#%^*~?$")
 _EMPTY_WORDS = frozenset(
-    ("bool", "boolean", "char", "disabled", "enabled", "false", "hidden", "input", "none", "null", "number", "optional")
-    + ("pass", "required", "string", "text", "true", "undefined", "user", "username", "varchar")
-    + ("base64", "int32", "int64", "sha256", "sha512", "uint64")
+    {
+        *("bool", "boolean", "char", "disabled", "enabled", "false", "hidden", "input", "none", "null", "number"),
+        *("optional", "pass", "required", "string", "text", "true", "undefined", "user", "username", "varchar"),
+        *("base64", "int32", "int64", "sha256", "sha512", "uint64"),
+    }
 )
 _EMPTY_PARTS = ("your", "xxxx", "placeholder", "redacted", "masked", "...", "…")
 
@@ -59,40 +65,48 @@ def _kind(name: str) -> str:
 def _value(text: str, low: str, name: str, at: int) -> tuple[int, int, bool] | None:
     """Give where the value of the name at this place begins and ends and whether it is a secret, if it has a value."""
     after = at + len(name)
-    if name == "authorization":
-        found = re.compile(_HEADER).match(text, after)
-        return (*found.span(1), not is_placeholder(found[1])) if found else None
-    if name == "bearer ":
-        found = re.compile(_BEARER).match(text, after)
-        return (*found.span(), looks_random(found[0])) if found else None
-    if name == "key" and not low[max(0, at - 12) : at].rstrip("_- ").endswith(_KEYS):
-        return None
-    sign = re.compile(_SIGN, re.VERBOSE).match(text, after)
-    start = sign.end() if sign else after + 1
-    if not sign and not (text[after : after + 1] == " " and "--" in low[max(0, at - 20) : at].split(" ")[-1]):
-        return None
-    quoted = re.compile(_QUOTED).match(text, start)
+    if name in _HEADERS:
+        header = re.compile(_HEADERS[name]).match(text, after)
+        if not header:
+            return None
+        return (*header.span(1), looks_random(header[1]) or (name == "authorization" and not is_placeholder(header[1])))
+    sign = _sign(text, low, name, at)
+    quoted = re.compile(_QUOTED).match(text, after + len(sign)) if sign else None
     if quoted:
         group = 2 if quoted[2] is not None else 4
         return (*quoted.span(group), _is_secret(name, quoted[group], literal=True))
-    bare = re.compile(_BARE).match(text, start)
-    if not bare or text[bare.end() : bare.end() + 1] in ("(", "[", "{"):
-        return None
-    return (*bare.span(), _bare_is_secret(text, name, at, sign[0] if sign else "--", bare))
+    bare = re.compile(_BARE).match(text, after + len(sign)) if sign else None
+    return (*bare.span(), _bare_is_secret(text, name, at, sign, bare)) if bare else None
+
+
+def _sign(text: str, low: str, name: str, at: int) -> str:
+    """Give what stands between the name and its value; "" where the name is none of a secret or has no value."""
+    after = at + len(name)
+    if name == "key" and not low[max(0, at - 12) : at].rstrip("_- ").endswith(_KEYS):
+        return ""
+    sign = re.compile(_SIGN, re.VERBOSE).match(text, after)
+    if sign:
+        return sign[0]
+    is_option = text[after : after + 1] == " " and "--" in low[max(0, at - 20) : at].rpartition(" ")[2]
+    return " " if is_option else ""
 
 
 def _bare_is_secret(text: str, name: str, at: int, sign: str, bare: re.Match[str]) -> bool:
     """Tell a value without quotes that stands for itself, as in a settings file, from a piece of code."""
-    follows = text[bare.end() : bare.end() + 2]
+    value = bare[0]
+    follows = text[bare.end() : bare.end() + 4]
     if sign == ">":
-        return follows == "</" and _is_secret(name, bare[0], literal=True)
-    is_setting = sign == "=" and text[at : at + len(name)].isupper()
-    is_yaml = sign.strip(" \t\"'") == ":" and follows[:1] in ("", "\n", "\r")
-    if is_setting or is_yaml or sign == "--":
-        return _is_secret(name, bare[0], literal=False)
-    if name in _PASSWORDS and any(character in bare[0] for character in "!@#%^*~?$"):
-        return _is_secret(name, bare[0], literal=False)
-    return len(bare[0]) >= 16 and not is_placeholder(bare[0]) and looks_random(bare[0])
+        return follows.startswith("</") and _is_secret(name, value, literal=True)
+    if follows.startswith(("(", "[", "{")):
+        return False
+    ends_line = follows.lstrip(" ")[:1] == "#" or follows[:1] in ("", "\n", "\r")
+    is_yaml = ends_line and sign.strip(" \t\"'") == ":"
+    is_setting = sign == "=" and (ends_line or text[at : at + len(name)].isupper())
+    is_query = sign == "=" and follows[:1] == "&" != follows[1:2]
+    is_password = name in _PASSWORDS and not _UNLIKE_CODE.isdisjoint(value)
+    if sign == " " or is_yaml or is_setting or is_query or is_password:
+        return _is_secret(name, value, literal=False)
+    return len(value) >= 16 and not is_placeholder(value) and looks_random(value)
 
 
 def _is_secret(name: str, value: str, *, literal: bool) -> bool:
@@ -106,14 +120,15 @@ def _is_secret(name: str, value: str, *, literal: bool) -> bool:
     if (value.startswith(("/", "./", "../", "~/", "@/")) and not (is_random and len(value) >= 32)) or "://" in value:
         return False
     mixed = any(map(str.isdigit, value)) and sum(map(str.isalpha, value)) > 2  # two are in a date: 01T00:00Z
+    is_slug = not is_random and re.compile(_SLUG).fullmatch(value)
     if name not in _PASSWORDS:
-        is_slug = not is_random and re.compile(_SLUG).fullmatch(value)
         return (mixed or is_random) and len(value) >= (8 if literal else 16) and not is_slug
+    is_variable = is_slug and not literal and any(own in value.lower() for own in _OWN_NAMES)  # new_password2
     if mixed:
-        return len(value) >= (5 if literal else 6)
+        return len(value) >= (5 if literal else 6) and not is_variable
     if literal:
         return len(value) >= 5 and value.isascii() and not (value.isalpha() and value.istitle())
-    return len(value) >= 8 and any(character in value for character in "!@#%^*~?$")
+    return len(value) >= 8 and not _UNLIKE_CODE.isdisjoint(value)
 
 
 def is_placeholder(value: str) -> bool:
@@ -127,8 +142,8 @@ def is_placeholder(value: str) -> bool:
     if len(set(value)) <= 2 or low.partition("|")[0] in _EMPTY_WORDS or any(part in low for part in _EMPTY_PARTS):
         return True
     # A value that names itself: newPassword, DB_PASSWORD, user.token.
-    names_itself = not has_digit and any(name in low for name in _NAMES)
-    return names_itself and (low in _NAMES or value != low or not value.isalpha())
+    names_itself = not has_digit and any(name in low for name in _OWN_NAMES)
+    return names_itself and (low in _OWN_NAMES or value != low or not value.isalpha())
 
 
 def looks_random(value: str) -> bool:

@@ -6,14 +6,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+# Each candidate is looked for on disk, so a path made of a thousand components may not ask for a thousand looks.
+LONGEST_SUFFIX = 32
+
 
 def is_absolute(path: str) -> bool:
-    """Tell whether a path is absolute on any system: `/x`, `C:\\x`, `\\\\server\\x`."""
+    r"""Tell whether a path is absolute on any system: `/x`, `C:\x`, `\\server\x`."""
     return path.startswith(("/", "\\\\")) or (path[1:2] == ":" and path[:1].isalpha() and path[2:3] in ("/", "\\"))
 
 
 def parts_of(path: str) -> list[str]:
-    """Split a path into components, by `\\` too where it is a Windows path."""
+    r"""Split a path into components, by `\` too where it is a Windows path."""
     windows = path.startswith("\\\\") or (path[1:2] == ":" and path[:1].isalpha())
     plain = path.replace("\\", "/") if windows else path
     return [part for part in plain.split("/") if part not in ("", ".")]
@@ -22,8 +25,8 @@ def parts_of(path: str) -> list[str]:
 def candidates(path: str, recorded_roots: Iterable[str]) -> Iterator[str]:
     """Give places relative to the project root, the likeliest first.
 
-    Each recorded project root as a prefix; the whole path below the root; then its suffixes, the longest first, of at
-    least two components. Nothing with `..` in it is offered.
+    Each recorded project root as a prefix; the whole path below the root; then its suffixes, the longest first, of two
+    to LONGEST_SUFFIX components. Nothing with `..` in it is offered.
     """
     parts = parts_of(path)
     if ".." in parts:
@@ -34,7 +37,7 @@ def candidates(path: str, recorded_roots: Iterable[str]) -> Iterator[str]:
             yield below
     if path.startswith("/"):
         yield "/".join(parts)
-    for start in range(1, len(parts) - 1):
+    for start in range(max(1, len(parts) - LONGEST_SUFFIX), len(parts) - 1):
         yield "/".join(parts[start:])
 
 

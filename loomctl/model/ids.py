@@ -86,9 +86,9 @@ def stage_name(rank: int, step_key: str, visit: int) -> str:
 
 def is_work_id(work: str) -> bool:
     """Tell a tracker's id (`258`, `#258`, `ABC-12`) from a goal in words."""
-    bare = work[1:] if work.startswith("#") else work
+    bare = work.removeprefix("#")
     if bare.isascii() and bare.isdigit():
         return True
     project, dash, number = bare.rpartition("-")
-    fit = bool(dash) and project.isascii() and project.isalnum() and project[:1].isalpha() and project.upper() == project
-    return fit and number.isascii() and number.isdigit()
+    named = project.isascii() and project.isalnum() and project[:1].isalpha() and project.upper() == project
+    return bool(dash) and named and number.isascii() and number.isdigit()

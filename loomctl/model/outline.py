@@ -21,7 +21,8 @@ def outline(text: str, kind: str, limit_units: int, measure: Callable[[str], int
     """Outline the text in whole lines that measure at most `limit_units`; "" where not one line of it would fit.
 
     kind: "markdown" (the headings with their line numbers, then the first lines), "digest" (the same for a text that
-    is in no file, so without line numbers), "json" (keys and sizes, two levels) or anything else (the first lines). A text that is not what its kind says is outlined by its first lines.
+    is in no file, so without line numbers), "json" (keys and sizes, two levels) or anything else (the first lines).
+    A text that is not what its kind says is outlined by its first lines.
     What is left out is counted. Control characters come out visible. measure: additive, as for `packing.pack`.
     """
     text = visible(text)

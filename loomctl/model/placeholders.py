@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from loomctl.model.foreign_paths import is_absolute
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,10 +67,13 @@ def _rewrite(text: str, put: Callable[[str, str, str, int], str]) -> str:
     """Copy `text`, handing each bracketed name to `put(opening run, name, closing run, pairs)`; one pass."""
     out: list[str] = []
     at, end = 0, len(text)
+    curly = angle = -1  # the next of each kind, looked for only once it is passed: linear whatever the text
     while at < end:
         character = text[at]
         if character not in "{<":
-            following = _next_bracket(text, at)
+            curly = _next(text, "{", at) if curly < at else curly
+            angle = _next(text, "<", at) if angle < at else angle
+            following = min(curly, angle)
             out.append(text[at:following])
             at = following
             continue
@@ -97,21 +102,23 @@ def _rewrite(text: str, put: Callable[[str, str, str, int], str]) -> str:
     return "".join(out)
 
 
-def _next_bracket(text: str, start: int) -> int:
-    found = [place for place in (text.find("{", start), text.find("<", start)) if place >= 0]
-    return min(found) if found else len(text)
+def _next(text: str, character: str, start: int) -> int:
+    place = text.find(character, start)
+    return len(text) if place < 0 else place
 
 
-def to_portable(path: str, project_root: str) -> str:
-    """Store a path without this machine in it: `{project_root}/…` where it lies inside, else as it is (D9).
+def to_portable(path: str, project_root: str, *, run_dir: str = "") -> str:
+    """Store a path without this machine in it: `{run_dir}/…` or `{project_root}/…` where it lies inside (D9).
 
-    path: absolute, or relative to the project root. `expand` gives the absolute path back.
+    path: absolute, or relative to the project root. run_dir comes first: from a linked worktree it is not below the
+    project root. Any other path is stored as it is. `expand` gives the absolute path back.
     """
-    if not path.startswith("/") and path[1:3] not in (":\\", ":/"):
+    if not is_absolute(path):
         return "{project_root}/" + escape(path)
-    root = project_root.rstrip("/")
-    if path == root:
-        return "{project_root}"
-    if path.startswith(root + "/"):
-        return "{project_root}/" + escape(path[len(root) + 1 :])
+    for folder, name in ((run_dir, "{run_dir}"), (project_root, "{project_root}")):
+        root = folder.rstrip("/")
+        if path == root:
+            return name
+        if folder and path.startswith(root + "/"):
+            return f"{name}/{escape(path[len(root) + 1 :])}"
     return escape(path)

@@ -107,7 +107,9 @@ def advance(state: State, plan: Mapping[str, Any], *, at: str) -> tuple[State, M
     return state, Move("step", step=key, before=before if changed else None, after=phase_id if changed else None)
 
 
-def start_visit(state: State, key: str, phase: str, *, at: str, by_engine: bool = False) -> tuple[State, dict[str, Any]]:
+def start_visit(
+    state: State, key: str, phase: str, *, at: str, by_engine: bool = False
+) -> tuple[State, dict[str, Any]]:
     """Open a visit of a step, or give the one that is open already.
 
     Rank counts visits in order of their start, from 1 (D41). What the engine does itself has no stage, and rank 0.
@@ -194,7 +196,11 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         return state, open_visit(state) or closing
     steps = state["steps"]
     last = next(
-        (index for index in range(len(steps) - 1, -1, -1) if steps[index]["status"] in OUTCOMES and not _by_engine(steps[index])),
+        (
+            index
+            for index in range(len(steps) - 1, -1, -1)
+            if steps[index]["status"] in OUTCOMES and not _by_engine(steps[index])
+        ),
         None,
     )
     if last is None or state["status"] == "cancelled":
@@ -322,9 +328,7 @@ def _phase_done(state: Mapping[str, Any], plan: Mapping[str, Any], phase_id: str
 
 
 def _phase_marked(state: Mapping[str, Any], phase_id: object, status: str) -> dict[str, Any]:
-    return {
-        name: {**phase, "status": status} if name == phase_id else phase for name, phase in state["phases"].items()
-    }
+    return {name: {**phase, "status": status} if name == phase_id else phase for name, phase in state["phases"].items()}
 
 
 def _before(plan: Mapping[str, Any], phase_id: str, other: object) -> bool:

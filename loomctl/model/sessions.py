@@ -134,9 +134,7 @@ def _grown(before: object, more: list[str]) -> list[str]:
 
 
 def _changed(state: State, session_id: str, **changes: Any) -> State:
-    records = [
-        {**record, **changes} if record.get("session_id") == session_id else record for record in history(state)
-    ]
+    records = [{**record, **changes} if record.get("session_id") == session_id else record for record in history(state)]
     return _with(state, records, current=state["sessions"].get("current_session_id"))
 
 

@@ -34,7 +34,8 @@ class Budget(NamedTuple):
 
 class Texts(NamedTuple):
     """The parts around the artifacts. head: who and where; history: one line each, oldest first; upcoming: the next
-    thing to do; notes: lines that must be seen, such as what is missing and how to mend it."""
+    thing to do; notes: lines that must be seen, such as what is missing and how to mend it.
+    """
 
     head: str
     history: Sequence[str]

@@ -19,9 +19,7 @@ STATUSES = ("pending", *ACTIVE, "completed", "failed", "cancelled")
 VOLATILE = ("sessions", "context_metadata", "updated_at", "revision", "ledger_head")
 
 
-def new_state(
-    plan: Mapping[str, Any], *, run_id: str, work_id: str | None, goal: str, at: str
-) -> State:
+def new_state(plan: Mapping[str, Any], *, run_id: str, work_id: str | None, goal: str, at: str) -> State:
     """Make the first state of a run. at: UTC, `YYYY-MM-DDTHH:MM:SSZ`."""
     return {
         "schema_version": SCHEMA_VERSION,

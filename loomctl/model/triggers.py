@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 MANUAL = "manual"
 _BARE = ("session_start", "compaction_detected", MANUAL)
+_PHASED = {"phase_start": 1, "phase_transition": 2}  # how many phases each names
+_NONE = ("", "", "")
 
 
 class Event(NamedTuple):
@@ -61,7 +63,7 @@ def from_word(word: str) -> Event | None:
     if kind == "compaction_detected":
         return session_start("compact")
     if kind == "phase_start":
-        return Event(word, (f"phase_start:{left}",)) if left else None
+        return Event(f"phase_start:{left}", (f"phase_start:{left}",)) if left else None
     return phase_transition(left, right) if left and right else None
 
 
@@ -71,17 +73,12 @@ def split(trigger: str) -> tuple[str, str, str]:
     `phase_start:build` → `("phase_start", "build", "")`; the bare `phase_transition` has empty sides (= any).
     """
     kind, colon, rest = trigger.strip().partition(":")
-    if kind in _BARE:
-        return ("", "", "") if colon else (kind, "", "")
-    if kind == "phase_start":
-        return ("", "", "") if colon and not rest.strip() else (kind, rest.strip(), "")
-    if kind == "phase_transition":
-        if not colon:
-            return (kind, "", "")
-        left, arrow, right = rest.replace("→", "->").partition("->")
-        left, right = left.strip(), right.strip()
-        return (kind, left, right) if arrow and left and right else ("", "", "")
-    return ("", "", "")
+    if not colon:
+        return (kind, "", "") if kind in (*_BARE, *_PHASED) else _NONE
+    sides = [side.strip() for side in rest.replace("→", "->").split("->")]
+    if not all(sides) or len(sides) != _PHASED.get(kind):
+        return _NONE
+    return (kind, sides[0], sides[-1] if len(sides) > 1 else "")
 
 
 def is_trigger(trigger: str) -> bool:
