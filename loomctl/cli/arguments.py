@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 
 from loomctl.model.errors import EXIT_USAGE, LoomError
@@ -15,7 +14,8 @@ LARGEST = 100_000
 def expanded(arguments: list[str]) -> list[str]:
     """Replace the option by the words that standard input holds. Raises CUT_ARGUMENTS where the end mark is missing.
 
-    Words are split as a shell does; where the quotes do not match (an apostrophe), at blanks.
+    Words are split at blanks. Quotes count only around all that stands between two options, so that the quotes,
+    apostrophes, backslashes and dollars within a goal stay what they are.
     """
     if OPTION not in arguments:
         return arguments
@@ -34,7 +34,30 @@ def split(given: str) -> list[str]:
             hint="leave the backticks out",
             exit_code=EXIT_USAGE,
         )
-    try:
-        return shlex.split(body)
-    except ValueError:
-        return body.split()
+    words: list[str] = []
+    rest = body.strip()
+    while rest:
+        quoted = _quoted(rest, words)
+        word = quoted if quoted is not None else rest.split(None, 1)[0]
+        words.append(word)
+        rest = rest[len(word) + (2 if quoted is not None else 0) :].lstrip()
+    return words
+
+
+def _quoted(rest: str, words: list[str]) -> str | None:
+    """Give what the quotes at the beginning of `rest` hold, where they count; None where they are text."""
+    close = rest.find(rest[0], 1) if rest[0] in "'\"" else -1
+    while close > 0 and not _ends_a_word(rest, close):
+        close = rest.find(rest[0], close + 1)
+    if close < 0:
+        return None
+    is_value = bool(words) and words[-1].startswith("--")
+    begins = not words or (len(words) > 1 and words[-2].startswith("--"))
+    behind = rest[close + 1 :].lstrip()
+    if is_value or (begins and (not behind or behind.startswith("--"))):
+        return rest[1:close]
+    return None
+
+
+def _ends_a_word(rest: str, at: int) -> bool:
+    return at + 1 == len(rest) or rest[at + 1].isspace()

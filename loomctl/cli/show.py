@@ -58,6 +58,8 @@ def show(run: str | None, stage: str | None, as_json: bool) -> int:
         lines.append(f"work item {state['work_id']}")
     if state.get("goal"):
         lines.append(f"goal      {one_line(mask(str(state['goal']))[0], 300)}")
+    for name, path in state["artifacts"].items():
+        lines.append(f"artifact  {one_line(str(name), 80)}: {one_line(str(path), 300)}")
     lines += [f"sessions  {sessions.summary(state)}", f"folder    {found.folder}", ""]
     for place in run_life.places(found.plan):
         seen = run_life.visits(state, place.key)

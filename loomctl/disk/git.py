@@ -80,7 +80,7 @@ def output(arguments: Sequence[str], top: str, *, patience: float, limit: int = 
     import subprocess
 
     surroundings = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    surroundings.update(GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0", LC_ALL="C")
+    surroundings.update(GIT_OPTIONAL_LOCKS="0", GIT_NO_LAZY_FETCH="1", GIT_TERMINAL_PROMPT="0", LC_ALL="C")
     try:
         done = subprocess.run(
             ["git", *SAFE, *arguments],

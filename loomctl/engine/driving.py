@@ -91,33 +91,38 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
 
 
 def rest_here(space: Workspace, run: Run, state: State) -> Settled:
-    """Settle where no assistant is told of it: no phase is entered, for entering one loads what it needs.
-
-    A run whose steps are all done is completed, one that waits for approval asks for it; else the next step is named.
-    """
+    """Settle where the assistant is not told of it; what a phase that is entered loads is owed to the next telling."""
     if not _goes_on(state):
         return _rest(run, state)
-    _, ahead = run_life.advance(state, run.plan, at=clock.now())
-    if ahead.after is not None:
-        return Settled(state, [], [], False, ahead)
-    return settle(space, run, state)
+    settled = settle(space, run, state)
+    facts = _facts(settled)
+    if not facts:
+        return settled
+    return settled._replace(state={**settled.state, "pending_triggers": [*_owed(settled.state), *facts]})
 
 
 def primed_for(space: Workspace, run: Run, settled: Settled) -> Slip | None:
-    """Make the slip of the phase transitions that were made; None where none was, or nothing was due."""
-    if not settled.entered and not settled.engine_primed:
+    """Make the slip of the phase transitions that were made or are owed; None where there is none."""
+    facts = [*_owed(run.state), *_facts(settled)]
+    if not facts:
         return None
-    facts: list[str] = []
-    name = triggers.MANUAL
-    for before, after in settled.entered:
-        event = triggers.phase_transition(before, after)
-        name = event.name
-        facts.extend(event.facts)
-    if settled.engine_primed:
-        facts.append(triggers.MANUAL)
-    event = triggers.Event(name, tuple(facts))
-    made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
-    return made if made.loaded or made.failed else None
+    return priming.prime(space, run, triggers.of_facts(facts), priming.command_budget(space), may_write=True)
+
+
+def with_owed(event: triggers.Event, state: Mapping[str, Any]) -> triggers.Event:
+    """Add to an event what phases entered at a Stop still owe."""
+    return event._replace(facts=(*event.facts, *_owed(state)))
+
+
+def _facts(settled: Settled) -> list[str]:
+    facts = [fact for before, after in settled.entered for fact in triggers.phase_transition(before, after).facts]
+    return [*facts, triggers.MANUAL] if settled.engine_primed else facts
+
+
+def _owed(state: Mapping[str, Any]) -> list[str]:
+    """Give the facts of phases that were entered while no assistant was told (at a Stop)."""
+    owed = state.get("pending_triggers")
+    return [fact for fact in owed if isinstance(fact, str)] if isinstance(owed, list) else []
 
 
 def next_step(space: Workspace, run_id: str) -> Driven:
@@ -386,7 +391,7 @@ def _tell(space: Workspace, run: Run, settled: Settled) -> Slip | None:
     if made is None:
         return None
     record(space, run.run_id, made)
-    return made
+    return made if made.loaded or made.failed else None
 
 
 def record(space: Workspace, run_id: str, made: Slip) -> None:

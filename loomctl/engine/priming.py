@@ -152,13 +152,20 @@ def prime(
 
     only: artifact ids asked for by name. force: give what is fresh too.
     """
-    reader = _Reader(space, run)
-    has = held(space, run.run_id)
     phase = run.state.get("current_phase")
+    verdicts = [
+        (artifact, due.wanted(artifact, event=event, phase=phase, only=only, condition="true"))
+        for artifact in run.plan["artifacts"]
+    ]
+    reader = _Reader(space, run, [artifact for artifact, verdict in verdicts if verdict.decision == LOAD])
+    has = held(space, run.run_id)
     entries: list[Entry] = []
     pieces: dict[str, Piece] = {}
-    for artifact in run.plan["artifacts"]:
-        verdict = due.wanted(artifact, event=event, phase=phase, only=only, condition=reader.condition(artifact))
+    for artifact, due_by_trigger in verdicts:
+        verdict = due_by_trigger
+        if verdict.decision == LOAD:
+            known = reader.condition(artifact)
+            verdict = due.wanted(artifact, event=event, phase=phase, only=only, condition=known)
         entry, piece = reader.examine(artifact, verdict, has.artifacts.get(artifact["id"]), force=force)
         entries.append(entry)
         if piece is not None:
@@ -266,8 +273,9 @@ def _three_ways(run: Run, entry: Entry) -> str:
 class _Reader:
     """Examines one run's artifacts, each file once; gathers warnings."""
 
-    def __init__(self, space: Workspace, run: Run) -> None:
-        self._space, self._run = space, run
+    def __init__(self, space: Workspace, run: Run, due_by_trigger: Sequence[Mapping[str, Any]]) -> None:
+        self._space, self._run, self._due = space, run, due_by_trigger
+        self._unknown: dict[str, str] = {}
         self._known = prompts.placeholder_values(space.project, run)
         recorded = []
         for record in sessions.history(run.state):
@@ -284,7 +292,7 @@ class _Reader:
     def _ask_the_environment(self) -> dict[tuple[str, str], expressions.Answer]:
         """Ask once for all conditions and paths that the standard library cannot answer (D12)."""
         asked: list[expressions.Question] = []
-        for artifact in self._run.plan["artifacts"]:
+        for artifact in self._due:
             if artifact.get("condition") and self._simple_condition(artifact) is None:
                 asked.append(expressions.Question("condition", artifact["condition"]))
             if artifact.get("path_from_state") and artifact.get("path_steps") is None:
@@ -321,6 +329,7 @@ class _Reader:
             return simple
         answer = self._answers[("condition", artifact["condition"])]
         if answer.status == "needs_environment":
+            self._unknown[artifact["id"]] = f"its condition could not be evaluated: {answer.message}"
             return "unknown"
         if answer.status == "threw":
             self._warn_threw(artifact, answer.message)
@@ -336,7 +345,7 @@ class _Reader:
         if verdict.decision == SKIP:
             return bare, None
         if verdict.decision == DEFER:
-            note = "its condition needs Loom's environment, which is not set up: any loomctl command makes it"
+            note = self._unknown.get(artifact["id"], "its condition could not be evaluated")
             return bare._replace(message=note), self._pointer(artifact, note)
         if artifact["type"] in artifact_files.ASSISTANT_TYPES:
             note = f"not loaded by Loom; to load it, {self._wish(artifact)}"
@@ -372,8 +381,10 @@ class _Reader:
         else:
             answer = self._answers[("path", source)]
             if answer.status == "needs_environment":
-                return "", ("needs_environment", f"reading {source} needs Loom's environment, which is not set up")
-            value = answer.value if answer.status == "ok" else MISSING
+                return "", ("needs_environment", f"{source} could not be read: {answer.message}")
+            if answer.status == "threw":
+                return "", ("missing", f"{source} could not be read from the state: {answer.message}")
+            value = answer.value
         if isinstance(value, str) and value:
             return value, None
         return "", ("missing", f"the state has no path at {source}")
@@ -439,6 +450,8 @@ def forget(space: Workspace) -> None:
 def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Happening]]:
     """Record a priming in the run's state and events; one that gave nothing changes nothing (D15)."""
     at = clock.now()
+    if "pending_triggers" in state:  # whatever was owed is told now
+        state = {key: value for key, value in state.items() if key != "pending_triggers"}
     loaded = [
         {
             "artifact_id": entry.id,

@@ -78,6 +78,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
     event = triggers.run_start(run.state.get("current_phase"))
     for before, after in held[0].entered:
         event = event._replace(facts=(*event.facts, *triggers.phase_transition(before, after).facts))
+    event = driving.with_owed(event, run.state)
     made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
     driving.record(space, run.run_id, made)
     run = run._replace(state=space.store.read_state(run.run_id))

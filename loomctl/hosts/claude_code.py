@@ -179,9 +179,8 @@ def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str
             happened.extend(rested.happened)
         state, came = presence.enter(space, state, source, environment, compaction=compaction)
         here = run._replace(state=state)
-        made[:] = [
-            priming.prime(space, here, triggers.session_start(source), priming.hook_budget(space), may_write=True)
-        ]
+        event = driving.with_owed(triggers.session_start(source), state)
+        made[:] = [priming.prime(space, here, event, priming.hook_budget(space), may_write=True)]
         state, primed = priming.recorded(space, state, made[0])
         return state, [*happened, *came, *primed]
 

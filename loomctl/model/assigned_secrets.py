@@ -29,7 +29,7 @@ _HEADERS = {
 }
 
 _WORDS = r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+"
-_SLUG = r"(?:[A-Za-z]+\d{0,2}|\d+)(?:[^A-Za-z0-9\s]+(?:[A-Za-z]+\d{0,2}|\d+))*"
+_SLUG = r"(?:[A-Za-z]+[0-9]{0,2}|[0-9]+)(?:[^A-Za-z0-9\s]+(?:[A-Za-z]+[0-9]{0,2}|[0-9]+))*"
 _UNLIKE_CODE = frozenset("!@#%^*~?$")
 _EMPTY_WORDS = frozenset(
     {

@@ -29,7 +29,7 @@ def candidates(path: str, recorded_roots: Iterable[str]) -> Iterator[str]:
     to LONGEST_SUFFIX components. Nothing with `..` in it is offered.
     """
     parts = parts_of(path)
-    if ".." in parts:
+    if not parts or ".." in parts:
         return
     for root in recorded_roots:
         below = below_recorded(path, (root,))

@@ -60,13 +60,12 @@ def entered(
         }
         records.append(record)
     else:
-        if source == "compact":
-            record["compactions"] = [*record.get("compactions", []), {"at": at, "trigger": compaction}]
-        elif source == "resume" or record.get("ended_at"):
-            record["resumes"] = int(record.get("resumes") or 0) + 1
+        if source == "resume" or (source != "compact" and record.get("ended_at")):
+            record["resumes"] = record.get("resumes", 0) + 1
         record.update(ended_at=None, end_reason=None, last_activity=at)
-        if source != "compact":
-            record["environment"] = {**record.get("environment", {}), **environment}
+        record["environment"] = {**record.get("environment", {}), **environment}
+    if source == "compact":
+        record["compactions"] = [*record.get("compactions", []), {"at": at, "trigger": compaction}]
     return _with(state, records, current=session_id)
 
 
@@ -76,8 +75,12 @@ def left(state: State, session_id: str, *, at: str, reason: str) -> State:
 
 
 def active(state: State, session_id: str | None, *, at: str) -> State:
-    """Note the session's last sign of life."""
-    return _changed(state, session_id, last_activity=at) if session_id else state
+    """Note the session's last sign of life; a record that another machine closed as `lost` is open again by it."""
+    record = record_of(state, session_id) if session_id else None
+    if record is None or session_id is None:
+        return state
+    reopened = {"ended_at": None, "end_reason": None} if record.get("end_reason") == "lost" else {}
+    return _changed(state, session_id, last_activity=at, **reopened)
 
 
 def completed_phase(state: State, session_id: str | None, phase: str) -> State:
@@ -86,6 +89,17 @@ def completed_phase(state: State, session_id: str | None, phase: str) -> State:
     if record is None or session_id is None:
         return state
     return _changed(state, session_id, phases_completed=_grown(record.get("phases_completed"), [phase]))
+
+
+def uncompleted_phases(state: State, phases: Collection[str]) -> State:
+    """Take back that phases were completed, in whatever session: their work was undone (D31)."""
+    records = [
+        {**record, "phases_completed": [name for name in record["phases_completed"] if name not in phases]}
+        if record.get("phases_completed")
+        else record
+        for record in history(state)
+    ]
+    return _with(state, records, current=state["sessions"].get("current_session_id"))
 
 
 def primed(state: State, session_id: str | None, loaded: Collection[Mapping[str, Any]], *, at: str) -> State:
@@ -101,7 +115,7 @@ def primed(state: State, session_id: str | None, loaded: Collection[Mapping[str,
     metadata = {
         **before,
         "last_artifact_reload": at,
-        "reload_count": int(before.get("reload_count") or 0) + 1,
+        "reload_count": before.get("reload_count", 0) + 1,
         "artifacts_in_context": [*kept, *fresh.values()],
     }
     state = {**state, "context_metadata": metadata}

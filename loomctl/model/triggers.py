@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 MANUAL = "manual"
 _BARE = ("session_start", "compaction_detected", MANUAL)
@@ -44,6 +44,12 @@ def phase_transition(before: str | None, after: str) -> Event:
         return Event(f"phase_start:{after}", (f"phase_start:{after}",))
     name = f"phase_transition:{before}->{after}"
     return Event(name, (name, f"phase_start:{after}"))
+
+
+def of_facts(facts: Sequence[str]) -> Event:
+    """Make one event of the facts of several; it is named after the last transition among them."""
+    named = [fact for fact in facts if fact.startswith("phase_transition:")] or list(facts)
+    return Event(named[-1] if named else MANUAL, tuple(facts))
 
 
 def manual() -> Event:
