@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from loomctl.disk import config, digests, processes, project
 from loomctl.disk.local import TERMINAL, Local
-from loomctl.disk.project import Project
 from loomctl.disk.store import Store
 from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
 from loomctl.engine.finding import no_active_run
 from loomctl.hosts import claude_code, claude_transcript
+
+if TYPE_CHECKING:
+    from loomctl.disk.project import Project
 
 
 def in_a_host() -> bool:

@@ -105,7 +105,7 @@ def demo(keep: bool, as_json: bool) -> int:
         )
     base = os.path.realpath(tempfile.mkdtemp(prefix="loom-demo-"))
     began = time.monotonic()
-    say = (lambda line="": None) if as_json else printing.text
+    say = _silent if as_json else printing.text
     try:
         facts = _play(base, say)
     finally:
@@ -150,7 +150,8 @@ def _play(base: str, say: Any) -> dict[str, Any]:
     _write(os.path.join(a.project, "specs", "dark-mode.md"), SPEC)
     moved = a.loomctl("session-one", "done", "--artifact", "spec_path=specs/dark-mode.md", given=RESULT)
     say(
-        f"   wrote specs/dark-mode.md, {len(SPEC.encode()):,} bytes\n   $ loomctl done --artifact spec_path=specs/dark-mode.md   → {moved['next']['id']}"
+        f"   wrote specs/dark-mode.md, {len(SPEC.encode()):,} bytes\n"
+        f"   $ loomctl done --artifact spec_path=specs/dark-mode.md   → {moved['next']['id']}"
     )
     _slip(say, moved["slip"])
     a.hook("session-one", "session-end", reason="prompt_input_exit")
@@ -180,9 +181,8 @@ def _play(base: str, say: Any) -> dict[str, Any]:
     for record in history["sessions"]:
         machine = record["environment"]["hostname"]
         end = record["end_reason"] or "still open"
-        say(
-            f"     {record['session_id']}  {machine}  {record['started_at']}  {end}, compactions: {len(record['compactions'])}"
-        )
+        end += f", compactions: {len(record['compactions'])}"
+        say(f"     {record['session_id']}  {machine}  {record['started_at']}  {end}")
     _written(say, b.project, run_id)
     full = {one["id"]: one["form"] for one in taken["slip"]["artifacts"] if one["decision"] == "load"}
     return {
@@ -192,6 +192,10 @@ def _play(base: str, say: Any) -> dict[str, Any]:
         "spec_after_compaction": SENTENCE in given,
         "slips": {"run": begun["slip"], "transition": moved["slip"], "resume": taken["slip"]},
     }
+
+
+def _silent(_: str = "") -> None:
+    """Say nothing: the one JSON document is all."""
 
 
 def _heading(say: Any, words: str) -> None:

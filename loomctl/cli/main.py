@@ -87,7 +87,7 @@ def main(arguments: list[str]) -> int:
             "SYSTEM", error.strerror or str(error), where=str(error.filename or ""), exit_code=EXIT_INVALID
         )
         return _said(said, as_json=as_json, debug=debug)
-    except Exception as error:  # a bug: say so, and how to show it to us
+    except Exception as error:  # noqa: BLE001 - a bug: say so, and how to show it to us
         said = LoomError(
             "BUG",
             f"{type(error).__name__}: {error}",

@@ -28,7 +28,7 @@ def run_argument(command: Command) -> Command:
 
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete run ids."""
-    return _items(lambda: asking.any_space().store.run_ids(), incomplete)
+    return _items(lambda: list(asking.any_space().store.run_ids()), incomplete)
 
 
 def complete_workflows(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

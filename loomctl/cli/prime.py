@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import complete_artifacts, complete_runs, json_option
 from loomctl.engine import driving, finding, priming
-from loomctl.engine.priming import Slip
 from loomctl.model import sessions, triggers
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
+
+if TYPE_CHECKING:
+    from loomctl.engine.priming import Slip
 
 
 @click.command("prime-context")

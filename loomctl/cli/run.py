@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import complete_runs, complete_workflows, json_option, run_argument
 from loomctl.engine import resuming, starting
-from loomctl.engine.resuming import Resumed
-from loomctl.engine.starting import Started
 from loomctl.model import sessions
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
+
+if TYPE_CHECKING:
+    from loomctl.engine.resuming import Resumed
+    from loomctl.engine.starting import Started
 
 LEVELS = ("dry-run", "assist", "guarded", "autonomous")
 

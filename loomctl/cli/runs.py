@@ -135,6 +135,7 @@ def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
         printing.document({"run_id": run_id, "archive": path, "files": count})
     else:
         printing.text(
-            f"Loom: run {run_id} is in {path} ({count} files); tar -xzf {path} -C {space.store.runs_folder} brings it back"
+            f"Loom: run {run_id} is in {path} ({count} files)\n"
+            f"To bring it back: tar -xzf {path} -C {space.store.runs_folder}"
         )
     return EXIT_OK

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import config, expressions, user_folders
-from loomctl.disk.store import Run
 from loomctl.engine import finding, prompts, stages
-from loomctl.engine.caller import Workspace
 from loomctl.model import run_life, sessions
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.secrets import mask
+
+if TYPE_CHECKING:
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
 
 
 def _read(named: str | None) -> tuple[Workspace, Run]:

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,11 +14,13 @@ from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import files
 from loomctl.engine import driving, finding
-from loomctl.engine.caller import Workspace
-from loomctl.engine.driving import Driven
 from loomctl.model import placeholders
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.run_life import OUTCOMES, SPELLINGS
+
+if TYPE_CHECKING:
+    from loomctl.engine.caller import Workspace
+    from loomctl.engine.driving import Driven
 
 LARGEST_RESPONSE = 16 * 1024 * 1024
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -193,7 +196,7 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
 def _text(space: Workspace, driven: Driven) -> str:
     if driven.closing is not None:
         return (
-            f"The step {driven.closing['step_id']} is closing. Give its result as your final message now: what was done, "
+            f"The step {driven.closing['step_id']} is closing. Give its result as your final message: what was done, "
             "what was decided, what is left open. Loom takes that message as the step's response."
         )
     lines = [*driven.notes]

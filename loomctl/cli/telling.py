@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import asking
-from loomctl.disk.store import Run
 from loomctl.engine import prompts
-from loomctl.engine.caller import Workspace
-from loomctl.engine.priming import Slip
 from loomctl.engine.resuming import restored_lines
 from loomctl.model import run_life
 from loomctl.model.fences import visible
 from loomctl.model.slip import cut_lines
 from loomctl.model.units import utf8_bytes
+
+if TYPE_CHECKING:
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+    from loomctl.engine.priming import Slip
 
 # What may stand beside a slip's text, so that the host shows all of a command's output inline.
 BESIDE = 4000
@@ -54,7 +56,7 @@ def slip_lines(made: Slip) -> list[str]:
 
 
 def whole(space: Workspace, run: Run, lines: list[str], made: Slip | None) -> str:
-    """Put what a verb tells together: its own lines, then the slip's text for an assistant, or the step for a person."""
+    """Put what a verb tells together: its own lines, then the slip's text for an assistant, the step for a person."""
     beside = cut_lines(visible("\n".join(lines)), BESIDE, utf8_bytes)
     if asking.in_a_host() and made is not None and made.text:
         return f"{beside}\n\n{made.text}"

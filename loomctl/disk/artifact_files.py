@@ -1,4 +1,4 @@
-"""Reading one critical artifact, whatever its type: bounded, confined, never executing what a project brought (D16, D17)."""
+"""Reading one critical artifact, whatever its type: bounded, confined, running nothing of the project's (D16, D17)."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _file(
 def _directory(place: Place, strategy: str, roots: Roots) -> Reading:
     entries = _entries(place.path, roots)
     if strategy == "summary":
-        return _listing(place.path, entries)
+        return _listing(entries)
     present = [entry for entry in entries if entry[2] is not None]
     if not present:
         return Reading("(no files)\n", digests.of_text("(no files)\n"), 0)
@@ -154,7 +154,7 @@ def _directory(place: Place, strategy: str, roots: Roots) -> Reading:
 
 
 def _entries(folder: str, roots: Roots) -> list[tuple[str, str, int | None, int]]:
-    """List a folder one level deep by name: `(name, kind, size or None, mtime in ns)`; links that lead out are named so."""
+    """List a folder one level deep: `(name, kind, size or None, mtime in ns)`; links leading out are named so."""
     found: list[tuple[str, str, int | None, int]] = []
     allowed = [os.path.realpath(root) for root in (roots.project, roots.run_dir, roots.plugin, *roots.extra) if root]
     with os.scandir(folder) as listing:
@@ -175,7 +175,7 @@ def _entries(folder: str, roots: Roots) -> list[tuple[str, str, int | None, int]
     return sorted(found)
 
 
-def _listing(folder: str, entries: list[tuple[str, str, int | None, int]]) -> Reading:
+def _listing(entries: list[tuple[str, str, int | None, int]]) -> Reading:
     lines = [
         f"{name}/" if kind == "folder" else f"{name}  {size:,} bytes" if size is not None else f"{name}  ({kind})"
         for name, kind, size, _ in entries

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """path: absolute, symbolic links resolved, inside an allowed root; shown: portable, for people; rebased: D9 helped."""
+    """path: absolute, symbolic links resolved, inside an allowed root; shown: for people; rebased: D9 helped."""
 
     path: str
     shown: str
@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
 
 class Roots(NamedTuple):
-    """Where artifacts may lie (D10): the project, the run's folder, the bundle, and what the user's own config allows."""
+    """Where artifacts may lie (D10): the project, the run's folder, the bundle, and what the user's config allows."""
 
     project: str
     run_dir: str
@@ -74,9 +74,8 @@ def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Plac
     absolute = foreign_paths.is_absolute(text)
     wanted = text if absolute else os.path.join(roots.project, text)
     path = os.path.realpath(wanted) if wanted.startswith("/") else ""
-    if path and _inside(path, roots) and (os.path.exists(path) or not absolute):
-        if os.path.exists(path) or not text.startswith("plugins/"):
-            return Place(path, shown(path, roots), False)
+    if path and _inside(path, roots) and os.path.exists(path):
+        return Place(path, shown(path, roots), False)
     rebased = _rebased(text, roots)
     if rebased is not None:
         return rebased

@@ -17,7 +17,7 @@ LARGEST = 256 * 1024
 
 
 class Settings(NamedTuple):
-    """hook_budget: UTF-16 units; command_budget: UTF-8 bytes; extra_roots: absolute folders, the user's word alone (D10).
+    """hook_budget: UTF-16 units; command_budget: UTF-8 bytes; extra_roots: absolute, the user's word alone (D10).
 
     warnings: `(code, message)` for what could not be used.
     """

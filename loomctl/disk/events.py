@@ -17,7 +17,7 @@ FILE = "events.jsonl"
 
 
 class Event(NamedTuple):
-    """name: dotted (`stage.completed`, D41); properties: JSON values; session_id, step_id: whose it is, if anybody's."""
+    """name: dotted (`stage.completed`, D41); properties: JSON values; session_id, step_id: whose, if anybody's."""
 
     name: str
     properties: Mapping[str, Any]

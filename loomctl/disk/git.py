@@ -76,7 +76,7 @@ def is_dirty(top: str, *, patience: float = 0.1) -> bool | None:
 
 
 def output(arguments: Sequence[str], top: str, *, patience: float, limit: int = 1 << 20) -> bytes | None:
-    """Run git without a shell in `top` and give what it printed, `limit` bytes at most; None if it failed or was slow."""
+    """Run git without a shell in `top` and give what it printed, `limit` bytes at most; None if it failed or hung."""
     import subprocess
 
     surroundings = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}

@@ -84,7 +84,7 @@ class Local:
         return same[-1] if same else None
 
     def is_alive(self, binding: dict[str, Any]) -> bool:
-        """Tell whether a bound session still lives: not ended, and its process runs or gave a sign within half an hour."""
+        """Tell whether a bound session still lives: not ended, its process running, or a sign within half an hour."""
         process = _process(binding)
         if binding.get("ended"):
             return False

@@ -15,7 +15,7 @@ STORE = ".loom"
 
 
 class Project(NamedTuple):
-    """root: `{project_root}`; store: the `.loom` folder that its runs live in; plugin_root: the bundle. All absolute."""
+    """root: `{project_root}`; store: the `.loom` folder of its runs; plugin_root: the bundle. All absolute."""
 
     root: str
     store: str
@@ -48,9 +48,8 @@ def find(starts: Iterable[str]) -> Project | None:
     for start in starts:
         if not start or not os.path.isdir(start):
             continue
-        start = os.path.realpath(start)
-        top, main = _checkout(start)
-        folder = start
+        folder = os.path.realpath(start)
+        top, main = _checkout(folder)
         while True:
             owner = folder if main is None or top is None else os.path.join(main, os.path.relpath(folder, top))
             store = os.path.normpath(os.path.join(owner, STORE))

@@ -46,7 +46,7 @@ def for_the_summary(run: Run) -> str:
         lines.append(f"Its goal: {one_line(mask(str(state['goal']))[0], 300)}")
     lines.append(
         "Keep in the summary: the run's id; the current step and what is done and open in it; decisions and their "
-        "reasons; exact file paths, names, numbers and error messages that the next steps need; what the user asked for."
+        "reasons; exact file paths, names, numbers and error messages that the next steps need; what the user wants."
     )
     names = ", ".join(one_line(artifact["id"], 60) for artifact in run.plan["artifacts"][:20])
     if names:

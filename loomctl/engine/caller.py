@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from loomctl.disk.config import Settings
 from loomctl.disk.local import Local
-from loomctl.disk.project import Project
 from loomctl.disk.store import Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from loomctl.disk.config import Settings
+    from loomctl.disk.project import Project
+
 
 class Conversation:
     """What can be seen of the asking session's conversation; this one sees nothing, a host's own class sees more."""
 
-    def holds(self, slips: Collection[str]) -> frozenset[str] | None:
+    def holds(self, slips: Collection[str]) -> frozenset[str] | None:  # noqa: ARG002 - the shape of a host's own
         """Tell which slip ids stand live in the conversation (D15); None where the host keeps no transcript at all."""
         return None
 
-    def said_since(self, at: str) -> str | None:
+    def said_since(self, at: str) -> str | None:  # noqa: ARG002 - as above
         """Give what the assistant said since a time (`YYYY-MM-DDTHH:MM:SSZ`); None if that cannot be known."""
         return None
 

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 
 class Settled(NamedTuple):
-    """Where a run came to rest. entered: the phases that were entered, as (before, after); engine_primed: a step that
-    is only a priming was passed (D7).
+    """Where a run came to rest.
+
+    entered: the phases that were entered, as (before, after); engine_primed: a step that is only a priming was
+    passed (D7).
     """
 
     state: State
@@ -35,8 +37,10 @@ class Settled(NamedTuple):
 
 
 class Driven(NamedTuple):
-    """What a verb did. ended: the visit that it ended, if any; slip: what a phase transition loaded, if one was made;
-    closing: the visit whose response is still to come (D27); notes: lines that its user must see.
+    """What a verb did.
+
+    ended: the visit that it ended, if any; slip: what a phase transition loaded, if one was made; closing: the visit
+    whose response is still to come (D27); notes: lines that its user must see.
     """
 
     run: Run
@@ -93,7 +97,7 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
 def rest_here(space: Workspace, run: Run, state: State) -> Settled:
     """Settle where the assistant is not told of it; what a phase that is entered loads is owed to the next telling."""
     if not _goes_on(state):
-        return _rest(run, state)
+        return _rest(state)
     settled = settle(space, run, state)
     facts = _facts(settled)
     if not facts:
@@ -139,7 +143,7 @@ def next_step(space: Workspace, run_id: str) -> Driven:
             closed.append(ended)
             notes.append(said)
         _refuse_standing(state, run_id)
-        result = settle(space, run, state) if _goes_on(state) else _rest(run, state)
+        result = settle(space, run, state) if _goes_on(state) else _rest(state)
         settled.append(result)
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
@@ -199,7 +203,7 @@ def done(
                 artifacts=artifacts or {},
                 source="done",
             )
-        result = settle(space, run, state) if _goes_on(state) else _rest(run, state)
+        result = settle(space, run, state) if _goes_on(state) else _rest(state)
         held["settled"] = result
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
@@ -408,7 +412,7 @@ def _goes_on(state: Mapping[str, Any]) -> bool:
     return state["status"] in ("pending", "in_progress")
 
 
-def _rest(run: Run, state: State) -> Settled:
+def _rest(state: State) -> Settled:
     status = state["status"]
     kind = "approval" if status == "awaiting_feedback" else status
     return Settled(state, [], [], False, run_life.Move(kind, step=state.get("current_step")))

@@ -68,7 +68,9 @@ def archive(space: Workspace, run_id: str, path: str) -> int:
         with tarfile.open(beside, "r:gz") as packed:
             found = {os.path.relpath(member.name, run_id) for member in packed if not member.isdir()}
         if found != wanted:
-            raise LoomError("ARCHIVE_BAD", "the archive does not hold every file; the run stays", where=path)
+            raise LoomError(  # noqa: TRY301 - the archive is removed below
+                "ARCHIVE_BAD", "the archive does not hold every file; the run stays", where=path
+            )
         os.replace(beside, path)
     except BaseException:
         files.remove(beside)

@@ -26,7 +26,8 @@ ENDING = """When the step is done, end it with its result:
     what was done, what was decided, what is left open
     LOOM
 
-`--outcome failed` says that it could not be done; `--artifact NAME=PATH` registers a file that later steps need. A plain `loomctl done` takes your next final message as the result."""
+`--outcome failed` says that it could not be done; `--artifact NAME=PATH` registers a file that later steps need.
+A plain `loomctl done` takes your next final message as the result."""
 
 
 def placeholder_values(project: Project, run: Run) -> dict[str, str | None]:

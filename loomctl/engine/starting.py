@@ -13,7 +13,6 @@ from loomctl.engine.resolve import resolve
 from loomctl.model import ids, placeholders, run_life, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.plan import build_plan
-from loomctl.model.problems import Problem
 from loomctl.model.state import new_state
 
 TYPE_CHECKING = False
@@ -22,12 +21,15 @@ if TYPE_CHECKING:
 
     from loomctl.engine.caller import Workspace
     from loomctl.engine.priming import Slip
+    from loomctl.model.problems import Problem
     from loomctl.model.state import State
 
 
 class Started(NamedTuple):
-    """A run that has begun; slip: what the session was given; notes: what its user must know; warnings: of the
-    workflow's files. A dry run has no slip, and nothing of it is on disk.
+    """A run that has begun.
+
+    slip: what the session was given; notes: what its user must know; warnings: of the workflow's files. A dry run has
+    no slip, and nothing of it is on disk.
     """
 
     run: Run

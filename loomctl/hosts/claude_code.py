@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
         event = _read_event()
         space = _workspace(event)
         output = answer(space, event) if space is not None else None
-    except Exception as error:  # a hook fails open, whatever happened (D55)
+    except Exception as error:  # noqa: BLE001 - a hook fails open, whatever happened (D55)
         output = _failure(space, name, error)
     if output:
         sys.stdout.write(output)
@@ -350,7 +350,7 @@ def _failure(space: Workspace | None, name: str, error: Exception) -> str | None
 
                 note = Happening("hook.failed", {"hook": name, "error": one_line(said, 300)}, space.caller.session_id)
                 space.store.update(binding["run_id"], lambda state: (state, [note]), durable=False, patience=0.5)
-        except Exception:  # noqa: S110 - it was worth a try, and the line below tells of it anyhow
+        except Exception:  # noqa: BLE001, S110 - it was worth a try, and the line below tells of it anyhow
             pass
     line = f"the {name} hook could not do its work: {one_line(said, 300)}" + (
         f" ({one_line(hint, 200)})" if hint else ""

@@ -97,14 +97,15 @@ def _bare_is_secret(text: str, name: str, at: int, sign: str, bare: re.Match[str
     follows = text[bare.end() : bare.end() + 4]
     if sign == ">":
         return follows.startswith("</") and _is_secret(name, value, literal=True)
-    if follows.startswith(("(", "[", "{")):
+    if follows.startswith(("(", "[", "{")) or value.startswith(("*", "&", "!")):  # a call; an alias or tag of YAML
         return False
     ends_line = follows.lstrip(" ")[:1] == "#" or follows[:1] in ("", "\n", "\r")
     is_yaml = ends_line and sign.strip(" \t\"'") == ":"
     is_setting = sign == "=" and (ends_line or text[at : at + len(name)].isupper())
+    is_option = sign == " " or "--" in text[max(0, at - 20) : at].rpartition(" ")[2]
     is_query = sign == "=" and follows[:1] == "&" != follows[1:2]
     is_password = name in _PASSWORDS and not _UNLIKE_CODE.isdisjoint(value)
-    if sign == " " or is_yaml or is_setting or is_query or is_password:
+    if is_option or is_yaml or is_setting or is_query or is_password:
         return _is_secret(name, value, literal=False)
     return len(value) >= 16 and not is_placeholder(value) and looks_random(value)
 
@@ -148,6 +149,8 @@ def is_placeholder(value: str) -> bool:
 
 def looks_random(value: str) -> bool:
     """Tell the output of a random generator from words, dates and versions by how short its runs of one kind are."""
+    if value == value.lower() and re.compile(_SLUG).fullmatch(value):
+        return False
     runs = re.compile(_WORDS).findall(value)
     letters = sum(run.isalpha() for run in runs)
     length = sum(map(len, runs))

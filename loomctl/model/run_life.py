@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from loomctl.model import ids
+from loomctl.model import ids, sessions
 from loomctl.model.errors import EXIT_INVALID, EXIT_USAGE, LoomError
+from loomctl.model.state import TERMINAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,9 +64,12 @@ def visits(state: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def is_done(state: Mapping[str, Any], key: str) -> bool:
-    """Tell whether a step needs no more work: its last visit ended well, or failed and was passed."""
+    """Tell whether a step needs no more work: its last visit ended well, or failed and was passed.
+
+    A visit that stopped the run, or that was reopened, ended without being the last word on its step.
+    """
     seen = visits(state, key)
-    if not seen:
+    if not seen or seen[-1].get("stopped") or seen[-1].get("reopened"):
         return False
     last = seen[-1]
     return last["status"] in ("succeeded", "partially_succeeded", "skipped") or bool(last.get("passed"))
@@ -84,11 +88,12 @@ def first_open(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | Non
 def advance(state: State, plan: Mapping[str, Any], *, at: str) -> tuple[State, Move]:
     """Make the first step that is not done current, unless its phase or itself must be approved first.
 
-    The move names a phase transition only when this call makes it.
+    For a run that is pending or in progress. The move names a phase transition only when this call makes it; phases
+    without a step to do are passed as skipped.
     """
     place = first_open(state, plan)
     if place is None:
-        return _completed(state, at=at), Move("completed", before=state.get("current_phase"))
+        return _completed(state, plan, at=at), Move("completed", before=state.get("current_phase"))
     phase_id, key = str(place.phase["id"]), place.key
     gate = _gate(state, plan, place)
     if gate is not None:
@@ -98,11 +103,9 @@ def advance(state: State, plan: Mapping[str, Any], *, at: str) -> tuple[State, M
         return waiting, Move("approval", step=key)
     before = state.get("current_phase")
     changed = before != phase_id
-    phases = dict(state["phases"])
-    if changed:
-        if before is not None and before in phases and _phase_done(state, plan, before):
-            phases[before] = {**phases[before], "status": "completed", "completed_at": at}
-        phases[phase_id] = {**phases.get(phase_id, {}), "status": "in_progress", "started_at": at}
+    phases = _left_behind(state, plan, phase_id, at=at)
+    phase = {name: value for name, value in phases.get(phase_id, {}).items() if name != "completed_at"}
+    phases[phase_id] = {**phase, "status": "in_progress", **({"started_at": at} if changed else {})}
     state = {**state, "status": "in_progress", "current_phase": phase_id, "current_step": key, "phases": phases}
     return state, Move("step", step=key, before=before if changed else None, after=phase_id if changed else None)
 
@@ -113,10 +116,18 @@ def start_visit(
     """Open a visit of a step, or give the one that is open already.
 
     Rank counts visits in order of their start, from 1 (D41). What the engine does itself has no stage, and rank 0.
+    Raises STEP_OPEN where another step is being worked on: one visit is open at a time.
     """
     current = open_visit(state)
     if current is not None and current["step_id"] == key:
         return state, current
+    if current is not None:
+        raise LoomError(
+            "STEP_OPEN",
+            f"{current['step_id']} is being worked on, and {key} is to be done before it",
+            why="one step is open at a time; this state was changed by hand",
+            hint="loomctl done ends the open one",
+        )
     visit = len(visits(state, key)) + 1
     rank = 0 if by_engine else max((entry["rank"] for entry in state["steps"]), default=0) + 1
     entry: dict[str, Any] = {
@@ -145,10 +156,13 @@ def end_visit(
 ) -> tuple[State, str]:
     """End the open visit with an outcome and say what follows for it: `done`, `retry`, `prompt` or `stop`.
 
-    A failed visit is retried while the step has retries left; then `result_handling` decides.
-    artifacts: what the step registers, `{name: portable path}`; kept with what they replaced, for `undone`.
+    A failed visit is retried while the step has retries left; then `result_handling` decides. A run that is over stays
+    so (D4). artifacts: what the step registers, `{name: portable path}`; kept with what they replaced, for `undone`.
+    Raises BAD_OUTCOME and NO_OPEN_STEP.
     """
-    entry = open_visit(state)
+    if outcome not in OUTCOMES:
+        raise LoomError("BAD_OUTCOME", f"{outcome!r:.60} is no outcome", hint=f"one of {', '.join(OUTCOMES)}")
+    entry = open_visit(without_closing(state))
     if entry is None:
         raise _nothing_open()
     place = place_of(plan, entry["step_id"])
@@ -164,20 +178,24 @@ def end_visit(
         ended["note"] = note
     if failed and follows in ("done", "prompt"):
         ended["passed"] = True
+    if follows == "stop":
+        ended["stopped"] = True
     if artifacts:
         before = {name: state["artifacts"].get(name) for name in artifacts}
         ended["artifacts"] = {"set": dict(artifacts), "before": before}
         state = {**state, "artifacts": {**state["artifacts"], **artifacts}}
     state = _replaced(state, ended)
-    if failed:
-        error = {"at": at, "step_id": entry["step_id"], "stage": entry["stage"], "message": note or "the step failed"}
+    if failed or follows == "stop":
+        message = note or f"the step ended {outcome}"
+        error = {"at": at, "step_id": entry["step_id"], "stage": entry["stage"], "message": message}
         state = {**state, "errors": [*state["errors"], error]}
+    if state["status"] in TERMINAL:
+        return state, follows
     if follows == "stop":
-        phases = _phase_marked(state, entry.get("phase"), "failed")
-        state = {**state, "status": "failed", "phases": phases}
+        state = {**state, "status": "failed", "phases": _phase_marked(state, entry["phase"], "failed")}
     if follows == "prompt":
         gate = {
-            "id": f"result:{entry['stage']}",
+            "id": f"result:{entry['stage'] or entry['step_id']}",
             "reason": f"{entry['step_id']} ended {outcome}",
             "requested_at": at,
         }
@@ -218,43 +236,45 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
             artifacts.pop(name, None)
         else:
             artifacts[name] = value
-    entry.pop("passed", None)
-    entry.pop("note", None)
+    for mark in ("passed", "stopped", "reopened", "note"):
+        entry.pop(mark, None)
     entry.update(status="in_progress", completed_at=None)
-    phases = {
-        name: dict(phase) if name == entry["phase"] or _before(plan, name, entry["phase"]) else {"status": "pending"}
-        for name, phase in state["phases"].items()
-    }
-    if entry["phase"] in phases:
-        phases[entry["phase"]].pop("completed_at", None)
-        phases[entry["phase"]]["status"] = "in_progress"
+    taken_back = [name for name in state["phases"] if name == entry["phase"] or _before(plan, entry["phase"], name)]
+    phases = dict(state["phases"])
+    for name in taken_back:
+        gone = ("completed_at",) if name == entry["phase"] else ("started_at", "completed_at")
+        kept = {key: value for key, value in phases[name].items() if key not in gone}
+        phases[name] = {**kept, "status": "in_progress" if name == entry["phase"] else "pending"}
     state = {
-        **state,
-        "status": "in_progress",
+        **sessions.uncompleted_phases(state, taken_back),
+        "status": "paused" if state["status"] == "paused" else "in_progress",
         "current_phase": entry["phase"],
         "current_step": entry["step_id"],
         "phases": phases,
         "steps": [*steps[:last], entry],
         "artifacts": artifacts,
-        "errors": [error for error in state["errors"] if error.get("stage") != entry["stage"]],
+        "errors": [error for error in state["errors"] if _stage_of(error) != entry["stage"]],
         "pending_approvals": [],
+        # What was approved on the strength of the undone work is asked again.
+        "approvals": [item for item in state.get("approvals", []) if item.get("after_rank", 0) < entry["rank"]],
     }
-    ended = steps[last].get("completed_at") or ""
-    if isinstance(state.get("approvals"), list):  # what was approved on the strength of the undone work is asked again
-        state["approvals"] = [item for item in state["approvals"] if str(item.get("granted_at", "")) < ended]
     state.pop("completed_at", None)
     return state, entry
 
 
 def approved(state: State, *, at: str) -> tuple[State, list[str]]:
-    """Grant every approval that is asked for; gives their ids. Raises NOTHING_TO_APPROVE."""
-    granted = [str(item["id"]) for item in state["pending_approvals"] if isinstance(item, dict) and "id" in item]
-    if not granted:
-        raise LoomError(
-            "NOTHING_TO_APPROVE", "this run asks for no approval", hint="loomctl show", exit_code=EXIT_USAGE
-        )
-    before = state.get("approvals") if isinstance(state.get("approvals"), list) else []
-    approvals = [*(before or []), *({"id": name, "granted_at": at} for name in granted)]
+    """Grant every approval that is asked for; gives their ids. Raises NOTHING_TO_APPROVE.
+
+    A run that is paused, failed or over asks for none, whatever its list holds: it is taken up again first (D4).
+    """
+    granted = [str(item["id"]) for item in state["pending_approvals"]]
+    if not granted or state["status"] not in ("awaiting_feedback", "in_progress"):
+        why = f"the run is {state['status']}" if granted else ""
+        hint = "loomctl resume, then loomctl approve" if granted else "loomctl show"
+        raise LoomError("NOTHING_TO_APPROVE", "this run asks for no approval", why=why, hint=hint, exit_code=EXIT_USAGE)
+    rank = max((entry["rank"] for entry in state["steps"]), default=0)
+    given = [{"id": name, "granted_at": at, "after_rank": rank} for name in granted]
+    approvals = [*state.get("approvals", []), *given]
     return {**state, "pending_approvals": [], "approvals": approvals, "status": "in_progress"}, granted
 
 
@@ -281,10 +301,7 @@ def reopened_step(state: State, plan: Mapping[str, Any]) -> State:
     last = next((place for place in reversed(places(plan)) if not place.step.get("engine")), None)
     if last is None or first_open(state, plan) is not None:
         return state
-    seen = visits(state, last.key)[-1]
-    reopened = {**seen, "status": "failed", "reopened": True, "status_before": seen["status"]}
-    reopened.pop("passed", None)
-    return _replaced(state, reopened)
+    return _replaced(state, {**visits(state, last.key)[-1], "reopened": True})
 
 
 def _replaced(state: State, entry: Mapping[str, Any]) -> State:
@@ -296,10 +313,11 @@ def _replaced(state: State, entry: Mapping[str, Any]) -> State:
 
 
 def _gate(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place) -> dict[str, str] | None:
-    granted = {item.get("id") for item in state.get("approvals") or () if isinstance(item, dict)}
-    pending = next((item for item in state["pending_approvals"] if isinstance(item, dict)), None)
-    if pending is not None:
-        return {"id": str(pending.get("id")), "reason": str(pending.get("reason", ""))}
+    granted = {item["id"] for item in state.get("approvals", [])}
+    for pending in state["pending_approvals"]:
+        return {"id": str(pending["id"]), "reason": str(pending.get("reason", ""))}
+    if open_visit(state) is not None:  # it was let in when its visit began
+        return None
     phase_id = str(place.phase["id"])
     autonomy = plan.get("autonomy") or {}
     entering = state.get("current_phase") != phase_id
@@ -313,18 +331,23 @@ def _gate(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place) -> di
     return None
 
 
-def _completed(state: State, *, at: str) -> State:
-    phases = {
-        name: {**phase, "status": "completed", "completed_at": phase.get("completed_at") or at}
-        if phase.get("status") == "in_progress"
-        else phase
-        for name, phase in state["phases"].items()
-    }
-    return {**state, "status": "completed", "current_step": None, "completed_at": at, "phases": phases}
+def _completed(state: State, plan: Mapping[str, Any], *, at: str) -> State:
+    phases = _left_behind(state, plan, None, at=at)
+    completed_at = state.get("completed_at") or at
+    return {**state, "status": "completed", "current_step": None, "completed_at": completed_at, "phases": phases}
 
 
-def _phase_done(state: Mapping[str, Any], plan: Mapping[str, Any], phase_id: str) -> bool:
-    return all(is_done(state, place.key) for place in places(plan) if place.phase["id"] == phase_id)
+def _left_behind(state: State, plan: Mapping[str, Any], phase_id: str | None, *, at: str) -> dict[str, Any]:
+    """Give the phases with those before `phase_id` (None: all) marked completed, or skipped if they had no step."""
+    phases = dict(state["phases"])
+    for phase in plan["phases"]:
+        if phase["id"] == phase_id:
+            break
+        status = "completed" if phase["steps"] else "skipped"
+        known = phases.get(phase["id"], {})
+        if known.get("status") != status:
+            phases[phase["id"]] = {**known, "status": status, **({"completed_at": at} if phase["steps"] else {})}
+    return phases
 
 
 def _phase_marked(state: Mapping[str, Any], phase_id: object, status: str) -> dict[str, Any]:
@@ -334,6 +357,10 @@ def _phase_marked(state: Mapping[str, Any], phase_id: object, status: str) -> di
 def _before(plan: Mapping[str, Any], phase_id: str, other: object) -> bool:
     order = [phase["id"] for phase in plan["phases"]]
     return phase_id in order and other in order and order.index(phase_id) < order.index(other)
+
+
+def _stage_of(error: object) -> object:
+    return error.get("stage") if isinstance(error, dict) else None
 
 
 def _by_engine(entry: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The text of a priming, within its budget: the run, its history, the artifacts, the one next thing, the slip's id (D19-D22)."""
+"""The text of a priming, within its budget: run, history, artifacts, the one next thing, the slip's id (D19-D22)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ class Budget(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """The parts around the artifacts. head: who and where; history: one line each, oldest first; upcoming: the next
-    thing to do; notes: lines that must be seen, such as what is missing and how to mend it.
+    """The parts around the artifacts.
+
+    head: who and where; history: one line each, oldest first; upcoming: the next thing to do; notes: lines that must
+    be seen, such as what is missing and how to mend it.
     """
 
     head: str
