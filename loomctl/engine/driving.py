@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
+from loomctl.disk.local import TERMINAL
 from loomctl.engine import priming, prompts, stages
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
@@ -346,12 +347,13 @@ def approve(space: Workspace, run_id: str) -> Driven:
     def change(state: State) -> tuple[State, list[Event]]:
         state, granted = run_life.approved(state, at=clock.now())
         happened = [Event("approval.granted", {"id": name}, space.caller.session_id) for name in granted]
-        result = settle(space, run, state)
+        # An approval from a terminal is not read by the assistant: what the phase loads is owed to its next `next`.
+        result = rest_here(space, run, state) if space.caller.host == TERMINAL else settle(space, run, state)
         settled.append(result)
         return result.state, happened + result.happened
 
     run = run._replace(state=space.store.update(run_id, change))
-    made = _tell(space, run, settled[0])
+    made = None if space.caller.host == TERMINAL else _tell(space, run, settled[0])
     return Driven(run, settled[0].move, slip=made)
 
 

@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 from loomctl.disk.store import ambiguous
 from loomctl.model.errors import EXIT_NO_RUN, LoomError
-from loomctl.model.state import is_active
+from loomctl.model.state import TERMINAL, is_active
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from loomctl.engine.caller import Workspace
 
@@ -40,17 +41,28 @@ def active_runs(space: Workspace) -> list[str]:
     return found
 
 
-def find(space: Workspace, named: str | None = None) -> Found:
-    """Find the run by D1's order. Raises only for a named run that is not there (NO_SUCH_RUN, AMBIGUOUS_RUN)."""
-    if named:
+def find(space: Workspace, named: str | None = None, *, over: bool = True) -> Found:
+    """Find the run by D1's order. Raises only for a named run that is not there (NO_SUCH_RUN, AMBIGUOUS_RUN).
+
+    over: whether a bound run counts that is completed or cancelled; it is there to be looked at, and never active (D4).
+    """
+    if named is not None:
         return Found(space.store.match(named), "named")
     binding = space.local.binding(space.caller.session_id)
-    if binding is not None and binding["run_id"] in space.store.run_ids():
+    if binding is not None and binding["run_id"] in space.store.run_ids() and (over or not _is_over(space, binding)):
         return Found(binding["run_id"], "bound")
     active = active_runs(space)
     if len(active) == 1:
         return Found(active[0], "only", active)
     return Found(None, "none", active)
+
+
+def _is_over(space: Workspace, binding: dict[str, Any]) -> bool:
+    """Tell whether a bound run is completed or cancelled; one that cannot be read is not, so that this is said."""
+    try:
+        return space.store.read_state(binding["run_id"])["status"] in TERMINAL
+    except LoomError:
+        return False
 
 
 def to_read(space: Workspace, named: str | None = None) -> Found:

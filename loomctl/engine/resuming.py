@@ -8,7 +8,7 @@ from loomctl.disk import git, known
 from loomctl.disk.events import Event
 from loomctl.disk.store import ambiguous
 from loomctl.engine import driving, finding, presence, priming
-from loomctl.engine.starting import bind
+from loomctl.engine.starting import bind, others_under_way
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.state import TERMINAL
@@ -50,7 +50,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
             exit_code=EXIT_USAGE,
         )
     trouble = known.note(run.run_id, space.store.folder)
-    notes = [trouble] if trouble else []
+    notes = [*others_under_way(space, run), *([trouble] if trouble else [])]
     space.store.prepare(commit_runs=space.settings.commit_runs)
     environment = presence.surroundings(space)
     differences = _differences(space, run.state, environment)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from loomctl.disk import artifact_paths, clock, known
 from loomctl.disk.events import Event
 from loomctl.disk.store import Run
-from loomctl.engine import driving, presence, priming
+from loomctl.engine import driving, finding, presence, priming
 from loomctl.engine.resolve import resolve
 from loomctl.model import ids, placeholders, run_life, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
@@ -67,9 +67,10 @@ def start(
     warnings = [problem for problem in resolved.problems if problem.severity == "warning"]
     work_id = work.lstrip("#") if ids.is_work_id(work) else None
     plan_id = ids.make_plan_id(project.name, work)
-    plan = build_plan(merged, plan_id=plan_id, created_at=clock.now(), sources=resolved.sources)
     if autonomy is not None:
-        plan["autonomy"] = {**plan["autonomy"], "level": autonomy}
+        said = merged.get("autonomy")
+        merged = {**merged, "autonomy": {**(said if isinstance(said, dict) else {}), "level": autonomy}}
+    plan = build_plan(merged, plan_id=plan_id, created_at=clock.now(), sources=resolved.sources)
     run_id = ids.make_run_id(plan_id, clock.run_stamp(), lambda name: os.path.lexists(space.store.run_dir(name)))
     folder = space.store.run_dir(run_id)
     state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
@@ -80,10 +81,8 @@ def start(
     space.store.prepare(commit_runs=space.settings.commit_runs)
     created = {"workflow_id": plan["workflow_id"], "work_id": work_id, "goal": state["goal"]}
     run = space.store.create(state, plan, [Event("run.created", created, space.caller.session_id)])
-    notes = []
     trouble = known.note(run_id, space.store.folder)
-    if trouble:
-        notes.append(trouble)
+    notes = [*others_under_way(space, run), *([trouble] if trouble else [])]
     return _begin(space, run, notes, warnings)
 
 
@@ -105,6 +104,20 @@ def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]
     made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
     driving.record(space, run.run_id, made)
     return Started(run, held[0].move, made, notes, warnings)
+
+
+def others_under_way(space: Workspace, run: Run) -> list[str]:
+    """Name what a person may have forgotten: the run that this session leaves, and another on the same work."""
+    said = []
+    left = (space.local.binding(space.caller.session_id) or {}).get("run_id")
+    for run_id in finding.active_runs(space):
+        if run_id == run.run_id:
+            continue
+        if run_id == left:
+            said.append(f"This session drove {run_id} until now; it stays under way: loomctl resume {run_id}")
+        elif ids.split_run_id(run_id)[0] == run.state["plan_id"]:
+            said.append(f"Another run on the same work is under way: loomctl resume {run_id}")
+    return said
 
 
 def bind(space: Workspace, run_id: str) -> None:

@@ -103,7 +103,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
     compaction = str(space.local.primed(space.caller.session_id).get("compacting") or "auto")
     if source in ("compact", "clear"):
         priming.forget(space)
-    found = finding.find(space)
+    found = finding.find(space, over=False)
     if found.run_id is None:
         return _told("SessionStart", announcing.candidates(found.candidates)) if found.candidates else None
     if not known.is_known(found.run_id, space.store.folder):
@@ -241,7 +241,7 @@ def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.disk import known
     from loomctl.engine import announcing, finding
 
-    found = finding.find(space)
+    found = finding.find(space, over=False)
     if found.run_id is None or not known.is_known(found.run_id, space.store.folder):
         return None
     session_id = space.caller.session_id
@@ -324,7 +324,7 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.engine import finding, priming
     from loomctl.model import triggers
 
-    found = finding.find(space)
+    found = finding.find(space, over=False)
     if found.run_id != run_id or not known.is_known(run_id, space.store.folder) or priming.held(space, run_id).any_slip:
         return None
     restores = before.get("restores")

@@ -39,7 +39,7 @@ def build_plan(
     the workflow has errors.
     """
     workflow = Workflow.from_dict(dict(merged), where=str(merged.get("id", "workflow")))
-    approvals = (workflow.autonomy and workflow.autonomy.require_approval_for) or ()
+    approvals = _approvals(workflow)
     skipped = workflow.skip_steps or ()
     own: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -59,6 +59,15 @@ def build_plan(
     }
     extra = {key: value for key, value in merged.items() if key not in own and key not in _CONSUMED}
     return {**own, **extra}
+
+
+def _approvals(workflow: Workflow) -> Sequence[str]:
+    """Give what must be approved: what the workflow names; guarded without a word of it means the release."""
+    said = workflow.autonomy
+    if said is not None and said.require_approval_for is not None:
+        return said.require_approval_for
+    guarded = said is None or said.level in (None, "guarded")
+    return ["release"] if guarded and any(phase.id == "release" for phase in workflow.phases or ()) else []
 
 
 def _autonomy(workflow: Workflow, approvals: Sequence[str]) -> dict[str, Any]:
