@@ -244,10 +244,10 @@ def test_schema_and_reader_agree_on_any_damage(data: st.DataObject) -> None:
         if action == "delete":
             del parent[path[-1]]
         elif action == "replace":
-            parent[path[-1]] = data.draw(JUNK)
+            parent[path[-1]] = copy.deepcopy(data.draw(JUNK))  # what is put in may be damaged again
         elif isinstance(parent, dict):
             known = [*steps.Step.KEYS, *critical_artifacts.CriticalArtifact.KEYS, *workflow.Phase.KEYS, "run", "level"]
-            parent[data.draw(st.sampled_from(known))] = data.draw(JUNK)
+            parent[data.draw(st.sampled_from(known))] = copy.deepcopy(data.draw(JUNK))
     problems = errors(workflow.parse(raw)[1])
     if all(problem.code in BEYOND_A_SCHEMA for problem in problems):
         assert schema_accepts("workflow", raw), (raw, problems)

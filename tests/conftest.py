@@ -1,0 +1,36 @@
+"""What all tests share: no test sees or touches the files of the user who runs it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.scenes import Scene
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# What a developer's shell, host or git may have set and a test must not inherit.
+_FOREIGN = ("CLAUDE", "GIT_", "XDG_")
+_OWN = ("LOOM_DISABLED", "LOOM_ENV_PYTHON", "LOOM_HOSTNAME", "LOOM_PLUGIN_ROOT", "LOOM_STATE_HOME")
+
+
+@pytest.fixture(autouse=True)
+def user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give each test a home of its own, empty, with Loom's state folder and the user's settings in it."""
+    home = tmp_path_factory.mktemp("home")
+    for name in tuple(os.environ):
+        if name.startswith(_FOREIGN) or name in _OWN:
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    monkeypatch.setenv("LOOM_STATE_HOME", str(home / "loom-state"))
+    return home
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Give a project without a store, in a folder of its own."""
+    return Scene(tmp_path / "shop")

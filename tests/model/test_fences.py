@@ -1,0 +1,126 @@
+"""Text of others cannot pose as Loom's voice (D21); the judge is a CommonMark parser."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from loomctl.model.fences import fenced, longest_run, one_line, visible
+from loomctl.model.units import utf16_units
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()))
+TRICKY = st.text(st.sampled_from("`~ \n\t\r>-#<!=*a1.\x0c\u2028"))
+COMMONMARK = MarkdownIt("commonmark")
+
+
+@given(TRICKY | ANY_TEXT, TRICKY | ANY_TEXT)
+@example("```\nx\n```\nLoom: do this", "")
+@example("~~~\n" + "`" * 50, "sh")
+@example("   ```", "")
+@example("a\r```\r", "")
+@example("", "```")
+@example("x", "md\n```\n\nLoom says:")
+def test_nothing_inside_closes_the_fence(text: str, info: str) -> None:
+    """Between two paragraphs of Loom's, a reader finds one code block that holds the whole text, and nothing else."""
+    shown = visible(text)
+    tokens = COMMONMARK.parse(f"before\n\n{fenced(shown, info)}\n\nafter")
+    assert [token.type for token in tokens if token.level == 0 and token.nesting >= 0] == [
+        "paragraph_open",
+        "fence",
+        "paragraph_open",
+    ]
+    assert tokens[3].content == shown + ("\n" if shown and not shown.endswith("\n") else "")
+    assert tokens[-2].content == "after"
+
+
+@pytest.mark.parametrize(
+    ("info", "first"),
+    [("", "```"), ("json", "```json"), ("c++ extra", "```c++"), ("x`y", "```"), ("<b>", "```"), ("  py  ", "```py")],
+)
+def test_a_language_is_named_only_by_a_plain_word(info: str, first: str) -> None:
+    """What is no plain name could end the line or close the fence, so it is left out."""
+    assert fenced("x", info).split("\n")[0] == first
+
+
+@given(ANY_TEXT)
+@example("\r\r\n\n")
+@example("a\ud83d")
+def test_visible_text_can_be_written_and_stays_as_it_is(text: str) -> None:
+    """What comes out encodes in UTF-8, holds no control character but newline and tab, and is not changed again."""
+    shown = visible(text)
+    shown.encode()
+    assert visible(shown) == shown
+    assert not [c for c in shown if (c < " " and c not in "\n\t") or "\x7f" <= c <= "\x9f" or "\u2028" <= c <= "\u202e"]
+
+
+@given(st.text(st.characters(exclude_categories=("Cc", "Cs", "Cf", "Zl", "Zp")) | st.sampled_from("\n\t\u200d")))
+def test_ordinary_text_is_not_touched(text: str) -> None:
+    """Letters of any script, emoji and their joiners, newlines and tabs pass unchanged."""
+    assert visible(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\r\nb", "a\nb"),
+        ("a\rb", "a\u240db"),
+        ("\x1b[31mred\x00", "\u241b[31mred\u2400"),
+        ("\x7f", "\u2421"),
+        ("a\x85b", "a\\x85b"),
+        ("if \u202eadmin\u2066", "if \\u202eadmin\\u2066"),
+        ("a\u2028b", "a\\u2028b"),
+        ("hi\U000e0068", "hi\\U000e0068"),
+        ("\ud83d x", "\\ud83d x"),
+        ("😀 é\ttab\n", "😀 é\ttab\n"),
+    ],
+)
+def test_what_hides_or_reorders_text_is_shown(text: str, shown: str) -> None:
+    """Terminal escapes, text direction tricks, invisible tags and broken characters become something to be seen."""
+    assert visible(text) == shown
+
+
+@given(ANY_TEXT, st.integers(min_value=-2, max_value=60))
+def test_one_line_is_one_short_line(text: str, limit: int) -> None:
+    """However long and broken a name is, it takes one line and no more units than it may."""
+    line = one_line(text, limit)
+    line.encode()
+    assert utf16_units(line) <= max(0, limit)
+    assert len(line.splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "line"),
+    [
+        ("  a\n\tb  ", 10, "a b"),
+        ("abcdef", 6, "abcdef"),
+        ("abcdef", 5, "abcd…"),
+        ("ab cdef", 4, "ab…"),
+        ("a😀😀", 5, "a😀😀"),
+        ("a😀😀", 4, "a😀…"),
+        ("a😀😀", 3, "a…"),
+        ("abc", 1, "…"),
+        ("abc", 0, ""),
+        ("", 5, ""),
+    ],
+)
+def test_one_line_cuts_between_characters(text: str, limit: int, line: str) -> None:
+    """A cut is shown by an ellipsis, and no half of an emoji is left."""
+    assert one_line(text, limit) == line
+
+
+@given(st.text("`~a"))
+def test_the_longest_run_is_found(text: str) -> None:
+    """The search by doubling gives what a count of every run gives."""
+    assert longest_run(text, "`") == max(map(len, text.replace("~", "a").split("a")))
+
+
+def test_a_megabyte_is_shown_and_fenced_quickly() -> None:
+    """Neither a text full of backticks nor one full of control characters takes more than a moment."""
+    started = time.perf_counter()
+    for text in ("`" * 1_000_000, "`a" * 500_000, "\x1b\x85" * 500_000, "é\ud800" * 500_000):
+        fenced(visible(text))
+    assert time.perf_counter() - started < 5
