@@ -35,7 +35,9 @@ class Case:
     def run(self) -> None:
         """Time one run."""
         began = time.perf_counter()
-        done = subprocess.run(self._command, input=self._given, cwd=self._cwd, env=self._env, capture_output=True, check=False)
+        done = subprocess.run(
+            self._command, input=self._given, cwd=self._cwd, env=self._env, capture_output=True, check=False
+        )
         self.times.append(time.perf_counter() - began)
         if done.returncode != 0:
             raise SystemExit(f"{self.name}: exit {done.returncode}: {done.stderr.decode(errors='replace')[:500]}")
@@ -103,7 +105,12 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
         case("PreToolUse, a command without loomctl (2 KB)", None, "pre-tool-use", long_command),
         case("PreToolUse, loomctl next", None, "pre-tool-use", own_command),
         case("PreToolUse, a session that is not bound", None, "pre-tool-use", long_command, **other),
-        case("UserPromptSubmit, nothing to restore", None, "user-prompt-submit", event("UserPromptSubmit", prompt="go on")),
+        case(
+            "UserPromptSubmit, nothing to restore",
+            None,
+            "user-prompt-submit",
+            event("UserPromptSubmit", prompt="go on"),
+        ),
         case("Stop, a candidate is kept", None, "stop", event("Stop", last_assistant_message="so far so good")),
         case("PreCompact", None, "pre-compact", event("PreCompact", trigger="auto")),
     ]
@@ -145,7 +152,16 @@ def _a_run(project: Path, env: dict[str, str], python: str) -> str:
     }
     (workflows / "bench.json").write_text(json.dumps(workflow))
     done = subprocess.run(
-        [sys.executable, "-I", str(ROOT / "loomctl" / "__main__.py"), "run", "measure it", "--workflow", "bench", "--json"],
+        [
+            sys.executable,
+            "-I",
+            str(ROOT / "loomctl" / "__main__.py"),
+            "run",
+            "measure it",
+            "--workflow",
+            "bench",
+            "--json",
+        ],
         cwd=project,
         env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
@@ -158,10 +174,14 @@ def _a_run(project: Path, env: dict[str, str], python: str) -> str:
 
 
 def _modules(case: Case, run_id: str) -> list[str]:
-    done = subprocess.run(case._command, input=case._given, cwd=case._cwd, env=case._env, capture_output=True, check=False)
+    done = subprocess.run(
+        case._command, input=case._given, cwd=case._cwd, env=case._env, capture_output=True, check=False
+    )
     assert run_id.encode() in done.stdout, "the hook did not prime the run that was started"
     lines = done.stderr.decode().splitlines()
-    return sorted({line.rsplit("|", 1)[1].strip() for line in lines if line.startswith("import time:") and "[us]" not in line})
+    return sorted(
+        {line.rsplit("|", 1)[1].strip() for line in lines if line.startswith("import time:") and "[us]" not in line}
+    )
 
 
 def _tell(cases: list[Case], modules: list[str], *, as_json: bool) -> int:
@@ -169,7 +189,11 @@ def _tell(cases: list[Case], modules: list[str], *, as_json: bool) -> int:
     rows = [(case.name, case.median(), case.median() / baseline, case.limit) for case in cases]
     over = [row for row in rows if row[3] is not None and row[2] > row[3]]
     if as_json:
-        print(json.dumps({"rows": [{"what": r[0], "ms": r[1], "ratio": r[2], "number": r[3]} for r in rows], "modules": modules}))
+        print(
+            json.dumps(
+                {"rows": [{"what": r[0], "ms": r[1], "ratio": r[2], "number": r[3]} for r in rows], "modules": modules}
+            )
+        )
         return 1 if over else 0
     print(f"{'what':<50} {'ms':>7} {'ratio':>7}  number")
     for name, milliseconds, ratio, limit in rows:

@@ -46,7 +46,7 @@ def read_bytes(path: str, *, limit: int = LARGEST_JSON) -> bytes:
 def parse_json(data: bytes, *, where: str) -> Any:
     """Parse JSON strictly (UTF-8, no NaN, no endless depth). Raises LoomError BAD_JSON with line and column."""
     try:
-        return json.loads(data.decode("utf-8-sig"), parse_constant=_no_constant)
+        return json.loads(data.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite)
     except UnicodeDecodeError as error:
         raise LoomError("BAD_JSON", "the file is not UTF-8 text", where=where, why=str(error)) from None
     except json.JSONDecodeError as error:
@@ -63,6 +63,13 @@ def _no_constant(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
 
 
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if number in (float("inf"), float("-inf")):  # it would be written back as a word that no reader takes
+        raise ValueError(f"{digits[:40]} is too large a number")
+    return number
+
+
 def read_json(path: str, *, limit: int = LARGEST_JSON) -> Any:
     """Read and parse a JSON file. Raises OSError, or LoomError (BAD_JSON, TOO_LARGE)."""
     return parse_json(read_bytes(path, limit=limit), where=path)
@@ -70,7 +77,7 @@ def read_json(path: str, *, limit: int = LARGEST_JSON) -> Any:
 
 def to_json(value: Any) -> bytes:
     """Render a value as Loom's files hold it: indented by one, UTF-8, a newline at the end."""
-    return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
+    return (json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode("utf-8", "backslashreplace")
 
 
 def write_atomically(path: str, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
@@ -94,6 +101,25 @@ def write_atomically(path: str, data: bytes, *, mode: int = 0o600, durable: bool
         raise
     if durable:
         sync_folder(folder)
+
+
+def open_own(path: str, flags: int) -> int:
+    """Open a file that Loom writes in place (a log, a lock), made with mode 0600 if it is not there.
+
+    A symbolic link in its place is refused with UNSAFE_LINK: a repository could have brought it along, and what it
+    points to would be changed.
+    """
+    try:
+        return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise LoomError(
+            "UNSAFE_LINK",
+            "a symbolic link stands where Loom writes a file of its own",
+            where=path,
+            hint=f"look where it leads, then remove it: ls -l {path}",
+        ) from None
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -29,28 +29,36 @@ class Lock:
 
     def __enter__(self) -> Lock:
         files.make_folder(os.path.dirname(self._path))
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = files.open_own(self._path, os.O_RDWR)
+        try:
+            self._wait()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "since": clock.now()}).encode(), 0)
+        except OSError:  # a full disk: the lock holds without its owner's name
+            pass
+        return self
+
+    def _wait(self) -> None:
         deadline = time.monotonic() + self._patience
         while True:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
+                return
+            except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    holder = self._holder()
-                    os.close(self._descriptor)
                     raise LoomError(
                         "HELD",
-                        f"the run's lock is held by {holder}",
+                        f"the run's lock is held by {self._holder()}",
                         where=self._path,
                         why=f"waited {self._patience:g} s",
                         hint="try again; a holder that died frees the lock by itself",
                         exit_code=EXIT_HELD,
                     ) from None
                 time.sleep(0.005)
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "since": clock.now()}).encode(), 0)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

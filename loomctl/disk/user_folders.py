@@ -7,19 +7,22 @@ import sys
 
 
 def home() -> str:
-    """Give the user's home, or an empty string where there is none."""
+    """Give the user's home, or an empty string where there is none that can be named."""
+    if os.environ.get("HOME") == "":  # it would be taken for the root folder
+        return ""
     found = os.path.expanduser("~")
-    return "" if found == "~" else found
+    return found if os.path.isabs(found) else ""
 
 
 def state_home() -> str:
     """Give the folder of what this machine has started, resumed and trusted; empty where there is no home.
 
     `$LOOM_STATE_HOME`, else `$XDG_STATE_HOME/loom` or `~/.local/state/loom`; on macOS
-    `~/Library/Application Support/loom`.
+    `~/Library/Application Support/loom`. A relative name is ignored: it would be another folder from each directory,
+    and inside a project what the project brought along would count as the user's word.
     """
-    named = os.environ.get("LOOM_STATE_HOME")
-    if named:
+    named = os.environ.get("LOOM_STATE_HOME", "")
+    if os.path.isabs(named):
         return named
     if sys.platform == "darwin":
         return os.path.join(home(), "Library", "Application Support", "loom") if home() else ""

@@ -38,10 +38,8 @@ def held_elsewhere(run_id: str, holders: Sequence[str]) -> str:
 def for_the_summary(run: Run) -> str:
     """Tell a summariser which run this is and what must be kept; plain text."""
     state = run.state
-    lines = [
-        f"This conversation works on the Loom run {run.run_id}"
-        + (f", phase {state['current_phase']}, step {state['current_step']}." if state.get("current_phase") else "."),
-    ]
+    at = f", phase {state['current_phase']}, step {state['current_step']}" if state.get("current_phase") else ""
+    lines = [one_line(f"This conversation works on the Loom run {run.run_id}{at}.", 500)]
     if state.get("goal"):
         lines.append(f"Its goal: {one_line(mask(str(state['goal']))[0], 300)}")
     lines.append(
@@ -53,5 +51,5 @@ def for_the_summary(run: Run) -> str:
         lines.append(f"Loom gives these files back after the compaction, so their content needs no retelling: {names}.")
     entry = run_life.open_visit(state)
     if entry is not None and entry["status"] == "closing":
-        lines.append(f"The step {entry['step_id']} is being ended; its result is expected as the final message.")
+        lines.append(f"The step {one_line(entry['step_id'], 120)} is being ended; its result is expected as the final message.")
     return "\n".join(lines) + "\n"

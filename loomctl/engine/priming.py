@@ -200,7 +200,8 @@ def _composed(
     """Pack what is due; what could be given in no better form than the session has it is fresh after all (D15)."""
     while True:
         due_now = [entry for entry in entries if entry.id in pieces]
-        if has.any_slip and not any(entry.decision == LOAD for entry in due_now):
+        unsaid = force or any(entry.decision == ERROR and entry.required for entry in entries)
+        if has.any_slip and not unsaid and not any(entry.decision == LOAD for entry in due_now):
             return None, entries
         texts = _texts(space, run, entries, budget, may_write=may_write)
         composed = slip.compose(texts, [pieces[entry.id] for entry in due_now], budget)
@@ -252,9 +253,9 @@ def _texts(space: Workspace, run: Run, entries: Sequence[Entry], budget: Budget,
         if entry.get("by") == "engine" or entry["status"] in ("in_progress", "closing"):
             continue
         note = one_line(mask(str(entry["note"]))[0], 160) if entry.get("note") else ""
-        history.append(f"- {entry['step_id']}: {entry['status']}" + (f" — {note}" if note else ""))
+        history.append(f"- {one_line(entry['step_id'], 120)}: {entry['status']}" + (f" — {note}" if note else ""))
     fresh = [entry.id for entry in entries if entry.reason == "fresh"]
-    notes = [f"Already in this conversation, unchanged: {', '.join(fresh)}."] if fresh else []
+    notes = [one_line(f"Already in this conversation, unchanged: {', '.join(fresh)}.", 1000)] if fresh else []
     notes += [_three_ways(run, entry) for entry in entries if entry.decision == ERROR and entry.required]
     upcoming = prompts.upcoming(space.project, run, may_write=may_write, budget=budget)
     return slip.Texts("\n".join(head), (["Done so far:", *history] if history else []), upcoming, notes)
@@ -263,7 +264,7 @@ def _texts(space: Workspace, run: Run, entries: Sequence[Entry], budget: Budget,
 def _three_ways(run: Run, entry: Entry) -> str:
     """Say how to go on without a required artifact (D18)."""
     return (
-        f"Required artifact {entry.id} could not be given ({entry.reason}: {one_line(entry.message, 200)}; "
+        f"Required artifact {one_line(entry.id, 80)} could not be given ({entry.reason}: {one_line(entry.message, 200)}; "
         f"{one_line(entry.path or 'no path', 200)}). Ways forward: put the file there; or correct its path "
         f"(`loomctl check {run.folder}/plan.json`, `loomctl state show {run.run_id}`); or go on without it, "
         "telling the user what is not known."

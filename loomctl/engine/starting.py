@@ -13,6 +13,7 @@ from loomctl.engine.resolve import resolve
 from loomctl.model import ids, placeholders, run_life, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.plan import build_plan
+from loomctl.model.secrets import mask
 from loomctl.model.state import new_state
 
 TYPE_CHECKING = False
@@ -66,7 +67,7 @@ def start(
     merged = resolved.checked()
     warnings = [problem for problem in resolved.problems if problem.severity == "warning"]
     work_id = work.lstrip("#") if ids.is_work_id(work) else None
-    plan_id = ids.make_plan_id(project.name, work)
+    plan_id = ids.make_plan_id(project.name, mask(work)[0])  # the id is shown everywhere
     if autonomy is not None:
         said = merged.get("autonomy")
         merged = {**merged, "autonomy": {**(said if isinstance(said, dict) else {}), "level": autonomy}}

@@ -26,6 +26,8 @@ def visible(text: str) -> str:
     """
     # A search for one character runs at the speed of memory, so for the usual text, which has none of these, looking
     # for each in turn costs less than any single pass over the text that stops at every character.
+    if text.isprintable():  # a name, a line
+        return text
     text = text.replace("\r\n", "\n")
     for character, symbol in _CONTROLS.items():
         if character in text:

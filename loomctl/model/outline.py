@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _LONGEST_VALUE = 80
 _ITEMS_SHOWN = 3
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 def outline(text: str, kind: str, limit_units: int, measure: Callable[[str], int] = utf16_units) -> str:
@@ -120,7 +121,7 @@ def _json_outline(value: Any, room: _Room) -> list[str]:
         return []
     children = value.values() if isinstance(value, dict) else value
     total = len(value) + sum(len(child) for child in children if isinstance(child, (dict, list)))
-    ranked = list(_ranked_members(value, most=room.left // 2))
+    ranked = list(_ranked_members(value, most=room.left // 4))
     return room.choose(f"{_described(value)}; what is in it, two levels deep:", ranked, total, "value")
 
 
@@ -150,7 +151,7 @@ def _described(value: Any) -> str:
         return f"list, {_count(len(value), 'item')}"
     if isinstance(value, str) and len(value) > _LONGEST_VALUE:
         return f"string, {_count(len(value), 'character')}"
-    return visible(json.dumps(value, ensure_ascii=False))
+    return visible(_ENCODER.encode(value))
 
 
 def _more(count: int, noun: str) -> str:

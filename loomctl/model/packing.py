@@ -56,7 +56,8 @@ def pack(
     first (and these already where they would leave the required less than they can use of `required_floor` or half
     of the budget), and an entry without an id ends the list, with the line that counts them. Then the required ones
     are given in full, from the shortest on, as long as there is room left for an outline of each other; the rest of
-    them as outlines; then the optional ones in declared order, in full, else as outlines.
+    them as outlines, or in full after all where that leaves room; then the optional ones in declared order, in full,
+    else as outlines.
 
     measure: additive, like `utf16_units` and `utf8_bytes`: what it gives for two texts adds up to what it gives for
     the two joined. Under a budget too small even for the closing line there is no text at all.
@@ -70,7 +71,10 @@ def pack(
     room = _give_in_full(required, room, budget // _RESERVE_SHARE)
     lacking = [part for part in required if part.can_grow()]
     for index, part in enumerate(lacking):
-        room -= part.become_outline(min(room // (len(lacking) - index), budget // _OUTLINE_SHARE))
+        share = min(room // (len(lacking) - index), budget // _OUTLINE_SHARE)
+        room -= part.become_full(share) or part.become_outline(share)
+    for part in sorted(lacking, key=lambda part: part.full_cost):  # outlines may have needed less than was kept
+        room -= part.become_full(room)
     for part in parts:
         if not part.piece.required and part.can_grow():
             room -= part.become_full(room) or part.become_outline(min(room, budget // _OUTLINE_SHARE))
@@ -103,9 +107,9 @@ class _Part:
         return self.form == "pointer" and self.text is not None
 
     def become_full(self, room: int) -> int:
-        """Take the full form if it costs at most so much more than the pointer; give what it costs more, else 0."""
+        """Take the full form if it costs at most so much more than the present one; give what it costs more, else 0."""
         more = self.full_cost - self.cost
-        if not self.full or more > room:
+        if not self.full or self.form == "full" or more > room:
             return 0
         self._become("full", self.full)
         return more
@@ -173,9 +177,13 @@ def _omit(
 
 
 def _give_in_full(required: Sequence[_Part], room: int, reserve: int) -> int:
-    """Give required parts in full, the shortest first, keeping room for outlines of the others; give what is left."""
+    """Give required parts in full, the shortest first, keeping room for outlines of the others; give what is left.
+
+    Where there is not room for outlines of all, none is kept: a few files in full tell more than stumps of many.
+    """
     waiting = [part for part in required if part.can_grow()]
-    reserve = min(reserve, room // len(waiting)) if waiting else 0
+    if reserve * len(waiting) > room:
+        reserve = 0
     reserved = [min(reserve, part.full_cost - part.cost) if part.full else reserve for part in waiting]
     kept_back = sum(reserved)
     for own, part in sorted(zip(reserved, waiting, strict=True), key=lambda pair: pair[1].full_cost):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loomctl.model.errors import EXIT_SKEW, LoomError
+from loomctl.model.shapes import ANY_OBJECT, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,8 +11,6 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     State: TypeAlias = dict[str, Any]
-    # What an object must hold, and of what type; and what it may hold, and of what type then.
-    _Shape: TypeAlias = tuple[dict[str, tuple[type, ...]], dict[str, tuple[type, ...]]]
 
 SCHEMA_VERSION = 1
 ACTIVE = ("in_progress", "paused", "awaiting_feedback")
@@ -50,60 +49,58 @@ def new_state(plan: Mapping[str, Any], *, run_id: str, work_id: str | None, goal
 
 
 # The shapes that the engine relies on; everything else in a state is kept as it is.
-_TEXT, _WHOLE, _LIST, _OBJECT = (str,), (int,), (list,), (dict,)
-_TEXT_OR_NULL = (str, type(None))
-_STATE: _Shape = (
+_TEXT_OR_NULL = TEXT + NOTHING
+_STATE = Shape(
     {
-        "run_id": _TEXT,
-        "plan_id": _TEXT,
-        "workflow_id": _TEXT,
-        "status": _TEXT,
-        "phases": _OBJECT,
-        "steps": _LIST,
-        "artifacts": _OBJECT,
-        "context": _OBJECT,
-        "errors": _LIST,
-        "pending_approvals": _LIST,
-        "sessions": _OBJECT,
-        "context_metadata": _OBJECT,
+        "run_id": TEXT,
+        "plan_id": TEXT,
+        "workflow_id": TEXT,
+        "status": TEXT,
+        "phases": OBJECT,
+        "steps": LIST,
+        "artifacts": OBJECT,
+        "context": OBJECT,
+        "errors": LIST,
+        "pending_approvals": LIST,
+        "sessions": OBJECT,
+        "context_metadata": OBJECT,
     },
     {
-        "revision": _WHOLE,
+        "revision": WHOLE,
         "work_id": _TEXT_OR_NULL,
-        "goal": _TEXT,
+        "goal": TEXT,
         "current_phase": _TEXT_OR_NULL,
         "current_step": _TEXT_OR_NULL,
-        "approvals": _LIST,
-        "ledger_head": _OBJECT,
+        "approvals": LIST,
+        "ledger_head": OBJECT,
     },
 )
-_VISIT: _Shape = (
+_VISIT = Shape(
     {
-        "step_id": _TEXT,
-        "phase": _TEXT,
+        "step_id": TEXT,
+        "phase": TEXT,
         "stage": _TEXT_OR_NULL,  # null for what the engine did itself
-        "status": _TEXT,
-        "started_at": _TEXT,
-        "visit": _WHOLE,
-        "rank": _WHOLE,
+        "status": TEXT,
+        "started_at": TEXT,
+        "visit": WHOLE,
+        "rank": WHOLE,
     },
     {},
 )
-_APPROVAL: _Shape = ({"id": _TEXT}, {})
-_SESSIONS: _Shape = ({}, {"session_history": _LIST, "current_session_id": _TEXT_OR_NULL})
-_RECORD: _Shape = (
-    {"session_id": _TEXT},
+_APPROVAL = Shape({"id": TEXT}, {})
+_SESSIONS = Shape({}, {"session_history": LIST, "current_session_id": _TEXT_OR_NULL})
+_RECORD = Shape(
+    {"session_id": TEXT},
     {
-        "environment": _OBJECT,
-        "compactions": _LIST,
-        "phases_completed": _LIST,
-        "artifacts_loaded": _LIST,
-        "resumes": _WHOLE,
+        "environment": OBJECT,
+        "compactions": LIST,
+        "phases_completed": LIST,
+        "artifacts_loaded": LIST,
+        "resumes": WHOLE,
     },
 )
-_METADATA: _Shape = ({}, {"reload_count": _WHOLE, "artifacts_in_context": _LIST})
-_IN_CONTEXT: _Shape = ({"artifact_id": _TEXT}, {})
-_ANY_OBJECT: _Shape = ({}, {})
+_METADATA = Shape({}, {"reload_count": WHOLE, "artifacts_in_context": LIST})
+_IN_CONTEXT = Shape({"artifact_id": TEXT}, {})
 
 
 def accepted(raw: object, *, where: str, run_id: str | None = None) -> State:
@@ -125,7 +122,9 @@ def accepted(raw: object, *, where: str, run_id: str | None = None) -> State:
     if version != SCHEMA_VERSION or isinstance(version, bool):
         raise _bad(where, "$.schema_version", f"the schema version is {SCHEMA_VERSION}")
     for path, value, shape in _places(raw):
-        _fit(where, path, value, shape)
+        problem = misfit(path, value, shape)
+        if problem is not None:
+            raise _bad(where, *problem)
     if run_id is not None and raw["run_id"] != run_id:
         raise LoomError(
             "RUN_ID_MISMATCH",
@@ -137,11 +136,11 @@ def accepted(raw: object, *, where: str, run_id: str | None = None) -> State:
     return raw
 
 
-def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, _Shape]]:
+def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
     """Give every place whose shape counts, the outer before the inner: a place is looked into only once it was fit."""
     yield "$", raw, _STATE
     for name, phase in raw["phases"].items():
-        yield f"$.phases.{name}", phase, _ANY_OBJECT
+        yield f"$.phases.{name}", phase, ANY_OBJECT
     yield "$.sessions", raw["sessions"], _SESSIONS
     yield "$.context_metadata", raw["context_metadata"], _METADATA
     for path, entries, shape in (
@@ -157,29 +156,6 @@ def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, _Shape]]:
     ):
         for index, entry in enumerate(entries):
             yield f"{path}[{index}]", entry, shape
-
-
-def _fit(where: str, path: str, value: object, shape: _Shape) -> None:
-    if not isinstance(value, dict):
-        raise _bad(where, path, f"it is {_NAMES[type(value)]}, not an object")
-    needed, if_there = shape
-    for key, types in (*needed.items(), *if_there.items()):
-        if key not in value:
-            if key in needed:
-                raise _bad(where, f"{path}.{key}", "it is missing")
-        elif type(value[key]) not in types:  # true is no whole number
-            raise _bad(where, f"{path}.{key}", f"it is {_NAMES[type(value[key])]}, not {_NAMES[types[0]]}")
-
-
-_NAMES: dict[type, str] = {
-    str: "text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    list: "a list",
-    dict: "an object",
-    type(None): "null",
-}
 
 
 def _bad(where: str, path: str, why: str) -> LoomError:

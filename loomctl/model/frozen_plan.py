@@ -1,0 +1,88 @@
+"""A run's `plan.json` as the engine and the hooks read it: a plain dict whose shape they may rely on."""
+
+from __future__ import annotations
+
+from loomctl.model.errors import EXIT_SKEW, LoomError
+from loomctl.model.shapes import FLAG, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit, not_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+SCHEMA_VERSION = 1
+_TEXT_OR_NULL, _LIST_OR_NULL = TEXT + NOTHING, LIST + NOTHING
+_PLAN = Shape({"plan_id": TEXT, "workflow_id": TEXT, "phases": LIST, "artifacts": LIST}, {"autonomy": OBJECT})
+_AUTONOMY = Shape({}, {"level": TEXT, "require_approval_for": LIST})
+_PHASE = Shape({"id": TEXT, "steps": LIST}, {"require_approval": FLAG})
+_STEP = Shape(
+    {"key": TEXT, "id": TEXT},
+    {
+        "prompt": _TEXT_OR_NULL,
+        "command": _TEXT_OR_NULL,
+        "skill": _TEXT_OR_NULL,
+        "engine": _TEXT_OR_NULL,
+        "max_retries": WHOLE,
+        "require_approval": FLAG,
+        "result_handling": OBJECT,
+    },
+)
+_HANDLING = Shape({}, {"on_success": TEXT, "on_warning": TEXT, "on_failure": TEXT})
+_ARTIFACT = Shape(
+    {"id": TEXT, "type": TEXT},
+    {
+        "path": TEXT,
+        "path_from_state": TEXT,
+        "command": TEXT,
+        "load_strategy": TEXT,
+        "when": TEXT,
+        "phase": _TEXT_OR_NULL,
+        "triggers": LIST,
+        "condition": _TEXT_OR_NULL,
+        "condition_code": _LIST_OR_NULL,
+        "path_steps": _LIST_OR_NULL,
+    },
+)
+
+
+def accepted(raw: object, *, where: str) -> dict[str, Any]:
+    """Check what was read from a plan file and give it back. Raises BAD_PLAN with the JSON path, or SCHEMA_TOO_NEW."""
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if type(version) is int and version > SCHEMA_VERSION:
+        raise LoomError(
+            "SCHEMA_TOO_NEW",
+            f"this plan has schema {version}, this loomctl knows {SCHEMA_VERSION}",
+            where=where,
+            hint="update the plugin: claude plugin update loom@loom",
+            exit_code=EXIT_SKEW,
+        )
+    if not isinstance(raw, dict) or type(version) is not int:
+        raise _bad(where, "$.schema_version", f"the schema version is {SCHEMA_VERSION}")
+    for problem in _problems(raw):
+        if problem is not None:
+            raise _bad(where, *problem)
+    return raw
+
+
+def _problems(plan: dict[str, Any]) -> Iterator[tuple[str, str] | None]:
+    """Look at one place after the other, the outer before the inner."""
+    yield misfit("$", plan, _PLAN)
+    if "autonomy" in plan:
+        yield misfit("$.autonomy", plan["autonomy"], _AUTONOMY)
+    for index, phase in enumerate(plan["phases"]):
+        path = f"$.phases[{index}]"
+        yield misfit(path, phase, _PHASE)
+        for number, step in enumerate(phase["steps"]):
+            yield misfit(f"{path}.steps[{number}]", step, _STEP)
+            handling = f"{path}.steps[{number}].result_handling"
+            yield misfit(handling, step.get("result_handling", {}), _HANDLING)
+    for index, artifact in enumerate(plan["artifacts"]):
+        path = f"$.artifacts[{index}]"
+        yield misfit(path, artifact, _ARTIFACT)
+        yield not_text(f"{path}.triggers", artifact.get("triggers"))
+
+
+def _bad(where: str, path: str, why: str) -> LoomError:
+    return LoomError(
+        "BAD_PLAN", "the run's plan is damaged", where=f"{where} {path}", why=why, hint=f"loomctl check {where}"
+    )

@@ -1,0 +1,53 @@
+"""What must stand where in JSON that others may have written: checked before anything relies on it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TEXT, WHOLE, FLAG, LIST, OBJECT = (str,), (int,), (bool,), (list,), (dict,)
+NOTHING = (type(None),)
+_NAMES: dict[type, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+class Shape(NamedTuple):
+    """An object's keys with the types that each may have. needed: must be there; if_there: may be missing."""
+
+    needed: Mapping[str, tuple[type, ...]]
+    if_there: Mapping[str, tuple[type, ...]]
+
+
+ANY_OBJECT = Shape({}, {})
+
+
+def misfit(path: str, value: object, shape: Shape) -> tuple[str, str] | None:
+    """Give the JSON path of the first thing that does not fit and why, or None; keys that the shape has not may be."""
+    if not isinstance(value, dict):
+        return path, f"it is {_NAMES[type(value)]}, not an object"
+    for key, types in (*shape.needed.items(), *shape.if_there.items()):
+        if key not in value:
+            if key in shape.needed:
+                return f"{path}.{key}", "it is missing"
+        elif type(value[key]) not in types:  # true is no whole number
+            return f"{path}.{key}", f"it is {_NAMES[type(value[key])]}, not {_NAMES[types[0]]}"
+    return None
+
+
+def not_text(path: str, values: object) -> tuple[str, str] | None:
+    """Give the first entry of a list that is no text, as `misfit` does."""
+    if isinstance(values, list):
+        for index, value in enumerate(values):
+            if not isinstance(value, str):
+                return f"{path}[{index}]", f"it is {_NAMES[type(value)]}, not text"
+    return None
