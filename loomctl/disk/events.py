@@ -26,29 +26,31 @@ class Event(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The last whole line: its seq and the SHA-256 of its bytes without the newline; (0, "") before the first."""
+    """The last entry: its seq and the SHA-256 of its line without the newline; (0, "") before the first."""
 
     seq: int
     sha256: str
 
 
-def append(run_dir: str, run_id: str, events: Sequence[Event], *, durable: bool) -> Head:
+def append(run_dir: str, run_id: str, events: Sequence[Event], *, durable: bool, known: Head | None = None) -> Head:
     """Append events in one write; the caller holds the run's lock. Gives the new head.
 
-    A line that a kill tore is closed by a newline and an event that says so; it is never taken for an entry (D53).
+    What a kill tore off after the last entry is closed by a newline and an event that says so; it is never taken for an
+    entry (D53). known: the head that the state remembers; a file that ends before it, or otherwise, is told by an event
+    too (D54).
     """
-    path = os.path.join(run_dir, FILE)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    descriptor = files.open_own(os.path.join(run_dir, FILE), os.O_RDWR | os.O_APPEND)
     try:
-        size = os.fstat(descriptor).st_size
-        last, torn = _tail(descriptor, size)
-        seq, sha256 = _head_of(last)
-        lines: list[bytes] = []
+        found, torn = _tail(descriptor, os.fstat(descriptor).st_size)
+        notes: list[Event] = []
         if torn:
-            note = Event("ledger.torn_line", {"bytes": len(torn), "sha256": digests.of_bytes(torn)})
-            events = [note, *events]
-            lines.append(b"")  # its newline closes the torn line
-        for event in events:
+            notes.append(Event("ledger.torn_line", {"bytes": len(torn), "sha256": digests.of_bytes(torn)}))
+        if known is not None and known.seq >= found.seq and known != found:
+            told = {"expected": known._asdict(), "found": found._asdict()}
+            notes.append(Event("ledger.mismatch", told))
+        seq, sha256 = max(found.seq, known.seq if known else 0), found.sha256
+        lines = [b""] if torn and not torn.endswith(b"\n") else []  # its newline closes the torn line
+        for event in (*notes, *events):
             seq += 1
             line = _line(run_id, event, seq, sha256)
             sha256 = digests.of_bytes(line)
@@ -79,27 +81,37 @@ def _line(run_id: str, event: Event, seq: int, prev: str) -> bytes:
     return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
-def _tail(descriptor: int, size: int) -> tuple[bytes, bytes]:
-    """Give the last whole line and what stands after it (a torn line), reading from the end in growing pieces."""
+def _tail(descriptor: int, size: int) -> tuple[Head, bytes]:
+    """Give the last entry and all that stands behind it, reading from the end in growing pieces."""
     reach = 64 * 1024
     while True:
         start = max(0, size - reach)
         data = os.pread(descriptor, size - start, start)
-        body, newline, torn = data.rpartition(b"\n")
-        if not newline and start == 0:
-            return b"", data
-        before = body.rfind(b"\n")
-        if newline and (before >= 0 or start == 0):
-            return body[before + 1 :], torn
+        first = data.find(b"\n") + 1 if start else 0  # the piece may begin within a line
+        end = data.rfind(b"\n")
+        while end >= first:
+            begin = data.rfind(b"\n", first, end) + 1 or first
+            seq = _seq_of(data[begin:end])
+            if seq:
+                return Head(seq, digests.of_bytes(data[begin:end])), data[end + 1 :]
+            end = begin - 1
+        if start == 0:
+            return Head(0, ""), data
         reach *= 4
 
 
-def _head_of(line: bytes) -> Head:
-    if not line:
-        return Head(0, "")
+def _seq_of(line: bytes) -> int:
+    """Give an entry's number; 0 for a line that is no entry."""
     try:
         entry = json.loads(line)
-        seq = entry["seq"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        seq = 0
-    return Head(seq if type(seq) is int else 0, digests.of_bytes(line))
+    except (ValueError, RecursionError):
+        return 0
+    fit = isinstance(entry, dict) and isinstance(entry.get("event"), str) and isinstance(entry.get("prev"), str)
+    seq = entry.get("seq") if fit else 0
+    return seq if type(seq) is int and seq > 0 else 0
+
+
+def head_of(value: object) -> Head | None:
+    """Read the head that a state remembers; None where it holds none."""
+    seq, sha256 = (value.get("seq"), value.get("sha256")) if isinstance(value, dict) else (None, None)
+    return Head(seq, sha256) if type(seq) is int and isinstance(sha256, str) else None

@@ -47,7 +47,6 @@ class Lock:
         while True:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise LoomError(
@@ -59,6 +58,8 @@ class Lock:
                         exit_code=EXIT_HELD,
                     ) from None
                 time.sleep(0.005)
+            else:
+                return
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

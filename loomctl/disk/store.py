@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from loomctl.disk import clock, events, files
 from loomctl.disk.lock import PATIENCE, Lock
-from loomctl.model import ids
-from loomctl.model.errors import EXIT_NO_RUN, EXIT_SKEW, LoomError
+from loomctl.model import frozen_plan, ids
+from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
 from loomctl.model.state import accepted
 
 TYPE_CHECKING = False
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     # What an update does: from the state as it is to the state as it shall be, and what happened.
     Change: TypeAlias = Callable[[State], tuple[State, Sequence[Event]]]
 
-PLAN_VERSION = 1
 _IGNORE = """# written by Loom: only this file, config.yaml and workflows/ are the project's; the rest is this machine's
 *
 !.gitignore
@@ -61,8 +60,10 @@ class Store:
         wanted = (_IGNORE + (_COMMIT_RUNS if commit_runs else "")).encode()
         try:
             present = files.read_bytes(path, limit=1 << 20)
-        except OSError:
+        except FileNotFoundError:
             present = b""
+        except (OSError, LoomError):  # the user's own, whatever it is
+            return
         ours = not present or present.startswith(b"# written by Loom")
         if ours and present != wanted:
             files.write_atomically(path, wanted, mode=0o644)
@@ -133,14 +134,23 @@ class Store:
                 why=str(error),
                 hint="a run without its plan can be shown, not continued: loomctl show " + run_id,
             ) from None
-        return Run(run_id, folder, state, _accepted_plan(plan, path))
+        return Run(run_id, folder, state, frozen_plan.accepted(plan, where=path))
 
     def create(self, state: State, plan: dict[str, Any], happened: Sequence[Event]) -> Run:
-        """Write a new run: plan first, state last, so that a kill leaves either a run or no run."""
+        """Write a new run: plan first, state last, so that a kill leaves either a run or no run. Raises RUN_EXISTS."""
         run_id = state["run_id"]
         folder = self.run_dir(run_id)
         files.make_folder(self.runs_folder, mode=0o755)
-        os.mkdir(folder, 0o755)
+        try:
+            os.mkdir(folder, 0o755)
+        except FileExistsError:
+            raise LoomError(
+                "RUN_EXISTS",
+                f"the run {run_id!r} was begun by somebody else at the same moment",
+                where=folder,
+                hint="try again",
+                exit_code=EXIT_HELD,
+            ) from None
         with self._lock(run_id, PATIENCE):
             files.write_atomically(os.path.join(folder, "plan.json"), files.to_json(plan), mode=0o644)
             state = self._save(run_id, state, happened, durable=True)
@@ -162,10 +172,11 @@ class Store:
 
     def _save(self, run_id: str, state: State, happened: Sequence[Event], *, durable: bool) -> State:
         folder = self.run_dir(run_id)
-        head = events.append(folder, run_id, happened, durable=durable)
+        known = events.head_of(state.get("ledger_head"))
+        head = events.append(folder, run_id, happened, durable=durable, known=known)
         state = {
             **state,
-            "revision": int(state.get("revision") or 0) + 1,
+            "revision": state.get("revision", 0) + 1,
             "updated_at": clock.now(),
             "ledger_head": {"seq": head.seq, "sha256": head.sha256},
         }
@@ -183,6 +194,7 @@ class Store:
             files.remove(beside)
             os.link(path, beside)
             os.replace(beside, backup)
+            files.remove(beside)  # after a kill both may be one file already, and such a rename does nothing
         except FileNotFoundError:
             return
         except OSError:  # a file system without hard links
@@ -204,36 +216,3 @@ def ambiguous(found: Sequence[str]) -> LoomError:
         hint="name one, or its beginning: loomctl show RUN",
         exit_code=EXIT_NO_RUN,
     )
-
-
-def _accepted_plan(raw: object, where: str) -> dict[str, Any]:
-    """Check of a plan what the engine and the hooks rely on. Raises BAD_PLAN or SCHEMA_TOO_NEW."""
-    version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if isinstance(version, int) and version > PLAN_VERSION:
-        raise LoomError(
-            "SCHEMA_TOO_NEW",
-            f"this plan has schema {version}, this loomctl knows {PLAN_VERSION}",
-            where=where,
-            hint="update the plugin: claude plugin update loom@loom",
-            exit_code=EXIT_SKEW,
-        )
-    fit = (
-        isinstance(raw, dict)
-        and version == PLAN_VERSION
-        and isinstance(raw.get("plan_id"), str)
-        and isinstance(raw.get("workflow_id"), str)
-        and _objects(raw.get("phases"))
-        and _objects(raw.get("artifacts"))
-        and all(isinstance(entry.get("id"), str) for entry in (*raw["phases"], *raw["artifacts"]))
-        and all(
-            _objects(phase.get("steps")) and all(isinstance(step.get("key"), str) for step in phase["steps"])
-            for phase in raw["phases"]
-        )
-    )
-    if not fit or not isinstance(raw, dict):
-        raise LoomError("BAD_PLAN", "the run's plan is damaged", where=where, hint=f"loomctl check {where}")
-    return raw
-
-
-def _objects(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)

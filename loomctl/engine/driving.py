@@ -7,10 +7,11 @@ from typing import NamedTuple
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import priming, prompts, stages
+from loomctl.engine import finding, priming, prompts, stages
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
+from loomctl.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,12 +104,22 @@ def rest_here(space: Workspace, run: Run, state: State) -> Settled:
     facts = _facts(settled)
     if not facts:
         return settled
-    return settled._replace(state={**settled.state, "pending_triggers": [*_owed(settled.state), *facts]})
+    owed = _owed(settled.state)
+    more = [fact for fact in facts if fact not in owed]
+    return settled._replace(state={**settled.state, "pending_triggers": [*owed, *more]})
+
+
+def _gone_on(space: Workspace, run: Run, state: State) -> Settled:
+    """Settle as far as the run goes on; what a phase loads is owed to the run's session where another one enters it."""
+    if not _goes_on(state):
+        return _rest(state)
+    return settle(space, run, state) if finding.is_bound(space, run.run_id) else rest_here(space, run, state)
 
 
 def primed_for(space: Workspace, run: Run, settled: Settled) -> Slip | None:
-    """Make the slip of the phase transitions that were made or are owed; None where there is none."""
-    facts = [*_owed(run.state), *_facts(settled)]
+    """Make the slip of the phase transitions that were made or are owed to this session; None where there is none."""
+    owed = _owed(run.state) if finding.is_bound(space, run.run_id) else []
+    facts = [*owed, *(fact for fact in _facts(settled) if fact not in owed)]
     if not facts:
         return None
     return priming.prime(space, run, triggers.of_facts(facts), priming.command_budget(space), may_write=True)
@@ -139,12 +150,12 @@ def next_step(space: Workspace, run_id: str) -> Driven:
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
+        _refuse_standing(state, run_id)
         state, ended, said = close_pending(space, run, state, happened)
         if ended is not None:
             closed.append(ended)
             notes.append(said)
-        _refuse_standing(state, run_id)
-        result = settle(space, run, state) if _goes_on(state) else _rest(state)
+        result = _gone_on(space, run, state)
         settled.append(result)
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
@@ -166,13 +177,15 @@ def done(
     """End the current step, with a response or with the conversation's next final message (D27).
 
     response: None marks the step as closing. outcome: one of D32's words, None for `succeeded`.
-    artifacts: `{name: portable path}` to register. A response for a step that is closing is that step's own.
+    artifacts: `{name: portable path}` to register. What is given for a step that is closing is that step's own, and
+    comes before what was given when it was marked.
     """
     run = space.store.read(run_id)
     held: dict[str, Any] = {"notes": [], "settled": None, "ended": None, "closing": None}
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
+        _refuse_over(state, run_id)
         entry = run_life.open_visit(state)
         if entry is None:
             raise LoomError(
@@ -182,29 +195,23 @@ def done(
                 hint=f"loomctl next {run_id}",
                 exit_code=EXIT_USAGE,
             )
-        if entry["status"] == "closing" and response is None:
-            state, held["ended"], said = close_pending(space, run, state, happened)
-            held["notes"].append(said)
-        elif response is None:
-            state = run_life.mark_closing(state, outcome=outcome, note=note, artifacts=artifacts or {}, at=clock.now())
-            held["closing"] = run_life.open_visit(state)
-            happened.append(
-                Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
-            )
-            return sessions.active(state, space.caller.session_id, at=clock.now()), happened
-        else:
+        before = _object(entry.get("closing"))
+        word = outcome or before.get("outcome")
+        said = note or str(before.get("note") or "")
+        made = {**_object(before.get("artifacts")), **(artifacts or {})}
+        if response is not None:
             state, held["ended"] = end(
-                space,
-                run,
-                state,
-                happened,
-                response,
-                outcome=outcome,
-                note=note,
-                artifacts=artifacts or {},
-                source="done",
+                space, run, state, happened, response, outcome=word, note=said, artifacts=made, source="done"
             )
-        result = settle(space, run, state) if _goes_on(state) else _rest(state)
+        else:
+            state = run_life.mark_closing(state, outcome=word, note=said, artifacts=made, at=clock.now())
+            if entry["status"] != "closing":
+                held["closing"] = run_life.open_visit(state)
+                closing = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
+                return sessions.active(state, space.caller.session_id, at=clock.now()), [closing]
+            state, held["ended"], closed = close_pending(space, run, state, happened)
+            held["notes"].append(closed)
+        result = _gone_on(space, run, state)
         held["settled"] = result
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
@@ -267,9 +274,10 @@ def close_pending(
 
     message: the final message, from a Stop. Without it: the transcript's text since the step began, else the last
     candidate, else none. Gives the state, the visit that ended (None if none was closing) and a line that says so.
+    In a run that is over nothing is closed any more (D4).
     """
     entry = run_life.open_visit(state)
-    if entry is None or entry["status"] != "closing":
+    if entry is None or entry["status"] != "closing" or state["status"] in OVER:
         return state, None, ""
     closing = _object(entry.get("closing"))
     response, source = message, "conversation"
@@ -345,6 +353,7 @@ def approve(space: Workspace, run_id: str) -> Driven:
     settled: list[Settled] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
+        _refuse_over(state, run_id)
         state, granted = run_life.approved(state, at=clock.now())
         happened = [Event("approval.granted", {"id": name}, space.caller.session_id) for name in granted]
         # An approval from a terminal is not read by the assistant: what the phase loads is owed to its next `next`.
@@ -388,6 +397,8 @@ def say_move(driven: Driven) -> str:
         return "The run is completed."
     if driven.move.kind == "failed":
         return f"The run failed. To try the step again: loomctl resume {driven.run.run_id}"
+    if driven.move.kind == "paused":
+        return f"The run is paused. To go on: loomctl resume {driven.run.run_id}"
     return f"Now: {driven.move.step}"
 
 
@@ -430,10 +441,14 @@ def _refuse_standing(state: Mapping[str, Any], run_id: str) -> None:
             hint=f"loomctl resume {run_id}",
             exit_code=EXIT_USAGE,
         )
-    if status in ("completed", "cancelled"):
+    _refuse_over(state, run_id)
+
+
+def _refuse_over(state: Mapping[str, Any], run_id: str) -> None:
+    if state["status"] in OVER:
         raise LoomError(
             "BAD_STATUS",
-            f"the run is {status}",
-            hint=f"loomctl resume {run_id} --reopen takes it up again",
+            f"the run is {state['status']}",
+            hint=f"loomctl resume {run_id} --reopen",
             exit_code=EXIT_USAGE,
         )

@@ -57,6 +57,11 @@ def find(space: Workspace, named: str | None = None, *, over: bool = True) -> Fo
     return Found(None, "none", active)
 
 
+def is_bound(space: Workspace, run_id: str) -> bool:
+    """Tell whether the caller's session is bound to the run."""
+    return (space.local.binding(space.caller.session_id) or {}).get("run_id") == run_id
+
+
 def _is_over(space: Workspace, binding: dict[str, Any]) -> bool:
     """Tell whether a bound run is completed or cancelled; one that cannot be read is not, so that this is said."""
     try:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from loomctl.disk import artifact_files, clock, digests, expressions
 from loomctl.disk.artifact_paths import Roots
 from loomctl.disk.events import Event as Happening
-from loomctl.engine import prompts
+from loomctl.engine import finding, prompts
 from loomctl.model import due, sessions, slip
 from loomctl.model.conditions import ConditionThrew, NeedsEngine, evaluate
 from loomctl.model.due import DEFER, ERROR, LOAD, SKIP, Given, Verdict
@@ -398,7 +398,7 @@ class _Reader:
         return f"use the skill `{wish}`" if artifact["type"] == "skill" else f"run `{wish}`"
 
     def _pointer(self, artifact: Mapping[str, Any], note: str) -> Piece:
-        line = one_line(note, 300)
+        line = f"{one_line(artifact['id'], 80)}: {one_line(note, 300)}"
         return Piece(artifact["id"], self._title(artifact), None, "text", "", line, bool(artifact.get("required")))
 
     def _title(self, artifact: Mapping[str, Any]) -> str:
@@ -413,7 +413,8 @@ class _Reader:
         read = f"read {path}" if reading.absolute else f"run `{path}`"
         if reading.absolute and reading.path.startswith("{plugin_root}"):
             read = f"read {one_line(reading.absolute, 300)}"
-        pointer = f"{reading.bytes:,} bytes, sha256 {reading.sha256[:12]}; to have all of it, {read}"
+        size = f"{reading.bytes:,} bytes, {reading.sha256[:8]}"
+        pointer = f"{one_line(artifact['id'], 80)}: not in full, for room ({size}); {read}"
         markdown = reading.kind == "digest" or path.endswith((".md", ".markdown"))
         info = "json" if reading.kind == "json" else "markdown" if markdown else "text"
         heading = f"{self._title(artifact)} — {path}"
@@ -451,7 +452,7 @@ def forget(space: Workspace) -> None:
 def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Happening]]:
     """Record a priming in the run's state and events; one that gave nothing changes nothing (D15)."""
     at = clock.now()
-    if "pending_triggers" in state:  # whatever was owed is told now
+    if "pending_triggers" in state and finding.is_bound(space, made.run_id):  # whatever was owed is told now
         state = {key: value for key, value in state.items() if key != "pending_triggers"}
     loaded = [
         {
@@ -487,7 +488,8 @@ def one_line_for_people(made: Slip) -> str:
     parts = [f"Loom: run {made.run_id}, {count} artifact{'' if count == 1 else 's'}, {size} characters"]
     less = [entry.id for entry in made.loaded if entry.form != "full"]
     if less:
-        parts.append(f"not in full: {', '.join(less)}")
+        more = f" and {len(less) - 5} more" if len(less) > 5 else ""
+        parts.append(f"not in full: {', '.join(less[:5])}{more}")
     if made.failed:
         parts.append(f"missing: {', '.join(entry.id for entry in made.failed)}")
     return one_line("; ".join(parts), 400)

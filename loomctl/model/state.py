@@ -79,7 +79,7 @@ _VISIT = Shape(
     {
         "step_id": TEXT,
         "phase": TEXT,
-        "stage": _TEXT_OR_NULL,  # null for what the engine did itself
+        "stage": TEXT,
         "status": TEXT,
         "started_at": TEXT,
         "visit": WHOLE,
@@ -87,6 +87,7 @@ _VISIT = Shape(
     },
     {},
 )
+_BY_ENGINE = Shape({**_VISIT.needed, "stage": NOTHING}, {})  # what the engine did itself has no stage
 _APPROVAL = Shape({"id": TEXT}, {})
 _SESSIONS = Shape({}, {"session_history": LIST, "current_session_id": _TEXT_OR_NULL})
 _RECORD = Shape(
@@ -143,8 +144,10 @@ def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
         yield f"$.phases.{name}", phase, ANY_OBJECT
     yield "$.sessions", raw["sessions"], _SESSIONS
     yield "$.context_metadata", raw["context_metadata"], _METADATA
+    for index, visit in enumerate(raw["steps"]):
+        by_engine = isinstance(visit, dict) and visit.get("by") == "engine"
+        yield f"$.steps[{index}]", visit, _BY_ENGINE if by_engine else _VISIT
     for path, entries, shape in (
-        ("$.steps", raw["steps"], _VISIT),
         ("$.pending_approvals", raw["pending_approvals"], _APPROVAL),
         ("$.approvals", raw.get("approvals", []), _APPROVAL),
         ("$.sessions.session_history", raw["sessions"].get("session_history", []), _RECORD),

@@ -6,12 +6,17 @@ import json
 import os
 import signal
 import subprocess
+import threading
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.e2e.scripted_api import reply
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tests.e2e.scripted_api import Reply, Request, ScriptedApi
 
@@ -199,7 +204,7 @@ class Assistant:
         ]
         form = ["stream-json", "--verbose", "--include-hook-events"] if watch_hooks else ["json"]
         words = self.command_line("-p", prompt, *options, "--output-format", *form)
-        printed = _run(words, cwd=self.project, environment=self.environment())
+        printed = _output(self._start(words))
         events = tuple(json.loads(line) for line in printed.splitlines())
         result = events[-1]
         assert result["type"] == "result", printed
@@ -211,9 +216,41 @@ class Assistant:
             transcript=next(folders, self.machine.config / "projects" / "none"),
         )
 
+    @contextmanager
+    def working(self, prompt: str, *, resume: str) -> Iterator[None]:
+        """Keep a session alive in the middle of a turn for the block; then it is killed, as by a crash."""
+        held = threading.Event()
+        self.api.script(reply("too late", held=held))
+        before = len(self.api.requests)
+        process = self._start(self.command_line("-p", prompt, "--resume", resume))
+        try:
+            deadline = time.monotonic() + TIME_LIMIT
+            while len(self.api.requests) == before:
+                assert process.poll() is None, "the session has ended before it asked anything"
+                assert time.monotonic() < deadline, "the session asks nothing"
+                time.sleep(0.02)
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            held.set()
+
     def plugin(self, *words: str) -> str:
         """Run `claude plugin …`; give what it printed. Raises if it failed."""
-        return _run([self.binary, "plugin", *words], cwd=self.project, environment=self.environment())
+        return _output(self._start([self.binary, "plugin", *words]))
+
+    def _start(self, words: Sequence[str]) -> subprocess.Popen[str]:
+        """Start the assistant in the project, leading a process group of its own."""
+        return subprocess.Popen(
+            words,
+            cwd=self.project,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
 
 
 def entries(transcript: Path) -> list[dict[str, Any]]:
@@ -221,22 +258,13 @@ def entries(transcript: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in transcript.read_text(encoding="utf-8").splitlines()]
 
 
-def _run(words: Sequence[str], *, cwd: Path, environment: dict[str, str]) -> str:
-    """Run the assistant; give its standard output. Ends it with all that it started when the time is up."""
-    with subprocess.Popen(
-        words,
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
+def _output(process: subprocess.Popen[str]) -> str:
+    """Wait for the assistant; give its standard output. Ends it with all that it started when the time is up."""
+    with process:
         try:
             printed, complaint = process.communicate(timeout=TIME_LIMIT)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise
-    assert process.returncode == 0, f"{words} gave {process.returncode}:\n{printed}\n{complaint}"
+    assert process.returncode == 0, f"{process.args!r} gave {process.returncode}:\n{printed}\n{complaint}"
     return printed

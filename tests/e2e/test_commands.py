@@ -40,7 +40,7 @@ def test_run_takes_a_work_id(assistant: Assistant) -> None:
     [
         "don't lose the user's place",
         'rename "loom" to `Loom` in $HOME; then $(whoami) & more > less | fewer # not a comment',
-        "two lines\nof a goal with a \\ and an é 😀",
+        "two lines\nof a goal with C:\\new\\folder and an é 😀",
     ],
 )
 def test_run_takes_the_goal_as_it_was_typed(assistant: Assistant, goal: str) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from loomctl.model.units import utf16_units
-from tests.e2e.scenes import SENTENCE, run_folder, start_run, state_of, write_spec
+from tests.e2e.scenes import SENTENCE, start_run, state_of, write_spec
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.e2e.assistant import Assistant
 
 pytestmark = pytest.mark.e2e
@@ -53,6 +57,23 @@ def test_the_spec_survives_an_automatic_compaction_in_the_middle_of_a_turn(assis
     assert [compaction["trigger"] for compaction in record["compactions"]] == ["auto"]
 
 
+def test_a_restore_that_failed_is_made_up_for_at_the_next_prompt(assistant: Assistant, tmp_path: Path) -> None:
+    """Where no restore stands in the transcript after a compaction, the next prompt brings it, once."""
+    first = start_run(assistant)
+    deaf = tmp_path / "deaf"
+    shutil.copytree(str(assistant.plugin_dir), deaf)
+    hooks = json.loads((deaf / "hooks" / "hooks.json").read_text(encoding="utf-8"))
+    del hooks["hooks"]["SessionStart"]
+    (deaf / "hooks" / "hooks.json").write_text(json.dumps(hooks), encoding="utf-8")
+    without = replace(assistant, plugin_dir=deaf)
+
+    without.run("/compact", resume=first.session_id)
+    restored = without.run("go on", resume=first.session_id)
+    assert restored.conversation[0].seen().count(SENTENCE) == 1
+    again = without.run("go on", resume=first.session_id)
+    assert again.conversation[0].seen().count(SENTENCE) == 1
+
+
 def test_a_compaction_with_nothing_under_way_adds_nothing(assistant: Assistant) -> None:
     """In a project without a run a compaction's summariser and the request after it hear nothing of Loom."""
     first = assistant.run("hello")
@@ -65,35 +86,34 @@ def test_a_compaction_with_nothing_under_way_adds_nothing(assistant: Assistant) 
 
 def test_five_megabytes_are_told_within_the_limit(assistant: Assistant) -> None:
     """However much there is, a hook's text stays under the host's 10,000 units and names what it left out."""
-    start_run(assistant)
     write_spec(assistant.project, "# Much\n\n" + "\n".join(f"Line {n} of 😀 things" for n in range(4000)))
-    plan_path = run_folder(assistant.project) / "plan.json"
-    plan = json.loads(plan_path.read_text(encoding="utf-8"))
     notes = assistant.project / "notes"
     notes.mkdir()
+    rules = []
     for number in range(52):
         (notes / f"{number}.md").write_text(f"# Note {number}\n" + "palaver ümlaut 😀\n" * 4800, encoding="utf-8")
-        plan["artifacts"].append(
+        rules.append(
             {
-                **plan["artifacts"][0],
                 "id": f"note-{number}",
                 "type": "markdown",
                 "path": f"notes/{number}.md",
-                "path_from_state": None,
-                "path_steps": None,
-                "condition": None,
-                "condition_code": None,
-                "triggers": ["session_start"],
+                "description": f"The note number {number}",
                 "required": number % 2 == 0,
-                "when": "always",
-                "phase": None,
+                "reload_triggers": ["session_start"],
             }
         )
-    plan_path.write_text(json.dumps(plan), encoding="utf-8")
+    workflows = assistant.project / ".loom" / "workflows"
+    workflows.mkdir(parents=True)
+    much = {"id": "much", "description": "Core with notes", "extends": "core"}
+    much_json = json.dumps({**much, "critical_artifacts": {"always_load": rules}})
+    (workflows / "much.json").write_text(much_json, encoding="utf-8")
+    assistant.run("/loom:run 258 --workflow much")
+
     turn = assistant.run("hello", watch_hooks=True)
     (answer,) = turn.hook_answers("SessionStart")
+    assert "hookSpecificOutput" in answer, answer
     context = answer["hookSpecificOutput"]["additionalContext"]
     assert utf16_units(context) <= 10_000
     assert context in turn.conversation[0].seen()
-    for number in range(52):
-        assert f"note-{number}" in context or "left out" in context
+    unnamed = [number for number in range(52) if f"note-{number} " not in context]
+    assert unnamed == [] or f"{len(unnamed)} more" in context

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -85,4 +86,38 @@ def test_a_new_session_is_primed_but_writes_nothing_to_the_run(assistant: Assist
     turn = assistant.run("hello", watch_hooks=True)
     assert turn.conversation[0].seen().count(SENTENCE) == 1
     assert any("Loom: run" in line for line in turn.told_user())
+    assert fingerprint(assistant.project) == before
+
+
+def test_a_session_in_a_sub_directory_finds_the_run(assistant: Assistant) -> None:
+    """The store is searched upward: a session launched in a folder of the project has the run's context (D3)."""
+    start_run(assistant)
+    (assistant.project / "src" / "ui").mkdir(parents=True)
+    turn = replace(assistant, project=assistant.project / "src" / "ui").run("hello")
+    assert turn.conversation[0].seen().count(SENTENCE) == 1
+
+
+def test_a_crash_costs_nothing(assistant: Assistant) -> None:
+    """After a kill in the middle of a turn, a new session takes the run up where it stood; the old is `lost` (D24)."""
+    first = start_run(assistant)
+    before = state_of(assistant.project)
+    with assistant.working("go on", resume=first.session_id):
+        pass
+    turn = assistant.run("/loom:resume")
+    after = state_of(assistant.project)
+    assert SENTENCE in turn.conversation[0].seen()
+    assert after["current_step"] == before["current_step"]
+    endings = [(record["session_id"], record["end_reason"]) for record in after["sessions"]["session_history"]]
+    assert endings[0] == (first.session_id, "lost")
+    assert after["sessions"]["current_session_id"] == turn.session_id
+
+
+def test_loom_can_be_switched_off(assistant: Assistant) -> None:
+    """LOOM_DISABLED=1 silences every hook (D57)."""
+    first = start_run(assistant)
+    before = fingerprint(assistant.project)
+    off = replace(assistant, machine=replace(assistant.machine, extra={"LOOM_DISABLED": "1"}))
+    turn = off.run("go on", resume=first.session_id, watch_hooks=True)
+    assert "SessionStart hook additional context" not in turn.conversation[0].seen()
+    assert turn.told_user() == []
     assert fingerprint(assistant.project) == before

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -60,17 +57,19 @@ def test_an_unbound_session_cannot_drive(assistant: Assistant) -> None:
 def test_a_live_bound_session_keeps_the_run_to_itself(assistant: Assistant) -> None:
     """While a live session is bound to the only run, another session gets one line about it, not its content."""
     first = start_run(assistant)
-    release = threading.Event()
-    with ThreadPoolExecutor() as pool, ScriptedApi() as other_api:
-        asked = len(assistant.api.requests)
-        bound = pool.submit(assistant.run, "go on", resume=first.session_id, answers=[reply("finished", held=release)])
-        while len(assistant.api.requests) == asked and not bound.done():
-            time.sleep(0.05)
-        try:
-            turn = replace(assistant, api=other_api).run("hello", watch_hooks=True)
-        finally:
-            release.set()
-        assert bound.result().answer == "finished"
+    with ScriptedApi() as other_api, assistant.working("go on", resume=first.session_id):
+        turn = replace(assistant, api=other_api).run("hello", watch_hooks=True)
     assert SENTENCE not in turn.conversation[0].seen()
     (line,) = turn.told_user()
     assert run_folder(assistant.project).name in line
+
+
+def test_an_unbound_session_is_primed_again_after_its_compaction(assistant: Assistant) -> None:
+    """What an unbound session was given of the only run comes back after /compact; the run's files stay as they are."""
+    start_run(assistant)
+    before = fingerprint(assistant.project)
+    reader = assistant.run("hello")
+    assistant.run("/compact", resume=reader.session_id)
+    after = assistant.run("go on", resume=reader.session_id)
+    assert after.conversation[0].seen().count(SENTENCE) == 1
+    assert fingerprint(assistant.project) == before

@@ -86,7 +86,7 @@ NO_OPINION = [
     "loomctl next #comment",
     "loomctl next !!",
     "loomctl next \\\n rm",
-    "loomctl done --note \"a\\\"; rm -rf /\"",
+    'loomctl done --note "a\\"; rm -rf /"',
     "loomctl next \u00a0rm",
 ]
 
@@ -114,7 +114,10 @@ def test_anything_else_is_left_to_the_host(command: str) -> None:
     assert verdict is None or verdict[0] == "ask"
 
 
-@given(st.text(alphabet=" ;&|<>()`$\\\n'\"{}*?abc=/.-", max_size=12), st.sampled_from(["loomctl next", "loomctl done", "loomctl show"]))
+@given(
+    st.text(alphabet=" ;&|<>()`$\\\n'\"{}*?abc=/.-", max_size=12),
+    st.sampled_from(["loomctl next", "loomctl done", "loomctl show"]),
+)
 def test_an_ending_with_a_shell_character_is_never_allowed(ending: str, command: str) -> None:
     """Whatever is appended to an allowed command, it stays allowed only while every word of it is plain."""
     verdict = judge(command + ending)

@@ -1,0 +1,56 @@
+"""How a step ends in a real conversation: by `loomctl done` with words, or by the final message (D27)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.scenes import run_folder, start_run, state_of
+from tests.e2e.scripted_api import bash, reply
+
+if TYPE_CHECKING:
+    from tests.e2e.assistant import Assistant
+
+pytestmark = pytest.mark.e2e
+
+RESULT = 'It\'s done: the "switch" stands in `settings.py`.\n\nNothing is left open.'
+
+
+def test_a_plain_done_takes_the_final_message(assistant: Assistant) -> None:
+    """After `loomctl done` without words the assistant's last message is stored as the response, word by word."""
+    first = start_run(assistant)
+    step = state_of(assistant.project)["current_step"]
+    call = reply(bash("loomctl done"))
+    turn = assistant.run("go on", resume=first.session_id, answers=[call, RESULT], watch_hooks=True)
+    assert turn.answer == RESULT
+    assert any(f"{step} succeeded" in line for line in turn.told_user())
+    state = state_of(assistant.project)
+    (ended,) = [visit for visit in state["steps"] if visit["step_id"] == step]
+    assert ended["status"] == "succeeded"
+    response = run_folder(assistant.project) / "stages" / ended["stage"] / "response.md"
+    assert response.read_text(encoding="utf-8").strip() == RESULT
+
+
+def test_words_given_to_done_are_kept_as_they_are(assistant: Assistant) -> None:
+    """The body of `loomctl done <<'EOF'` is stored as the response, and the answer holds the next step."""
+    first = start_run(assistant)
+    step = state_of(assistant.project)["current_step"]
+    call = reply(bash(f"loomctl done <<'LOOM'\n{RESULT}\nLOOM"))
+    turn = assistant.run("go on", resume=first.session_id, answers=[call, "On to the next."])
+    state = state_of(assistant.project)
+    (ended,) = [visit for visit in state["steps"] if visit["step_id"] == step]
+    response = run_folder(assistant.project) / "stages" / ended["stage"] / "response.md"
+    assert response.read_text(encoding="utf-8").strip() == RESULT
+    assert state["current_step"] in turn.conversation[-1].tool_results()[-1].text
+
+
+def test_talking_to_the_user_ends_nothing(assistant: Assistant) -> None:
+    """A bound session that stops with a question, or with what looks like a result, is not blocked and ends no step."""
+    first = start_run(assistant)
+    step = state_of(assistant.project)["current_step"]
+    for words in ("Which colour should it be?", '{"outcome": "succeeded"}'):
+        turn = assistant.run("go on", resume=first.session_id, answers=[words])
+        assert turn.answer == words
+        assert len(turn.conversation) == 1
+    assert state_of(assistant.project)["current_step"] == step
