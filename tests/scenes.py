@@ -218,9 +218,12 @@ class Scene:
 def run(command: list[str], *, cwd: Path, environ: dict[str, str], given: str | bytes | None = None) -> Ended:
     """Run a command to its end."""
     data = given.encode() if isinstance(given, str) else given
-    more: Json = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
-    done = subprocess.run(command, cwd=cwd, env=environ, capture_output=True, check=False, timeout=60, **more)
-    return Ended(done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8", "replace"))
+    stdin = subprocess.DEVNULL if data is None else subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=cwd, env=environ, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        stdout, stderr = child.communicate(data, timeout=60)
+    return Ended(child.returncode, stdout.decode("utf-8"), stderr.decode("utf-8", "replace"))
 
 
 def fingerprint(folder: Path) -> dict[str, tuple[int, str]]:

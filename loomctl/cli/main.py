@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -58,6 +59,9 @@ for command in (
 
 def main(arguments: list[str]) -> int:
     """Run one command; gives its exit code (D52). Errors are one document under `--json`, else lines on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a locale without our signs shows others, and loses no result
     as_json = "--json" in arguments
     debug = "--debug" in arguments
     try:

@@ -1,12 +1,15 @@
-"""Settings: the user's and the project's `config.yaml`, compiled to one JSON file that hooks can read (design §3)."""
+"""Settings: the user's and the project's `config.yaml`, each compiled to a JSON file that hooks can read (design §3).
+
+The user's is compiled into the user's own state folder: what it alone may say (`extra_roots`) is never taken from a
+file that a repository could bring along (D10).
+"""
 
 from __future__ import annotations
 
 import os
-import re
 from typing import NamedTuple
 
-from loomctl.disk import digests, files
+from loomctl.disk import digests, files, user_folders
 from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 LARGEST = 256 * 1024
+DEPTH = 20
 
 
 class Settings(NamedTuple):
@@ -30,31 +34,35 @@ class Settings(NamedTuple):
     warnings: tuple[tuple[str, str], ...] = ()
 
 
-# name in config.yaml: (field, least, most). Hosts drop what is larger than their own limits.
+# name in config.yaml: (least, most). Hosts drop what is larger than their own limits.
 _NUMBERS = {"hook_budget": (500, 9900), "command_budget": (1000, 29000)}
+_USER = (*_NUMBERS, "default_workflow", "extra_roots")
+_PROJECT = (*_NUMBERS, "default_workflow", "commit_runs")
+
+
+class _Level(NamedTuple):
+    """One source and what it may say. path: None where only the last compilation knows it (a hook, the user's file)."""
+
+    path: str | None
+    compiled: str
+    names: tuple[str, ...]
 
 
 def load(store: str, *, with_yaml: bool) -> Settings:
-    """Give the settings in force for a store.
+    """Give the settings in force for a store; the project's word comes before the user's.
 
-    with_yaml: compile the sources if they changed (needs PyYAML); without it the compiled file is used, and a source
-    that changed since is told in a warning.
+    with_yaml: compile a source that changed (needs PyYAML; raises BAD_CONFIG for one that cannot be read); without it
+    the last compilation is used, and a source that changed since is told in a warning.
     """
-    compiled = _compiled(store)
-    user_path = user_config() if with_yaml else _user_path_of(compiled)
-    sources = [_fingerprint(path) for path in (user_path, _project_path(store))]
-    if compiled is not None and compiled.get("sources") == sources:
-        return _settings(compiled)
-    if with_yaml:
-        return _settings(compile_sources(store, sources))
-    if compiled is None and not any(source["size"] for source in sources):
-        return Settings()
-    stale = (
-        "STALE_CONFIG",
-        "config.yaml changed since loomctl last ran; the settings before are used: run loomctl paths",
-    )
-    settings = _settings(compiled) if compiled is not None else Settings()
-    return settings._replace(warnings=(*settings.warnings, stale))
+    known: dict[str, Any] = {}
+    warnings: list[tuple[str, str]] = []
+    for level in _levels(store, with_yaml=with_yaml):
+        settings, said = _read(level, with_yaml=with_yaml)
+        known.update(settings)
+        warnings += said
+    if "extra_roots" in known:
+        known["extra_roots"] = tuple(known["extra_roots"])
+    return Settings(**known, warnings=tuple(warnings))
 
 
 def user_config() -> str:
@@ -64,116 +72,113 @@ def user_config() -> str:
     return os.path.join(platformdirs.user_config_dir("loom", appauthor=False), "config.yaml")
 
 
-def compile_sources(store: str, sources: list[dict[str, Any]]) -> dict[str, Any]:
-    """Read both YAML files and write `local/config.json`; gives what was compiled. A bad file is an error (BAD_CONFIG).
-
-    sources: the fingerprints of the user's file and the project's, in that order.
-    """
-    user_path, project_path = (source["path"] for source in sources)
-    warnings: list[list[str]] = []
-    user = _parsed(user_path, allowed=(*_NUMBERS, "default_workflow", "extra_roots"), warnings=warnings)
-    project = _parsed(project_path, allowed=(*_NUMBERS, "default_workflow", "commit_runs"), warnings=warnings)
-    compiled = {
-        "sources": sources,
-        "settings": {**user, **project, "extra_roots": user.get("extra_roots", [])},
-        "warnings": warnings,
-    }
-    try:
-        if os.path.isdir(store):
-            files.make_folder(os.path.join(store, "local"))
-            files.write_atomically(os.path.join(store, "local", "config.json"), files.to_json(compiled), durable=False)
-    except OSError:  # a project that cannot be written works from its sources
-        pass
-    return compiled
-
-
-def _parsed(path: str, *, allowed: tuple[str, ...], warnings: list[list[str]]) -> dict[str, Any]:
-    if not path or not os.path.isfile(path):
-        return {}
-    import yaml
-
-    try:
-        text = files.read_bytes(path, limit=LARGEST).decode("utf-8-sig")
-        if re.search(r"(^|[\s\[,:-])[&*][A-Za-z0-9_]", text):
-            raise LoomError("BAD_CONFIG", "anchors and aliases are not used in config.yaml", where=path)
-        raw = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
-        why = " ".join(str(error).split())[:300]
-        raise LoomError("BAD_CONFIG", "the settings cannot be read", where=path, why=why) from None
-    if raw is None:
-        return {}
-    if not isinstance(raw, dict):
-        raise LoomError("BAD_CONFIG", "settings are a mapping of names to values", where=path)
-    settings: dict[str, Any] = {}
-    for name, value in raw.items():
-        if name not in allowed:
-            note = "is allowed in your own config.yaml only (D10)" if name == "extra_roots" else "is no setting here"
-            warnings.append(["UNKNOWN_SETTING", f"{path}: {str(name)[:60]} {note}"])
-            continue
-        settings[name] = _checked(name, value, path)
-    return settings
-
-
-def _checked(name: str, value: object, path: str) -> Any:
-    if name in _NUMBERS:
-        least, most = _NUMBERS[name]
-        if type(value) is int and least <= value <= most:
-            return value
-        expected = f"a whole number from {least} to {most}"
-    elif name == "commit_runs":
-        if isinstance(value, bool):
-            return value
-        expected = "true or false"
-    elif name == "default_workflow":
-        if isinstance(value, str) and value:
-            return value
-        expected = "a workflow's id or path"
-    else:
-        if isinstance(value, list) and all(
-            isinstance(item, str) and os.path.isabs(os.path.expanduser(item)) for item in value
-        ):
-            return [os.path.expanduser(item) for item in value]
-        expected = "a list of absolute folders"
-    raise LoomError("BAD_CONFIG", f"{name} is {value!r:.60}", where=f"{path} $.{name}", why=f"it is {expected}")
-
-
-def _settings(compiled: dict[str, Any]) -> Settings:
-    known = compiled.get("settings")
-    known = known if isinstance(known, dict) else {}
-    raw_warnings = compiled.get("warnings")
-    warnings = tuple((str(pair[0]), str(pair[1])) for pair in raw_warnings) if isinstance(raw_warnings, list) else ()
-    numbers: dict[str, int] = {}
-    for name, (least, most) in _NUMBERS.items():
-        value = known.get(name)
-        if type(value) is int and least <= value <= most:
-            numbers[name] = value
-    settings = Settings(
-        hook_budget=numbers.get("hook_budget", Settings().hook_budget),
-        command_budget=numbers.get("command_budget", Settings().command_budget),
-        warnings=warnings,
-    )
-    if isinstance(known.get("default_workflow"), str):
-        settings = settings._replace(default_workflow=known["default_workflow"])
-    roots = known.get("extra_roots")
-    if isinstance(roots, list):
-        settings = settings._replace(extra_roots=tuple(str(root) for root in roots))
-    return settings._replace(commit_runs=known.get("commit_runs") is True)
-
-
-def _project_path(store: str) -> str:
+def project_config(store: str) -> str:
+    """Give the path of the project's `config.yaml`."""
     return os.path.join(store, "config.yaml")
 
 
-def _user_path_of(compiled: dict[str, Any] | None) -> str:
-    """Give the user's file as the last compilation found it; a hook cannot ask the library where it is."""
-    sources = (compiled or {}).get("sources")
-    first = sources[0] if isinstance(sources, list) and sources else None
-    path = first.get("path") if isinstance(first, dict) else None
-    return path if isinstance(path, str) else ""
+def _levels(store: str, *, with_yaml: bool) -> list[_Level]:
+    home = user_folders.state_home()
+    levels = [_Level(project_config(store), os.path.join(store, "local", "config.json"), _PROJECT)]
+    if home:
+        levels.insert(0, _Level(user_config() if with_yaml else None, os.path.join(home, "config.json"), _USER))
+    return levels
+
+
+def _read(level: _Level, *, with_yaml: bool) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    compiled = _compiled(level)
+    source = compiled.get("source")
+    path = level.path or (source.get("path") if isinstance(source, dict) else None)
+    now = _fingerprint(path if isinstance(path, str) else "")
+    if source == now:
+        return _fit(compiled, level), _warnings(compiled)
+    if with_yaml:
+        settings, said = _parsed(now["path"], level.names)
+        _keep(level, {"source": now, "settings": settings, "warnings": said})
+        return settings, said
+    if not now["size"]:
+        return {}, []
+    stale = (
+        "STALE_CONFIG",
+        f"{now['path']} changed since loomctl last ran; the settings before are used: loomctl paths",
+    )
+    return _fit(compiled, level), [*_warnings(compiled), stale]
+
+
+def _keep(level: _Level, compiled: dict[str, Any]) -> None:
+    """Write what was compiled, if there is a place for it; where there is none, each command compiles anew."""
+    folder = os.path.dirname(level.compiled)
+    if level.names is _PROJECT and not os.path.isdir(os.path.dirname(folder)):
+        return
+    try:
+        files.make_folder(folder)
+        files.write_atomically(level.compiled, files.to_json(compiled), durable=False)
+    except OSError:
+        pass
+
+
+def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    if not path or not os.path.isfile(path):
+        return {}, []
+    from loomctl.disk import strict_yaml
+
+    try:
+        text = files.read_bytes(path, limit=LARGEST).decode("utf-8-sig")
+    except (UnicodeDecodeError, OSError) as error:
+        raise LoomError("BAD_CONFIG", "the settings cannot be read", where=path, why=str(error)) from None
+    raw, problems = strict_yaml.parse(text, max_depth=DEPTH)
+    if problems:
+        where = f"{path} {problems[0].where}"
+        raise LoomError("BAD_CONFIG", problems[0].message, where=where, hint=problems[0].hint)
+    if raw is None:
+        return {}, []
+    if not isinstance(raw, dict):
+        raise LoomError("BAD_CONFIG", "settings are a mapping of names to values", where=path)
+    settings: dict[str, Any] = {}
+    warnings: list[tuple[str, str]] = []
+    for name, value in raw.items():
+        if name in names:
+            expected = _misfit(name, value)
+            if expected:
+                message = f"{name} is {value!r:.60}"
+                raise LoomError("BAD_CONFIG", message, where=f"{path} $.{name}", why=f"it is {expected}")
+            settings[name] = [os.path.expanduser(item) for item in value] if name == "extra_roots" else value
+        else:
+            note = "is allowed in your own config.yaml only (D10)" if name == "extra_roots" else "is no setting here"
+            warnings.append(("UNKNOWN_SETTING", f"{path}: {name[:60]} {note}"))
+    return settings, warnings
+
+
+def _misfit(name: str, value: object) -> str:
+    """Say what a setting's value should be; empty if it is that."""
+    if name in _NUMBERS:
+        least, most = _NUMBERS[name]
+        return "" if type(value) is int and least <= value <= most else f"a whole number from {least} to {most}"
+    if name == "commit_runs":
+        return "" if isinstance(value, bool) else "true or false"
+    if name == "default_workflow":
+        return "" if isinstance(value, str) and value else "a workflow's id or path"
+    roots = value if isinstance(value, list) else [None]
+    absolute = all(isinstance(root, str) and os.path.isabs(os.path.expanduser(root)) for root in roots)
+    return "" if absolute else "a list of absolute folders"
+
+
+def _fit(compiled: dict[str, Any], level: _Level) -> dict[str, Any]:
+    """Give of a compiled file what its level may say; the file may be damaged, or a repository's own."""
+    settings = compiled.get("settings")
+    if not isinstance(settings, dict):
+        return {}
+    return {name: settings[name] for name in level.names if name in settings and not _misfit(name, settings[name])}
+
+
+def _warnings(compiled: dict[str, Any]) -> list[tuple[str, str]]:
+    said = compiled.get("warnings")
+    pairs = said if isinstance(said, list) else []
+    return [(str(pair[0]), str(pair[1])) for pair in pairs if isinstance(pair, list) and len(pair) == 2]
 
 
 def _fingerprint(path: str) -> dict[str, Any]:
-    """Name a source by size, time and hash, so that a touched file alone does not count as changed."""
+    """Name a source by path, size and hash, so that a touched file alone does not count as changed."""
     try:
         data = files.read_bytes(path, limit=LARGEST) if path else b""
     except (OSError, LoomError):
@@ -181,9 +186,9 @@ def _fingerprint(path: str) -> dict[str, Any]:
     return {"path": path, "size": len(data), "sha256": digests.of_bytes(data) if data else ""}
 
 
-def _compiled(store: str) -> dict[str, Any] | None:
+def _compiled(level: _Level) -> dict[str, Any]:
     try:
-        value = files.read_json(os.path.join(store, "local", "config.json"), limit=LARGEST)
+        value = files.read_json(level.compiled, limit=LARGEST)
     except (OSError, LoomError):
-        return None
-    return value if isinstance(value, dict) else None
+        return {}
+    return value if isinstance(value, dict) else {}

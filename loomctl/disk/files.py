@@ -80,13 +80,16 @@ def to_json(value: Any) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode("utf-8", "backslashreplace")
 
 
-def write_atomically(path: str, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+def write_atomically(path: str, data: bytes, *, mode: int = 0o600, durable: bool = True, locked: bool = False) -> None:
     """Replace a file so that a reader or a kill meets the old or the new one, never a part (D53).
 
-    durable: fsync file and folder, for what a power cut must not take.
+    durable: fsync file and folder, for what a power cut must not take. locked: the caller holds the lock of all who
+    write this file, so one name beside it serves, and what a kill left there goes with the next write.
     """
     folder = os.path.dirname(path)
-    beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    beside = f"{path}.tmp" if locked else f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    if locked:
+        remove(beside)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
     try:
         try:

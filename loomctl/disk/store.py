@@ -182,14 +182,14 @@ class Store:
         }
         path = os.path.join(folder, "state.json")
         self._keep_backup(path)
-        files.write_atomically(path, files.to_json(state), mode=0o644, durable=durable)
+        files.write_atomically(path, files.to_json(state), mode=0o644, durable=durable, locked=True)
         return state
 
     @staticmethod
     def _keep_backup(path: str) -> None:
         """Let `state.backup.json` be the state before: a second name for the old file, which the rename then frees."""
         backup = path[: -len("state.json")] + "state.backup.json"
-        beside = f"{backup}.{os.getpid()}.tmp"
+        beside = f"{backup}.tmp"
         try:
             files.remove(beside)
             os.link(path, beside)
@@ -199,7 +199,7 @@ class Store:
             return
         except OSError:  # a file system without hard links
             files.remove(beside)
-            files.write_atomically(backup, files.read_bytes(path), mode=0o644, durable=False)
+            files.write_atomically(backup, files.read_bytes(path), mode=0o644, durable=False, locked=True)
 
     def _lock(self, run_id: str, patience: float) -> Lock:
         return Lock(os.path.join(self.local, "locks", f"{ids.checked_id(run_id)}.lock"), patience=patience)

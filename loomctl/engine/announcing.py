@@ -51,5 +51,6 @@ def for_the_summary(run: Run) -> str:
         lines.append(f"Loom gives these files back after the compaction, so their content needs no retelling: {names}.")
     entry = run_life.open_visit(state)
     if entry is not None and entry["status"] == "closing":
-        lines.append(f"The step {one_line(entry['step_id'], 120)} is being ended; its result is expected as the final message.")
+        key = one_line(entry["step_id"], 120)
+        lines.append(f"The step {key} is being ended; its result is expected as the final message.")
     return "\n".join(lines) + "\n"

@@ -311,6 +311,7 @@ def close_pending(
 def close_with(space: Workspace, run_id: str, message: str | None) -> str:
     """Complete a closing step at a Stop with the conversation's final message; gives the line for the user.
 
+    message: None where there is none, at a Stop or a session's start; then the line says what was taken instead.
     Nothing is handed to the assistant: the next step waits for `next`.
     """
     run = space.store.read(run_id)
@@ -319,12 +320,13 @@ def close_with(space: Workspace, run_id: str, message: str | None) -> str:
     def change(state: State) -> tuple[State, list[Event]]:
         said.clear()
         happened: list[Event] = []
-        state, ended, _ = close_pending(space, run, state, happened, message=message)
+        state, ended, how = close_pending(space, run, state, happened, message=message)
         if ended is None:
             return state, []
         result = rest_here(space, run, state)
         driven = Driven(run._replace(state=result.state), result.move)
-        said.append(f"Loom: {ended['step_id']} {ended['status']}. {say_move(driven)}")
+        how = how if message is None else f"{ended['step_id']} {ended['status']}."
+        said.append(f"Loom: {how} {say_move(driven)}")
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
     space.store.update(run_id, change, patience=2.0)

@@ -8,6 +8,7 @@ import tarfile
 from typing import TYPE_CHECKING
 
 from loomctl.disk import files, known
+from loomctl.disk.artifact_paths import is_inside
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.state import is_active
 
@@ -50,24 +51,31 @@ def remove(space: Workspace, run_id: str) -> None:
 def archive(space: Workspace, run_id: str, path: str) -> int:
     """Pack a run beside, read it back, rename it to `path`, then remove the run; gives how many files it holds.
 
-    Raises ARCHIVE_EXISTS, and ARCHIVE_BAD where what was written does not read back; the run stays then.
+    Raises ARCHIVE_EXISTS, BAD_TARGET for a place in the run's own folder, and ARCHIVE_BAD where what was written does
+    not read back; the run stays then. It holds responses and outputs, so it is its owner's alone (D56).
     """
     if os.path.lexists(path):
         raise LoomError(
             "ARCHIVE_EXISTS", "there is an archive already", where=path, hint="--to FILE", exit_code=EXIT_USAGE
         )
     folder = space.store.run_dir(run_id)
+    if is_inside(os.path.realpath(path), os.path.realpath(folder)):
+        raise LoomError(
+            "BAD_TARGET",
+            "the archive would be removed with the run",
+            where=path,
+            hint="--to FILE",
+            exit_code=EXIT_USAGE,
+        )
     files.make_folder(os.path.dirname(path))
     beside = f"{path}.{os.getpid()}.tmp"
     try:
-        with tarfile.open(beside, "w:gz") as packed:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as target, tarfile.open(fileobj=target, mode="w:gz") as packed:
             packed.add(folder, arcname=run_id)
-        wanted = {
-            os.path.relpath(os.path.join(base, name), folder) for base, _, names in os.walk(folder) for name in names
-        }
         with tarfile.open(beside, "r:gz") as packed:
             found = {os.path.relpath(member.name, run_id) for member in packed if not member.isdir()}
-        if found != wanted:
+        if found != _files_of(folder):
             raise LoomError(  # noqa: TRY301 - the archive is removed below
                 "ARCHIVE_BAD", "the archive does not hold every file; the run stays", where=path
             )
@@ -77,3 +85,12 @@ def archive(space: Workspace, run_id: str, path: str) -> int:
         raise
     remove(space, run_id)
     return len(found)
+
+
+def _files_of(folder: str) -> set[str]:
+    """Name everything below a folder that is no folder itself, links to folders among it."""
+    found: set[str] = set()
+    for base, folders, names in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(base, name))]
+        found.update(os.path.relpath(os.path.join(base, name), folder) for name in (*names, *links))
+    return found

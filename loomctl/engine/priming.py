@@ -263,9 +263,10 @@ def _texts(space: Workspace, run: Run, entries: Sequence[Entry], budget: Budget,
 
 def _three_ways(run: Run, entry: Entry) -> str:
     """Say how to go on without a required artifact (D18)."""
+    why = f"{entry.reason}: {one_line(entry.message, 200)}; {one_line(entry.path or 'no path', 200)}"
     return (
-        f"Required artifact {one_line(entry.id, 80)} could not be given ({entry.reason}: {one_line(entry.message, 200)}; "
-        f"{one_line(entry.path or 'no path', 200)}). Ways forward: put the file there; or correct its path "
+        f"Required artifact {one_line(entry.id, 80)} could not be given ({why}). "
+        "Ways forward: put the file there; or correct its path "
         f"(`loomctl check {run.folder}/plan.json`, `loomctl state show {run.run_id}`); or go on without it, "
         "telling the user what is not known."
     )

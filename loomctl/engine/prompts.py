@@ -47,7 +47,8 @@ def placeholder_values(project: Project, run: Run) -> dict[str, str | None]:
 def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> str:
     """Render a step for the assistant: heading, what it is for, its text with placeholders expanded."""
     step = place.step
-    lines = [f"## Step {one_line(place.key, 120)}: {one_line(str(step.get('name') or step['id']), 120)} (visit {visit})"]
+    name = one_line(str(step.get("name") or step["id"]), 120)
+    lines = [f"## Step {one_line(place.key, 120)}: {name} (visit {visit})"]
     if step.get("description"):
         lines.append(one_line(str(step["description"]), 400))
     lines.append(_instruction(step, known))
@@ -83,7 +84,8 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     if entry is None or place is None:
         return "## Next\n\n`loomctl next` gives the next step."
     if entry["status"] == "closing":
-        return f"## Next\n\nThe step {one_line(entry['step_id'], 120)} is closing: its result is expected as your final message."
+        key = one_line(entry["step_id"], 120)
+        return f"## Next\n\nThe step {key} is closing: its result is expected as your final message."
     prompt = step_prompt(place, entry["visit"], placeholder_values(project, run))
     if budget is None:
         return f"{prompt}\n\n{ENDING}"

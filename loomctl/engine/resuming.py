@@ -11,6 +11,7 @@ from loomctl.engine import driving, finding, presence, priming
 from loomctl.engine.starting import bind, others_under_way
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.fences import one_line
 from loomctl.model.state import TERMINAL
 
 TYPE_CHECKING = False
@@ -39,7 +40,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
 
     Raises NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS.
     """
-    run = space.store.read(_meant(space, named))
+    run = space.store.read(_meant(space, named, reopen=reopen))
     if run.state["status"] in TERMINAL and not reopen:
         raise LoomError(
             "BAD_STATUS",
@@ -59,6 +60,8 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
+        if state["status"] in TERMINAL:
+            state = _under_way(state, run.plan)
         state, ended, said = driving.close_pending(space, run, state, happened)
         if ended is not None:
             notes.append(said)
@@ -85,8 +88,8 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
     return Resumed(run, held[0].move, made, differences, notes)
 
 
-def _meant(space: Workspace, named: str | None) -> str:
-    found = finding.find(space, named)
+def _meant(space: Workspace, named: str | None, *, reopen: bool) -> str:
+    found = finding.find(space, named, over=reopen)
     if found.run_id is not None:
         return found.run_id
     if found.candidates:
@@ -121,7 +124,7 @@ def _differences(space: Workspace, state: State, environment: Mapping[str, Any])
         return []
     said: list[str] = []
     if last.get("hostname") != environment["hostname"]:
-        said.append(f"machine: {environment['hostname']}, before {last.get('hostname')}")
+        said.append(f"machine: {environment['hostname']}, before {one_line(str(last.get('hostname')), 80)}")
     if last.get("project_root") and last.get("project_root") != space.project.root:
         said.append("the project is at another path; the run's paths were resolved afresh")
     said.extend(_commits(space.project.root, last.get("git_commit"), environment["git_commit"]))

@@ -72,7 +72,7 @@ def start(
         said = merged.get("autonomy")
         merged = {**merged, "autonomy": {**(said if isinstance(said, dict) else {}), "level": autonomy}}
     plan = build_plan(merged, plan_id=plan_id, created_at=clock.now(), sources=resolved.sources)
-    run_id = ids.make_run_id(plan_id, clock.run_stamp(), lambda name: os.path.lexists(space.store.run_dir(name)))
+    run_id = _free_id(space, plan_id)
     folder = space.store.run_dir(run_id)
     state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
     run = Run(run_id, folder, state, plan)
@@ -80,11 +80,27 @@ def start(
     if dry_run or plan["autonomy"].get("level") == "dry-run":
         return Started(run, run_life.Move("dry-run"), None, ["Nothing was written: this is a dry run."], warnings)
     space.store.prepare(commit_runs=space.settings.commit_runs)
-    created = {"workflow_id": plan["workflow_id"], "work_id": work_id, "goal": state["goal"]}
-    run = space.store.create(state, plan, [Event("run.created", created, space.caller.session_id)])
-    trouble = known.note(run_id, space.store.folder)
+    run = _created(space, run)
+    trouble = known.note(run.run_id, space.store.folder)
     notes = [*others_under_way(space, run), *([trouble] if trouble else [])]
     return _begin(space, run, notes, warnings)
+
+
+def _free_id(space: Workspace, plan_id: str) -> str:
+    return ids.make_run_id(plan_id, clock.run_stamp(), lambda name: os.path.lexists(space.store.run_dir(name)))
+
+
+def _created(space: Workspace, run: Run) -> Run:
+    """Write the run; where another start took its name in the same moment, under the next one."""
+    state = run.state
+    created = {"workflow_id": state["workflow_id"], "work_id": state["work_id"], "goal": state["goal"]}
+    try:
+        return space.store.create(state, run.plan, [Event("run.created", created, space.caller.session_id)])
+    except LoomError as error:
+        if error.code != "RUN_EXISTS":
+            raise
+    run_id = _free_id(space, state["plan_id"])
+    return _created(space, Run(run_id, space.store.run_dir(run_id), {**state, "run_id": run_id}, run.plan))
 
 
 def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]) -> Started:

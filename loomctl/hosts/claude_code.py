@@ -20,12 +20,14 @@ from loomctl.model.fences import one_line
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TypeVar
 
     from loomctl.disk.events import Event as Happening
     from loomctl.engine.priming import Slip
     from loomctl.model.state import State
     from loomctl.model.triggers import Event
+
+    Kept = TypeVar("Kept")
 
 HOST = "claude-code"
 LARGEST_EVENT = 64 * 1024 * 1024
@@ -47,8 +49,11 @@ def main(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - a hook fails open, whatever happened (D55)
         output = _failure(space, name, error)
     if output:
-        sys.stdout.write(output)
-        sys.stdout.flush()
+        try:
+            sys.stdout.buffer.write(output.encode("utf-8", "backslashreplace"))  # whatever the user's locale is
+            sys.stdout.buffer.flush()
+        except OSError:  # the host went away; what is left in the buffer must not fail again at the exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
@@ -99,10 +104,11 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.model import triggers
 
     source = _text(event, "source") or "startup"
-    binding = _binding(space, event, source)
+    notes: list[str] = []
+    binding = _kept(notes, lambda: _binding(space, event, source))
     compaction = str(space.local.primed(space.caller.session_id).get("compacting") or "auto")
     if source in ("compact", "clear"):
-        priming.forget(space)
+        _kept(notes, lambda: priming.forget(space))
     found = finding.find(space, over=False)
     if found.run_id is None:
         return _told("SessionStart", announcing.candidates(found.candidates)) if found.candidates else None
@@ -112,10 +118,22 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
         holders = space.local.live_sessions(found.run_id, but=space.caller.session_id, conversing=True)
         if holders:
             return _told("SessionStart", announcing.held_elsewhere(found.run_id, holders))
-        return _primed(space, found.run_id, triggers.session_start(source), may_write=False)
+        return _primed(space, found.run_id, triggers.session_start(source), notes, may_write=False)
     if binding is not None:
-        space.local.refresh(binding, pid=space.caller.pid, transcript_path=_text(event, "transcript_path") or None)
-    return _enter_and_prime(space, found.run_id, source, compaction)
+        path = _text(event, "transcript_path") or None
+        _kept(notes, lambda: space.local.refresh(binding, pid=space.caller.pid, transcript_path=path))
+    return _enter_and_prime(space, found.run_id, source, compaction, notes)
+
+
+def _kept(notes: list[str], write: Callable[[], Kept]) -> Kept | None:
+    """Do a write that a priming can do without; a project that cannot be written is primed all the same."""
+    try:
+        return write()
+    except (OSError, LoomError) as error:
+        note = f"this could not be recorded: {_words(error)}"
+        if note not in notes:
+            notes.append(note)
+        return None
 
 
 def _binding(space: Workspace, event: dict[str, Any], source: str) -> dict[str, Any] | None:
@@ -158,31 +176,27 @@ def _session_id(text: str) -> str | None:
     return text if fit else None
 
 
-def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str) -> str | None:
+def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str, notes: list[str]) -> str | None:
     """Record the session and prime it in one update of the state; the text goes out even if it cannot be recorded."""
     from loomctl.engine import driving, presence, priming
-    from loomctl.model import triggers
+    from loomctl.model import run_life, triggers
 
     environment = presence.surroundings(space) if source != "compact" else {}
     run = space.store.read(run_id)
+    entry = run_life.open_visit(run.state)
+    if entry is not None and entry["status"] == "closing":  # before the priming, which shows what stands on disk
+        closed = _kept(notes, lambda: driving.close_with(space, run_id, None))
+        notes.extend([closed.removeprefix("Loom: ")] if closed else [])
+        run = space.store.read(run_id)
     made: list[Slip] = []
-    notes: list[str] = []
 
     def change(state: State) -> tuple[State, list[Happening]]:
-        happened: list[Happening] = []
-        notes.clear()
-        state, ended, said = driving.close_pending(space, run, state, happened)
-        if ended is not None:
-            notes.append(said)
-            rested = driving.rest_here(space, run, state)
-            state = rested.state
-            happened.extend(rested.happened)
         state, came = presence.enter(space, state, source, environment, compaction=compaction)
         here = run._replace(state=state)
         event = driving.with_owed(triggers.session_start(source), state)
         made[:] = [priming.prime(space, here, event, priming.hook_budget(space), may_write=True)]
         state, primed = priming.recorded(space, state, made[0])
-        return state, [*happened, *came, *primed]
+        return state, [*came, *primed]
 
     try:
         space.store.update(run_id, change, durable=False, patience=2.0)
@@ -191,22 +205,24 @@ def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str
             made.append(
                 priming.prime(space, run, triggers.session_start(source), priming.hook_budget(space), may_write=True)
             )
-        notes.append(f"this could not be recorded: {error}")
+        notes.append(f"this could not be recorded: {_words(error)}")
     return _delivered(space, made[0], "SessionStart", notes)
 
 
-def _primed(space: Workspace, run_id: str, event: Event, *, may_write: bool, at: str = "SessionStart") -> str | None:
+def _primed(
+    space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool, at: str = "SessionStart"
+) -> str | None:
     """Prime a session whose record need not change."""
-    from loomctl.engine import priming
+    from loomctl.engine import driving, priming
 
     run = space.store.read(run_id)
+    event = driving.with_owed(event, run.state) if may_write else event
     made = priming.prime(space, run, event, priming.hook_budget(space), may_write=may_write)
-    notes: list[str] = []
     if may_write and made.loaded:
         try:
             space.store.update(run_id, lambda state: priming.recorded(space, state, made), durable=False, patience=2.0)
         except (LoomError, OSError) as error:
-            notes.append(f"this could not be recorded: {error}")
+            notes.append(f"this could not be recorded: {_words(error)}")
     return _delivered(space, made, at, notes)
 
 
@@ -214,10 +230,7 @@ def _delivered(space: Workspace, made: Slip, event_name: str, notes: list[str]) 
     """Remember what was given, and say it in one line."""
     from loomctl.engine import priming
 
-    try:
-        priming.remember(space, made)
-    except OSError as error:
-        notes.append(f"this could not be remembered: {error}")
+    _kept(notes, lambda: priming.remember(space, made))
     line = "; ".join([priming.one_line_for_people(made), *(one_line(note, 200) for note in notes)])
     return _context(event_name, made.text or None, line)
 
@@ -247,7 +260,8 @@ def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
     session_id = space.caller.session_id
     if session_id is not None:
         asked = "manual" if event.get("trigger") == "manual" else "auto"
-        space.local.note_primed(session_id, {**space.local.primed(session_id), "compacting": asked})
+        noted = {**space.local.primed(session_id), "compacting": asked}
+        _kept([], lambda: space.local.note_primed(session_id, noted))
     return announcing.for_the_summary(space.store.read(found.run_id))
 
 
@@ -327,18 +341,27 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
     found = finding.find(space, over=False)
     if found.run_id != run_id or not known.is_known(run_id, space.store.folder) or priming.held(space, run_id).any_slip:
         return None
+    if not found.may_write and space.local.live_sessions(run_id, but=session_id, conversing=True):
+        return None
     restores = before.get("restores")
     tried = restores.get(boundary, 0) if isinstance(restores, dict) else 0
     if type(tried) is not int or tried >= RESTORES:
         return None
     space.local.note_primed(session_id, {**before, "restores": {boundary: tried + 1}})
     priming.forget(space)
-    return _primed(space, run_id, triggers.session_start("compact"), may_write=found.may_write, at="UserPromptSubmit")
+    event_now = triggers.session_start("compact")
+    return _primed(space, run_id, event_now, [], may_write=found.may_write, at="UserPromptSubmit")
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, LoomError):
+        return error.what
+    return (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
 
 
 def _failure(space: Workspace | None, name: str, error: Exception) -> str | None:
     """Tell of a failure in one line, and note it in the bound run's events where that can be done (D55)."""
-    said = error.what if isinstance(error, LoomError) else f"{type(error).__name__}: {error}"
+    said = _words(error)
     hint = error.hint if isinstance(error, LoomError) else ""
     if name == "pre-tool-use":
         return None

@@ -8,16 +8,19 @@ from __future__ import annotations
 import json
 import os
 
+from loomctl.disk import files
 from loomctl.engine.caller import Conversation
+from loomctl.model.errors import LoomError
 from loomctl.model.ids import checked_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from typing import Any
 
 LARGEST = 512 * 1024 * 1024
 _BOUNDARY = b'"compact_boundary"'
+_MARK = "Loom slip "  # as model.slip has it; not imported, for most hooks need nothing else of that
 
 
 class Transcript(Conversation):
@@ -25,29 +28,37 @@ class Transcript(Conversation):
 
     def __init__(self, path: str | None) -> None:
         self._path = path
+        self._data: bytes | None = None
 
     def holds(self, slips: Collection[str]) -> frozenset[str]:
-        """Tell which slip ids stand in the live part: after the last compaction (or kept by it), on the live branch."""
-        entries = live_entries(self._lines(after_boundary=True))
-        found: set[str] = set()
-        for entry in entries:
-            texts = [text for text in texts_of(entry) if "Loom slip " in text]
-            found.update(slip for slip in slips for text in texts if f"Loom slip {slip}" in text)
-            if len(found) == len(slips):
-                break
-        return frozenset(found)
+        """Tell which slip ids stand in the live part: after the last compaction (or kept by it), on the live branch.
+
+        A slip's id counts where it is a line of its own in something that was given to the assistant.
+        """
+        wanted = [slip for slip in slips if f"{_MARK}{slip}".encode() in self._read()]
+        if not wanted:
+            return frozenset()
+        lines: set[str] = set()
+        for entry in self._live():
+            for text in texts_of(entry):
+                if _MARK in text:
+                    lines.update(text.split("\n"))
+        return frozenset(slip for slip in wanted if f"{_MARK}{slip}" in lines)
 
     def said_since(self, at: str) -> str | None:
-        """Give the assistant's text blocks since a time, joined; None if there is no transcript or it said nothing."""
-        said: list[str] = []
-        for entry in self._lines(after_boundary=False):
-            if (
-                entry.get("type") != "assistant"
-                or entry.get("isSidechain")
-                or str(entry.get("timestamp", "")) < at[:19]
-            ):
-                continue
-            said.extend(text for text in _blocks(entry, "text") if text.strip())
+        """Give the assistant's text blocks since a time, joined; None if there is no transcript or it said nothing.
+
+        What was said on a branch that was left by a rewind does not count.
+        """
+        data = self._read()
+        start = max(0, _last_boundary(data))
+        said = [
+            text
+            for entry in (*_entries(data[:start]), *live_entries(_entries(data[start:])))
+            if _is_said(entry) and str(entry.get("timestamp", "")) >= at[:19]
+            for text in _blocks(entry, "text")
+            if text.strip()
+        ]
         return "\n\n".join(said) or None
 
     def last_message(self, ending: str) -> str:
@@ -55,10 +66,11 @@ class Transcript(Conversation):
 
         The host hands a Stop hook the last block only; blocks of one message stand on lines of their own.
         """
+        data = self._read()
         blocks: list[str] = []
         message_id = None
-        for entry in self._lines(after_boundary=True):
-            if entry.get("type") != "assistant" or entry.get("isSidechain"):
+        for entry in _entries(data[max(0, _last_boundary(data)) :]):
+            if not _is_said(entry):
                 continue
             message = entry.get("message")
             current = message.get("id") if isinstance(message, dict) else None
@@ -69,35 +81,27 @@ class Transcript(Conversation):
 
     def boundary(self) -> str | None:
         """Name the last compaction by its entry's uuid; None if there was none."""
-        for entry in self._lines(after_boundary=True):
-            if _is_boundary(entry):
-                return str(entry.get("uuid") or "boundary")
-        return None
+        data = self._read()
+        start = _last_boundary(data)
+        return _text(_line_at(data, start), "uuid") or "boundary" if start >= 0 else None
 
-    def _lines(self, *, after_boundary: bool) -> Iterator[dict[str, Any]]:
-        """Give the file's entries; from the last compaction's line on (that line and what it kept first) if wanted."""
-        if not self._path:
-            return
-        try:
-            if os.stat(self._path).st_size > LARGEST:
-                return
-            with open(self._path, "rb") as source:
-                data = source.read()
-        except OSError:
-            return
-        start = _last_boundary(data) if after_boundary else 0
-        if start:
-            boundary = _parsed(data[start : data.find(b"\n", start) if data.find(b"\n", start) > 0 else len(data)])
-            kept = _kept_by(boundary)
-            if kept:
-                for line in data[:start].split(b"\n"):
-                    entry = _parsed(line) if b'"uuid"' in line else None
-                    if entry is not None and entry.get("uuid") in kept:
-                        yield entry
-        for line in data[start:].split(b"\n"):
-            entry = _parsed(line)
-            if entry is not None:
-                yield entry
+    def _live(self) -> list[dict[str, Any]]:
+        """Give what the assistant has before it: the entries since the last compaction, and those that it kept."""
+        data = self._read()
+        start = _last_boundary(data)
+        if start < 0:
+            return live_entries(_entries(data))
+        kept = _kept_by(_line_at(data, start))
+        before = _entries(data[:start]) if kept else ()
+        return [entry for entry in before if _text(entry, "uuid") in kept] + live_entries(_entries(data[start:]))
+
+    def _read(self) -> bytes:
+        if self._data is None:
+            try:
+                self._data = files.read_bytes(self._path, limit=LARGEST) if self._path else b""
+            except (OSError, ValueError, LoomError):
+                self._data = b""
+        return self._data
 
 
 def find(session_id: str) -> str | None:
@@ -112,24 +116,24 @@ def find(session_id: str) -> str | None:
     return max(present, key=os.path.getmtime) if present else None
 
 
-def live_entries(entries: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+def live_entries(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Leave out what stands on a branch that was left by a rewind.
 
     Each entry names its parent. A prompt that is not an ancestor of the last entry was left, and all that hangs from
     it; parallel tool results hang beside the line and stay.
     """
     known = list(entries)
-    by_id = {entry["uuid"]: entry for entry in known if isinstance(entry.get("uuid"), str)}
-    line: set[str] = set()
+    by_id = {_text(entry, "uuid"): entry for entry in known}
+    line = {""}
     at = next((entry for entry in reversed(known) if _in_the_tree(entry)), None)
-    while at is not None and at["uuid"] not in line:
-        line.add(at["uuid"])
-        at = by_id.get(at.get("parentUuid") or "")
+    while at is not None and _text(at, "uuid") not in line:
+        line.add(_text(at, "uuid"))
+        at = by_id.get(_text(at, "parentUuid"))
     left: set[str] = set()
     live: list[dict[str, Any]] = []
     for entry in known:
-        uuid = entry.get("uuid")
-        if isinstance(uuid, str) and uuid not in line and (_is_prompt(entry) or entry.get("parentUuid") in left):
+        uuid = _text(entry, "uuid")
+        if uuid not in line and (_is_prompt(entry) or _text(entry, "parentUuid") in left):
             left.add(uuid)
         else:
             live.append(entry)
@@ -137,14 +141,14 @@ def live_entries(entries: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def texts_of(entry: dict[str, Any]) -> list[str]:
-    """Give the texts of an entry that reached the model: hook output, command output, tool results, messages."""
+    """Give the texts of an entry that were given to the model: hook output, commands, tool results, prompts."""
     attachment = entry.get("attachment")
     if entry.get("type") == "attachment" and isinstance(attachment, dict):
         if attachment.get("type") not in ("hook_additional_context", "hook_success"):
             return []
         content = attachment.get("content")
         return [part for part in (content if isinstance(content, list) else [content]) if isinstance(part, str)]
-    if entry.get("type") not in ("user", "assistant") or entry.get("isSidechain"):
+    if entry.get("type") != "user" or entry.get("isSidechain"):
         return []
     return _blocks(entry, "text") + _blocks(entry, "tool_result")
 
@@ -179,29 +183,50 @@ def _is_prompt(entry: dict[str, Any]) -> bool:
     )
 
 
+def _is_said(entry: dict[str, Any]) -> bool:
+    return entry.get("type") == "assistant" and not entry.get("isSidechain")
+
+
 def _in_the_tree(entry: dict[str, Any]) -> bool:
-    return isinstance(entry.get("uuid"), str) and not entry.get("isSidechain") and "parentUuid" in entry
+    return bool(_text(entry, "uuid")) and not entry.get("isSidechain") and "parentUuid" in entry
+
+
+def _text(entry: dict[str, Any], key: str) -> str:
+    value = entry.get(key)
+    return value if isinstance(value, str) else ""
 
 
 def _last_boundary(data: bytes) -> int:
-    """Find the start of the last line that is a compaction's entry; 0 if there is none."""
+    """Find the start of the last line that is a compaction's entry; -1 if there is none."""
     at = len(data)
     while True:
         at = data.rfind(_BOUNDARY, 0, at)
         if at < 0:
-            return 0
+            return -1
         start = data.rfind(b"\n", 0, at) + 1
-        end = data.find(b"\n", at)
-        if _is_boundary(_parsed(data[start : end if end >= 0 else len(data)]) or {}):
+        if _is_boundary(_line_at(data, start)):
             return start
+        at = start
+
+
+def _line_at(data: bytes, start: int) -> dict[str, Any]:
+    end = data.find(b"\n", start)
+    return _parsed(data[start : end if end >= 0 else len(data)]) or {}
+
+
+def _entries(data: bytes) -> Iterator[dict[str, Any]]:
+    for line in data.split(b"\n"):
+        entry = _parsed(line)
+        if entry is not None:
+            yield entry
 
 
 def _is_boundary(entry: dict[str, Any]) -> bool:
     return entry.get("type") == "system" and entry.get("subtype") == "compact_boundary"
 
 
-def _kept_by(boundary: dict[str, Any] | None) -> set[str]:
-    metadata = (boundary or {}).get("compactMetadata")
+def _kept_by(boundary: dict[str, Any]) -> set[str]:
+    metadata = boundary.get("compactMetadata")
     kept = metadata.get("preservedMessages") if isinstance(metadata, dict) else None
     uuids = kept.get("allUuids") or kept.get("uuids") if isinstance(kept, dict) else None
     return {uuid for uuid in uuids if isinstance(uuid, str)} if isinstance(uuids, list) else set()

@@ -82,7 +82,7 @@ def test_a_binding_to_a_run_that_is_gone_counts_for_nothing(scene: Scene, two_ru
 
 @pytest.mark.parametrize(("status", "how"), [("completed", "none"), ("cancelled", "none"), ("failed", "bound")])
 def test_a_bound_run_that_is_over_is_there_only_to_be_looked_at(scene: Scene, status: str, how: str) -> None:
-    """To read, a session's run is found whatever its standing; where only living runs count, an ended one is none (D4)."""
+    """To read, a session's run is found whatever its standing; where only living runs count, it is none (D4)."""
     scene.workflow()
     scene.begin()
     scene.edit(status=status)

@@ -1,0 +1,295 @@
+"""Which of Loom's slips stand live in a transcript, and what the assistant said (D15, D27)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loomctl.hosts import claude_transcript
+from loomctl.hosts.claude_transcript import Transcript
+from loomctl.model.slip import MARK, sealed
+from tests.scenes import SESSION, TranscriptFile
+
+A, B = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
+
+
+def slip(name: str = A) -> str:
+    """A priming's text."""
+    return sealed("# Loom: the run x\n\n```markdown\nthe spec\n```", name)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> TranscriptFile:
+    """An empty transcript."""
+    return TranscriptFile(tmp_path / "session.jsonl")
+
+
+def held(file: TranscriptFile) -> set[str]:
+    """Tell which of the two slips are live."""
+    return set(Transcript(str(file.path)).holds({A, B}))
+
+
+def test_the_mark_is_the_slips() -> None:
+    """The module knows the mark without importing what makes it; they are the same."""
+    assert claude_transcript._MARK == MARK
+
+
+# Where a slip can stand
+
+
+def test_a_slip_that_a_hook_gave_is_live(file: TranscriptFile) -> None:
+    """JSON of a SessionStart hook stands in an attachment, verbatim."""
+    file.hook_text(slip())
+    file.prompt("hello")
+    assert held(file) == {A}
+
+
+def test_a_slip_in_plain_hook_output_is_live(file: TranscriptFile) -> None:
+    """Plain standard output of a hook stands in a `hook_success`."""
+    file.add({"type": "attachment", "attachment": {"type": "hook_success", "content": slip(), "stdout": slip()}})
+    assert held(file) == {A}
+
+
+def test_a_slip_in_a_commands_output_is_live(file: TranscriptFile) -> None:
+    """A slash command's output is followed by the command's own words."""
+    file.command(slip() + "\n\nAbove is what Loom answered.")
+    file.says("ok")
+    assert held(file) == {A}
+
+
+def test_a_slip_in_a_shell_result_is_live(file: TranscriptFile) -> None:
+    """What `loomctl done` printed in the assistant's shell."""
+    file.prompt("go on")
+    file.calls("loomctl done")
+    file.result(slip() + "\n")
+    assert held(file) == {A}
+
+
+def test_a_slip_in_blocks_of_a_result_is_live(file: TranscriptFile) -> None:
+    """A tool's result may be a list of text blocks."""
+    block = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": slip()}]}
+    file.add({"type": "user", "message": {"role": "user", "content": [block]}})
+    assert held(file) == {A}
+
+
+def test_what_repeats_or_quotes_a_slip_does_not_count(file: TranscriptFile) -> None:
+    """Request bodies, the hook's raw output, the assistant's own words, subagents and mere mentions are no slip."""
+    file.note({"type": "api-request-blob", "content": slip()})
+    file.note({"type": "last-prompt", "lastPrompt": slip()})
+    file.add({"type": "attachment", "attachment": {"type": "hook_success", "content": "", "stdout": slip()}})
+    file.add({"type": "attachment", "attachment": {"type": "hook_system_message", "content": slip()}})
+    file.says(slip())
+    file.add({"type": "user", "isSidechain": True, "message": {"role": "user", "content": slip()}})
+    file.prompt(f"what does `Loom slip {A}` mean?")
+    file.prompt(f"Loom slip {A}0000")
+    file.calls("cat -n notes")
+    file.result(f"     1\tLoom slip {A}")
+    assert held(file) == set()
+
+
+# What takes it away
+
+
+def test_a_compaction_takes_slips_away(file: TranscriptFile) -> None:
+    """What stands before the last boundary is gone, what stands behind it is live (D15)."""
+    file.hook_text(slip(A))
+    file.prompt("work")
+    file.compacts()
+    assert held(file) == set()
+    file.hook_text(slip(B))
+    assert held(file) == {B}
+
+
+def test_only_the_last_compaction_counts(file: TranscriptFile) -> None:
+    """After a second compaction the first one's restore is gone too."""
+    for name in (A, B):
+        file.compacts()
+        file.hook_text(slip(name))
+    assert held(file) == {B}
+
+
+def test_what_a_compaction_kept_is_live(file: TranscriptFile) -> None:
+    """A prompt with a shell result that was preserved in front of the model still stands."""
+    prompt = file.prompt("go on")
+    call = file.calls("loomctl done")
+    result = file.result(slip())
+    file.compacts(kept=[prompt, call, result])
+    file.says("going on")
+    assert held(file) == {A}
+
+
+def test_a_boundary_that_is_only_talked_about_is_none(file: TranscriptFile) -> None:
+    """The words of a boundary in a text do not compact anything."""
+    file.hook_text(slip())
+    file.prompt('{"type": "system", "subtype": "compact_boundary"} "compact_boundary"')
+    file.note({"type": "api-request", "subtype": "compact_boundary"})
+    assert held(file) == {A}
+    assert Transcript(str(file.path)).boundary() is None
+
+
+def test_a_rewind_takes_away_what_hung_from_the_left_prompt(file: TranscriptFile) -> None:
+    """A slip on a branch that was left is not live; one on the branch that goes on is (D15)."""
+    file.prompt("first")
+    at = file.says("done first")
+    file.prompt("second")
+    file.calls("loomctl prime-context")
+    file.result(slip(A))
+    file.says("primed")
+    assert held(file) == {A}
+    file.prompt("second, in other words", parent=at)
+    file.hook_text(slip(B), event="UserPromptSubmit")
+    file.says("yes")
+    assert held(file) == {B}
+
+
+def test_parallel_results_beside_the_line_are_live(file: TranscriptFile) -> None:
+    """Of two results of one message only one is an ancestor of what follows; both stand before the model."""
+    file.prompt("both")
+    call = file.calls("loomctl next")
+    first = file.result("x")
+    file.add(
+        {
+            "type": "user",
+            "toolUseResult": {},
+            "message": {"role": "user", "content": [{"type": "tool_result", "content": slip()}]},
+        },
+        parent=call,
+    )
+    file.add({"type": "assistant", "message": {"id": "m", "content": []}}, parent=first)
+    assert held(file) == {A}
+
+
+# What the assistant said
+
+
+def test_the_last_message_is_taken_whole(file: TranscriptFile) -> None:
+    """The host hands over the last block; the blocks of that message stand on lines of their own (D27)."""
+    file.prompt("finish")
+    file.says("an earlier message", message="m-1")
+    file.says("para1", message="m-2")
+    file.says("FINAL para2", message="m-2")
+    assert Transcript(str(file.path)).last_message("FINAL para2\n") == "para1\n\nFINAL para2"
+
+
+def test_a_message_that_is_not_written_yet_is_taken_as_it_was_handed_over(file: TranscriptFile) -> None:
+    """If the transcript lags behind, the block alone is the response."""
+    file.says("an earlier message", message="m-1")
+    assert Transcript(str(file.path)).last_message("FINAL") == "FINAL"
+    assert Transcript(None).last_message("FINAL") == "FINAL"
+
+
+def test_what_was_said_since_a_time(file: TranscriptFile) -> None:
+    """The assistant's own text blocks count, before and after a compaction, from the second the step began."""
+    for words in ("zero", "one", "two"):
+        file.says(words)
+    file.prompt("not the assistant")
+    file.compacts()
+    file.says("three")
+    file.says("a subagent", isSidechain=True)
+    seen = Transcript(str(file.path))
+    assert seen.said_since("2026-11-21T22:00:02Z") == "one\n\ntwo\n\nthree"
+    assert seen.said_since("2027-01-01T00:00:00Z") is None
+    assert Transcript(str(file.path.parent / "none.jsonl")).said_since("2026-01-01T00:00:00Z") is None
+
+
+def test_what_was_said_on_a_left_branch_does_not_count(file: TranscriptFile) -> None:
+    """A rewind takes back what was said after it."""
+    file.prompt("first")
+    at = file.says("kept")
+    file.prompt("second")
+    file.says("taken back")
+    file.prompt("other", parent=at)
+    file.says("said instead")
+    assert Transcript(str(file.path)).said_since("2026-01-01T00:00:00Z") == "kept\n\nsaid instead"
+
+
+# Files that are not as they should be
+
+
+def test_a_boundary_is_named_by_its_uuid(file: TranscriptFile) -> None:
+    """Each compaction has a name of its own, wherever in the file it stands."""
+    first = file.compacts()
+    assert Transcript(str(file.path)).boundary() == first
+    second = file.compacts()
+    assert Transcript(str(file.path)).boundary() == second
+
+
+@pytest.mark.parametrize("kind", ["none", "missing", "folder", "pipe", "empty", "binary", "nul"])
+def test_what_is_no_transcript_holds_nothing(tmp_path: Path, kind: str) -> None:
+    """A path that is not there or no file holds nothing, and nothing waits for it."""
+    path = tmp_path / "t.jsonl"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind in ("empty", "binary"):
+        path.write_bytes(b"" if kind == "empty" else bytes(range(256)) * 9)
+    name = None if kind == "none" else "\0" if kind == "nul" else str(path)
+    seen = Transcript(name)
+    assert seen.holds({A}) == frozenset()
+    assert (seen.boundary(), seen.said_since("2026"), seen.last_message("x")) == (None, None, "x")
+
+
+def test_a_torn_last_line_is_passed_over(file: TranscriptFile) -> None:
+    """The host may be in the middle of a line."""
+    file.hook_text(slip())
+    with file.path.open("a") as torn:
+        torn.write('{"type": "assistant", "message": {"cont')
+    assert held(file) == {A}
+
+
+KEYS = [
+    *("type", "subtype", "uuid", "parentUuid", "message", "content", "text", "id", "attachment", "isMeta"),
+    *("isSidechain", "timestamp", "compactMetadata", "preservedMessages", "allUuids", "uuids", "toolUseResult"),
+]
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12) | st.sampled_from([slip(A), "uuid-1", "uuid-2"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
+    max_leaves=20,
+)
+entry = st.dictionaries(st.sampled_from(KEYS), anything, max_size=8).flatmap(
+    lambda value: st.sampled_from(
+        [value, {**value, "type": "user"}, {**value, "type": "assistant"}, {**value, "subtype": "compact_boundary"}]
+    )
+)
+
+
+@given(entries=st.lists(entry, max_size=8))
+def test_no_shape_of_an_entry_breaks_the_reading(
+    tmp_path_factory: pytest.TempPathFactory, entries: list[object]
+) -> None:
+    """Whatever JSON stands in the file, the answers have their types; every line is hostile until parsed."""
+    path = tmp_path_factory.getbasetemp() / f"shapes-{os.getpid()}.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in entries))
+    seen = Transcript(str(path))
+    assert seen.holds({A, B}) <= {A, B}
+    assert isinstance(seen.last_message("x"), str)
+    assert seen.boundary() is None or isinstance(seen.boundary(), str)
+    assert seen.said_since("") is None or isinstance(seen.said_since(""), str)
+
+
+def test_deep_and_odd_lines_are_passed_over(file: TranscriptFile) -> None:
+    """Nesting, numbers that are no numbers and bad bytes in one line do not hide the others."""
+    file.hook_text(slip())
+    with file.path.open("ab") as odd:
+        odd.write(b"[" * 100_000 + b"\n" + b'{"a": NaN}\n' + b'{"uuid": "\xff\xfe"}\n' + b"null\n\n\r\n")
+    assert held(file) == {A}
+
+
+def test_a_transcript_is_found_by_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host keeps it under a folder for each project; of several the newest counts."""
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
+    assert claude_transcript.find(SESSION) is None
+    for number, folder in enumerate(("-a", "-b", "-c")):
+        (tmp_path / "projects" / folder).mkdir(parents=True)
+        path = tmp_path / "projects" / folder / f"{SESSION}.jsonl"
+        path.touch()
+        os.utime(path, (number % 2, number % 2))
+    assert claude_transcript.find(SESSION) == str(tmp_path / "projects" / "-b" / f"{SESSION}.jsonl")
+    assert claude_transcript.find("another") is None
