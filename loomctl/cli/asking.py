@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from loomctl.disk import config, digests, processes, project
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from loomctl.disk.project import Project
 
 
-def in_a_host() -> bool:
-    """Tell whether an assistant reads what is printed."""
-    return bool(os.environ.get("CLAUDE_CODE_SESSION_ID"))
+def reader_is_an_assistant() -> bool:
+    """Tell whether an assistant reads what is printed: a host's session, or no terminal to read it on."""
+    return bool(os.environ.get("CLAUDE_CODE_SESSION_ID")) or not sys.stdout.isatty()
 
 
 def space(*, make: bool = False) -> Workspace:

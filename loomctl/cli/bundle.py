@@ -47,7 +47,8 @@ def path(as_json: bool) -> int:
 
 @click.command()
 @click.argument("kind", type=click.Choice(KINDS))
-def schema(kind: str) -> int:
+@json_option
+def schema(kind: str, as_json: bool) -> int:
     """Print the JSON Schema of workflow, plan or state files, for editors.
 
     \b
@@ -55,7 +56,10 @@ def schema(kind: str) -> int:
       loomctl schema workflow > workflow.schema.json
     """
     name = os.path.join(project.plugin_root(), "config", f"{kind}.schema.json")
-    click.echo(files.read_bytes(name).decode(), nl=False)
+    if as_json:
+        printing.document({"kind": kind, "schema": files.read_json(name)})
+    else:
+        click.echo(files.read_bytes(name).decode(), nl=False)
     return EXIT_OK
 
 

@@ -118,11 +118,7 @@ def demo(keep: bool, as_json: bool) -> int:
         printing.document({"survived": survived, **facts})
     else:
         say("")
-        say(
-            printing.styled(
-                "Everything that mattered survived." if survived else "Something was lost: please report it.", bold=True
-            )
-        )
+        say("Everything that mattered survived." if survived else "Something was lost: please report it.", bold=True)
         say(
             f"It took {facts['seconds']} s. "
             + (f"The folder is {base}" if keep else "The folder is removed; --keep leaves it.")
@@ -194,13 +190,13 @@ def _play(base: str, say: Any) -> dict[str, Any]:
     }
 
 
-def _silent(_: str = "") -> None:
+def _silent(_: str = "", **__: Any) -> None:
     """Say nothing: the one JSON document is all."""
 
 
 def _heading(say: Any, words: str) -> None:
     say("")
-    say(printing.styled(words, bold=True))
+    say(words, bold=True)
 
 
 def _slip(say: Any, slip: dict[str, Any] | None) -> None:

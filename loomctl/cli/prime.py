@@ -70,9 +70,13 @@ def prime_context(
         else:
             priming.remember(space, made)
     if as_json:
-        printing.document(made.to_dict())
+        printing.document(made.to_dict() if dry_run else made.with_text())
     else:
-        printing.text(_text(made, sessions.summary(run.state), dry_run=dry_run, as_text=as_text or asking.in_a_host()))
+        printing.text(
+            _text(
+                made, sessions.summary(run.state), dry_run=dry_run, as_text=as_text or asking.reader_is_an_assistant()
+            )
+        )
     if any(entry.reason == "unknown_artifact" for entry in made.entries):
         return EXIT_USAGE
     return EXIT_MISSING if made.failed else EXIT_OK
@@ -80,12 +84,15 @@ def prime_context(
 
 def _text(made: Slip, history: str, *, dry_run: bool, as_text: bool) -> str:
     count = len(made.loaded) + len(made.fresh)
-    lines = [f"Loom: run {made.run_id}" + (" (dry run)" if dry_run else ""), *telling.slip_lines(made)]
+    lines = [
+        f"Loom: run {made.run_id}" + (" (dry run)" if dry_run else ""),
+        *telling.slip_lines(made, done=not dry_run),
+    ]
     if not made.entries:
         lines.append("  0 declared: this workflow names no critical artifacts")
     elif not count and not made.failed:
         lines.append("  nothing is due")
     lines.append(f"Session history: {history}")
     if as_text and not dry_run and made.text:
-        return "\n".join(lines) + "\n\n" + made.text
+        return telling.beside("\n".join(lines)) + "\n\n" + made.text
     return "\n".join(lines)

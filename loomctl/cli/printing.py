@@ -19,9 +19,13 @@ def document(value: dict[str, Any]) -> None:
     click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, ensure_ascii=False, indent=1))
 
 
-def text(value: str) -> None:
-    """Print text; what a terminal would obey instead of show is made visible."""
-    click.echo(visible(value))
+def text(value: str = "", **style: Any) -> None:
+    """Print text; what a terminal would obey instead of show is made visible.
+
+    style: click's, such as bold=True; only on a terminal, and not under NO_COLOR.
+    """
+    plain = not style or os.environ.get("NO_COLOR") or not sys.stdout.isatty()
+    click.echo(visible(value) if plain else click.style(visible(value), **style))
 
 
 def note(value: str) -> None:
@@ -35,9 +39,3 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     return "\n".join(lines)
-
-
-def styled(value: str, **style: Any) -> str:
-    """Colour a word on a terminal; plain elsewhere and under NO_COLOR."""
-    plain = os.environ.get("NO_COLOR") or not sys.stdout.isatty()
-    return value if plain else click.style(value, **style)

@@ -79,7 +79,7 @@ def _started_document(begun: Started) -> dict[str, object]:
         "status": state["status"],
         "dry_run": begun.slip is None,
         "step": telling.step_document(asking.space(make=True), begun.run),
-        "slip": begun.slip.to_dict() if begun.slip is not None else None,
+        "slip": begun.slip.with_text() if begun.slip is not None else None,
         "notes": begun.notes,
         "warnings": [{"code": one.code, "where": one.where, "message": one.message} for one in begun.warnings],
     }
@@ -139,7 +139,7 @@ def _resumed_document(taken: Resumed) -> dict[str, object]:
         "workflow_id": state["workflow_id"],
         "status": state["status"],
         "step": telling.step_document(asking.space(), taken.run),
-        "slip": taken.slip.to_dict(),
+        "slip": taken.slip.with_text(),
         "sessions": sessions.summary(state),
         "differences": taken.differences,
         "notes": taken.notes,

@@ -39,8 +39,9 @@ def cancel(run: str | None, as_json: bool) -> int:
 
 
 def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *, as_json: bool) -> int:
+    verb = "pause" if status == "paused" else "cancel"
     space = asking.space()
-    changed = driving.set_standing(space, finding.to_drive(space, named), status, event, allowed=allowed)
+    changed = driving.set_standing(space, finding.to_drive(space, named, verb=verb), status, event, allowed=allowed)
     if as_json:
         printing.document({"run_id": changed.run_id, "status": status})
     else:

@@ -13,8 +13,7 @@ import click
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import files
-from loomctl.engine import driving, finding
-from loomctl.model import placeholders
+from loomctl.engine import driving, finding, registering
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.run_life import OUTCOMES, SPELLINGS
 
@@ -85,7 +84,7 @@ def done(
         response=_response(response_file),
         outcome=SPELLINGS.get(outcome or "", outcome),
         note=note,
-        artifacts=dict(_artifact(space, one) for one in artifacts),
+        artifacts=dict(_artifact(space, run_id, one) for one in artifacts),
     )
     return _told(space, driven, as_json=as_json)
 
@@ -97,7 +96,12 @@ def _response(path: str | None) -> str | None:
             return files.read_bytes(path, limit=LARGEST_RESPONSE).decode("utf-8", "replace")
         except OSError as error:
             raise LoomError(
-                "UNREADABLE", "the response cannot be read", where=path, why=str(error), exit_code=EXIT_USAGE
+                "UNREADABLE",
+                "the response cannot be read",
+                where=path,
+                why=error.strerror or str(error),
+                hint="name a file that can be read, or give the response on standard input",
+                exit_code=EXIT_USAGE,
             ) from None
     if path is None and not _has_input():
         return None
@@ -117,7 +121,7 @@ def _has_input() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def _artifact(space: Workspace, given: str) -> tuple[str, str]:
+def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
     name, equals, path = given.partition("=")
     if not equals or not path or not _NAME.fullmatch(name):
         raise LoomError(
@@ -127,19 +131,7 @@ def _artifact(space: Workspace, given: str) -> tuple[str, str]:
             hint="--artifact spec_path=specs/258.md",
             exit_code=EXIT_USAGE,
         )
-    root = space.project.root
-    absolute = os.path.normpath(os.path.join(space.caller.cwd, path))
-    if not os.path.exists(absolute) and os.path.exists(os.path.join(root, path)):
-        absolute = os.path.normpath(os.path.join(root, path))
-    if not os.path.exists(absolute):
-        raise LoomError(
-            "MISSING",
-            f"there is no {path}",
-            where=absolute,
-            hint="write the file first; a relative path counts from here or from the project's root",
-            exit_code=EXIT_USAGE,
-        )
-    return name, placeholders.to_portable(absolute, root)
+    return name, registering.portable(space, run_id, path)
 
 
 @click.command()
@@ -167,7 +159,7 @@ def approve(run: str | None, as_json: bool) -> int:
       loomctl approve shop-258
     """
     space = asking.space()
-    return _told(space, driving.approve(space, finding.to_drive(space, run)), as_json=as_json)
+    return _told(space, driving.approve(space, finding.to_drive(space, run, verb="approve")), as_json=as_json)
 
 
 def _told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
@@ -188,7 +180,7 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
         "outcome": driven.ended["status"] if driven.ended else None,
         "next": None if driven.closing is not None else telling.step_document(space, driven.run),
         "pending_approvals": driven.run.state["pending_approvals"],
-        "slip": driven.slip.to_dict() if driven.slip is not None else None,
+        "slip": driven.slip.with_text() if driven.slip is not None else None,
         "notes": list(driven.notes),
     }
 

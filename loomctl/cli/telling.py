@@ -43,24 +43,30 @@ def plan_lines(run: Run) -> list[str]:
     return lines
 
 
-def slip_lines(made: Slip) -> list[str]:
-    """Give the packing slip for people."""
-    head = f"Packing slip ({made.event}): {len(made.loaded)} loaded, {len(made.fresh)} fresh"
+def slip_lines(made: Slip, *, done: bool = True) -> list[str]:
+    """Give the packing slip for people; done: False for a dry run."""
+    loaded = "loaded" if done else "to load"
+    head = f"Packing slip ({made.event}): {len(made.loaded)} {loaded}, {len(made.fresh)} fresh"
     if made.used:
         head += f"; {made.used:,} of {made.limit:,}"
     return [
         head,
-        *(f"  {line}" for line in restored_lines(made)),
+        *(f"  {line}" for line in restored_lines(made, done=done)),
         *(f"  ! {code}: {text}" for code, text in made.warnings),
     ]
 
 
+def beside(text: str) -> str:
+    """Cut what stands beside a slip's text to its share; the slip's own text says what was left out of it."""
+    return cut_lines(visible(text), BESIDE, utf8_bytes)
+
+
 def whole(space: Workspace, run: Run, lines: list[str], made: Slip | None) -> str:
     """Put what a verb tells together: its own lines, then the slip's text for an assistant, the step for a person."""
-    beside = cut_lines(visible("\n".join(lines)), BESIDE, utf8_bytes)
-    if asking.in_a_host() and made is not None and made.text:
-        return f"{beside}\n\n{made.text}"
-    return f"{beside}\n\n{bounded_step(space, run)}"
+    own = beside("\n".join(lines))
+    if asking.reader_is_an_assistant() and made is not None and made.text:
+        return f"{own}\n\n{made.text}"
+    return f"{own}\n\n{bounded_step(space, run)}"
 
 
 def bounded_step(space: Workspace, run: Run) -> str:

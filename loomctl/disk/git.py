@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import NamedTuple
+
+from loomctl.disk import files
+from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 # A repository's configuration may name programs; none of them is run for Loom.
 SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "diff.external=", "--no-pager")
+_SURROUNDINGS = {
+    "GIT_ALLOW_PROTOCOL": "none",  # objects that are missing are not fetched, whatever the repository allows
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
 _OID = frozenset("0123456789abcdef")
 
 
@@ -19,6 +30,15 @@ class Head(NamedTuple):
 
     branch: str | None
     commit: str | None
+
+
+def top_of(folder: str) -> str | None:
+    """Give the top of the checkout that a folder lies in; None: no repository."""
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        if folder == os.path.dirname(folder):
+            return None
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def git_folders(top: str) -> tuple[str, str] | None:
@@ -43,9 +63,10 @@ def head(top: str) -> Head:
     if not line.startswith("ref:"):
         return Head(None, _oid(line))
     ref = line[len("ref:") :].strip()
-    branch = ref.removeprefix("refs/heads/")
-    if ".." in ref or not ref.startswith("refs/"):
+    # `.invalid` stands there where the refs are kept in another form than files.
+    if ".." in ref or not ref.startswith("refs/") or ref == "refs/heads/.invalid":
         return Head(None, None)
+    branch = ref.removeprefix("refs/heads/")
     for folder in folders:
         found = _oid(_first_line(os.path.join(folder, ref)))
         if found:
@@ -53,59 +74,114 @@ def head(top: str) -> Head:
     return Head(branch, _packed(folders[1], ref))
 
 
-def is_dirty(top: str, *, patience: float = 0.1) -> bool | None:
-    """Ask git whether tracked or untracked files differ, Loom's and FABER's own folders apart; None: no answer in time.
+def is_dirty(folder: str, *, patience: float = 0.1) -> bool | None:
+    """Ask git whether tracked or untracked files below a folder differ, Loom's and FABER's own apart.
 
-    patience: seconds (D25: 100 ms at most).
+    None: no answer in time. patience: seconds (D25: 100 ms at most).
     """
-    answer = output(
-        [
-            "status",
-            "--porcelain",
-            "--no-renames",
-            "--ignore-submodules",
-            "--",
-            ".",
-            ":(exclude).loom",
-            ":(exclude).fractary",
-        ],
-        top,
-        patience=patience,
-    )
-    return None if answer is None else bool(answer.strip())
+    asked = ["status", "--porcelain", "--no-renames", "--ignore-submodules", "--", "."]
+    apart = [f":(exclude,glob)**/{name}/**" for name in (".loom", ".fractary")]
+    answer = output([*asked, *apart], folder, patience=patience, limit=1)
+    return None if answer is None else bool(answer)
 
 
-def output(arguments: Sequence[str], top: str, *, patience: float, limit: int = 1 << 20) -> bytes | None:
-    """Run git without a shell in `top` and give what it printed, `limit` bytes at most; None if it failed or hung."""
+def output(arguments: Sequence[str], folder: str, *, patience: float, limit: int = 1 << 20) -> bytes | None:
+    """Run git without a shell in `folder` and give what it printed; None if it failed or took over `patience` seconds.
+
+    What goes beyond `limit` bytes is not read. The checkout is the one that the folder lies in, whatever
+    `core.worktree` says, and filters that the repository's own configuration names are off.
+    """
+    deadline = time.monotonic() + patience
+    surroundings = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | _SURROUNDINGS
+    top = top_of(os.path.realpath(folder))
+    command = ["git", *SAFE] if top is None else ["git", f"--work-tree={top}", *SAFE]
+    filters = _own_filters(top, surroundings, deadline) if top is not None else []
+    if filters is None:
+        return None
+    for name in filters:
+        command += ["-c", f"{name}={'false' if name.endswith('.required') else ''}"]
+    return _run([*command, *arguments], folder, surroundings, deadline, limit)
+
+
+def _own_filters(top: str, surroundings: Mapping[str, str], deadline: float) -> list[str] | None:
+    """Name the filter settings of the repository's own configuration; None where they cannot be told and turned off.
+
+    Git is asked only where a configuration file may hold any. A filter of the user's own configuration is theirs.
+    """
+    folders = git_folders(top)
+    if folders is None:
+        return []
+    own = (os.path.join(folders[1], "config"), os.path.join(folders[0], "config.worktree"))
+    if not any(word in _content(path).lower() for path in own for word in (b"filter", b"include")):
+        return []
+    command = ["git", "config", "--null", "--show-scope", "--includes", "--get-regexp", r"^filter\..*"]
+    answer = _run(command, top, surroundings, deadline, 1 << 20, fine=(0, 1))
+    if answer is None:
+        return None
+    parts = answer.split(b"\0")
+    named = {
+        os.fsdecode(setting.partition(b"\n")[0])
+        for scope, setting in zip(parts[::2], parts[1::2], strict=False)
+        if scope in (b"local", b"worktree")
+    }
+    found = sorted(name for name in named if name.endswith((".clean", ".smudge", ".process", ".required")))
+    return None if any("=" in name for name in found) else found  # `-c` would take another setting's name from it
+
+
+def _run(
+    command: Sequence[str],
+    folder: str,
+    surroundings: Mapping[str, str],
+    deadline: float,
+    limit: int,
+    *,
+    fine: tuple[int, ...] = (0,),
+) -> bytes | None:
+    """Run a command until it ends, says more than `limit` bytes, or the deadline; it and its children end then."""
+    import select
+    import signal
     import subprocess
 
-    surroundings = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    surroundings.update(GIT_OPTIONAL_LOCKS="0", GIT_NO_LAZY_FETCH="1", GIT_TERMINAL_PROMPT="0", LC_ALL="C")
     try:
-        done = subprocess.run(
-            ["git", *SAFE, *arguments],
-            cwd=top,
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=patience,
             env=surroundings,
-            check=False,
+            start_new_session=True,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, ValueError):  # no git; a word that no command line holds
         return None
-    return done.stdout[:limit] if done.returncode == 0 else None
+    assert process.stdout is not None  # it is a pipe
+    with process.stdout as said:
+        reader = select.poll()
+        reader.register(said, select.POLLIN)
+        data = b""
+        try:
+            while len(data) <= limit:
+                left = deadline - time.monotonic()
+                if left <= 0 or not reader.poll(left * 1000):
+                    return None
+                part = os.read(said.fileno(), 1 << 16)
+                if not part:
+                    process.wait(timeout=max(0.0, deadline - time.monotonic()))
+                    return data if process.returncode in fine else None
+                data += part
+            return data[:limit]
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def _packed(common: str, ref: str) -> str | None:
-    try:
-        with open(os.path.join(common, "packed-refs"), encoding="utf-8", errors="replace") as source:
-            for line in source:
-                if line.rstrip("\n").endswith(" " + ref):
-                    return _oid(line.split(" ", 1)[0])
-    except OSError:
-        pass
-    return None
+    data = _content(os.path.join(common, "packed-refs"))
+    before, found, _ = data.partition(b" " + os.fsencode(ref) + b"\n")
+    return _oid(os.fsdecode(before[before.rfind(b"\n") + 1 :])) if found else None
 
 
 def is_oid(text: str) -> bool:
@@ -118,8 +194,11 @@ def _oid(text: str) -> str | None:
 
 
 def _first_line(path: str) -> str:
+    return os.fsdecode(_content(path).partition(b"\n")[0]).strip()
+
+
+def _content(path: str) -> bytes:
     try:
-        with open(path, encoding="utf-8", errors="replace") as source:
-            return source.readline(4096).strip()
-    except OSError:
-        return ""
+        return files.read_bytes(path)
+    except (OSError, ValueError, LoomError):
+        return b""

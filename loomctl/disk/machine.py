@@ -27,7 +27,8 @@ def environment(project_root: str, cwd: str, *, on_hook_path: bool) -> dict[str,
 
     memory: bytes. dirty: None where git did not answer in time or there is no repository.
     """
-    head = git.head(project_root)
+    top = git.top_of(project_root)
+    head = git.head(top) if top is not None else git.Head(None, None)
     described: dict[str, Any] = {
         "hostname": hostname(),
         "platform": platform(),
@@ -35,7 +36,7 @@ def environment(project_root: str, cwd: str, *, on_hook_path: bool) -> dict[str,
         "project_root": project_root,
         "git_branch": head.branch,
         "git_commit": head.commit,
-        "dirty": git.is_dirty(project_root) if head.commit else None,
+        "dirty": git.is_dirty(project_root) if top is not None else None,
         "python": ".".join(str(part) for part in sys.version_info[:3]),
     }
     if not on_hook_path:

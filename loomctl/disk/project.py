@@ -46,19 +46,24 @@ def find(starts: Iterable[str]) -> Project | None:
     worktree as its root.
     """
     for start in starts:
-        if not start or not os.path.isdir(start):
-            continue
-        folder = os.path.realpath(start)
-        top, main = _checkout(folder)
-        while True:
-            owner = folder if main is None or top is None else os.path.join(main, os.path.relpath(folder, top))
-            store = os.path.normpath(os.path.join(owner, STORE))
-            if os.path.isdir(store):
-                return Project(folder, store, plugin_root())
-            if folder in (top, os.path.dirname(folder)):
-                break
-            folder = os.path.dirname(folder)
+        if start and os.path.isdir(start):
+            found = _upward(os.path.realpath(start))
+            if found is not None:
+                return found
     return None
+
+
+def _upward(start: str) -> Project | None:
+    top, main = _checkout(start)
+    folder = start
+    while True:
+        owner = folder if main is None or top is None else os.path.join(main, os.path.relpath(folder, top))
+        store = os.path.normpath(os.path.join(owner, STORE))
+        if os.path.isdir(store):
+            return Project(folder, store, plugin_root())
+        if folder in (top, os.path.dirname(folder)):
+            return None
+        folder = os.path.dirname(folder)
 
 
 def new(start: str) -> Project:
@@ -71,13 +76,9 @@ def new(start: str) -> Project:
 
 def _checkout(start: str) -> tuple[str | None, str | None]:
     """Give `(top of the checkout, top of the main checkout)`, the second only for a linked worktree."""
-    folder = start
-    while not os.path.lexists(os.path.join(folder, ".git")):
-        if folder == os.path.dirname(folder):
-            return None, None
-        folder = os.path.dirname(folder)
-    folders = git.git_folders(folder)
+    top = git.top_of(start)
+    folders = git.git_folders(top) if top is not None else None
     if folders is None or folders[0] == folders[1] or os.path.basename(folders[1]) != ".git":
-        return folder, None
+        return top, None
     main = os.path.realpath(os.path.dirname(folders[1]))
-    return folder, main if os.path.isdir(main) and main != folder else None
+    return top, main if os.path.isdir(main) and main != top else None

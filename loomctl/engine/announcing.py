@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.model import run_life, sessions
+from loomctl.model import run_life
 from loomctl.model.fences import one_line
 from loomctl.model.secrets import mask
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loomctl.disk.store import Run
-    from loomctl.engine.caller import Workspace
 
 
 def candidates(run_ids: Sequence[str]) -> str:
@@ -21,13 +20,9 @@ def candidates(run_ids: Sequence[str]) -> str:
     return f"Loom: {len(run_ids)} runs are active here; /loom:resume RUN takes one up:\n{shown}{more}"
 
 
-def unknown_run(space: Workspace, run_id: str) -> str:
-    """Announce a run that this machine neither started nor resumed; its files are not read into the conversation."""
-    state = space.store.read_state(run_id)
-    return (
-        f"Loom: the run {run_id} ({one_line(sessions.summary(state), 200)}) was not started on this machine; "
-        f"/loom:resume {run_id} takes it up"
-    )
+def unknown_run(run_id: str) -> str:
+    """Announce a run that this machine neither started nor resumed; not a word of its files is given (D23)."""
+    return f"Loom: the run {run_id} was not started on this machine; /loom:resume {run_id} takes it up"
 
 
 def held_elsewhere(run_id: str, holders: Sequence[str]) -> str:
@@ -35,8 +30,11 @@ def held_elsewhere(run_id: str, holders: Sequence[str]) -> str:
     return f"Loom: the run {run_id} is driven by another session ({one_line(holders[0], 60)}); this one is not primed"
 
 
-def for_the_summary(run: Run) -> str:
-    """Tell a summariser which run this is and what must be kept; plain text."""
+def for_the_summary(run: Run, given: Sequence[str]) -> str:
+    """Tell a summariser which run this is and what must be kept; plain text.
+
+    given: the ids of the artifacts that this conversation was given.
+    """
     state = run.state
     at = f", phase {state['current_phase']}, step {state['current_step']}" if state.get("current_phase") else ""
     lines = [one_line(f"This conversation works on the Loom run {run.run_id}{at}.", 500)]
@@ -46,7 +44,7 @@ def for_the_summary(run: Run) -> str:
         "Keep in the summary: the run's id; the current step and what is done and open in it; decisions and their "
         "reasons; exact file paths, names, numbers and error messages that the next steps need; what the user wants."
     )
-    names = ", ".join(one_line(artifact["id"], 60) for artifact in run.plan["artifacts"][:20])
+    names = ", ".join(one_line(name, 60) for name in given[:20])
     if names:
         lines.append(f"Loom gives these files back after the compaction, so their content needs no retelling: {names}.")
     entry = run_life.open_visit(state)

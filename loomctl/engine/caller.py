@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 class Conversation:
     """What can be seen of the asking session's conversation; this one sees nothing, a host's own class sees more."""
 
-    def holds(self, slips: Collection[str]) -> frozenset[str] | None:  # noqa: ARG002 - the shape of a host's own
-        """Tell which slip ids stand live in the conversation (D15); None where the host keeps no transcript at all."""
-        return None
+    def holds(self, slips: Collection[str]) -> frozenset[str]:  # noqa: ARG002 - the shape of a host's own
+        """Tell which slip ids stand live in the conversation; what cannot be seen is sent again (D15)."""
+        return frozenset()
 
     def said_since(self, at: str) -> str | None:  # noqa: ARG002 - as above
         """Give what the assistant said since a time (`YYYY-MM-DDTHH:MM:SSZ`); None if that cannot be known."""
         return None
+
+    def another(self, path: str | None) -> Conversation:  # noqa: ARG002 - as above
+        """Give another session's conversation of the same host, by its transcript's path."""
+        return self
 
 
 class Caller(NamedTuple):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.disk.store import Run
-    from loomctl.engine.caller import Workspace
+    from loomctl.engine.caller import Conversation, Workspace
     from loomctl.engine.priming import Slip
     from loomctl.model.state import State
 
@@ -185,7 +185,7 @@ def done(
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
-        _refuse_over(state, run_id)
+        _refuse_standing(state, run_id)
         entry = run_life.open_visit(state)
         if entry is None:
             raise LoomError(
@@ -204,7 +204,9 @@ def done(
                 space, run, state, happened, response, outcome=word, note=said, artifacts=made, source="done"
             )
         else:
-            state = run_life.mark_closing(state, outcome=word, note=said, artifacts=made, at=clock.now())
+            state = run_life.mark_closing(
+                state, outcome=word, note=said, artifacts=made, at=clock.now(), session_id=space.caller.session_id
+            )
             if entry["status"] != "closing":
                 held["closing"] = run_life.open_visit(state)
                 closing = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
@@ -219,7 +221,22 @@ def done(
     if held["closing"] is not None:
         return Driven(run, run_life.Move("step", step=held["closing"]["step_id"]), closing=held["closing"])
     made = _tell(space, run, held["settled"])
-    return Driven(run, held["settled"].move, ended=held["ended"], slip=made, notes=held["notes"])
+    notes = [*held["notes"], *_unregistered(run, held["ended"])]
+    return Driven(run, held["settled"].move, ended=held["ended"], slip=made, notes=notes)
+
+
+def _unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:
+    """Say of a step that ended well which file it was asked to register and did not: later sessions will miss it."""
+    place = run_life.place_of(run.plan, ended["step_id"])
+    words = str(place.step.get("prompt") or "").split("--artifact ")[1:] if place else []
+    names = {word.partition("=")[0] for word in words if "=" in word.split(None, 1)[0]}
+    if ended["status"] not in ("succeeded", "partially_succeeded"):
+        return []
+    return [
+        f"{ended['step_id']} was asked to register {name}, and did not: give it with the next `loomctl done "
+        f"--artifact {name}=PATH`, or `loomctl undo` and end the step again."
+        for name in sorted(names - set(run.state["artifacts"]))
+    ]
 
 
 def end(
@@ -282,7 +299,7 @@ def close_pending(
     closing = _object(entry.get("closing"))
     response, source = message, "conversation"
     if response is None:
-        response, source = space.caller.conversation.said_since(entry["started_at"]), "transcript"
+        response, source = _conversation_of(space, closing).said_since(entry["started_at"]), "transcript"
     if response is None:
         response, source = stages.read_text(run.folder, entry["stage"], stages.CANDIDATE), "candidate"
     if response is None:
@@ -306,6 +323,27 @@ def close_pending(
         "none": "without a response: no transcript could be read",
     }
     return state, ended, f"{entry['step_id']} was closing; it is closed {words[source]}."
+
+
+def is_closing_here(space: Workspace, state: Mapping[str, Any]) -> bool:
+    """Tell whether a closing step may be closed for this session: its own, or of one that lives no more (D27)."""
+    entry = run_life.open_visit(state)
+    if entry is None or entry["status"] != "closing":
+        return False
+    owner = _object(entry.get("closing")).get("session_id")
+    if not isinstance(owner, str) or owner == space.caller.session_id:
+        return True
+    binding = space.local.binding(owner)
+    return binding is None or not space.local.is_alive(binding)
+
+
+def _conversation_of(space: Workspace, closing: Mapping[str, Any]) -> Conversation:
+    """Give the conversation in which a step was marked as closing, as far as this machine knows it."""
+    owner = closing.get("session_id")
+    if not isinstance(owner, str) or owner == space.caller.session_id:
+        return space.caller.conversation
+    path = (space.local.binding(owner) or {}).get("transcript_path")
+    return space.caller.conversation.another(path if isinstance(path, str) else None)
 
 
 def close_with(space: Workspace, run_id: str, message: str | None) -> str:

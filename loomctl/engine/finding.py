@@ -78,15 +78,18 @@ def to_read(space: Workspace, named: str | None = None) -> Found:
     return found
 
 
-def to_drive(space: Workspace, named: str | None = None) -> str:
-    """Find a run to drive: named or bound, never the third rule's (D1). Raises NOT_BOUND besides."""
+def to_drive(space: Workspace, named: str | None = None, *, verb: str = "") -> str:
+    """Find a run to drive: named or bound, never the third rule's (D1). Raises NOT_BOUND besides.
+
+    verb: what a person may say of a run without driving it (`approve`, `pause`, `cancel`), for the hint.
+    """
     found = to_read(space, named)
     if found.run_id is None or not found.may_write:
         raise LoomError(
             "NOT_BOUND",
             f"this session does not drive the run {found.run_id}",
             why="only run and resume bind a session to a run; the only active run is shown, never driven (D1)",
-            hint=f"loomctl resume {found.run_id}",
+            hint=f"loomctl {verb or 'resume'} {found.run_id}",
             exit_code=EXIT_NO_RUN,
         )
     return found.run_id

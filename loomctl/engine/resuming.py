@@ -147,13 +147,14 @@ def _commits(root: str, before: object, now: str | None) -> list[str]:
     return [f"git: diverged from the last session's {before[:10]}: {ahead} ahead, {behind} behind"]
 
 
-def restored_lines(made: Slip) -> list[str]:
-    """Say of each artifact what a priming did with it, for people."""
+def restored_lines(made: Slip, *, done: bool = True) -> list[str]:
+    """Say of each artifact what a priming did with it, for people; done: False where it would do so."""
     lines = []
+    loaded = "loaded" if done else "would be loaded"
     for entry in made.entries:
         if entry.decision == "load" and entry.form:
             size = f", {entry.bytes:,} bytes" if entry.bytes is not None else ""
-            lines.append(f"✓ {entry.id} loaded ({entry.form}{size})")
+            lines.append(f"✓ {entry.id} {loaded} ({entry.form}{size})")
         elif entry.decision == "load":
             lines.append(f"✗ {entry.id} left out: over the budget")
         elif entry.reason == "fresh":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from loomctl.disk import artifact_paths, clock, known
+from loomctl.disk import artifact_paths, clock, known, user_folders
 from loomctl.disk.events import Event
 from loomctl.disk.store import Run
 from loomctl.engine import driving, finding, presence, priming
@@ -79,11 +79,28 @@ def start(
     _check_placeholders(space, run)
     if dry_run or plan["autonomy"].get("level") == "dry-run":
         return Started(run, run_life.Move("dry-run"), None, ["Nothing was written: this is a dry run."], warnings)
+    made_here = _new_store(space)
     space.store.prepare(commit_runs=space.settings.commit_runs)
     run = _created(space, run)
     trouble = known.note(run.run_id, space.store.folder)
-    notes = [*others_under_way(space, run), *([trouble] if trouble else [])]
+    notes = [*made_here, *others_under_way(space, run), *([trouble] if trouble else [])]
     return _begin(space, run, notes, warnings)
+
+
+def _new_store(space: Workspace) -> list[str]:
+    """Say where a project's first run puts its store. Raises NO_PROJECT where every folder below would share it."""
+    if os.path.isdir(space.store.folder):
+        return []
+    root = space.project.root
+    if root in (os.path.sep, os.path.realpath(user_folders.home() or os.path.sep)):
+        raise LoomError(
+            "NO_PROJECT",
+            f"{root} is no project",
+            why="a store here would be found from every folder below it that is in no repository",
+            hint="cd into your project first; or make it one: git init",
+            exit_code=EXIT_USAGE,
+        )
+    return [f"Loom keeps this project's runs in {space.store.folder} (git ignores them)."]
 
 
 def _free_id(space: Workspace, plan_id: str) -> str:

@@ -113,7 +113,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
     if found.run_id is None:
         return _told("SessionStart", announcing.candidates(found.candidates)) if found.candidates else None
     if not known.is_known(found.run_id, space.store.folder):
-        return _told("SessionStart", announcing.unknown_run(space, found.run_id))
+        return _told("SessionStart", announcing.unknown_run(found.run_id))
     if not found.may_write:
         holders = space.local.live_sessions(found.run_id, but=space.caller.session_id, conversing=True)
         if holders:
@@ -153,8 +153,6 @@ def _binding(space: Workspace, event: dict[str, Any], source: str) -> dict[str, 
     inherited = space.local.bind(
         session_id, parent["run_id"], host=HOST, pid=space.caller.pid, inherited_from=parent["session_id"]
     )
-    if source == "clear":
-        space.local.unbind(parent["session_id"])
     return space.local.refresh(inherited, pid=space.caller.pid, transcript_path=path)
 
 
@@ -179,12 +177,11 @@ def _session_id(text: str) -> str | None:
 def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str, notes: list[str]) -> str | None:
     """Record the session and prime it in one update of the state; the text goes out even if it cannot be recorded."""
     from loomctl.engine import driving, presence, priming
-    from loomctl.model import run_life, triggers
+    from loomctl.model import triggers
 
     environment = presence.surroundings(space) if source != "compact" else {}
     run = space.store.read(run_id)
-    entry = run_life.open_visit(run.state)
-    if entry is not None and entry["status"] == "closing":  # before the priming, which shows what stands on disk
+    if driving.is_closing_here(space, run.state):  # before the priming, which shows what stands on disk
         closed = _kept(notes, lambda: driving.close_with(space, run_id, None))
         notes.extend([closed.removeprefix("Loom: ")] if closed else [])
         run = space.store.read(run_id)
@@ -262,7 +259,8 @@ def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
         asked = "manual" if event.get("trigger") == "manual" else "auto"
         noted = {**space.local.primed(session_id), "compacting": asked}
         _kept([], lambda: space.local.note_primed(session_id, noted))
-    return announcing.for_the_summary(space.store.read(found.run_id))
+    given = [name for name in space.local.primed(session_id)["artifacts"] if isinstance(name, str)]
+    return announcing.for_the_summary(space.store.read(found.run_id), given)
 
 
 def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -305,6 +303,8 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
         return None
     from loomctl.engine import driving
 
+    if not driving.is_closing_here(space, run.state):
+        return None
     conversation = space.caller.conversation
     if message.strip() and isinstance(conversation, Transcript):
         message = conversation.last_message(message)

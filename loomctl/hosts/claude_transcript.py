@@ -30,6 +30,10 @@ class Transcript(Conversation):
         self._path = path
         self._data: bytes | None = None
 
+    def another(self, path: str | None) -> Transcript:
+        """Give another session's transcript."""
+        return Transcript(path)
+
     def holds(self, slips: Collection[str]) -> frozenset[str]:
         """Tell which slip ids stand in the live part: after the last compaction (or kept by it), on the live branch.
 

@@ -278,12 +278,24 @@ def approved(state: State, *, at: str) -> tuple[State, list[str]]:
     return {**state, "pending_approvals": [], "approvals": approvals, "status": "in_progress"}, granted
 
 
-def mark_closing(state: State, *, outcome: str | None, note: str, artifacts: Mapping[str, str], at: str) -> State:
-    """Mark the open visit as closing: its response is still to come, as the conversation's next final message (D27)."""
+def mark_closing(
+    state: State,
+    *,
+    outcome: str | None,
+    note: str,
+    artifacts: Mapping[str, str],
+    at: str,
+    session_id: str | None = None,
+) -> State:
+    """Mark the open visit as closing: its response is still to come, as the conversation's next final message (D27).
+
+    session_id: whose conversation that is.
+    """
     entry = open_visit(state)
     if entry is None:
         raise _nothing_open()
     closing = {"outcome": outcome, "note": note, "artifacts": dict(artifacts), "at": at}
+    closing["session_id"] = session_id
     return _replaced(state, {**entry, "status": "closing", "closing": closing})
 
 

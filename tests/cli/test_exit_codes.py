@@ -1,0 +1,223 @@
+"""Exit codes, one by one (D52), and what an error says: what, where, why, and a hint that can be pasted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from loomctl.engine import finding
+from tests.cli.conftest import Cli
+from tests.scenes import OTHER, SESSION, Json, Scene, artifact
+
+
+def begin(scene: Scene) -> None:
+    """Start a run with a required document."""
+    scene.write("spec.md", "# The spec\n")
+    scene.workflow([artifact("spec", "spec.md")])
+    scene.begin()
+
+
+def without_spec(scene: Scene) -> None:
+    """A run whose required document is gone."""
+    begin(scene)
+    (scene.root / "spec.md").unlink()
+
+
+def broken_state(scene: Scene) -> None:
+    """A run whose state is no JSON."""
+    begin(scene)
+    (scene.run_dir / "state.json").write_text("{")
+
+
+def newer_state(scene: Scene) -> None:
+    """A run that a later Loom wrote."""
+    begin(scene)
+    scene.edit(schema_version=99)
+
+
+def unwritable_home(scene: Scene) -> None:
+    """A machine that cannot remember."""
+    begin(scene)
+    os.environ["LOOM_STATE_HOME"] = "/dev/null/nowhere"
+
+
+Case = tuple[int, list[str], Callable[[Scene], None] | None, str]
+
+CASES: list[Case] = [
+    (0, ["runs"], begin, ""),
+    (0, ["runs"], None, ""),
+    (0, ["--help"], None, ""),
+    (0, ["--version"], None, ""),
+    (2, ["nonsense"], None, "USAGE"),
+    (2, ["show", "--nonsense"], begin, "USAGE"),
+    (2, ["done", "--outcome", "maybe"], begin, "USAGE"),
+    (2, ["run"], None, "NO_WORK"),
+    (2, ["run", "x", "--resume", "y"], None, "USAGE"),
+    (2, ["show", "../../etc"], begin, "BAD_ID"),
+    (2, ["prime-context", "--trigger", "nonsense"], begin, "UNKNOWN_TRIGGER"),
+    (2, ["done", "--artifact", "x"], begin, "USAGE"),
+    (2, ["done", "--artifact", "x=nowhere.md"], begin, "MISSING"),
+    (2, ["done", "--response-file", "nowhere.md"], begin, "UNREADABLE"),
+    (2, ["undo"], begin, "NOTHING_TO_UNDO"),
+    (2, ["approve"], begin, "NOTHING_TO_APPROVE"),
+    (2, ["state", "show", "--path", "artifacts.none"], begin, "NOTHING_THERE"),
+    (2, ["runs", "rm", "shop", "--force"], begin, "NOT_CONFIRMED"),
+    (3, ["next"], None, "NO_ACTIVE_RUN"),
+    (3, ["resume"], None, "NO_ACTIVE_RUN"),
+    (3, ["show", "nowhere"], begin, "NO_SUCH_RUN"),
+    (3, ["show", "shop", "009-none"], begin, "NO_SUCH_STAGE"),
+    (4, ["prime-context"], without_spec, ""),
+    (4, ["resume"], without_spec, ""),
+    (2, ["run", "x", "--workflow", "nowhere"], begin, "UNKNOWN_WORKFLOW"),
+    (5, ["show"], broken_state, "BAD_JSON"),
+    (6, ["runs", "rm", "shop", "--yes"], begin, "RUN_IS_ACTIVE"),
+    (7, ["show"], newer_state, "SCHEMA_TOO_NEW"),
+    (8, ["trust"], unwritable_home, "NOT_REMEMBERED"),
+]
+
+
+@pytest.mark.parametrize(("code", "words", "scenery", "error"), CASES, ids=[" ".join(case[1]) for case in CASES])
+def test_each_kind_of_end_has_its_code(
+    scene: Scene, cli: Cli, code: int, words: list[str], scenery: Callable[[Scene], None] | None, error: str
+) -> None:
+    """The code, and the error's word; the same under `--json`, as one document (D52)."""
+    if scenery is not None:
+        scenery(scene)
+    ended = cli(*words)
+    assert ended.code == code, ended
+    if error:
+        assert ended.stdout == ""
+        assert f"loomctl: {error}: " in ended.stderr
+        assert "\n  hint: " in ended.stderr
+        assert "Traceback" not in ended.stderr
+    if words[0].startswith("--"):
+        return
+    ended = cli(*words, "--json")
+    assert ended.code == code
+    assert ended.json["schema_version"] == 1
+    assert ended.json.get("error", {}).get("code", "") == error
+    if error:
+        assert ended.json["error"]["hint"]
+
+
+@pytest.mark.parametrize("number", [0, 2, 3, 4, 5, 6, 7, 8])
+def test_a_real_process_ends_with_the_same_code(scene: Scene, number: int) -> None:
+    """What this process returns is what a shell sees."""
+    code, words, scenery, _ = next(case for case in reversed(CASES) if case[0] == number)
+    if scenery is not None:
+        scenery(scene)
+    assert scene.loomctl(*words).code == code
+
+
+def test_a_bug_is_said_as_one(scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception that nobody expected is exit 70, one line without a traceback; `--debug` shows where (D52)."""
+    begin(scene)
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("nobody expected this")
+
+    monkeypatch.setattr(finding, "to_read", fails)
+    ended = cli("show")
+    assert (ended.code, ended.stdout) == (70, "")
+    assert ended.stderr.startswith("loomctl: BUG: RuntimeError: nobody expected this")
+    assert "Traceback" not in ended.stderr
+    assert cli("show", "--json").json["error"]["code"] == "BUG"
+    assert "Traceback" in cli("--debug", "show").stderr
+
+
+def test_a_finding_has_its_own_code(scene: Scene, cli: Cli) -> None:
+    """A demo that lost something ends with 1: here the user's own budget is too small for the spec."""
+    settings = Path(os.environ["XDG_CONFIG_HOME"]) / "loom"
+    settings.mkdir(parents=True)
+    (settings / "config.yaml").write_text("hook_budget: 500\n")
+    ended = scene.loomctl("demo", "--json", session=None)
+    assert ended.code == 1
+    assert ended.json["survived"] is False
+
+
+def test_several_runs_are_listed_in_the_error(scene: Scene, cli: Cli) -> None:
+    """An unbound session with two candidates gets both names and exit 3 (D1)."""
+    scene.workflow()
+    names = [scene.begin(work).run.run_id for work in ("first", "second")]
+    ended = cli("show", session=OTHER)
+    assert ended.code == 3
+    assert all(name in ended.stderr for name in names)
+    assert cli("show", session=SESSION).code == 0
+
+
+def test_no_active_run_says_three_ways_forward(cli: Cli) -> None:
+    """The error names what starts, what takes up and what lists."""
+    ended = cli("next")
+    assert ended.stderr.startswith("loomctl: NO_ACTIVE_RUN: No active run")
+    assert all(way in ended.stderr for way in ("loomctl run ", "loomctl resume", "loomctl runs"))
+
+
+def test_an_interrupt_is_no_bug(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends with 130 and one word."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(finding, "to_read", interrupted)
+    monkeypatch.setattr("loomctl.cli.asking.space", interrupted)
+    ended = cli("show")
+    assert (ended.code, ended.stdout, ended.stderr.strip()) == (130, "", "interrupted")
+
+
+WRONG: list[object] = [None, 5, "x", [], {}, [5], {"x": 5}, [{}], True, -1]
+VERBS = [
+    ["show"],
+    ["sessions"],
+    ["prime-context", "--force"],
+    ["prime-context", "--dry-run"],
+    ["next"],
+    ["done", "--note", "x"],
+    ["undo"],
+    ["resume"],
+    ["runs"],
+    ["paths"],
+    ["trust"],
+    ["state", "show", "--path", "artifacts"],
+]
+
+
+def places(whole: object, depth: int = 5) -> list[tuple[str | int, ...]]:
+    """Give the way to every value in a document, the first two entries of each list."""
+    if depth == 0:
+        return []
+    items: list[tuple[str | int, object]] = []
+    if isinstance(whole, dict):
+        items = list(whole.items())
+    if isinstance(whole, list):
+        items = list(enumerate(whole[:2]))
+    return [way for key, value in items for way in [(key,), *((key, *rest) for rest in places(value, depth - 1))]]
+
+
+@pytest.mark.parametrize("name", ["state.json", "plan.json"])
+def test_no_wrong_type_in_a_file_is_a_bug(scene: Scene, cli: Cli, name: str) -> None:
+    """Whatever an edited state or plan holds, the answer is a result or an error that names the file, never exit 70."""
+    begin(scene)
+    cli("done", "--response-file", "spec.md")
+    path = scene.run_dir / name
+    whole: Json = json.loads(path.read_text())
+    kept = shutil.copytree(scene.run_dir, scene.root / "kept")
+    bugs: list[tuple[object, ...]] = []
+    for number, way in enumerate(places(whole)):
+        for offset in (0, 3):
+            broken = json.loads(json.dumps(whole))
+            at = broken
+            for step in way[:-1]:
+                at = at[step]
+            at[way[-1]] = WRONG[(number + offset) % len(WRONG)]
+            path.write_text(json.dumps(broken))
+            ended = cli(*VERBS[(number + offset) % len(VERBS)], "--json")
+            if ended.code == 70 or ended.json["schema_version"] != 1:
+                bugs.append((way, at[way[-1]], VERBS[(number + offset) % len(VERBS)], ended.stdout[:200]))
+            shutil.rmtree(scene.run_dir)
+            shutil.copytree(kept, path.parent)
+    assert bugs == []
