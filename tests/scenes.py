@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,6 +75,14 @@ PHASES: Json = {
 """Three phases with four steps."""
 
 
+class Seen(Conversation):
+    """A conversation in which everything that was given still stands."""
+
+    def holds(self, slips: Collection[str]) -> frozenset[str]:
+        """Give them all."""
+        return frozenset(slips)
+
+
 class Scene:
     """A project in a folder of its own, and what can be done in it."""
 
@@ -122,7 +131,7 @@ class Scene:
         """Give the workspace as a session meets it; without a conversation all that was given counts as seen."""
         here = str(cwd or self.root)
         found = project.find((here,)) or project.new(here)
-        seen = conversation or (Transcript(str(transcript)) if transcript else Conversation())
+        seen = conversation or (Transcript(str(transcript)) if transcript else Seen())
         caller = Caller(session, host, pid, here, seen, on_hook_path)
         return workspace(found, config.load(found.store, with_yaml=True), caller)
 

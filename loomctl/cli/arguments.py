@@ -20,7 +20,7 @@ def expanded(arguments: list[str]) -> list[str]:
     if OPTION not in arguments:
         return arguments
     at = arguments.index(OPTION)
-    return [*arguments[:at], *split(sys.stdin.read(LARGEST)), *arguments[at + 1 :]]
+    return [*arguments[:at], *split(sys.stdin.buffer.read(LARGEST).decode("utf-8", "replace")), *arguments[at + 1 :]]
 
 
 def split(given: str) -> list[str]:

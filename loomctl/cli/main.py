@@ -76,7 +76,9 @@ def main(arguments: list[str]) -> int:
         return EXIT_USAGE
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "loomctl"
-        said = LoomError("USAGE", error.format_message(), hint=f"{command} --help", exit_code=EXIT_USAGE)
+        typed = slash_arguments.OPTION in arguments and isinstance(error, click.NoSuchOption)
+        why = "a goal that holds words like this one is given in quotes" if typed else ""
+        said = LoomError("USAGE", error.format_message(), why=why, hint=f"{command} --help", exit_code=EXIT_USAGE)
         return _said(said, as_json=as_json, debug=debug)
     except click.exceptions.Exit as error:
         return error.exit_code

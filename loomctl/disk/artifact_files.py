@@ -7,7 +7,7 @@ import os
 from typing import NamedTuple
 
 from loomctl.disk import digests, files, git
-from loomctl.disk.artifact_paths import Place, Roots, is_inside, locate
+from loomctl.disk.artifact_paths import Place, Roots, expanded, is_inside, locate
 from loomctl.model import git_commands
 from loomctl.model.errors import LoomError
 from loomctl.model.plan_text import readable
@@ -51,7 +51,7 @@ def read(artifact: Mapping[str, Any], declared: str, known: Mapping[str, str | N
     """Read an artifact. declared: its path, or its command for `git_info`. Never raises for what a project may hold."""
     try:
         if artifact["type"] == "git_info":
-            return _git_info(declared, roots)
+            return _git_info(expanded(declared, known), roots)
         place = locate(declared, known, roots)
         reading = _read_place(artifact, place, known, roots)
     except LoomError as error:
@@ -159,7 +159,7 @@ def _entries(folder: str, roots: Roots) -> list[tuple[str, str, int | None, int]
     allowed = [os.path.realpath(root) for root in (roots.project, roots.run_dir, roots.plugin, *roots.extra) if root]
     with os.scandir(folder) as listing:
         for entry in listing:
-            real = os.path.realpath(entry.path)
+            real = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
             if not any(is_inside(real, root) for root in allowed):
                 found.append((entry.name, "link out of the project", None, 0))
                 continue
@@ -190,8 +190,12 @@ def _git_info(command: str, roots: Roots) -> Reading:
     problem = git_commands.git_command_problem(command)
     if problem:
         return Reading(path=command, problem="refused", message=problem)
-    answer = git.output(git_commands.git_argv(command), roots.project, patience=GIT_PATIENCE)
+    argv = git_commands.git_argv(command)
+    answer = git.output(argv, roots.project, patience=GIT_PATIENCE, limit=REFUSE_BYTES + 1)
     if answer is None:
         return Reading(path=command, problem="missing", message="git gave no answer here")
-    text = answer[:REFUSE_BYTES].decode("utf-8", "replace")
+    if len(answer) > REFUSE_BYTES:
+        why = f"git says more than {REFUSE_BYTES:,} bytes; ask for less, as with -10 or --stat"
+        return Reading(path=command, problem="too_large", message=why)
+    text = answer.decode("utf-8", "replace")
     return Reading(text, digests.of_text(text), len(answer), path=command)

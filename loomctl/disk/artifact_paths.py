@@ -12,6 +12,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+# No system takes a longer path, and following one costs a look at the disk for each of its components.
+LONGEST = 4096
+
 
 class Place(NamedTuple):
     """path: absolute, symbolic links resolved, inside an allowed root; shown: for people; rebased: D9 helped."""
@@ -58,39 +61,56 @@ def values(
 def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Place:
     """Find the file that a declared path means. It need not exist, but it lies inside an allowed root.
 
+    Only a foreign path is looked for elsewhere (D9): one that leads into an allowed root and finds nothing is missing.
     Raises LoomError UNRESOLVED_PLACEHOLDER, PATH_ESCAPE or BAD_PATH; nothing of a refused path was read.
     """
+    text = expanded(declared, known)
+    if not _is_path(text):
+        raise LoomError("BAD_PATH", f"{declared!r:.200} is no path")
+    absolute = foreign_paths.is_absolute(text)
+    wanted = text if absolute else os.path.join(roots.project, text)
+    path = os.path.realpath(wanted) if wanted.startswith("/") else ""
+    inside = bool(path) and _inside(path, roots)
+    if inside and (absolute or os.path.exists(path)):
+        return Place(path, shown(path, roots), rebased=False)
+    rebased = _rebased(text, roots)
+    if rebased is not None:
+        return rebased
+    if inside:
+        return Place(path, shown(path, roots), rebased=False)
+    absent = foreign_paths.below_recorded(text, roots.recorded)
+    if absent is not None:  # it was inside the project there
+        path = os.path.realpath(os.path.join(roots.project, absent))
+        if _inside(path, roots):
+            return Place(path, shown(path, roots), rebased=False)
+    raise LoomError(
+        "PATH_ESCAPE",
+        "the path leads out of the project, the run's folder and the bundle",
+        where=declared[:300],
+        why="symbolic links are followed before this is decided (D10)",
+        hint="move the file into the project, or allow its folder under extra_roots in your own config.yaml",
+    )
+
+
+def expanded(declared: str, known: Mapping[str, str | None]) -> str:
+    """Give a declared path or command with its placeholders replaced. Raises UNRESOLVED_PLACEHOLDER (D8)."""
     expansion = placeholders.expand(declared, known)
     if expansion.missing:
         raise LoomError(
             "UNRESOLVED_PLACEHOLDER",
-            f"{{{expansion.missing[0]}}} has no value in this run",
-            where=declared,
+            f"{{{expansion.missing[0]:.80}}} has no value in this run",
+            where=declared[:300],
             hint="known are " + " ".join(f"{{{name}}}" for name in placeholders.NAMES),
         )
-    text = expansion.text
-    if not text or "\0" in text:
-        raise LoomError("BAD_PATH", f"{declared!r} is no path")
-    absolute = foreign_paths.is_absolute(text)
-    wanted = text if absolute else os.path.join(roots.project, text)
-    path = os.path.realpath(wanted) if wanted.startswith("/") else ""
-    if path and _inside(path, roots) and os.path.exists(path):
-        return Place(path, shown(path, roots), False)
-    rebased = _rebased(text, roots)
-    if rebased is not None:
-        return rebased
-    if path and _inside(path, roots):
-        return Place(path, shown(path, roots), False)
-    absent = foreign_paths.below_recorded(text, roots.recorded)
-    if absent is not None:  # it was inside the project there, and is not here: missing, not an escape
-        return Place(os.path.join(os.path.realpath(roots.project), absent), absent, False)
-    raise LoomError(
-        "PATH_ESCAPE",
-        "the path leads out of the project, the run's folder and the bundle",
-        where=declared,
-        why="symbolic links are followed before this is decided (D10)",
-        hint="move the file into the project, or allow its folder under extra_roots in your own config.yaml",
-    )
+    return expansion.text
+
+
+def _is_path(text: str) -> bool:
+    """Tell whether the system could take a text for a path at all."""
+    try:
+        return 0 < len(os.fsencode(text)) <= LONGEST and "\0" not in text
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
 
 
 def _rebased(text: str, roots: Roots) -> Place | None:
@@ -100,12 +120,12 @@ def _rebased(text: str, roots: Roots) -> Place | None:
         if len(parts) > 3 and parts[0] == "plugins" and parts[2] == "docs" and ".." not in parts:
             path = os.path.realpath(os.path.join(roots.plugin, *parts[2:]))
             if os.path.exists(path) and _inside(path, roots):
-                return Place(path, shown(path, roots), True)
+                return Place(path, shown(path, roots), rebased=True)
         return None
     for candidate in foreign_paths.candidates(text, roots.recorded):
         path = os.path.realpath(os.path.join(roots.project, candidate))
         if os.path.exists(path) and _inside(path, roots):
-            return Place(path, shown(path, roots), True)
+            return Place(path, shown(path, roots), rebased=True)
     return None
 
 

@@ -28,8 +28,8 @@ class Local:
 
     def binding(self, session_id: str | None) -> dict[str, Any] | None:
         """Give the session's binding, `{session_id, run_id, host, process, bound_at, transcript_path?}`, or None."""
-        found = _read(self._sessions, session_id)
-        return found if found and isinstance(found.get("run_id"), str) else None
+        found = _read(self._sessions, session_id) or {}
+        return found if found.get("session_id") == session_id and isinstance(found.get("run_id"), str) else None
 
     def bind(self, session_id: str, run_id: str, *, host: str, pid: int | None, **more: Any) -> dict[str, Any]:
         """Bind a session to a run; only run and resume do (and /clear and a fork inherit)."""
@@ -74,7 +74,7 @@ class Local:
         for name in names:
             binding = self.binding(name[: -len(".json")]) if name.endswith(".json") else None
             if binding is not None:
-                found.append((_age_of(os.path.join(self._sessions, name)), binding))
+                found.append((_last_sign(os.path.join(self._sessions, name)), binding))
         return [binding for _, binding in sorted(found, key=lambda pair: pair[0])]
 
     def of_process(self, pid: int) -> dict[str, Any] | None:
@@ -90,7 +90,9 @@ class Local:
             return False
         if process.get("pid"):
             return processes.lives(process)
-        return time.time() - _age_of(self._path(self._sessions, binding["session_id"])) < SILENT_AFTER
+        if process.get("boot_id") != processes.boot_id():  # it is of another machine, or of before a restart
+            return False
+        return time.time() - _last_sign(self._path(self._sessions, binding["session_id"])) < SILENT_AFTER
 
     def live_sessions(self, run_id: str, *, but: str | None = None, conversing: bool = False) -> list[str]:
         """List the live sessions that are bound to a run on this machine.
@@ -136,7 +138,8 @@ def _process(binding: dict[str, Any]) -> dict[str, Any]:
     return process if isinstance(process, dict) else {}
 
 
-def _age_of(path: str) -> float:
+def _last_sign(path: str) -> float:
+    """Give when a file was last written; a session's is written at each of its events."""
     try:
         return os.stat(path).st_mtime
     except OSError:

@@ -185,7 +185,7 @@ def done(
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
-        _refuse_standing(state, run_id)
+        _refuse_over(state, run_id)  # a paused run keeps the result, and goes no further
         entry = run_life.open_visit(state)
         if entry is None:
             raise LoomError(

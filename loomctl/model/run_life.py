@@ -125,8 +125,8 @@ def start_visit(
         raise LoomError(
             "STEP_OPEN",
             f"{current['step_id']} is being worked on, and {key} is to be done before it",
-            why="one step is open at a time; this state was changed by hand",
-            hint="loomctl done ends the open one",
+            why="one step is open at a time, to be ended first; this state was changed by hand",
+            hint="loomctl done",
         )
     visit = len(visits(state, key)) + 1
     rank = 0 if by_engine else max((entry["rank"] for entry in state["steps"]), default=0) + 1

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 
 def git(folder: Path, *words: str) -> str:
@@ -31,9 +28,9 @@ def add_worktree(repository: Path, folder: Path, branch: str, *, relative: bool 
     """Add a linked worktree on a new branch. relative: with relative paths on both sides, as newer gits write them."""
     git(repository, "worktree", "add", "-q", "-b", branch, str(folder))
     if relative:
-        admin = repository / ".git" / "worktrees" / folder.name
+        admin = Path((folder / ".git").read_text(encoding="utf-8").removeprefix("gitdir:").strip())
         up = "../" * len(folder.relative_to(repository.parent).parts)
-        link = f"{up}{repository.name}/.git/worktrees/{folder.name}"
+        link = f"{up}{repository.name}/.git/worktrees/{admin.name}"
         (folder / ".git").write_text(f"gitdir: {link}\n", encoding="utf-8")
         (admin / "gitdir").write_text(f"../../../../{folder.relative_to(repository.parent)}/.git\n", encoding="utf-8")
     return folder

@@ -75,10 +75,8 @@ def test_a_linked_worktree_has_its_own_head(repository: Path, tmp_path: Path, re
         repositories.git(repository, "pack-refs", "--all")
     folders = git.git_folders(str(tree))
     assert folders is not None
-    assert [os.path.realpath(folder) for folder in folders] == [
-        str(repository / ".git" / "worktrees" / "wt 1"),
-        str(repository / ".git"),
-    ]
+    assert os.path.dirname(os.path.realpath(folders[0])) == str(repository / ".git" / "worktrees")
+    assert os.path.realpath(folders[1]) == str(repository / ".git")
     assert git.head(str(tree)) == Head("side", commit_of(tree))
     assert git.head(str(repository)) == Head("main", commit_of(repository))
     assert git.is_dirty(str(tree), patience=5) is False

@@ -326,22 +326,35 @@ def test_a_stop_does_not_move_a_cancelled_run(begun: Scene) -> None:
 
 
 @pytest.mark.parametrize("status", ["paused", "failed"])
-def test_next_does_not_wake_a_paused_or_failed_run(begun: Scene, status: str) -> None:
+@pytest.mark.parametrize("verb", ["next", "done"])
+def test_a_paused_or_failed_run_is_not_woken(begun: Scene, status: str, verb: str) -> None:
     """What stands still goes on by `resume` alone, and the error names the command."""
     begun.edit(status=status)
     with pytest.raises(LoomError) as caught:
-        go_on(begun)
+        go_on(begun) if verb == "next" else done(begun)
     assert (caught.value.code, caught.value.hint) == ("BAD_STATUS", f"loomctl resume {begun.run_dir.name}")
 
 
-def test_a_step_that_is_ended_in_a_paused_run_starts_no_other(begun: Scene) -> None:
-    """The result is kept; nothing goes on until the run is resumed."""
+def test_a_final_message_counts_in_a_paused_run_and_starts_no_step(begun: Scene) -> None:
+    """A step that was closing when its run was paused gets its response; nothing goes on until the run is resumed."""
+    done(begun, None)
     pause(begun)
-    driven = done(begun)
-    assert driven.move.kind == "paused"
-    assert "paused" in driving.say_move(driven)
+    assert "The run is paused" in driving.close_with(begun.space(), begun.run_dir.name, "the result")
     assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded"]
     assert begun.state["status"] == "paused"
+
+
+def test_a_file_that_was_to_be_registered_is_asked_for(scene: Scene) -> None:
+    """A step that ends well without what its prompt asked to register says so; a failed one does not."""
+    prompt = "Write it, then `loomctl done --artifact spec_path=PATH`."
+    frame = {"steps": [{"id": "ask", "prompt": prompt, "max_retries": 3}]}
+    scene.workflow(phases={**PHASES, "frame": frame})
+    scene.begin()
+    assert list(done(scene, outcome="failed").notes) == []
+    (note,) = done(scene).notes
+    assert "register spec_path" in note
+    driving.undo(scene.space(), scene.run_dir.name)
+    assert list(done(scene, artifacts={"spec_path": "{project_root}/x.md"}).notes) == []
 
 
 def test_there_must_be_a_step_to_end(begun: Scene) -> None:

@@ -251,7 +251,9 @@ def test_clear_keeps_the_run_in_its_process(begun: Scene) -> None:
     assert (old["session_id"], old["end_reason"]) == (SESSION, "clear")
     assert (new["session_id"], new["ended_at"]) == (OTHER, None)
     local = begun.space().local
-    assert local.binding(SESSION) is None
+    left = local.binding(SESSION)
+    assert left is not None
+    assert not local.is_alive(left)
     binding = local.binding(OTHER)
     assert binding is not None
     assert binding["run_id"] == begun.run_dir.name

@@ -1,0 +1,134 @@
+"""What a person reads: help with examples, and no `loomctl …` line in any text that would not be understood."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from loomctl.cli.main import loomctl
+from tests.cli.conftest import Cli
+from tests.scenes import CHECKOUT
+
+TEXTS = sorted(
+    [
+        CHECKOUT / "README.md",
+        *CHECKOUT.glob("docs/**/*.md"),
+        *CHECKOUT.glob("skills/*/SKILL.md"),
+        *CHECKOUT.glob("commands/*.md"),
+        *CHECKOUT.glob("config/workflows/*.json"),
+    ]
+)
+SOURCES = sorted(CHECKOUT.glob("loomctl/**/*.py"))
+
+
+def commands(group: click.Group, name: str = "loomctl") -> Iterator[tuple[str, click.Command]]:
+    """Give every command with its full name."""
+    for word, command in group.commands.items():
+        yield f"{name} {word}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{name} {word}")
+
+
+ALL = dict(commands(loomctl))
+
+
+def understood(line: str) -> None:
+    """Parse a command line as far as that goes without running it. Raises click's errors."""
+    bare = re.split(r"<<|[|;#]|&&|>(?!=)| {2,}", line.replace("->", "-"))[0]
+    words = shlex.split(bare)[1:]
+    command: click.Command = loomctl
+    context = click.Context(loomctl, info_name="loomctl")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        if words[0] not in command.commands:
+            raise click.UsageError(f"no command {words[0]!r}")
+        command = command.commands[words.pop(0)]
+    if words in (["--help"], ["--version"], ["--debug"]):
+        return
+    command.make_context(command.name, [word for word in words if word != "--arguments-from-stdin"], parent=context)
+
+
+def lines_of(path: Path) -> list[str]:
+    """Give every `loomctl …` of a text: in code spans, in code blocks, in JSON strings."""
+    text = path.read_text(encoding="utf-8").replace("\\n", "\n").replace('\\"', '"')
+    spans = [span.strip() for span in re.findall(r"`([^`\n]+)`", text)]
+    block = [line.strip().removeprefix("$ ").removeprefix("./bin/") for line in text.splitlines()]
+    found = [line for line in (*spans, *block) if re.match(r"loomctl [a-z-]", line) and not line.endswith(("`",))]
+    return [line.replace("…", "WORD").replace("[", "").replace("]", "") for line in found if "` " not in line]
+
+
+@pytest.mark.parametrize("name", ["loomctl", *ALL])
+def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
+    """Help says what the command does and shows it; nothing in an example is misunderstood."""
+    ended = cli(*name.split()[1:], "--help")
+    assert ended.code == 0
+    examples = [line.strip() for line in ended.stdout.splitlines() if line.strip().startswith("loomctl ")]
+    if name == "loomctl hook":  # for hooks.json, not for people
+        return
+    own = [line for line in examples if line.startswith(f"{name} ") or line == name or name == "loomctl"]
+    if name != "loomctl plugin path":  # its example is a host's command line
+        assert own or name in ("loomctl plugin", "loomctl state", "loomctl runs list"), ended.stdout
+    for line in examples:
+        understood(line)
+
+
+def test_the_check_of_lines_can_fail() -> None:
+    """A command, option or choice that there is not is found."""
+    for line in (
+        "loomctl nonsense",
+        "loomctl done --nonsense",
+        "loomctl done --outcome maybe",
+        "loomctl schema x",
+        "loomctl runs x",
+    ):
+        with pytest.raises(click.UsageError):
+            understood(line)
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=[str(path.relative_to(CHECKOUT)) for path in TEXTS])
+def test_every_line_in_a_text_is_understood(path: Path) -> None:
+    """No document, skill, command or workflow names a command or option that there is not."""
+    for line in lines_of(path):
+        understood(line)
+
+
+def test_lines_are_found() -> None:
+    """The search finds spans, blocks and JSON strings, and every kind of text has some."""
+    found = {path.name: lines_of(path) for path in TEXTS}
+    assert "loomctl runs rm RUN" in found["README.md"]
+    assert any(line.startswith("loomctl done --artifact") for line in found["core.json"])
+    assert "loomctl resume shop-258" in [line for path in TEXTS if "skills/resume" in str(path) for line in lines_of(path)]
+    assert found["run.md"]
+
+
+HINTS = re.compile(r'hint=f?(?:"(loomctl [^"]*)"|\'(loomctl [^\']*)\')')
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=[str(path.relative_to(CHECKOUT)) for path in SOURCES])
+def test_every_hint_can_be_pasted(path: Path) -> None:
+    """A hint that begins with a command is one (D52)."""
+    for match in HINTS.finditer(path.read_text(encoding="utf-8")):
+        hint = re.sub(r"\{[^}]*\}", "shop-258", match[1] or match[2])
+        if not hint.startswith("loomctl shop-258"):  # the verb is the caller's own
+            understood(hint)
+
+
+def test_a_bare_loomctl_shows_its_help(cli: Cli) -> None:
+    """Without a command the list of commands is shown, with exit 2."""
+    ended = cli()
+    assert ended.code == 2
+    assert "Commands:" in ended.stdout
+
+
+def test_every_command_of_the_issue_is_there() -> None:
+    """The commands that users were promised."""
+    promised = (
+        "run next done undo resume pause cancel approve trust prime-context runs show sessions check schema paths state "
+        "demo plugin hook"
+    )
+    assert {f"loomctl {word}" for word in promised.split()} <= set(ALL)
+    assert {"loomctl runs list", "loomctl runs rm", "loomctl runs archive"} <= set(ALL)
