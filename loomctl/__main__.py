@@ -14,6 +14,11 @@ def main() -> int:
         from loomctl.disk.expressions import child_main
 
         return child_main()
+    if arguments[:1] == ["settings"] and len(arguments) == 2:
+        from loomctl.disk.config import load
+
+        load(arguments[1], with_yaml=True)
+        return 0
     from loomctl.cli.main import main as command_line
 
     return command_line(arguments)

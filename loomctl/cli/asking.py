@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from loomctl.disk import config, digests, processes, project
+from loomctl.disk import config, digests, machine, processes, project
 from loomctl.disk.local import TERMINAL, Local
 from loomctl.disk.store import Store
 from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
@@ -50,5 +50,6 @@ def _caller(found: Project, cwd: str) -> Caller:
         conversation: Conversation = claude_transcript.Transcript(path)
         return Caller(session_id, claude_code.HOST, claude_code.host_pid(), cwd, conversation)
     leader = os.getsid(0)
-    name = digests.of_text(f"{processes.boot_id()}\0{leader}\0{processes.started(leader)}")[:12]
+    which = (machine.hostname(), processes.boot_id(), str(leader), processes.started(leader), found.store)
+    name = digests.of_text("\0".join(which))[:12]
     return Caller(f"{TERMINAL}-{name}", TERMINAL, leader or None, cwd, Conversation())

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from loomctl.cli import asking
-from loomctl.disk import files
+from loomctl.disk import files, workflow_files
 from loomctl.model.errors import LoomError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -36,15 +36,8 @@ def complete_workflows(context: click.Context, parameter: click.Parameter, incom
 
     def names() -> list[str]:
         project = asking.any_space().project
-        folders = [os.path.join(project.store, "workflows"), os.path.join(project.plugin_root, "config", "workflows")]
-        return sorted(
-            {
-                os.path.splitext(name)[0]
-                for folder in folders
-                if os.path.isdir(folder)
-                for name in os.listdir(folder)
-                if name.endswith((".json", ".yaml", ".yml"))
-            }
+        return workflow_files.available(
+            project_dir=os.path.dirname(project.store), store=project.store, bundle=project.plugin_root
         )
 
     return _items(names, incomplete)

@@ -48,7 +48,7 @@ def prime_context(
       loomctl prime-context --artifacts specification,workflow-plan --force
       loomctl prime-context --trigger "phase_transition:architect->build" --dry-run --json
     """
-    event = triggers.from_word(word) if word else triggers.manual()
+    event = triggers.from_word(word) if word is not None else triggers.manual()
     if event is None:
         raise LoomError(
             "UNKNOWN_TRIGGER",
@@ -59,16 +59,19 @@ def prime_context(
     space = asking.space()
     found = finding.to_read(space, run_id)
     assert found.run_id is not None  # to_read raises instead
+    if found.how == "only" and not dry_run:
+        finding.must_be_known(space, found.run_id)
     run = space.store.read(found.run_id)
     only = [name.strip() for name in artifacts.split(",") if name.strip()] if artifacts is not None else None
+    if only == []:
+        raise LoomError(
+            "USAGE", "--artifacts names none", hint="--artifacts specification,workflow-plan", exit_code=EXIT_USAGE
+        )
     made = priming.prime(
         space, run, event, priming.command_budget(space), may_write=found.may_write, only=only, force=force
     )
     if not dry_run:
-        if found.may_write:
-            driving.record(space, found.run_id, made)
-        else:
-            priming.remember(space, made)
+        made = driving.record(space, found.run_id, made, may_write=found.may_write)
     if as_json:
         printing.document(made.to_dict() if dry_run else made.with_text())
     else:

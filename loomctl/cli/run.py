@@ -123,9 +123,9 @@ def tell_resumed(named: str | None, *, reopen: bool, as_json: bool) -> int:
     if as_json:
         printing.document(_resumed_document(taken))
     else:
-        lines = [f"Loom: run {taken.run.run_id} resumed", *telling.slip_lines(taken.slip)]
+        lines = [f"Loom: run {taken.run.run_id} resumed"]
         lines.append(f"Session history: {sessions.summary(taken.run.state)}")
-        lines += [*taken.differences, *taken.notes]
+        lines += [*taken.differences, *taken.notes, *telling.slip_lines(taken.slip)]
         printing.text(telling.whole(space, taken.run, lines, taken.slip))
     return EXIT_MISSING if taken.slip.failed else EXIT_OK
 

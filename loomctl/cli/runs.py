@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import Any
 
 import click
@@ -136,6 +137,6 @@ def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
     else:
         printing.text(
             f"Loom: run {run_id} is in {path} ({count} files)\n"
-            f"To bring it back: tar -xzf {path} -C {space.store.runs_folder}"
+            f"To bring it back: tar -xzf {shlex.quote(path)} -C {shlex.quote(space.store.runs_folder)}"
         )
     return EXIT_OK

@@ -55,9 +55,13 @@ def show(run: str | None, stage: str | None, as_json: bool) -> int:
         )
         return EXIT_OK
     state = found.state
-    lines = [f"run       {found.run_id}", f"status    {state['status']}", f"workflow  {state['workflow_id']}"]
+    lines = [
+        f"run       {found.run_id}",
+        f"status    {one_line(state['status'], 80)}",
+        f"workflow  {one_line(state['workflow_id'], 120)}",
+    ]
     if state.get("work_id"):
-        lines.append(f"work item {state['work_id']}")
+        lines.append(f"work item {one_line(state['work_id'], 120)}")
     if state.get("goal"):
         lines.append(f"goal      {one_line(mask(str(state['goal']))[0], 300)}")
     for name, path in state["artifacts"].items():
@@ -69,7 +73,7 @@ def show(run: str | None, stage: str | None, as_json: bool) -> int:
             "✓" if run_life.is_done(state, place.key) else "▸" if seen and seen[-1]["status"] in run_life.OPEN else " "
         )
         told = seen[-1]["status"] + (f" ({seen[-1]['stage']})" if seen[-1].get("stage") else "") if seen else ""
-        lines.append(f"{mark} {place.key}  {told}".rstrip())
+        lines.append(f"{mark} {one_line(place.key, 120)}  {one_line(told, 200)}".rstrip())
     lines += ["", prompts.upcoming(space.project, found, may_write=True)]
     printing.text("\n".join(lines))
     return EXIT_OK

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import digests, files, known
 from loomctl.engine import driving, finding
-from loomctl.model.errors import EXIT_OK, EXIT_SETUP, LoomError
+from loomctl.model.errors import EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.model.state import ACTIVE
 
 
@@ -52,11 +54,12 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
 
 @click.command()
 @run_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-def trust(run: str | None, as_json: bool) -> int:
-    """Trust a run on this machine: show what it loads and runs, and let its sessions be primed by themselves.
+def trust(run: str | None, yes: bool, as_json: bool) -> int:
+    """Trust a run on this machine: show what it loads and runs, then let its sessions be primed by themselves.
 
-    Run it after reading what it shows; a run that was started or resumed here is trusted already.
+    On a terminal it asks before it trusts. A run that was started or resumed here is trusted already.
 
     \b
     Example:
@@ -72,6 +75,12 @@ def trust(run: str | None, as_json: bool) -> int:
         artifact["id"]: str(artifact.get("path") or artifact.get("path_from_state") or artifact.get("command") or "")
         for artifact in run_read.plan["artifacts"]
     }
+    lines = ["It loads:", *(f"  {name}: {path}" for name, path in loads.items())] if loads else ["It loads nothing."]
+    lines += ["It runs:", *(f"  {command}" for command in commands)] if commands else ["It runs no commands."]
+    if not as_json:
+        printing.text("\n".join([f"The run {found.run_id}:", *lines]))
+    if sys.stdin.isatty() and not yes and not click.confirm("Trust it on this machine?", err=True):
+        raise LoomError("NOT_CONFIRMED", "the run is not trusted", exit_code=EXIT_USAGE)
     trouble = known.note(found.run_id, space.store.folder, trusted=digest)
     if trouble:
         raise LoomError(
@@ -80,8 +89,5 @@ def trust(run: str | None, as_json: bool) -> int:
     if as_json:
         printing.document({"run_id": found.run_id, "trusted": digest, "commands": commands, "artifacts": loads})
         return EXIT_OK
-    lines = [f"Loom: the run {found.run_id} is trusted on this machine."]
-    lines += ["It loads:", *(f"  {name}: {path}" for name, path in loads.items())] if loads else ["It loads nothing."]
-    lines += ["It runs:", *(f"  {command}" for command in commands)] if commands else ["It runs no commands."]
-    printing.text("\n".join(lines))
+    printing.text("Loom: it is trusted on this machine.")
     return EXIT_OK

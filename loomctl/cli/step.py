@@ -13,6 +13,7 @@ import click
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import files
+from loomctl.disk.local import TERMINAL
 from loomctl.engine import driving, finding, registering
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.run_life import OUTCOMES, SPELLINGS
@@ -159,7 +160,13 @@ def approve(run: str | None, as_json: bool) -> int:
       loomctl approve shop-258
     """
     space = asking.space()
-    return _told(space, driving.approve(space, finding.to_drive(space, run, verb="approve")), as_json=as_json)
+    driven = driving.approve(space, finding.to_drive(space, run, verb="approve"))
+    if as_json or space.caller.host != TERMINAL:
+        return _told(space, driven, as_json=as_json)
+    printing.text(
+        f"Loom: approved. {driving.say_move(driven)}\nIn the session that drives the run, say that it may go on."
+    )
+    return EXIT_OK
 
 
 def _told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
@@ -197,6 +204,6 @@ def _text(space: Workspace, driven: Driven) -> str:
     lines.append(driving.say_move(driven))
     if driven.slip is not None:
         lines += telling.slip_lines(driven.slip)
-    if driven.move.kind != "step":
+    if driven.move.kind != "step" and driven.slip is None:
         return "\n".join(lines)
     return telling.whole(space, driven.run, lines, driven.slip)

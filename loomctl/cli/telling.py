@@ -8,7 +8,7 @@ from loomctl.cli import asking
 from loomctl.engine import prompts
 from loomctl.engine.resuming import restored_lines
 from loomctl.model import run_life
-from loomctl.model.fences import visible
+from loomctl.model.fences import one_line, visible
 from loomctl.model.slip import cut_lines
 from loomctl.model.units import utf8_bytes
 
@@ -52,7 +52,7 @@ def slip_lines(made: Slip, *, done: bool = True) -> list[str]:
     return [
         head,
         *(f"  {line}" for line in restored_lines(made, done=done)),
-        *(f"  ! {code}: {text}" for code, text in made.warnings),
+        *(f"  ! {code}: {one_line(text, 300)}" for code, text in made.warnings),
     ]
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import NamedTuple
 
 from loomctl.disk import digests, files, git
 from loomctl.disk.artifact_paths import Place, Roots, expanded, is_inside, locate
-from loomctl.model import git_commands
+from loomctl.model import git_commands, plan_text, state_text
 from loomctl.model.errors import LoomError
-from loomctl.model.plan_text import readable
-from loomctl.model.state import steady
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +29,8 @@ class Reading(NamedTuple):
 
     text: what a priming gives (None where there is none); sha256: of that text; bytes: of the source, as far as known;
     path: as shown to people; problem: a reason code (`missing`, `path_escape`, `too_large`, `unparsable`, …) or empty;
-    message: the problem in words; kind: json, markdown, digest or text, for an outline; warnings: `(code, message)`.
+    message: the problem in words; kind: json, markdown, digest or text, for an outline; rendered: a run's own file,
+    shown for reading and not as its bytes; warnings: `(code, message)`.
     """
 
     text: str | None = None
@@ -43,7 +41,7 @@ class Reading(NamedTuple):
     problem: str = ""
     message: str = ""
     kind: str = "text"
-    summary_only: bool = False
+    rendered: bool = False
     warnings: tuple[tuple[str, str], ...] = ()
 
 
@@ -80,11 +78,11 @@ def _read_place(artifact: Mapping[str, Any], place: Place, known: Mapping[str, s
 
 
 def _state_text(state: dict[str, Any]) -> tuple[str, str]:
-    return json.dumps(steady(state), ensure_ascii=False, indent=1), "json"
+    return state_text.readable(state), "json"
 
 
 def _plan_text(plan: dict[str, Any]) -> tuple[str, str]:
-    return readable(plan), "digest"
+    return plan_text.readable(plan), "digest"
 
 
 # The run's own files are shown for reading, not as their bytes: (placeholder, how they are rendered and outlined).
@@ -101,6 +99,7 @@ def _file(
         return Reading(bytes=size, problem="too_large", message=why)
     data = files.read_bytes(path, limit=limit)
     warnings: list[tuple[str, str]] = []
+    rendered = False
     if len(data) > WARN_BYTES:
         warnings.append(("LARGE_ARTIFACT", f"{len(data):,} bytes; over {WARN_BYTES:,} it is seldom given in full"))
     if kind == "json":
@@ -112,6 +111,7 @@ def _file(
         if render is not None and isinstance(value, dict):
             try:
                 text, kind = render(value)
+                rendered = True
             except (KeyError, TypeError, AttributeError):  # it parses, but it is no plan: given as it is
                 pass
     elif b"\0" in data:
@@ -120,7 +120,7 @@ def _file(
         text = data.decode("utf-8-sig", "replace")
         if "�" in text and b"\xef\xbf\xbd" not in data:
             warnings.append(("NOT_UTF8", "bytes that are not UTF-8 are shown as �"))
-    return Reading(text, digests.of_text(text), len(data), kind=kind, summary_only=summary, warnings=tuple(warnings))
+    return Reading(text, digests.of_text(text), len(data), kind=kind, rendered=rendered, warnings=tuple(warnings))
 
 
 def _directory(place: Place, strategy: str, roots: Roots) -> Reading:

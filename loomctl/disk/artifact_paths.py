@@ -87,7 +87,7 @@ def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Plac
         "PATH_ESCAPE",
         "the path leads out of the project, the run's folder and the bundle",
         where=declared[:300],
-        why="symbolic links are followed before this is decided (D10)",
+        why="symbolic links are followed before this is decided",
         hint="move the file into the project, or allow its folder under extra_roots in your own config.yaml",
     )
 

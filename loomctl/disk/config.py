@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LARGEST = 256 * 1024
 DEPTH = 20
+CHILD_PATIENCE = 2.0  # seconds
 
 
 class Settings(NamedTuple):
@@ -35,7 +36,7 @@ class Settings(NamedTuple):
 
 
 # name in config.yaml: (least, most). Hosts drop what is larger than their own limits.
-_NUMBERS = {"hook_budget": (500, 9900), "command_budget": (1000, 29000)}
+_NUMBERS = {"hook_budget": (500, 9900), "command_budget": (1000, 25000)}
 _USER = (*_NUMBERS, "default_workflow", "extra_roots")
 _PROJECT = (*_NUMBERS, "default_workflow", "commit_runs")
 
@@ -63,6 +64,31 @@ def load(store: str, *, with_yaml: bool) -> Settings:
     if "extra_roots" in known:
         known["extra_roots"] = tuple(known["extra_roots"])
     return Settings(**known, warnings=tuple(warnings))
+
+
+def load_for_a_hook(store: str, environment_python: str | None) -> Settings:
+    """Give the settings without PyYAML; what changed is compiled by the made environment, in one child process.
+
+    Without an environment, or where it fails, the settings before are used, with a warning.
+    """
+    settings = load(store, with_yaml=False)
+    if environment_python is None or not any(code == "STALE_CONFIG" for code, _ in settings.warnings):
+        return settings
+    import subprocess
+
+    main = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
+    try:
+        subprocess.run(
+            [environment_python, "-I", main, "settings", store],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=CHILD_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return settings
+    return load(store, with_yaml=False)
 
 
 def user_config() -> str:
@@ -144,7 +170,7 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
                 raise LoomError("BAD_CONFIG", message, where=f"{path} $.{name}", why=f"it is {expected}")
             settings[name] = [os.path.expanduser(item) for item in value] if name == "extra_roots" else value
         else:
-            note = "is allowed in your own config.yaml only (D10)" if name == "extra_roots" else "is no setting here"
+            note = "is allowed in your own config.yaml only" if name == "extra_roots" else "is no setting here"
             warnings.append(("UNKNOWN_SETTING", f"{path}: {name[:60]} {note}"))
     return settings, warnings
 
@@ -181,8 +207,10 @@ def _fingerprint(path: str) -> dict[str, Any]:
     """Name a source by path, size and hash, so that a touched file alone does not count as changed."""
     try:
         data = files.read_bytes(path, limit=LARGEST) if path else b""
-    except (OSError, LoomError):
+    except OSError:
         data = b""
+    except LoomError:  # too large to be read: no file is taken for it
+        return {"path": path, "size": -1, "sha256": ""}
     return {"path": path, "size": len(data), "sha256": digests.of_bytes(data) if data else ""}
 
 

@@ -154,6 +154,24 @@ def remove(path: str) -> None:
         pass
 
 
+def refuse_links(base: str, path: str) -> None:
+    """Refuse a place below `base` that a symbolic link leads to: what came with a project must not steer Loom's files.
+
+    Raises UNSAFE_LINK. What is not there yet is fine.
+    """
+    at = base
+    for part in os.path.relpath(path, base).split(os.sep):
+        at = os.path.join(at, part)
+        if os.path.islink(at):
+            raise LoomError(
+                "UNSAFE_LINK",
+                "a symbolic link stands where Loom keeps its own files",
+                where=at,
+                why="it could lead anywhere; Loom neither reads nor writes through it",
+                hint=f"look at it, then remove it: ls -l {at}",
+            )
+
+
 def make_folder(path: str, *, mode: int = 0o700) -> None:
     """Make a folder and its parents."""
     os.makedirs(path, mode=mode, exist_ok=True)

@@ -23,6 +23,7 @@ class Local:
     """The `.loom/local` folder: small files, one session's each, replaced atomically, never fsynced."""
 
     def __init__(self, folder: str) -> None:
+        self._base = folder
         self._sessions = os.path.join(folder, "sessions")
         self._primed = os.path.join(folder, "primed")
 
@@ -129,6 +130,7 @@ class Local:
 
     def _write(self, folder: str, session_id: str, value: dict[str, Any]) -> None:
         path = self._path(folder, session_id)
+        files.refuse_links(self._base, path)
         files.make_folder(folder)
         files.write_atomically(path, files.to_json(value), durable=False)
 

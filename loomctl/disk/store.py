@@ -69,8 +69,10 @@ class Store:
             files.write_atomically(path, wanted, mode=0o644)
 
     def run_dir(self, run_id: str) -> str:
-        """Give `{run_dir}`. Raises BAD_ID."""
-        return os.path.join(self.runs_folder, ids.checked_id(run_id))
+        """Give `{run_dir}`. Raises BAD_ID, and UNSAFE_LINK where a link stands for it."""
+        folder = os.path.join(self.runs_folder, ids.checked_id(run_id))
+        files.refuse_links(self.folder, folder)
+        return folder
 
     def run_ids(self) -> list[str]:
         """List the runs there are, oldest name first."""

@@ -20,6 +20,11 @@ def candidates(run_ids: Sequence[str]) -> str:
     return f"Loom: {len(run_ids)} runs are active here; /loom:resume RUN takes one up:\n{shown}{more}"
 
 
+def unreadable(run_ids: Sequence[str]) -> str:
+    """Say that a run cannot be read, instead of staying silent as if there were none."""
+    return f"Loom: the state of the run {run_ids[0]} cannot be read; `loomctl show {run_ids[0]}` says why"
+
+
 def unknown_run(run_id: str) -> str:
     """Announce a run that this machine neither started nor resumed; not a word of its files is given (D23)."""
     return f"Loom: the run {run_id} was not started on this machine; /loom:resume {run_id} takes it up"
@@ -33,7 +38,7 @@ def held_elsewhere(run_id: str, holders: Sequence[str]) -> str:
 def for_the_summary(run: Run, given: Sequence[str]) -> str:
     """Tell a summariser which run this is and what must be kept; plain text.
 
-    given: the ids of the artifacts that this conversation was given.
+    given: the ids of the artifacts that the priming after the compaction will give in full.
     """
     state = run.state
     at = f", phase {state['current_phase']}, step {state['current_step']}" if state.get("current_phase") else ""
@@ -46,7 +51,7 @@ def for_the_summary(run: Run, given: Sequence[str]) -> str:
     )
     names = ", ".join(one_line(name, 60) for name in given[:20])
     if names:
-        lines.append(f"Loom gives these files back after the compaction, so their content needs no retelling: {names}.")
+        lines.append(f"Loom gives these back in full after the compaction, so they need no retelling: {names}.")
     entry = run_life.open_visit(state)
     if entry is not None and entry["status"] == "closing":
         key = one_line(entry["step_id"], 120)

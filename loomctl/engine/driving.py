@@ -7,7 +7,7 @@ from typing import NamedTuple
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import finding, priming, prompts, stages
+from loomctl.engine import finding, presence, priming, prompts, stages
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
@@ -89,6 +89,7 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
             continue
         if entry is not opened_before:
             known = prompts.placeholder_values(space.project, run._replace(state=state))
+            stages.set_aside(run.folder, entry["stage"])  # of a visit that was undone
             stages.write_prompt(run.folder, entry["stage"], prompts.step_prompt(place, entry["visit"], known))
             happened.append(
                 Event("stage.started", {"stage": entry["stage"], "visit": entry["visit"]}, session_id, place.key)
@@ -162,6 +163,7 @@ def next_step(space: Workspace, run_id: str) -> Driven:
     run = run._replace(state=space.store.update(run_id, change))
     ended = closed[0] if closed else None
     made = _tell(space, run, settled[0])
+    presence.note_stage(space, run.state)
     return Driven(run, settled[0].move, ended=ended, slip=made, notes=notes)
 
 
@@ -188,13 +190,16 @@ def done(
         _refuse_over(state, run_id)  # a paused run keeps the result, and goes no further
         entry = run_life.open_visit(state)
         if entry is None:
+            waits = bool(state["pending_approvals"])
             raise LoomError(
                 "NO_OPEN_STEP",
                 f"no step of this run is being worked on (status {state['status']})",
                 where=run.folder,
-                hint=f"loomctl next {run_id}",
+                why="the run waits for its user's approval" if waits else "",
+                hint=f"loomctl {'approve' if waits else 'next'} {run_id}",
                 exit_code=EXIT_USAGE,
             )
+        _refuse_moved(space, run_id, entry)
         before = _object(entry.get("closing"))
         word = outcome or before.get("outcome")
         said = note or str(before.get("note") or "")
@@ -221,6 +226,7 @@ def done(
     if held["closing"] is not None:
         return Driven(run, run_life.Move("step", step=held["closing"]["step_id"]), closing=held["closing"])
     made = _tell(space, run, held["settled"])
+    presence.note_stage(space, run.state)
     notes = [*held["notes"], *_unregistered(run, held["ended"])]
     return Driven(run, held["settled"].move, ended=held["ended"], slip=made, notes=notes)
 
@@ -383,6 +389,7 @@ def undo(space: Workspace, run_id: str) -> Driven:
         return sessions.active(state, session_id, at=clock.now()), happened
 
     run = run._replace(state=space.store.update(run_id, change))
+    presence.note_stage(space, run.state)
     entry = run_life.open_visit(run.state)
     return Driven(run, run_life.Move("step", step=entry["step_id"] if entry else None))
 
@@ -447,14 +454,24 @@ def _tell(space: Workspace, run: Run, settled: Settled) -> Slip | None:
     made = primed_for(space, run, settled)
     if made is None:
         return None
-    record(space, run.run_id, made)
+    made = record(space, run.run_id, made)
     return made if made.loaded or made.failed else None
 
 
-def record(space: Workspace, run_id: str, made: Slip) -> None:
-    """Remember what a slip gave, here and in the run."""
-    priming.remember(space, made)
-    space.store.update(run_id, lambda state: priming.recorded(space, state, made), durable=False)
+def record(space: Workspace, run_id: str, made: Slip, *, may_write: bool = True) -> Slip:
+    """Remember what a slip gave, here and (if the caller may write it) in the run.
+
+    Where that cannot be, the slip says so and is given all the same.
+    """
+    try:
+        priming.remember(space, made)
+        if may_write:
+            space.store.update(run_id, lambda state: priming.recorded(space, state, made), durable=False)
+    except (LoomError, OSError) as error:
+        return made._replace(
+            warnings=[*made.warnings, ("NOT_RECORDED", f"this priming could not be recorded: {error}")]
+        )
+    return made
 
 
 def _object(value: object) -> dict[str, Any]:
@@ -482,6 +499,21 @@ def _refuse_standing(state: Mapping[str, Any], run_id: str) -> None:
             exit_code=EXIT_USAGE,
         )
     _refuse_over(state, run_id)
+
+
+def _refuse_moved(space: Workspace, run_id: str, entry: Mapping[str, Any]) -> None:
+    """Refuse a `done` that was meant for another visit than the open one: the caller was not told of this one."""
+    binding = space.local.binding(space.caller.session_id) or {}
+    told = binding.get("stage")
+    if binding.get("run_id") != run_id or not isinstance(told, str) or told == entry.get("stage"):
+        return
+    raise LoomError(
+        "STAGE_MOVED",
+        f"the run has gone on to {entry['step_id']} since this session was told of {binding.get('step')}",
+        why="a step is ended by who worked on it",
+        hint=f"loomctl next {run_id}",
+        exit_code=EXIT_USAGE,
+    )
 
 
 def _refuse_over(state: Mapping[str, Any], run_id: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import clock, machine
 from loomctl.disk.events import Event
-from loomctl.model import sessions
+from loomctl.model import run_life, sessions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,6 +60,16 @@ def enter(
     elif source != "bound":
         happened.append(Event("session.resumed", {"source": source}, session_id))
     return state, happened
+
+
+def note_stage(space: Workspace, state: Mapping[str, Any]) -> None:
+    """Note in the session's binding which visit it was told of: another session may end it meanwhile (design §4)."""
+    binding = space.local.binding(space.caller.session_id)
+    if binding is None or binding["run_id"] != state["run_id"]:
+        return
+    entry = run_life.open_visit(state)
+    told = {"step": entry["step_id"], "stage": entry.get("stage")} if entry else {"step": None, "stage": None}
+    space.local.refresh({**binding, **told}, pid=space.caller.pid, transcript_path=None)
 
 
 def leave(space: Workspace, run_id: str, reason: str) -> None:

@@ -403,11 +403,7 @@ class _Reader:
 
     def _pointer(self, artifact: Mapping[str, Any], note: str) -> Piece:
         line = f"{one_line(artifact['id'], 80)}: {one_line(note, 300)}"
-        return Piece(artifact["id"], self._title(artifact), None, "text", "", line, bool(artifact.get("required")))
-
-    def _title(self, artifact: Mapping[str, Any]) -> str:
-        described = one_line(str(artifact.get("description") or ""), 120)
-        return one_line(artifact["id"], 80) + (f" ({described})" if described else "")
+        return Piece(artifact["id"], "", None, "text", "", line, bool(artifact.get("required")))
 
     def _piece(self, artifact: Mapping[str, Any], reading: Reading, *, required: bool) -> Piece:
         text, masked = mask(visible(reading.text or ""))
@@ -421,7 +417,7 @@ class _Reader:
         pointer = f"{one_line(artifact['id'], 80)}: not in full, for room ({size}); {read}"
         markdown = reading.kind == "digest" or path.endswith((".md", ".markdown"))
         info = "json" if reading.kind == "json" else "markdown" if markdown else "text"
-        heading = f"{self._title(artifact)} — {path}"
+        heading = f"{one_line(artifact['id'], 80)}: {path}" + (" (rendered for reading)" if reading.rendered else "")
         return Piece(artifact["id"], heading, text, reading.kind, info, pointer, required)
 
 
@@ -477,6 +473,7 @@ def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Ha
         "loaded": {entry["artifact_id"]: entry["form"] for entry in loaded},
         "not_loaded": {e.id: e.reason for e in made.entries if e.decision in (DEFER, ERROR)},
         "budget": {"limit": made.limit, "used": made.used},
+        "warnings": [code for code, _ in made.warnings],
     }
     session_id = space.caller.session_id
     state = sessions.primed(state, session_id, loaded, at=at)
@@ -494,6 +491,10 @@ def one_line_for_people(made: Slip) -> str:
     if less:
         more = f" and {len(less) - 5} more" if len(less) > 5 else ""
         parts.append(f"not in full: {', '.join(less[:5])}{more}")
+    told = [text for code, text in made.warnings if code not in ("LARGE_ARTIFACT", "SECRETS_MASKED", "REBASED_PATH")]
+    if told:
+        more = f" (and {len(told) - 1} more: loomctl prime-context --dry-run)" if len(told) > 1 else ""
+        parts.append(f"warning: {one_line(told[0], 160)}{more}")
     if made.failed:
         parts.append(f"missing: {', '.join(entry.id for entry in made.failed)}")
     return one_line("; ".join(parts), 400)

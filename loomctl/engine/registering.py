@@ -1,4 +1,4 @@
-"""Registering a file that later steps need: it is there, it may be read, and its name holds on every machine (D9, D10)."""
+"""Registering a file that later steps need: it is there, may be read, and its name holds on every machine (D9, D10)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def portable(space: Workspace, run_id: str, path: str) -> str:
             "PATH_ESCAPE",
             f"{path} lies outside of the project, so no session could be given it",
             where=found,
-            why="symbolic links are followed before this is decided (D10)",
+            why="symbolic links are followed before this is decided",
             hint="copy it into the project first",
             exit_code=EXIT_USAGE,
         )

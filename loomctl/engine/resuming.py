@@ -7,7 +7,7 @@ from typing import NamedTuple
 from loomctl.disk import git, known
 from loomctl.disk.events import Event
 from loomctl.disk.store import ambiguous
-from loomctl.engine import driving, finding, presence, priming
+from loomctl.engine import driving, finding, presence, priming, prompts, stages
 from loomctl.engine.starting import bind, others_under_way
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
-    from loomctl.engine.priming import Slip
+    from loomctl.engine.priming import Entry, Slip
     from loomctl.model.state import State
 
 
@@ -46,12 +46,14 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
             "BAD_STATUS",
             f"the run is {run.state['status']}",
             where=run.folder,
-            why="completed and cancelled runs are not taken up by themselves (D4)",
+            why="completed and cancelled runs are not taken up by themselves",
             hint=f"loomctl resume {run.run_id} --reopen",
             exit_code=EXIT_USAGE,
         )
+    others = space.local.live_sessions(run.run_id, but=space.caller.session_id, conversing=True)
+    driven = [f"Another session on this machine drives this run too: {one_line(others[0], 60)}"] if others else []
     trouble = known.note(run.run_id, space.store.folder)
-    notes = [*others_under_way(space, run), *([trouble] if trouble else [])]
+    notes = [*driven, *others_under_way(space, run), *([trouble] if trouble else [])]
     space.store.prepare(commit_runs=space.settings.commit_runs)
     environment = presence.surroundings(space)
     differences = _differences(space, run.state, environment)
@@ -83,9 +85,20 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
         event = event._replace(facts=(*event.facts, *triggers.phase_transition(before, after).facts))
     event = driving.with_owed(event, run.state)
     made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
-    driving.record(space, run.run_id, made)
+    made = driving.record(space, run.run_id, made)
+    presence.note_stage(space, run.state)
+    _write_prompt_anew(space, run)
     run = run._replace(state=space.store.read_state(run.run_id))
     return Resumed(run, held[0].move, made, differences, notes)
+
+
+def _write_prompt_anew(space: Workspace, run: Run) -> None:
+    """Write the open visit's prompt with this machine's paths."""
+    entry = run_life.open_visit(run.state)
+    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    if entry is not None and place is not None and entry.get("stage"):
+        known_here = prompts.placeholder_values(space.project, run)
+        stages.write_prompt(run.folder, entry["stage"], prompts.step_prompt(place, entry["visit"], known_here))
 
 
 def _meant(space: Workspace, named: str | None, *, reopen: bool) -> str:
@@ -103,7 +116,7 @@ def _meant(space: Workspace, named: str | None, *, reopen: bool) -> str:
             continue
     if len(dormant) == 1:
         return dormant[0]
-    raise ambiguous(dormant) if dormant else finding.no_active_run()
+    raise ambiguous(dormant) if dormant else finding.no_active_run(found.unreadable)
 
 
 def _under_way(state: State, plan: Mapping[str, Any]) -> State:
@@ -149,18 +162,21 @@ def _commits(root: str, before: object, now: str | None) -> list[str]:
 
 def restored_lines(made: Slip, *, done: bool = True) -> list[str]:
     """Say of each artifact what a priming did with it, for people; done: False where it would do so."""
-    lines = []
-    loaded = "loaded" if done else "would be loaded"
-    for entry in made.entries:
-        if entry.decision == "load" and entry.form:
-            size = f", {entry.bytes:,} bytes" if entry.bytes is not None else ""
-            lines.append(f"✓ {entry.id} {loaded} ({entry.form}{size})")
-        elif entry.decision == "load":
-            lines.append(f"✗ {entry.id} left out: over the budget")
-        elif entry.reason == "fresh":
-            lines.append(f"✓ {entry.id} is in this conversation already, unchanged")
-        elif entry.decision == "defer":
-            lines.append(f"… {entry.id} deferred: {entry.message}")
-        elif entry.decision == "error":
-            lines.append(f"✗ {entry.id} {entry.reason}: {entry.message}")
-    return lines
+    return [line for entry in made.entries if (line := _restored(entry, "loaded" if done else "would be loaded"))]
+
+
+def _restored(entry: Entry, loaded: str) -> str:
+    """Say it of one; names and messages come from files, so each stays on its line."""
+    name, message = one_line(entry.id, 80), one_line(entry.message, 200)
+    size = f" of {entry.bytes:,} bytes" if entry.bytes is not None else ""
+    if entry.decision == "load" and entry.form == "full":
+        return f"✓ {name} {loaded}, in full{size.replace(' of', ':')}"
+    if entry.decision == "load" and entry.form is not None:
+        return f"◐ {name}: {entry.form}{size}, the rest for lack of room at its path: {one_line(entry.path or '', 200)}"
+    if entry.decision == "load":
+        return f"✗ {name} left out, for lack of room"
+    if entry.reason == "fresh":
+        return f"✓ {name} is in this conversation already, unchanged"
+    if entry.decision == "defer":
+        return f"… {name} deferred: {message}"
+    return f"✗ {name} {entry.reason}: {message}" if entry.decision == "error" else ""

@@ -16,9 +16,11 @@ PROMPT, RESPONSE, CANDIDATE, STATUS = "prompt.md", "response.md", "candidate.md"
 
 
 def folder(run_dir: str, stage: str) -> str:
-    """Give a stage's folder; its name comes from a file, so it is checked (D10). Raises BAD_ID."""
+    """Give a stage's folder; its name comes from a file, so it is checked (D10). Raises BAD_ID or UNSAFE_LINK."""
     checked_id(stage.replace("@", "."), what="stage")
-    return os.path.join(run_dir, "stages", stage)
+    found = os.path.join(run_dir, "stages", stage)
+    files.refuse_links(run_dir, found)
+    return found
 
 
 def write_prompt(run_dir: str, stage: str, prompt: str) -> None:
@@ -41,9 +43,9 @@ def write_end(run_dir: str, stage: str, response: str | None, status: Mapping[st
 
 
 def set_aside(run_dir: str, stage: str) -> None:
-    """Keep an undone stage's response and status under names of their own; nothing is thrown away (D31)."""
+    """Keep what an earlier visit of this name left under names of its own; nothing is thrown away (D31)."""
     where = folder(run_dir, stage)
-    for name in (RESPONSE, STATUS):
+    for name in (RESPONSE, STATUS, CANDIDATE):
         path = os.path.join(where, name)
         if not os.path.exists(path):
             continue
@@ -56,8 +58,10 @@ def set_aside(run_dir: str, stage: str) -> None:
 
 def read_text(run_dir: str, stage: str, name: str) -> str | None:
     """Read one of a stage's texts; None if it is not there."""
+    path = os.path.join(folder(run_dir, stage), name)
+    files.refuse_links(run_dir, path)
     try:
-        return files.read_bytes(os.path.join(folder(run_dir, stage), name)).decode("utf-8", "replace")
+        return files.read_bytes(path).decode("utf-8", "replace")
     except OSError:
         return None
 

@@ -136,7 +136,8 @@ def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]
     if held[0].engine_primed:
         event = event._replace(facts=(*event.facts, triggers.MANUAL))
     made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
-    driving.record(space, run.run_id, made)
+    made = driving.record(space, run.run_id, made)
+    presence.note_stage(space, run.state)
     return Started(run, held[0].move, made, notes, warnings)
 
 

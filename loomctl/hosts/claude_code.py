@@ -12,6 +12,7 @@ import os
 import sys
 
 from loomctl.disk import config, project
+from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine.caller import Caller, Workspace, workspace
 from loomctl.hosts.claude_transcript import Transcript
 from loomctl.model.errors import LoomError
@@ -88,7 +89,7 @@ def _workspace(event: dict[str, Any]) -> Workspace | None:
         on_hook_path=True,
         environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
     )
-    return workspace(found, config.load(found.store, with_yaml=False), caller)
+    return workspace(found, config.load_for_a_hook(found.store, caller.environment_python), caller)
 
 
 def host_pid() -> int | None:
@@ -111,7 +112,9 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
         _kept(notes, lambda: priming.forget(space))
     found = finding.find(space, over=False)
     if found.run_id is None:
-        return _told("SessionStart", announcing.candidates(found.candidates)) if found.candidates else None
+        if found.candidates:
+            return _told("SessionStart", announcing.candidates(found.candidates))
+        return _told("SessionStart", announcing.unreadable(found.unreadable)) if found.unreadable else None
     if not known.is_known(found.run_id, space.store.folder):
         return _told("SessionStart", announcing.unknown_run(found.run_id))
     if not found.may_write:
@@ -196,13 +199,15 @@ def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str
         return state, [*came, *primed]
 
     try:
-        space.store.update(run_id, change, durable=False, patience=2.0)
+        space.store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)
     except (LoomError, OSError) as error:
         if not made:
             made.append(
                 priming.prime(space, run, triggers.session_start(source), priming.hook_budget(space), may_write=True)
             )
         notes.append(f"this could not be recorded: {_words(error)}")
+    if made[0].text:
+        _kept(notes, lambda: presence.note_stage(space, space.store.read_state(run_id)))
     return _delivered(space, made[0], "SessionStart", notes)
 
 
@@ -217,7 +222,9 @@ def _primed(
     made = priming.prime(space, run, event, priming.hook_budget(space), may_write=may_write)
     if may_write and made.loaded:
         try:
-            space.store.update(run_id, lambda state: priming.recorded(space, state, made), durable=False, patience=2.0)
+            space.store.update(
+                run_id, lambda state: priming.recorded(space, state, made), durable=False, patience=HOOK_PATIENCE
+            )
         except (LoomError, OSError) as error:
             notes.append(f"this could not be recorded: {_words(error)}")
     return _delivered(space, made, at, notes)
@@ -249,7 +256,8 @@ def _context(event_name: str, text: str | None, line: str | None) -> str:
 def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
     """Tell the summariser, in plain text, what must be kept; note who asked for the compaction."""
     from loomctl.disk import known
-    from loomctl.engine import announcing, finding
+    from loomctl.engine import announcing, finding, priming
+    from loomctl.model import triggers
 
     found = finding.find(space, over=False)
     if found.run_id is None or not known.is_known(found.run_id, space.store.folder):
@@ -259,8 +267,11 @@ def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
         asked = "manual" if event.get("trigger") == "manual" else "auto"
         noted = {**space.local.primed(session_id), "compacting": asked}
         _kept([], lambda: space.local.note_primed(session_id, noted))
-    given = [name for name in space.local.primed(session_id)["artifacts"] if isinstance(name, str)]
-    return announcing.for_the_summary(space.store.read(found.run_id), given)
+    run = space.store.read(found.run_id)
+    coming = priming.prime(
+        space, run, triggers.session_start("compact"), priming.hook_budget(space), may_write=found.may_write, force=True
+    )
+    return announcing.for_the_summary(run, [entry.id for entry in coming.loaded if entry.form == "full"])
 
 
 def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -317,7 +328,6 @@ def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:
 
     binding = space.local.binding(space.caller.session_id)
     if binding is not None and binding["run_id"] in space.store.run_ids():
-        space.local.refresh(binding, pid=space.caller.pid, transcript_path=_text(event, "transcript_path") or None)
         space.local.mark_ended(binding["session_id"])
         presence.leave(space, binding["run_id"], _text(event, "reason") or "other")
     return None

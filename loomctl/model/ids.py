@@ -15,6 +15,11 @@ LONGEST_ID = 200
 
 def slug(text: str, *, limit: int = 48, empty: str = "work") -> str:
     """Turn any text into lower-case ASCII words joined by single hyphens, `limit` characters at most."""
+    if not text.isascii():
+        import unicodedata  # rare, and no hook makes names
+
+        text = unicodedata.normalize("NFKD", text).replace("ß", "ss")
+        text = "".join(character for character in text if not unicodedata.combining(character))
     words: list[str] = []
     word = ""
     for character in text.lower():

@@ -45,7 +45,7 @@ def outline(text: str, kind: str, limit_units: int, measure: Callable[[str], int
     chosen = room.choose(title, headings, len(headings), "heading")
     if not chosen:
         chosen = room.begin(f"{size}; the first lines:", lines)
-    elif len(chosen) > len(headings):
+    elif len(chosen) > len(headings) and kind != "digest":
         chosen += room.begin("The first lines:", lines)
     return "\n".join(chosen)
 

@@ -78,6 +78,9 @@ def pack(
     for part in parts:
         if not part.piece.required and part.can_grow():
             room -= part.become_full(room) or part.become_outline(min(room, budget // _OUTLINE_SHARE))
+    for part in [*required, *(part for part in parts if not part.piece.required)]:
+        if part.form == "outline":  # what is still free shows more of what did not fit
+            room -= part.become_outline(room)
     packed = [Packed(part.piece.id, part.form, part.shown) for part in parts]
     return [*packed, Packed("", "omitted", closing)] if closing else packed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from loomctl.model.fences import one_line
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -136,8 +138,8 @@ def summary(state: Mapping[str, Any]) -> str:
     for record in history(state):
         environment = record.get("environment")
         name = environment.get("hostname") if isinstance(environment, dict) else None
-        if isinstance(name, str) and name not in machines:
-            machines.append(name)
+        if isinstance(name, str) and one_line(name, 80) not in machines:
+            machines.append(one_line(name, 80))
     count = len(history(state))
     return f"{count} session{'' if count == 1 else 's'}" + (f" ({', '.join(machines)})" if machines else "")
 

@@ -131,7 +131,7 @@ def accepted(raw: object, *, where: str, run_id: str | None = None) -> State:
             "RUN_ID_MISMATCH",
             f"the file says it is run {str(raw['run_id'])[:200]!r}, not {run_id!r}",
             where=where,
-            why="a run's folder and its state carry one id (D6)",
+            why="a run's folder and its state carry one id",
             hint="put the folder back under its own name, or remove the copy: loomctl runs",
         )
     return raw
@@ -169,11 +169,6 @@ def _bad(where: str, path: str, why: str) -> LoomError:
         why=why,
         hint="the one before lies beside it as state.backup.json; loomctl check names every problem",
     )
-
-
-def steady(state: Mapping[str, Any]) -> State:
-    """Give the state without what priming itself changes (D15)."""
-    return {key: value for key, value in state.items() if key not in VOLATILE}
 
 
 def is_active(state: Mapping[str, Any]) -> bool:

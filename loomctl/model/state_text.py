@@ -1,0 +1,31 @@
+"""A run's own state as a priming shows it: what a step needs of it, a line for each thing, no bookkeeping (D15)."""
+
+from __future__ import annotations
+
+import json
+
+from loomctl.model.state import VOLATILE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+# What every priming says in its own head, and what only machines read.
+_APART = (*VOLATILE, "schema_version", "run_id", "plan_id", "workflow_id", "created_at", "phases", "steps", "approvals")
+
+
+def readable(state: Mapping[str, Any]) -> str:
+    """Render a state as JSON with a line for each key; phases and visits of steps as a word each.
+
+    What a step noted and when it ended stands in the history of a priming, or in the file.
+    """
+    shown: dict[str, Any] = {key: value for key, value in state.items() if key not in _APART and value not in ([], {})}
+    shown["phases"] = {name: phase.get("status") for name, phase in state["phases"].items()}
+    shown["stages"] = {entry["stage"]: entry["status"] for entry in state["steps"] if entry.get("stage")}
+    lines = [f"{_text(key)}: {_text(value)}" for key, value in shown.items()]
+    return "{\n" + ",\n".join(lines) + "\n}"
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
