@@ -104,7 +104,7 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
         case("SessionStart that primes 10 artifacts, 200 KB", 6.0, "session-start", start),
         case("PreToolUse, a command without loomctl (2 KB)", None, "pre-tool-use", long_command),
         case("PreToolUse, loomctl next", None, "pre-tool-use", own_command),
-        case("PreToolUse, a session that is not bound", None, "pre-tool-use", long_command, **other),
+        case("PreToolUse, a session that is not bound", None, "pre-tool-use", long_command, project, **other),
         case(
             "UserPromptSubmit, nothing to restore",
             None,

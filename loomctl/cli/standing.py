@@ -80,7 +80,8 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
     if not as_json:
         printing.text("\n".join([f"The run {found.run_id}:", *lines]))
     if sys.stdin.isatty() and not yes and not click.confirm("Trust it on this machine?", err=True):
-        raise LoomError("NOT_CONFIRMED", "the run is not trusted", exit_code=EXIT_USAGE)
+        hint = f"loomctl trust {found.run_id} --yes"
+        raise LoomError("NOT_CONFIRMED", "the run is not trusted", hint=hint, exit_code=EXIT_USAGE)
     trouble = known.note(found.run_id, space.store.folder, trusted=digest)
     if trouble:
         raise LoomError(

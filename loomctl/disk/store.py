@@ -105,7 +105,7 @@ class Store:
         """Read a run's state. Raises LoomError: NO_SUCH_RUN, BAD_JSON, BAD_STATE, RUN_ID_MISMATCH, SCHEMA_TOO_NEW."""
         path = os.path.join(self.run_dir(run_id), "state.json")
         try:
-            raw = files.read_json(path)
+            return accepted(files.read_json(path), where=path, run_id=run_id)
         except FileNotFoundError:
             raise LoomError(
                 "NO_SUCH_RUN",
@@ -115,11 +115,22 @@ class Store:
                 exit_code=EXIT_NO_RUN,
             ) from None
         except LoomError as error:
-            error.hint = error.hint or "the one before lies beside it as state.backup.json"
+            if error.code in ("BAD_JSON", "BAD_STATE"):
+                error.hint = self._way_back(run_id) or "loomctl check " + path
             raise
         except OSError as error:
             raise LoomError("UNREADABLE", "the state cannot be read", where=path, why=str(error)) from None
-        return accepted(raw, where=path, run_id=run_id)
+
+    def _way_back(self, run_id: str) -> str:
+        """Offer the backup as a line to paste that keeps the broken file (D53); empty where the backup is no better."""
+        folder = self.run_dir(run_id)
+        backup = os.path.join(folder, "state.backup.json")
+        try:
+            accepted(files.read_json(backup), where=backup, run_id=run_id)
+        except (OSError, LoomError):
+            return ""
+        quoted = "'" + folder.replace("'", "'\\''") + "'"
+        return f"cd {quoted} && mv state.json state.broken.json && cp state.backup.json state.json"
 
     def read(self, run_id: str) -> Run:
         """Read a run: state and plan. Raises as `read_state`, and BAD_PLAN."""

@@ -98,6 +98,9 @@ def _headings(lines: list[str]) -> Iterator[tuple[int, str]]:
     if lines[:1] == ["---"] and "---" in lines[1:]:
         start = lines.index("---", 1) + 1
     for number, line in enumerate(lines[start:], start + 1):
+        if line[:1].isalpha() and not fence:  # as most lines are: prose, which the rest would find too, at some length
+            paragraph = line
+            continue
         bare = line.strip(" \t")
         indented = line.startswith(("    ", "\t", " \t", "  \t", "   \t"))
         mark = bare[:1] if not indented else ""

@@ -91,7 +91,7 @@ def test_each_kind_of_end_has_its_code(
     ended = cli(*words)
     assert ended.code == code, ended
     if error:
-        assert ended.stdout == ""
+        assert ended.stdout == "" or words == ["trust"]  # which shows what it would trust first
         assert f"loomctl: {error}: " in ended.stderr
         assert "\n  hint: " in ended.stderr
         assert "Traceback" not in ended.stderr
@@ -130,7 +130,7 @@ def test_a_bug_is_said_as_one(scene: Scene, cli: Cli, monkeypatch: pytest.Monkey
     assert "Traceback" in cli("--debug", "show").stderr
 
 
-def test_a_finding_has_its_own_code(scene: Scene, cli: Cli) -> None:
+def test_a_finding_has_its_own_code(scene: Scene) -> None:
     """A demo that lost something ends with 1: here the user's own budget is too small for the spec."""
     settings = Path(os.environ["XDG_CONFIG_HOME"]) / "loom"
     settings.mkdir(parents=True)

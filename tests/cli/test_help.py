@@ -69,7 +69,7 @@ def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
     examples = [line.strip() for line in ended.stdout.splitlines() if line.strip().startswith("loomctl ")]
     if name == "loomctl hook":  # for hooks.json, not for people
         return
-    own = [line for line in examples if line.startswith(f"{name} ") or line == name or name == "loomctl"]
+    own = [line for line in examples if line.startswith(f"{name} ") or name in (line, "loomctl")]
     if name != "loomctl plugin path":  # its example is a host's command line
         assert own or name in ("loomctl plugin", "loomctl state", "loomctl runs list"), ended.stdout
     for line in examples:
@@ -101,7 +101,7 @@ def test_lines_are_found() -> None:
     found = {path.name: lines_of(path) for path in TEXTS}
     assert "loomctl runs rm RUN" in found["README.md"]
     assert any(line.startswith("loomctl done --artifact") for line in found["core.json"])
-    assert "loomctl resume shop-258" in [line for path in TEXTS if "skills/resume" in str(path) for line in lines_of(path)]
+    assert "loomctl resume shop-258" in lines_of(CHECKOUT / "skills" / "resume" / "SKILL.md")
     assert found["run.md"]
 
 
@@ -127,8 +127,8 @@ def test_a_bare_loomctl_shows_its_help(cli: Cli) -> None:
 def test_every_command_of_the_issue_is_there() -> None:
     """The commands that users were promised."""
     promised = (
-        "run next done undo resume pause cancel approve trust prime-context runs show sessions check schema paths state "
-        "demo plugin hook"
+        "run next done undo resume pause cancel approve trust prime-context runs show sessions check schema paths "
+        "state demo plugin hook"
     )
     assert {f"loomctl {word}" for word in promised.split()} <= set(ALL)
     assert {"loomctl runs list", "loomctl runs rm", "loomctl runs archive"} <= set(ALL)

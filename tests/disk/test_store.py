@@ -224,6 +224,26 @@ def test_a_state_that_cannot_be_read_is_never_replaced(
     assert snapshot(store) == before
 
 
+def test_the_backup_is_offered_where_it_is_better(tmp_path: Path) -> None:
+    """The hint of a broken state, pasted into a shell, brings the state before back and keeps the broken file."""
+    store, _ = make_run(tmp_path / "it's here")
+    store.update(RUN_ID, set_goal("one"))
+    store.update(RUN_ID, set_goal("two"))
+    folder = Path(store.run_dir(RUN_ID))
+    (folder / "state.json").write_bytes(b'{"torn')
+    with pytest.raises(LoomError) as error:
+        store.read_state(RUN_ID)
+    subprocess.run(["sh", "-c", error.value.hint], check=True)
+    assert store.read_state(RUN_ID)["goal"] == "one"
+    assert (folder / "state.broken.json").read_bytes() == b'{"torn'
+    assert store.update(RUN_ID, set_goal("three"))["revision"] == 3
+    (folder / "state.json").write_bytes(b"")
+    (folder / "state.backup.json").write_bytes(b"{}")
+    with pytest.raises(LoomError) as error:
+        store.read_state(RUN_ID)
+    assert error.value.hint == f"loomctl check {folder}/state.json"
+
+
 def test_a_copied_run_is_not_taken_for_another(tmp_path: Path) -> None:
     """A run's folder under another name is refused: the id in the file is not the one asked for (D6)."""
     store, _ = make_run(tmp_path)

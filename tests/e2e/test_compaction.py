@@ -115,5 +115,5 @@ def test_five_megabytes_are_told_within_the_limit(assistant: Assistant) -> None:
     context = answer["hookSpecificOutput"]["additionalContext"]
     assert utf16_units(context) <= 10_000
     assert context in turn.conversation[0].seen()
-    unnamed = [number for number in range(52) if f"note-{number} " not in context]
+    unnamed = [number for number in range(52) if f"note-{number}:" not in context]
     assert unnamed == [] or f"{len(unnamed)} more" in context

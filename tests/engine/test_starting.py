@@ -49,7 +49,7 @@ def test_a_run_is_written_bound_known_and_primed(scene: Scene) -> None:
         ("ABC-12", "ABC-12", "", "shop-abc-12"),
         ("add dark mode", None, "add dark mode", "shop-add-dark-mode"),
         ("  258  ", "258", "", "shop-258"),
-        ("Füge einen Schalter hinzu", None, "Füge einen Schalter hinzu", "shop-f-ge-einen-schalter-hinzu"),
+        ("Füge einen Schalter hinzu", None, "Füge einen Schalter hinzu", "shop-fuge-einen-schalter-hinzu"),
         ("日本語", None, "日本語", "shop-work"),
         ("../../etc/passwd", None, "../../etc/passwd", "shop-etc-passwd"),
     ],

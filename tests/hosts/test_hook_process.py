@@ -436,6 +436,19 @@ def test_a_session_start_closes_first(begun: Scene, tmp_path: Path) -> None:
     assert "The step build/make" in answer.context
 
 
+def test_a_step_that_another_living_session_is_ending_is_left_to_it(begun: Scene) -> None:
+    """A session that starts or stops beside it does not take its result away (D27)."""
+    start(begun, "resume", CLAUDE_PID=str(os.getpid()))
+    begun.space(OTHER).local.bind(OTHER, begun.run_dir.name, host="claude-code", pid=os.getpid())
+    driving.done(begun.space(), begun.run_dir.name, response=None)
+    start(begun, "resume", session=OTHER)
+    begun.hook("stop", session=OTHER, last_assistant_message="somebody else's words")
+    assert begun.state["steps"][0]["status"] == "closing"
+    begun.hook("stop", last_assistant_message="its own words")
+    response = begun.run_dir / "stages" / "001-frame.ask@1" / "response.md"
+    assert response.read_text() == "its own words"
+
+
 def test_a_cancelled_run_is_not_moved_by_a_stop(begun: Scene) -> None:
     """Nothing ends in a run that is over (D4)."""
     driving.done(begun.space(), begun.run_dir.name, response=None)

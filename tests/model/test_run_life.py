@@ -234,7 +234,10 @@ def assert_valid(walk: Walk) -> None:
 
 
 def assert_phases_in_order(walk: Walk) -> None:
-    """Assert that the phases before the current one are over and those after it have not begun."""
+    """Assert that the phases before the current one are over and those after it have not begun.
+
+    A phase without steps may have been passed already, by a completion that was taken back.
+    """
     names = [phase["id"] for phase in walk.plan["phases"]]
     current = walk.state["current_phase"]
     if current is None or walk.state["status"] == "completed":
@@ -242,7 +245,8 @@ def assert_phases_in_order(walk: Walk) -> None:
     at = names.index(current)
     statuses = [walk.state["phases"][name]["status"] for name in names]
     assert set(statuses[:at]) <= {"completed", "skipped"}
-    assert set(statuses[at + 1 :]) <= {"pending"}
+    for phase, status in list(zip(walk.plan["phases"], statuses, strict=True))[at + 1 :]:
+        assert status == "pending" or (status == "skipped" and not phase["steps"])
 
 
 verbs = st.sampled_from([*OUTCOMES, "next", "closing", "undo", "approve", "paused", "cancelled", "resume", "reopen"])

@@ -1,0 +1,57 @@
+"""`loomctl demo`: the main job before the user's eyes, and nothing of the user's touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.scenes import Scene, fingerprint
+
+
+def test_the_demo_shows_that_the_run_survives(scene: Scene) -> None:
+    """Run, other machine, compaction: the spec is there each time, both machines are named, the folder is kept."""
+    home = Path(os.environ["HOME"])
+    before = (fingerprint(scene.root), fingerprint(home))
+    ended = scene.loomctl("demo", "--keep", session=None)
+    assert ended.code == 0, ended.stderr
+    for words in (
+        "It simulates two machines",
+        "LOOM_HOSTNAME",
+        "packing slip (session_start)",
+        "/loom:resume",
+        "back in context",
+        "2 sessions (machine-a, machine-b)",
+        "compactions: 1",
+        "What Loom wrote",
+        "Everything that mattered survived.",
+    ):
+        assert words in ended.stdout, words
+    folder = ended.stdout.rpartition("The folder is ")[2].strip()
+    try:
+        assert (Path(folder) / "desktop" / "work" / "shop" / ".loom" / "runs").is_dir()
+        assert (Path(folder) / "laptop" / "shop" / "specs" / "dark-mode.md").is_file()
+    finally:
+        assert "loom-demo-" in folder
+        shutil.rmtree(folder)
+    assert (fingerprint(scene.root), fingerprint(home)) == before
+
+
+def test_the_demo_is_one_document_for_scripts(scene: Scene) -> None:
+    """`--json` gives the facts and leaves nothing behind; a session around it does not matter."""
+    ended = scene.loomctl("demo", "--json")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.json["survived"] is True
+    assert ended.json["sessions"] == "2 sessions (machine-a, machine-b)"
+    assert ended.json["folder"] is None
+    assert not scene.store.exists()
+
+
+def test_the_demo_needs_git(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without git it says so, with exit 8."""
+    monkeypatch.setenv("PATH", str(scene.root))
+    ended = scene.loomctl("demo")
+    assert ended.code == 8
+    assert "NO_GIT" in ended.stderr

@@ -1,0 +1,158 @@
+"""`--json`: one document with a schema version for every command, errors included (D52)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from loomctl.model.units import utf8_bytes
+from tests.cli.conftest import Cli
+from tests.scenes import PHASES, Json, Scene, artifact
+
+STEP = {"id", "visit", "stage", "prompt"}
+SLIP = {"schema_version", "run_id", "event", "slip_id", "artifacts", "budget", "warnings"}
+
+# command → the keys of its document beside schema_version; run in this order in one project
+COMMANDS: list[tuple[list[str], set[str]]] = [
+    (
+        ["run", "add dark mode", "--workflow", "tiny"],
+        {
+            *("run_id", "run_dir", "plan_id", "workflow_id", "work_id", "goal", "status", "dry_run"),
+            *("step", "slip", "notes", "warnings"),
+        },
+    ),
+    (["run", "x", "--workflow", "tiny", "--dry-run"], {"run_id", "step", "slip", "dry_run"}),
+    (["next"], {"run_id", "status", "closing", "stage", "outcome", "next", "pending_approvals", "slip", "notes"}),
+    (["done", "--response-file", "spec.md"], {"run_id", "status", "closing", "stage", "outcome", "next"}),
+    (["undo"], {"run_id", "status", "next"}),
+    (["done"], {"run_id", "closing", "stage", "next"}),
+    (["next"], {"run_id", "next", "notes"}),
+    (["approve"], {"run_id", "status", "next", "pending_approvals"}),
+    (["prime-context", "--dry-run", "--force"], SLIP),
+    (["prime-context", "--force"], SLIP | {"text"}),
+    (["show"], {"run_id", "run_dir", "state", "step"}),
+    (["show", "shop", "001-frame.ask@1"], {"run_id", "stage", "files"}),
+    (["sessions"], {"run_id", "current_session_id", "summary", "sessions"}),
+    (["state", "show"], {"run_id", "state"}),
+    (["state", "show", "--path", "goal"], {"run_id", "path", "value"}),
+    (["paths"], {"paths"}),
+    (["check", "tiny"], {"ok", "files"}),
+    (["check"], {"ok", "files"}),
+    (["schema", "state"], {"kind", "schema"}),
+    (["plugin", "path"], {"path"}),
+    (["trust"], {"run_id", "trusted", "commands", "artifacts"}),
+    (["runs"], {"runs"}),
+    (["runs", "list"], {"runs"}),
+    (["pause"], {"run_id", "status"}),
+    (["resume"], {"run_id", "run_dir", "step", "slip", "sessions", "differences", "notes"}),
+    (["cancel"], {"run_id", "status"}),
+    (["run", "--resume", "shop", "--reopen"], {"run_id", "step", "slip", "sessions"}),
+    (["runs", "archive", "shop", "--force"], {"run_id", "archive", "files"}),
+    (["run", "again", "--workflow", "tiny"], {"run_id"}),
+    (["runs", "rm", "shop", "--yes", "--force"], {"run_id", "removed"}),
+]
+
+
+@pytest.fixture
+def project(scene: Scene) -> Scene:
+    """A project with a workflow that asks for approval before its second phase."""
+    scene.write("spec.md", "# The spec\n\nheliotrope\n")
+    scene.workflow([artifact("spec", "spec.md")], {**PHASES, "build": {**PHASES["build"], "require_approval": True}})
+    return scene
+
+
+@pytest.mark.usefixtures("project")
+def test_every_command_gives_one_document(cli: Cli) -> None:
+    """Standard output is one JSON document with its promised keys; standard error is empty."""
+    for words, keys in COMMANDS:
+        ended = cli(*words, "--json")
+        assert (ended.code, ended.stderr) == (0, ""), (words, ended)
+        document = ended.json
+        assert document["schema_version"] == 1, words
+        assert keys <= set(document), (words, keys - set(document))
+
+
+def test_every_command_with_json_is_tested() -> None:
+    """No command with `--json` is left out here; the demo has a test of its own."""
+    from tests.cli.test_help import ALL
+
+    having = {name for name, command in ALL.items() if any("--json" in option.opts for option in command.params)}
+    tested = {f"loomctl {' '.join(words)}" for words, _ in COMMANDS}
+    for name in having - {"loomctl demo"}:
+        assert any(line == name or line.startswith(f"{name} ") for line in tested), name
+    plain = set(ALL) - having
+    assert plain == {"loomctl hook", "loomctl plugin", "loomctl state"}
+
+
+@pytest.mark.usefixtures("project")
+def test_errors_are_documents_too(cli: Cli) -> None:
+    """Each command without a run, and each with an option that there is not, gives one document with an error."""
+    for words, _ in COMMANDS[1:]:
+        for more in ([], ["--nonsense"]):
+            if words[0] == "run" and "--resume" not in words and not more:
+                continue
+            ended = cli(*words, "--json", *more)
+            document = ended.json
+            assert document["schema_version"] == 1
+            assert ("error" in document) == (ended.code != 0), words
+            if ended.code != 0:
+                assert set(document["error"]) <= {"code", "message", "where", "why", "hint"}
+
+
+def test_the_run_document_has_the_shape_that_others_rely_on(project: Scene, cli: Cli) -> None:
+    """Design §8: run id, folder, plan, workflow, step with prompt, and the slip."""
+    document = cli("run", "258", "--workflow", "tiny", "--json").json
+    assert document["run_id"] == project.run_dir.name
+    assert document["run_dir"] == str(project.run_dir)
+    assert (document["work_id"], document["goal"]) == ("258", "")
+    assert set(document["step"]) == STEP
+    assert document["step"]["id"] == "frame/ask"
+    assert set(document["slip"]) >= SLIP
+    (entry,) = document["slip"]["artifacts"]
+    assert entry["form"] == "full"
+    assert "heliotrope" in json.dumps(document["slip"])
+
+
+@pytest.mark.usefixtures("project")
+def test_a_closing_step_has_its_document(cli: Cli) -> None:
+    """`done` without input: closing, the stage, and no next (D27)."""
+    cli("run", "x", "--workflow", "tiny")
+    document = cli("done", "--json").json
+    assert (document["closing"], document["stage"], document["next"]) == (True, "001-frame.ask@1", None)
+
+
+def test_the_dry_run_of_a_priming_has_the_promised_shape(project: Scene, cli: Cli) -> None:
+    """The issue's document: artifacts with decision, reason, path, bytes, sha256 and form; budget; warnings."""
+    cli("run", "x", "--workflow", "tiny")
+    (project.root / "spec.md").write_text("# The spec\n\nviridian\n")
+    document = cli("prime-context", "--dry-run", "--json").json
+    (entry,) = document["artifacts"]
+    assert entry["decision"] == "load"
+    assert entry["path"] == "spec.md"
+    assert entry["bytes"] == len("# The spec\n\nviridian\n")
+    assert len(entry["sha256"]) == 64
+    assert document["budget"]["limit"] == 24_000
+    assert "viridian" not in json.dumps(document)
+
+
+def test_no_document_is_cut_by_odd_text(project: Scene, cli: Cli) -> None:
+    """Surrogates, controls and emoji in a goal and a note still give one document that can be parsed."""
+    cli("run", "x", "--workflow", "tiny")
+    project.edit(goal="a \ud800 \x1b[31m 😀 \u2028 \u0000 b")
+    for words in (["show"], ["runs"], ["state", "show"], ["next"], ["prime-context", "--force"]):
+        ended = cli(*words, "--json")
+        assert ended.code == 0
+        assert isinstance(ended.json, dict)
+
+
+def test_a_large_document_is_whole(scene: Scene, cli: Cli) -> None:
+    """A command's slip in JSON keeps the command's budget, and the document is whole."""
+    declared: list[Json] = []
+    for number in range(20):
+        scene.write(f"{number}.md", "some words of it 😀\n" * 3000)
+        declared.append(artifact(f"a-{number}", f"{number}.md"))
+    scene.workflow(declared)
+    document = cli("run", "x", "--workflow", "tiny", "--json").json
+    assert document["slip"]["budget"]["used"] <= 24_000
+    assert utf8_bytes(document["slip"]["text"]) == document["slip"]["budget"]["used"]

@@ -1,0 +1,149 @@
+"""`loomctl prime-context`: what it prints, and what it leaves alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.scenes import OTHER, SESSION, Scene, artifact, fingerprint
+
+SPEC = "# The spec\n\nThe heliotrope switch survives a reload.\n"
+
+
+@pytest.fixture
+def begun(scene: Scene, cli: Cli) -> Scene:
+    """A run with two documents, of which the first is required."""
+    scene.write("spec.md", SPEC)
+    scene.write("notes.md", "# Notes\n")
+    scene.workflow([artifact("spec", "spec.md"), artifact("notes", "notes.md", required=False)])
+    assert cli("run", "x", "--workflow", "tiny").code == 0
+    return scene
+
+
+def test_an_assistant_gets_the_text_and_a_summary(begun: Scene, cli: Cli) -> None:
+    """The slip's lines, the session history, then exactly the text, whose last line is the slip's id."""
+    ended = cli("prime-context", "--force")
+    lines = ended.stdout.splitlines()
+    assert lines[0] == f"Loom: run {begun.run_dir.name}"
+    assert lines[1].startswith("Packing slip (manual): 2 loaded, 0 fresh; ")
+    assert any(line.startswith("Session history: 1 session (") for line in lines)
+    assert "The heliotrope switch survives a reload." in lines
+    assert lines[-1].startswith("Loom slip ")
+
+
+@pytest.mark.usefixtures("begun")
+def test_a_session_that_keeps_no_transcript_is_given_it_again(cli: Cli) -> None:
+    """What cannot be seen live is sent again; that it was given once is no proof (D15)."""
+    assert "2 loaded, 0 fresh" in cli("prime-context").stdout
+    assert "2 loaded, 0 fresh" in cli("prime-context").stdout
+
+
+@pytest.mark.usefixtures("begun")
+def test_only_what_was_asked_for(cli: Cli) -> None:
+    """`--artifacts` narrows; blanks and empty parts in the list do not matter."""
+    ended = cli("prime-context", "--artifacts", " notes ,,", "--force")
+    assert ended.code == 0
+    assert "1 loaded" in ended.stdout
+    assert "heliotrope" not in ended.stdout
+
+
+@pytest.mark.usefixtures("begun")
+def test_an_unknown_artifact_is_usage_and_the_rest_is_given(cli: Cli) -> None:
+    """Exit 2 with the ids that there are; what was asked for beside it is loaded."""
+    ended = cli("prime-context", "--artifacts", "spec,nonsense", "--force")
+    assert ended.code == 2
+    assert "✗ nonsense unknown_artifact: known are notes, spec" in ended.stdout
+    assert "heliotrope" in ended.stdout
+    entry = cli("prime-context", "--artifacts", "nonsense", "--json").json["artifacts"][-1]
+    assert (entry["decision"], entry["reason"]) == ("error", "unknown_artifact")
+
+
+def test_a_required_artifact_that_is_missing_is_exit_4_and_the_rest_is_given(begun: Scene, cli: Cli) -> None:
+    """The three ways forward stand in the text, again and again (D18)."""
+    (begun.root / "spec.md").unlink()
+    for words in (["prime-context"], ["prime-context", "--force"], ["prime-context"]):
+        ended = cli(*words)
+        assert ended.code == 4
+        assert "✗ spec missing: no such file" in ended.stdout
+        for way in ("put the file there", "correct its path", "go on without it"):
+            assert way in ended.stdout
+
+
+def test_a_missing_optional_artifact_is_exit_0(begun: Scene, cli: Cli) -> None:
+    """It is named, and nothing fails."""
+    (begun.root / "notes.md").unlink()
+    ended = cli("prime-context", "--force")
+    assert ended.code == 0
+    assert "! MISSING: notes" in ended.stdout
+
+
+@pytest.mark.parametrize("more", [[], ["--json"], ["--force"], ["--artifacts", "spec"], ["--trigger", "session_start"]])
+@pytest.mark.parametrize("session", [SESSION, OTHER])
+def test_a_dry_run_writes_nothing(begun: Scene, cli: Cli, more: list[str], session: str) -> None:
+    """Neither the project nor the user's folder changes, to the byte and the time."""
+    home = Path(os.environ["HOME"])
+    before = (fingerprint(begun.root), fingerprint(home))
+    ended = cli("prime-context", "--dry-run", *more, session=session)
+    assert ended.code == 0
+    assert "heliotrope" not in ended.stdout
+    assert (fingerprint(begun.root), fingerprint(home)) == before
+
+
+@pytest.mark.parametrize(
+    ("word", "loaded"),
+    [
+        ("session_start", 2),
+        ("compaction_detected", 2),
+        ("manual", 2),
+        ("phase_start:build", 0),
+        ("phase_transition:a->b", 0),
+    ],
+)
+@pytest.mark.usefixtures("begun")
+def test_a_trigger_loads_what_it_names(cli: Cli, word: str, loaded: int) -> None:
+    """`--trigger` asks what an event would load."""
+    entries = cli("prime-context", "--trigger", word, "--force", "--dry-run", "--json").json["artifacts"]
+    assert len([entry for entry in entries if entry["decision"] == "load"]) == loaded
+
+
+@pytest.mark.parametrize("word", ["nonsense", "", "phase_transition", "phase_start:*", "phase_transition:a->*", "a:b"])
+@pytest.mark.usefixtures("begun")
+def test_a_trigger_must_name_one_event(cli: Cli, word: str) -> None:
+    """A word that is no event, or any of several, is usage, with those that there are."""
+    ended = cli("prime-context", "--trigger", word)
+    assert ended.code == 2
+    assert "phase_transition:architect->build" in ended.stderr
+
+
+def test_a_named_run_is_primed_without_being_bound(begun: Scene, cli: Cli) -> None:
+    """`--run-id` with a unique beginning names any run of the project."""
+    ended = cli("prime-context", "--run-id", "shop-x", session=OTHER)
+    assert ended.code == 0
+    assert "heliotrope" in ended.stdout
+    assert begun.space().local.binding(OTHER) is None
+
+
+def test_a_workflow_without_artifacts_says_so(scene: Scene, cli: Cli) -> None:
+    """Nothing declared is no error (D5)."""
+    scene.workflow()
+    cli("run", "x", "--workflow", "tiny")
+    ended = cli("prime-context")
+    assert ended.code == 0
+    assert "0 declared" in ended.stdout
+
+
+def test_what_is_printed_for_an_assistant_keeps_the_hosts_limit(scene: Scene, cli: Cli) -> None:
+    """Slip lines and text together stay below what a host shows inline: 30,000 bytes."""
+    declared = [artifact(f"doc-{number}", f"{number}.md", required=number < 3) for number in range(60)]
+    for number in range(60):
+        scene.write(f"{number}.md", "# Heading\n\nwords 😀 words\n" * 2000)
+    scene.workflow(declared)
+    for words in (["run", "x" * 3000, "--workflow", "tiny"], ["prime-context", "--force"], ["resume"], ["next"]):
+        ended = cli(*words)
+        assert ended.code == 0
+        assert len(ended.stdout.encode()) < 30_000, words
+        if words[0] != "next":
+            assert ended.stdout.splitlines()[-1].startswith("Loom slip ")

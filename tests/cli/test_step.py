@@ -1,0 +1,239 @@
+"""`loomctl next`, `done`, `undo` and `approve` as an assistant and a person call them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.scenes import MAIN, OTHER, PHASES, Scene
+
+
+@pytest.fixture
+def begun(scene: Scene, cli: Cli) -> Scene:
+    """A run at its first step."""
+    scene.workflow()
+    assert cli("run", "add dark mode", "--workflow", "tiny").code == 0
+    return scene
+
+
+def response(scene: Scene, stage: str = "001-frame.ask@1") -> str | None:
+    """Read a stage's response."""
+    path = scene.run_dir / "stages" / stage / "response.md"
+    return path.read_text() if path.exists() else None
+
+
+@pytest.mark.usefixtures("begun")
+def test_next_shows_the_step_and_how_it_ends(cli: Cli) -> None:
+    """The step's prompt, and the command that ends it, are all that is needed to go on."""
+    ended = cli("next")
+    assert ended.code == 0
+    assert "Ask what is wanted." in ended.stdout
+    assert "loomctl done <<'LOOM'" in ended.stdout
+
+
+def test_a_response_on_standard_input_ends_the_step(begun: Scene, cli: Cli) -> None:
+    """The text is the response, byte for byte; the next step is shown."""
+    words = "What was done.\n\n  Indented, `code`, $HOME, 'quotes' and 😀.\n"
+    ended = cli("done", given=words)
+    assert ended.code == 0
+    assert ended.stdout.startswith("✓ frame/ask: succeeded (001-frame.ask@1)\nNow: build/make\n")
+    assert response(begun) == words
+
+
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [
+        ("succeeded", "succeeded"),
+        ("SUCCESS", "succeeded"),
+        ("partially_succeeded", "partially_succeeded"),
+        ("PARTIAL", "partially_succeeded"),
+        ("skipped", "skipped"),
+        ("SKIPPED", "skipped"),
+        ("failed", "failed"),
+        ("FAILURE", "failed"),
+    ],
+)
+def test_outcomes_have_their_words(begun: Scene, cli: Cli, word: str, status: str) -> None:
+    """The words on the wire, and those of the documents, are accepted (D32)."""
+    assert cli("done", "--outcome", word, "--note", "a note", given="x").code == 0
+    (entry,) = [entry for entry in begun.state["steps"] if entry["stage"] == "001-frame.ask@1"]
+    assert (entry["status"], entry["note"]) == (status, "a note")
+
+
+@pytest.mark.parametrize("given", [None, "", "  \n"])
+def test_without_a_response_the_step_is_closing(begun: Scene, cli: Cli, given: str | None) -> None:
+    """Nothing on standard input, or only blanks, asks for the final message (D27)."""
+    ended = cli("done", given=given)
+    assert ended.code == 0
+    assert "frame/ask is closing. Give its result as your final message" in ended.stdout
+    assert begun.state["steps"][0]["status"] == "closing"
+
+
+@pytest.mark.parametrize("name", ["-", "empty.md"])
+def test_an_empty_response_counts_where_it_was_named(begun: Scene, cli: Cli, name: str) -> None:
+    """`--response-file` says that there is a response, even an empty one."""
+    begun.write("empty.md", "")
+    assert cli("done", "--response-file", name, given="").code == 0
+    assert response(begun) == ""
+
+
+def test_a_response_file_may_hold_anything(begun: Scene, cli: Cli) -> None:
+    """Bytes that are not UTF-8 are kept as well as text can."""
+    begun.write("notes.md", b"caf\xe9 \x00 done\n")
+    assert cli("done", "--response-file", "notes.md").code == 0
+    assert response(begun) == "caf\ufffd \x00 done\n"
+
+
+@pytest.mark.parametrize("kind", ["socket", "null", "closed", "pipe"])
+def test_only_a_pipe_or_a_file_is_input(begun: Scene, kind: str) -> None:
+    """A host's socket that never ends, /dev/null and a closed input are no response, and nothing hangs."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-I", str(MAIN), "done", "--json"]
+    stdin = {"socket": theirs.fileno(), "null": subprocess.DEVNULL, "closed": None, "pipe": subprocess.PIPE}[kind]
+    if kind == "closed":
+        command = ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *command]
+    try:
+        with subprocess.Popen(
+            command, cwd=begun.root, env=begun.environ(), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as child:
+            stdout, stderr = child.communicate(b"the result" if kind == "pipe" else None, timeout=30)
+    finally:
+        ours.close()
+        theirs.close()
+    assert child.returncode == 0, stderr
+    assert json.loads(stdout)["closing"] is (kind != "pipe")
+
+
+# Registering files
+
+
+@pytest.mark.parametrize(
+    ("given", "cwd", "stored"),
+    [
+        ("specs/x.md", ".", "{project_root}/specs/x.md"),
+        ("x.md", "specs", "{project_root}/specs/x.md"),
+        ("../specs/x.md", "specs", "{project_root}/specs/x.md"),
+        ("specs/x.md", "specs", "{project_root}/specs/x.md"),  # not there from here, but from the root
+        ("{root}/specs/x.md", "/", "{project_root}/specs/x.md"),
+        ("{root}/.loom/runs/{run}/work.md", ".", "{run_dir}/work.md"),
+        ("{link}/specs/x.md", ".", "{project_root}/specs/x.md"),
+        ("specs", ".", "{project_root}/specs"),
+        ("odd {{run_id}}.md", ".", "{project_root}/odd {{run_id}}.md"),
+    ],
+)
+def test_a_registered_path_holds_on_every_machine(
+    begun: Scene, cli: Cli, tmp_path: Path, given: str, cwd: str, stored: str
+) -> None:
+    """Files are stored by a portable name, from wherever and however they were named (D9)."""
+    begun.write("specs/x.md", "# x\n")
+    begun.write("odd {run_id}.md", "# odd\n")
+    run_dir = begun.run_dir
+    (run_dir / "work.md").write_text("# work\n")
+    link = tmp_path / "link"
+    link.symlink_to(begun.root)
+    name = (
+        given.replace("{{run_id}}", "{run_id}")
+        if "{{" in given
+        else given.format(root=begun.root, run=run_dir.name, link=link)
+    )
+    here = begun.root if cwd == "/" else begun.root / cwd
+    ended = cli("done", "--artifact", f"spec_path={name}", given="x", cwd=here)
+    assert ended.code == 0, ended.stderr
+    assert begun.state["artifacts"] == {"spec_path": stored}
+
+
+@pytest.mark.parametrize("path", ["../outside.md", "/etc/hostname", "link.md"])
+def test_a_file_that_no_priming_would_read_is_not_registered(begun: Scene, cli: Cli, path: str) -> None:
+    """Outside of the project is refused when it is registered, not when it is missed (D10)."""
+    outside = begun.root.parent / "outside.md"
+    outside.write_text("x")
+    (begun.root / "link.md").symlink_to(outside)
+    ended = cli("done", "--artifact", f"spec_path={path}", given="x")
+    assert ended.code == 2
+    assert ended.stderr.startswith("loomctl: PATH_ESCAPE: ")
+    assert begun.state["steps"][0]["status"] == "in_progress"
+
+
+def test_a_linked_worktree_registers_the_runs_own_file(begun: Scene, cli: Cli) -> None:
+    """From a worktree the run's folder lies in the main checkout, and its files are still portable (D9)."""
+    tree = begun.root.parent / "tree"
+    git_folder = begun.root / ".git" / "worktrees" / "tree"
+    git_folder.mkdir(parents=True)
+    tree.mkdir()
+    (git_folder / "commondir").write_text("../..\n")
+    (tree / ".git").write_text(f"gitdir: {git_folder}\n")
+    work = begun.run_dir / "work.md"
+    work.write_text("# work\n")
+    (tree / "x.md").write_text("# x\n")
+    artifacts = ["--artifact", f"work_path={work}", "--artifact", "spec_path=x.md"]
+    assert cli("done", *artifacts, given="x", cwd=tree).code == 0
+    assert begun.state["artifacts"] == {"work_path": "{run_dir}/work.md", "spec_path": "{project_root}/x.md"}
+
+
+@pytest.mark.parametrize("given", ["x", "=y", "x=", "../x=spec.md", "a b=spec.md", "1x=spec.md", "x\n=spec.md"])
+def test_an_artifact_is_a_name_and_a_path(begun: Scene, cli: Cli, given: str) -> None:
+    """What is no NAME=PATH is usage, and the step stays open."""
+    begun.write("spec.md", "x")
+    ended = cli("done", "--artifact", given, given="x")
+    assert ended.code == 2
+    assert begun.state["steps"][0]["status"] == "in_progress"
+
+
+# Back, on, and who may
+
+
+def test_undo_shows_the_step_that_is_open_again(begun: Scene, cli: Cli) -> None:
+    """After a `done` by mistake the step is back, and said so."""
+    cli("done", given="too early")
+    ended = cli("undo")
+    assert ended.code == 0
+    assert "Now: frame/ask" in ended.stdout
+    assert "Ask what is wanted." in ended.stdout
+    assert response(begun) is None
+
+
+def test_an_approval_is_asked_for_and_given(scene: Scene, cli: Cli) -> None:
+    """The run waits, the reason and the command are shown; after the approval it goes on."""
+    scene.workflow(phases={**PHASES, "build": {**PHASES["build"], "require_approval": True}})
+    cli("run", "x", "--workflow", "tiny")
+    waiting = cli("done", given="x")
+    run_id = scene.run_dir.name
+    assert f"loomctl approve {run_id}" in waiting.stdout
+    assert "Make it." not in waiting.stdout
+    assert "Make it." in cli("approve").stdout
+
+
+@pytest.mark.parametrize("verb", [["next"], ["done"], ["undo"], ["approve"], ["pause"], ["cancel"]])
+def test_a_session_that_is_not_bound_drives_nothing(begun: Scene, cli: Cli, verb: list[str]) -> None:
+    """The only active run is shown to an unbound session and never moved by it (D1)."""
+    before = (begun.run_dir / "state.json").read_bytes()
+    ended = cli(*verb, session=OTHER)
+    assert ended.code == 3
+    assert ended.stderr.startswith("loomctl: NOT_BOUND: ")
+    assert begun.run_dir.name in ended.stderr.splitlines()[-1]
+    assert (begun.run_dir / "state.json").read_bytes() == before
+
+
+def test_an_empty_name_is_not_no_name(begun: Scene, cli: Cli) -> None:
+    """A script's empty variable does not cancel the run that happens to be bound."""
+    ended = cli("cancel", "")
+    assert ended.code == 2
+    assert begun.state["status"] == "in_progress"
+
+
+def test_every_command_works_from_a_folder_below(begun: Scene, cli: Cli) -> None:
+    """The project is found upward (D3)."""
+    deep = begun.root / "src" / "deep"
+    deep.mkdir(parents=True)
+    for words in (["next"], ["show"], ["runs"], ["sessions"], ["paths"]):
+        ended = cli(*words, cwd=deep)
+        assert ended.code == 0
+    assert os.path.isdir(begun.root / ".loom")
+    assert not (deep / ".loom").exists()

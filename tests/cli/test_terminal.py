@@ -1,0 +1,178 @@
+"""At a terminal: colours there and nowhere else, NO_COLOR, completion, a reader that goes away."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.scenes import MAIN, Scene, artifact
+
+
+def at_a_terminal(scene: Scene, *words: str, **environ: str) -> str:
+    """Run a command on a terminal of its own; gives what a person would see."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-I", str(MAIN), *words],
+        cwd=scene.root,
+        env={**scene.environ(None), "TERM": "xterm", **environ},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as child:
+        os.close(theirs)
+        seen = b""
+        while select.select([ours], [], [], 30)[0]:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # how Linux says that the other side is closed
+                break
+            if not part:
+                break
+            seen += part
+        child.wait()
+    os.close(ours)
+    return seen.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(("environ", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)])
+def test_colours_are_for_terminals_that_want_them(scene: Scene, environ: dict[str, str], coloured: bool) -> None:
+    """Headings of the demo are bold at a terminal, plain under NO_COLOR, and never shown as signs."""
+    program = "from loomctl.cli import printing; printing.text('Heading', bold=True); printing.text('\\x1b[1mnot ours')"
+    seen = python_at_a_terminal(scene, program, environ)
+    assert ("\x1b[1mHeading" in seen) == coloured
+    assert "Heading" in seen
+    assert "␛[1mnot ours" in seen
+
+
+def python_at_a_terminal(scene: Scene, program: str, environ: dict[str, str]) -> str:
+    """Run a line of Python on a terminal, with the package."""
+    ours, theirs = pty.openpty()
+    path = str(MAIN.parents[1])
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {path!r}); {program}"],
+        env={**scene.environ(None), "TERM": "xterm", **environ},
+        stdin=theirs,
+        stdout=theirs,
+    ) as child:
+        os.close(theirs)
+        child.wait(timeout=30)
+        seen = os.read(ours, 65536).decode()
+    os.close(ours)
+    return seen
+
+
+def test_no_colours_elsewhere(scene: Scene, cli: Cli) -> None:
+    """In a pipe nothing is styled."""
+    scene.workflow()
+    cli("run", "x", "--workflow", "tiny")
+    for words in (["runs"], ["show"], ["sessions"], ["--help"]):
+        assert "\x1b" not in cli(*words).stdout
+
+
+def test_a_person_sees_the_step_and_not_the_artifacts(scene: Scene) -> None:
+    """At a terminal `run` shows plan, slip and step; the text for an assistant only where it is asked for."""
+    scene.write("spec.md", "# The spec\n\nheliotrope\n")
+    scene.workflow([artifact("spec", "spec.md")])
+    seen = at_a_terminal(scene, "run", "add dark mode", "--workflow", "tiny")
+    assert "Ask what is wanted." in seen
+    assert "✓ spec loaded" in seen
+    assert "heliotrope" not in seen
+    assert "heliotrope" not in at_a_terminal(scene, "prime-context", "--force")
+    assert "heliotrope" in at_a_terminal(scene, "prime-context", "--force", "--text")
+
+
+def test_one_terminal_is_one_session(scene: Scene) -> None:
+    """Commands of one terminal know each other's run; another terminal is another session (D24)."""
+    scene.workflow()
+    leader = (
+        f"{sys.executable} -I {MAIN} run first --workflow tiny >/dev/null && {sys.executable} -I {MAIN} next --json"
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", leader],
+        cwd=scene.root,
+        env=scene.environ(None),
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"frame/ask"' in done.stdout
+    other = subprocess.run(
+        [sys.executable, "-I", str(MAIN), "next"],
+        cwd=scene.root,
+        env=scene.environ(None),
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert other.returncode == 3
+    assert "NOT_BOUND" in other.stderr
+
+
+def complete(scene: Scene, words: str) -> list[str]:
+    """Ask for completions as bash does; the cursor is at the end of the words."""
+    count = len(words.split()) - (not words.endswith(" "))
+    environ = {
+        **scene.environ(None),
+        "_LOOMCTL_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(count),
+    }
+    done = subprocess.run(
+        [sys.executable, "-I", str(MAIN)], cwd=scene.root, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+def test_runs_workflows_and_artifacts_are_completed(scene: Scene) -> None:
+    """Ids are completed from the project at hand."""
+    scene.workflow([artifact("spec", "spec.md", required=False), artifact("notes", "notes.md", required=False)])
+    run_id = scene.begin().run.run_id
+    for words in ("loomctl resume sh", "loomctl show ", "loomctl runs rm shop", "loomctl prime-context --run-id s"):
+        assert run_id in complete(scene, words), words
+    assert complete(scene, "loomctl run x --workflow ti") == ["tiny"]
+    assert {"core", "default", "tiny"} <= set(complete(scene, "loomctl check "))
+    assert complete(scene, "loomctl prime-context --artifacts sp") == ["spec"]
+    assert complete(scene, "loomctl prime-context --artifacts spec,n") == ["spec,notes"]
+    assert "prime-context" in complete(scene, "loomctl pri")
+
+
+def test_completion_never_fails(scene: Scene) -> None:
+    """Without a store, or with a broken one, there is nothing to complete and nothing to read."""
+    assert complete(scene, "loomctl resume sh") == []
+    assert complete(scene, "loomctl prime-context --artifacts sp") == []
+    scene.workflow()
+    scene.begin()
+    (scene.run_dir / "plan.json").write_text("{")
+    assert complete(scene, "loomctl prime-context --artifacts sp") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_is_printed(scene: Scene, shell: str) -> None:
+    """What the README tells to evaluate."""
+    environ = {**scene.environ(None), "_LOOMCTL_COMPLETE": f"{shell}_source"}
+    done = subprocess.run(
+        [sys.executable, "-I", str(MAIN)], cwd=scene.root, env=environ, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "_LOOMCTL_COMPLETE" in done.stdout
+
+
+def test_a_reader_that_goes_away_is_no_failure(scene: Scene) -> None:
+    """`loomctl state show | head -1` prints a line and no traceback."""
+    scene.workflow()
+    scene.begin("x" * 100_000)
+    command = f"{sys.executable} -I {MAIN} state show | head -n 1"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=scene.root, env=scene.environ(), capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("{\n", "")

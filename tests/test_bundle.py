@@ -1,0 +1,163 @@
+"""The bundle that hosts load: manifests, marketplace, hooks, commands and skills (design §3)."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from loomctl import __version__
+from loomctl.hosts.claude_code import _ANSWERS
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+COMMANDS = sorted((CHECKOUT / "commands").glob("*.md"))
+SKILLS = sorted((CHECKOUT / "skills").glob("*/SKILL.md"))
+TOLD = re.compile(r"```!\n(.*?)\n```", re.DOTALL)
+# The open standard's fields; what is Claude's alone stands in commands.
+SKILL_FIELDS = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
+COMMAND_FIELDS = {"description", "argument-hint", "allowed-tools"}
+
+
+def read(name: str) -> Any:
+    """Read a JSON file of the checkout."""
+    return json.loads((CHECKOUT / name).read_text(encoding="utf-8"))
+
+
+def parts(path: Path) -> tuple[dict[str, Any], str]:
+    """Split a Markdown file into its frontmatter and its body."""
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("---\n"), path
+    head, mark, body = text[4:].partition("\n---\n")
+    assert mark, path
+    fields = yaml.safe_load(head)
+    assert isinstance(fields, dict)
+    return fields, body
+
+
+def test_both_manifests_are_one_file() -> None:
+    """A host that reads the root's manifest and one that reads the hidden one see the same; neither is a link."""
+    root, hidden = CHECKOUT / "plugin.json", CHECKOUT / ".claude-plugin" / "plugin.json"
+    assert root.read_bytes() == hidden.read_bytes()
+    assert not root.is_symlink()
+    assert not hidden.is_symlink()
+
+
+def test_the_version_is_one() -> None:
+    """Manifest and package carry the same version, and the changelog has a word on it."""
+    assert read("plugin.json")["version"] == __version__
+    changelog = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## .*({re.escape(__version__)}|[Uu]nreleased)", changelog, re.MULTILINE)
+
+
+def test_the_marketplace_offers_the_plugin() -> None:
+    """`claude plugin install loom@loom` finds it beside the marketplace file."""
+    market = read(".claude-plugin/marketplace.json")
+    (entry,) = market["plugins"]
+    assert (market["name"], entry["name"], entry["source"]) == ("loom", read("plugin.json")["name"], "./")
+    assert entry["description"] == read("plugin.json")["description"]
+
+
+def test_every_hook_is_answered_and_bounded() -> None:
+    """Each entry calls the launcher with an event that the package answers, quoted, with a timeout in seconds."""
+    entries = [
+        (event, group, hook)
+        for event, groups in read("hooks/hooks.json")["hooks"].items()
+        for group in groups
+        for hook in group["hooks"]
+    ]
+    words = []
+    for event, group, hook in entries:
+        match = re.fullmatch(r'"\$\{CLAUDE_PLUGIN_ROOT\}/bin/loomctl" hook ([a-z-]+)', hook["command"])
+        assert match, hook
+        assert match[1] == re.sub(r"(?<!^)(?=[A-Z])", "-", event).lower()
+        assert match[1] in _ANSWERS
+        assert hook["type"] == "command"
+        assert 1 <= hook["timeout"] <= 10
+        assert ("matcher" in group) == (event == "PreToolUse")
+        words.append(match[1])
+    assert sorted(words) == sorted(_ANSWERS)
+    assert (CHECKOUT / "bin" / "loomctl").stat().st_mode & 0o111
+
+
+def test_the_names_are_the_promised_ones() -> None:
+    """Three commands and three skills, one for one."""
+    assert [path.stem for path in COMMANDS] == ["prime-context", "resume", "run"]
+    assert [path.parent.name for path in SKILLS] == ["prime-context", "resume", "run"]
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=[path.stem for path in COMMANDS])
+def test_a_command_hands_its_arguments_over_unread(path: Path) -> None:
+    """The arguments go through a quoted heredoc with an end mark, and a failing command does not abort the text."""
+    fields, body = parts(path)
+    assert set(fields) <= COMMAND_FIELDS
+    assert all(isinstance(fields[name], str) for name in fields)
+    assert fields["allowed-tools"] == "Bash(loomctl:*)"
+    assert "Use when" in fields["description"]
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 40
+    (block,) = TOLD.findall(body)
+    assert block.splitlines() == [
+        f"loomctl {path.stem} --arguments-from-stdin <<'LOOM_ARGUMENTS_END'",
+        "$ARGUMENTS",
+        "--end-of-arguments--",
+        "LOOM_ARGUMENTS_END",
+        "true",
+    ]
+    assert "$ARGUMENTS" not in TOLD.sub("", body)
+    assert "!`" not in TOLD.sub("", body)
+
+
+@pytest.mark.parametrize("path", SKILLS, ids=[path.parent.name for path in SKILLS])
+def test_a_skill_keeps_to_the_open_standard(path: Path) -> None:
+    """Six fields at most, its folder's name, a capability with words that users type, and every part that helps."""
+    fields, body = parts(path)
+    assert set(fields) <= SKILL_FIELDS
+    assert fields["name"] == path.parent.name
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", fields["name"])
+    assert 0 < len(fields["description"]) <= 1024
+    assert "Use when" in fields["description"]
+    headings = re.findall(r"^## (.*)$", body, re.MULTILINE)
+    for heading in ("When not to use it", "Steps", "An example", "When something goes wrong"):
+        assert heading in headings
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 200
+
+
+@pytest.mark.parametrize("path", SKILLS, ids=[path.parent.name for path in SKILLS])
+def test_a_skill_is_valid_by_the_standards_own_tool(path: Path) -> None:
+    """`agentskills validate` of skills-ref accepts it."""
+    validator = pytest.importorskip("skills_ref.validator", reason="skills-ref needs Python 3.11")
+    assert validator.validate(path.parent) == []
+
+
+@pytest.mark.parametrize("name", ["workflow", "plan", "state"])
+def test_the_schemas_are_schemas(name: str) -> None:
+    """Each has its dialect and name, and a description and an example for editors."""
+    import jsonschema
+
+    schema = read(f"config/{name}.schema.json")
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$schema"].endswith("2020-12/schema")
+    assert schema["title"]
+    assert schema["description"]
+
+
+def test_what_the_bundle_names_is_there() -> None:
+    """Documents that skills, commands, workflows and the README point to exist."""
+    named = re.compile(r"(?:\]\(|`|\{plugin_root\}/)(docs/[a-z/-]+\.md|skills/[a-z/-]+|[A-Z]+\.md)")
+    texts = [*COMMANDS, *SKILLS, CHECKOUT / "README.md", *(CHECKOUT / "config" / "workflows").glob("*.json")]
+    found = {match for path in texts for match in named.findall(path.read_text(encoding="utf-8"))}
+    assert "docs/workflow-orchestration-protocol.md" in found
+    for name in found:
+        assert (CHECKOUT / name).exists(), name
+
+
+def test_no_path_of_a_machine_is_in_the_bundle() -> None:
+    """What is shipped says nothing of the place where it was written."""
+    shipped = ("commands", "skills", "hooks", "config", "docs", "bin", "loomctl", ".claude-plugin")
+    files = [path for folder in shipped for path in (CHECKOUT / folder).rglob("*") if path.is_file()]
+    for path in files:
+        if path.suffix != ".pyc":
+            assert not re.search(rb"/(home|root|Users)/[a-z]", path.read_bytes()), path

@@ -1,0 +1,130 @@
+"""What a hook process imports (design §3): the standard library alone, and little of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from loomctl.engine import driving
+from tests.scenes import MAIN, SESSION, Json, Scene, TranscriptFile, artifact
+
+# What costs too much, or is not there before any set-up.
+FORBIDDEN = {
+    *("click", "yaml", "jsonschema", "jsonpath_ng", "platformdirs", "psutil", "quickjs", "loomctl.cli"),
+    *("importlib.metadata", "tempfile", "logging", "dataclasses", "pathlib", "hashlib", "asyncio", "inspect", "shutil"),
+    *(
+        "datetime",
+        "urllib",
+        "glob",
+        "fnmatch",
+        "random",
+        "argparse",
+        "typing_extensions",
+        "ssl",
+        "socket",
+        "unicodedata",
+    ),
+    *(
+        "loomctl.engine.resolve",
+        "loomctl.model.workflow",
+        "loomctl.disk.workflow_files",
+        "loomctl.disk.own_environment",
+    ),
+}
+# What a hook may build on; everything else that it loads is named here.
+GROUND = "import errno, fcntl, json, os, stat, sys, time, typing"
+DIGEST = {"_sha256", "_sha2"}
+GIT = {"subprocess", "signal", "select", "selectors", "threading", "math", "_posixsubprocess", "_weakrefset", "locale"}
+
+PROGRAM = """
+import sys
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rsplit("/", 2)[0])
+from loomctl.__main__ import main
+code = main()
+sys.stderr.write("\\n".join(sys.modules))
+sys.exit(code)
+"""
+
+
+@pytest.fixture(scope="module")
+def ground() -> set[str]:
+    """The modules that the standard library brings along with what a hook builds on."""
+    program = f"{GROUND}; sys.stderr.write('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def modules_of(scene: Scene, event: str, **told: object) -> tuple[set[str], str]:
+    """Run a hook as the launcher does; gives the modules it ended with, and what it said."""
+    body = {"session_id": SESSION, "cwd": str(scene.root), "hook_event_name": event, **told}
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", PROGRAM, str(MAIN), "hook", event],
+        cwd=scene.root,
+        env={**scene.environ(), "CLAUDE_PID": str(os.getpid())},
+        input=json.dumps(body),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split()), done.stdout
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run with artifacts of every kind that a hook reads by itself."""
+    scene.write("spec.md", "# The spec\n\ntoken: ghp_" + "a1B2" * 9)
+    scene.write("docs/a.md", "# A\n" * 9000)
+    scene.write("data.json", '{"a": [1, 2, 3]}')
+    declared = [
+        artifact("spec", "spec.md", condition="state.status == 'in_progress'"),
+        artifact("data", "data.json", type="json"),
+        artifact("docs", "docs", type="directory", load_strategy="all"),
+        artifact("own", "{run_dir}/state.json", type="json"),
+        artifact("plan", "{run_dir}/plan.json", type="json"),
+        artifact("long", "docs/a.md"),
+    ]
+    scene.workflow(declared)
+    scene.begin()
+    return scene
+
+
+CASES: list[tuple[str, Json]] = [
+    ("session-start", {"source": "compact"}),
+    ("session-start", {"source": "resume"}),
+    ("user-prompt-submit", {"prompt": "go on"}),
+    ("pre-tool-use", {"tool_name": "Bash", "tool_input": {"command": "loomctl next"}}),
+    ("pre-compact", {"trigger": "auto"}),
+    ("stop", {"last_assistant_message": "the result"}),
+    ("session-end", {"reason": "other"}),
+]
+
+
+@pytest.mark.parametrize("closing", [False, True])
+@pytest.mark.parametrize(("event", "told"), CASES, ids=[f"{event}-{told.get('source', '')}" for event, told in CASES])
+def test_a_hook_imports_little(begun: Scene, ground: set[str], event: str, told: Json, closing: bool) -> None:
+    """None of what is forbidden, nothing that is not named here, and `subprocess` only where git is asked."""
+    if closing:
+        driving.done(begun.space(), begun.run_dir.name, response=None)
+    file = TranscriptFile(begun.root.parent / "t.jsonl")
+    file.prompt("hello")
+    file.compacts()
+    loaded, _ = modules_of(begun, event, transcript_path=str(file.path), **told)
+    assert not loaded & FORBIDDEN
+    allowed = ground | DIGEST | set(sys.builtin_module_names) | (GIT if told.get("source") == "resume" else set())
+    assert {name for name in loaded - allowed if not name.startswith(("loomctl", "encodings."))} == {"__future__"}
+
+
+def test_what_ends_early_imports_no_engine(begun: Scene) -> None:
+    """Events that have nothing to do load neither priming nor driving."""
+    loaded, said = modules_of(begun, "pre-tool-use", tool_name="Bash", tool_input={"command": "ls"})
+    assert said == ""
+    assert not {name for name in loaded if name.startswith("loomctl.engine.")} - {"loomctl.engine.caller"}
+    loaded, said = modules_of(begun, "stop", last_assistant_message="so far so good")
+    assert said == ""
+    assert not loaded & {"loomctl.engine.priming", "loomctl.engine.driving"}
