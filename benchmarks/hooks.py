@@ -27,16 +27,18 @@ ARTIFACT_BYTES = 20_000
 class Case:
     """One row: a command with its input, timed as a whole process."""
 
-    def __init__(self, name: str, limit: float | None, command: list[str], given: str, cwd: Path, env: dict[str, str]):
+    def __init__(
+        self, name: str, limit: float | None, command: list[str], given: str, cwd: Path, env: dict[str, str]
+    ) -> None:
         self.name, self.limit, self.times = name, limit, list[float]()
-        self._command, self._given, self._cwd, self._env = command, given.encode(), cwd, env
+        self.command, self.given, self.cwd, self.env = command, given.encode(), cwd, env
         self.output = b""
 
     def run(self) -> None:
         """Time one run."""
         began = time.perf_counter()
         done = subprocess.run(
-            self._command, input=self._given, cwd=self._cwd, env=self._env, capture_output=True, check=False
+            self.command, input=self.given, cwd=self.cwd, env=self.env, capture_output=True, check=False
         )
         self.times.append(time.perf_counter() - began)
         if done.returncode != 0:
@@ -84,7 +86,7 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
         "CLAUDE_CODE_SESSION_ID": SESSION,
         "CLAUDE_PID": str(os.getpid()),
     }
-    run_id = _a_run(project, env, python)
+    run_id = _a_run(project, env)
     hook = [str(ROOT / "bin" / "loomctl"), "hook"]
 
     def event(name: str, **more: object) -> str:
@@ -126,7 +128,7 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
     return cases, modules
 
 
-def _a_run(project: Path, env: dict[str, str], python: str) -> str:
+def _a_run(project: Path, env: dict[str, str]) -> str:
     """Start a run with ten required artifacts of 20 KB, through the command line. No git: its time is not Loom's."""
     workflows = project / ".loom" / "workflows"
     workflows.mkdir(parents=True)
@@ -174,9 +176,7 @@ def _a_run(project: Path, env: dict[str, str], python: str) -> str:
 
 
 def _modules(case: Case, run_id: str) -> list[str]:
-    done = subprocess.run(
-        case._command, input=case._given, cwd=case._cwd, env=case._env, capture_output=True, check=False
-    )
+    done = subprocess.run(case.command, input=case.given, cwd=case.cwd, env=case.env, capture_output=True, check=False)
     assert run_id.encode() in done.stdout, "the hook did not prime the run that was started"
     lines = done.stderr.decode().splitlines()
     return sorted(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from loomctl.disk import digests, files, git
 from loomctl.disk.artifact_paths import Place, Roots, expanded, is_inside, locate
 from loomctl.model import git_commands, plan_text, state_text
 from loomctl.model.errors import LoomError
+from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

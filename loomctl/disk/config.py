@@ -7,10 +7,10 @@ file that a repository could bring along (D10).
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from loomctl.disk import digests, files, user_folders
 from loomctl.model.errors import LoomError
+from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

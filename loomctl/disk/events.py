@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple
 
 from loomctl.disk import clock, digests, files
+from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

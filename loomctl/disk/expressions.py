@@ -10,11 +10,11 @@ import json
 import os
 import sys
 import time
-from typing import NamedTuple
 
 from loomctl.model.conditions import ROOTS, compile_condition
 from loomctl.model.errors import EXIT_SETUP, LoomError
 from loomctl.model.paths_in_state import MISSING, compile_path
+from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

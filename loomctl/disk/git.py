@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from typing import NamedTuple
 
 from loomctl.disk import files
 from loomctl.model.errors import LoomError
+from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

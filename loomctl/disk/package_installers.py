@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from typing import NamedTuple
 
 from loomctl.model.errors import EXIT_SETUP, LoomError
+from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

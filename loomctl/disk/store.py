@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from loomctl.disk import clock, events, files
 from loomctl.disk.lock import PATIENCE, Lock
 from loomctl.model import frozen_plan, ids
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
+from loomctl.model.records import NamedTuple
 from loomctl.model.state import accepted
 
 TYPE_CHECKING = False

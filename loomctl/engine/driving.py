@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
@@ -11,6 +9,7 @@ from loomctl.engine import finding, presence, priming, prompts, stages
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
+from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from loomctl.disk import known
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.store import ambiguous
 from loomctl.model.errors import EXIT_NO_RUN, LoomError
+from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL as OVER
 from loomctl.model.state import is_active
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from loomctl.disk import artifact_files, clock, digests, expressions
 from loomctl.disk.artifact_paths import Roots
 from loomctl.disk.events import Event as Happening
@@ -14,6 +12,7 @@ from loomctl.model.due import DEFER, ERROR, LOAD, SKIP, Given, Verdict
 from loomctl.model.fences import one_line, visible
 from loomctl.model.packing import Piece
 from loomctl.model.paths_in_state import read as read_path
+from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import mask
 from loomctl.model.slip import Budget
 from loomctl.model.units import utf8_bytes, utf16_units

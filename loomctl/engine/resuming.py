@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from loomctl.disk import git, known
 from loomctl.disk.events import Event
 from loomctl.disk.store import ambiguous
@@ -12,6 +10,7 @@ from loomctl.engine.starting import bind, others_under_way
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
+from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL
 
 TYPE_CHECKING = False

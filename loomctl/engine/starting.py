@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from loomctl.disk import artifact_paths, clock, known, user_folders
 from loomctl.disk.events import Event
@@ -13,6 +12,7 @@ from loomctl.engine.resolve import resolve
 from loomctl.model import ids, placeholders, run_life, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.plan import build_plan
+from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import mask
 from loomctl.model.state import new_state
 

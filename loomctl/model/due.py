@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from loomctl.model.records import NamedTuple
 from loomctl.model.triggers import fires
 
 TYPE_CHECKING = False

@@ -5,10 +5,9 @@ Linear: phases in order, steps in order. Pure: the time comes in.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from loomctl.model import ids, sessions
 from loomctl.model.errors import EXIT_INVALID, EXIT_USAGE, LoomError
+from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL
 
 TYPE_CHECKING = False

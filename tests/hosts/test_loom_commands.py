@@ -20,7 +20,7 @@ ALLOWED = [
     'loomctl done --note "it works, mostly"',
     "loomctl done --artifact spec_path=specs/258.md",
     "loomctl done <<'LOOM'\nwhat was done\nLOOM",
-    "loomctl done --artifact spec_path=specs/x.md <<'EOF'\nany `body` $(with) \"all\" of 'it'\n\nloomctl approve\nEOF\n",
+    "loomctl done --artifact spec_path=x.md <<'EOF'\nany `body` $(with) \"all\" of 'it'\n\nloomctl approve\nEOF\n",
     'loomctl done <<"END"\nx\nEND',
 ]
 
@@ -122,6 +122,6 @@ def test_an_ending_with_a_shell_character_is_never_allowed(ending: str, command:
     """Whatever is appended to an allowed command, it stays allowed only while every word of it is plain."""
     verdict = judge(command + ending)
     if verdict is not None and verdict[0] == "allow":
-        outside = ending.split("\n")[0].partition("<<")[0]  # a quoted heredoc may end the command
+        outside = ending.partition("\n")[0].partition("<<")[0]  # a quoted heredoc may end the command
         plain = "".join(part for index, part in enumerate(outside.replace('"', "'").split("'")) if index % 2 == 0)
         assert not set(plain) & set(";&|<>()`$\\{}*?")

@@ -1,0 +1,137 @@
+"""Runs that came with a project, sessions that are not the driver's, links that lead away (D1, D10, D23, D27, D29)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loomctl.disk import known
+from loomctl.engine import driving, resuming
+from loomctl.model.errors import LoomError
+from tests.scenes import MAIN, OTHER, SESSION, Scene, artifact, run
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run with one artifact, in its first step."""
+    scene.write("spec.md", "The contrast is 7:1.\n")
+    scene.workflow([artifact("spec", "spec.md")])
+    scene.begin()
+    return scene
+
+
+def forget(scene: Scene) -> str:
+    """Make the run one that this machine neither started nor resumed."""
+    run_id = scene.run_dir.name
+    known.forget(run_id, str(scene.store))
+    return run_id
+
+
+def test_a_run_that_came_along_is_not_primed_by_a_plain_command(begun: Scene) -> None:
+    """prime-context without an id does not take up what nobody here has taken up; the error says how (D23)."""
+    run_id = forget(begun)
+    ended = begun.loomctl("prime-context", session=OTHER)
+    assert ended.code == 3
+    assert "7:1" not in ended.stdout
+    assert f"loomctl resume {run_id}" in ended.stderr
+
+
+@pytest.mark.parametrize("verb", ["next", "done", "undo"])
+def test_a_run_that_came_along_is_not_driven_by_its_name(begun: Scene, verb: str) -> None:
+    """A named run is driven only where it was started or resumed (D23)."""
+    run_id = forget(begun)
+    ended = begun.loomctl(verb, run_id, "--json", session=OTHER, given="x")
+    assert (ended.code, ended.json["error"]["code"]) == (3, "NOT_KNOWN_HERE")
+
+
+def test_another_session_does_not_decide_for_the_user(begun: Scene) -> None:
+    """An assistant's session that does not drive the run can neither approve nor cancel it (D29)."""
+    for verb in ("approve", "cancel", "pause"):
+        ended = begun.loomctl(verb, begun.run_dir.name, "--json", session=OTHER)
+        assert ended.json["error"]["code"] == "NOT_BOUND"
+    assert begun.state["status"] == "in_progress"
+
+
+def test_a_session_cannot_end_a_step_that_it_was_not_told_of(begun: Scene) -> None:
+    """Of two sessions bound to a run the slower one is told that the run has gone on."""
+    resuming.resume(begun.space(OTHER), begun.run_dir.name)
+    driving.done(begun.space(OTHER), begun.run_dir.name, response="mine was first")
+    with pytest.raises(LoomError) as caught:
+        driving.done(begun.space(SESSION), begun.run_dir.name, response="I am late")
+    assert caught.value.code == "STAGE_MOVED"
+    driving.next_step(begun.space(SESSION), begun.run_dir.name)
+    driving.done(begun.space(SESSION), begun.run_dir.name, response="now I know")
+
+
+def test_a_closing_step_is_closed_by_its_own_conversation(begun: Scene) -> None:
+    """Another live session's Stop or start leaves it alone; once the first is dead, its candidate is taken (D27)."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as host:
+        mine = {"CLAUDE_PID": str(host.pid)}
+        begun.hook("session-start", source="resume", environ=mine)
+        begun.hook("stop", last_assistant_message="half of it is done", environ=mine)
+        resuming.resume(begun.space(OTHER), begun.run_dir.name)
+        driving.done(begun.space(SESSION), begun.run_dir.name, response=None)
+        begun.hook("stop", session=OTHER, last_assistant_message="not about that step")
+        begun.hook("session-start", session=OTHER, source="resume")
+        assert begun.state["steps"][0]["status"] == "closing"
+        host.communicate(b"\n")
+    begun.hook("session-start", session=OTHER, source="resume")
+    first = begun.state["steps"][0]
+    assert first["status"] == "succeeded"
+    assert (begun.run_dir / "stages" / first["stage"] / "response.md").read_text() == "half of it is done"
+
+
+def test_a_linked_stage_folder_is_not_written_through(begun: Scene, tmp_path: Path) -> None:
+    """A folder that a repository made a link leads nothing of Loom's outside (D10)."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    stage = begun.run_dir / "stages" / begun.state["steps"][0]["stage"]
+    for path in stage.iterdir():
+        path.unlink()
+    stage.rmdir()
+    stage.symlink_to(outside)
+    ended = begun.loomctl("done", "--json", given="the result")
+    assert ended.json["error"]["code"] == "UNSAFE_LINK"
+    assert list(outside.iterdir()) == []
+
+
+def test_a_linked_run_folder_is_not_read(begun: Scene, tmp_path: Path) -> None:
+    """A run whose folder is a link is refused, and the hook says so instead of failing."""
+    moved = tmp_path / "elsewhere"
+    run_dir = begun.run_dir
+    run_dir.rename(moved)
+    run_dir.symlink_to(moved)
+    assert begun.loomctl("show", run_dir.name, "--json").json["error"]["code"] == "UNSAFE_LINK"
+    assert begun.hook("session-start", source="startup").code == 0
+
+
+def test_an_unreadable_run_is_not_passed_over(begun: Scene) -> None:
+    """A new session is told that a state cannot be read, and so is who asks for the active run."""
+    (begun.run_dir / "state.json").write_text("{torn")
+    answer = begun.hook("session-start", session=OTHER, source="startup")
+    assert "cannot be read" in answer.message
+    error = begun.loomctl("resume", "--json", session=OTHER).json["error"]
+    assert begun.run_dir.name in error["why"]
+
+
+def test_a_step_that_was_to_register_a_file_says_so(scene: Scene) -> None:
+    """A specification that nobody registered would be missed by every later session, so `done` names it."""
+    phases = {"a": {"steps": [{"id": "x", "prompt": "Write it, then `loomctl done --artifact spec_path=PATH`."}]}}
+    scene.workflow(phases={**phases, "b": {"steps": [{"id": "y", "prompt": "Go on."}]}})
+    scene.begin()
+    driven = driving.done(scene.space(), scene.run_dir.name, response="written")
+    assert any("spec_path" in note for note in driven.notes)
+
+
+def test_a_run_is_not_started_where_every_folder_would_share_it(scene: Scene) -> None:
+    """In the user's home, outside of any repository, a first run is refused before anything is written."""
+    home = Path(os.environ["HOME"])
+    environ = {key: value for key, value in scene.environ().items() if key != "CLAUDE_PROJECT_DIR"}
+    command = [sys.executable, "-I", str(MAIN), "run", "x", "--workflow", "core", "--json"]
+    ended = run(command, cwd=home, environ=environ)
+    assert (ended.code, ended.json["error"]["code"]) == (2, "NO_PROJECT")
+    assert not (home / ".loom").exists()
