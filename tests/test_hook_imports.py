@@ -16,27 +16,11 @@ from tests.scenes import MAIN, SESSION, Json, Scene, TranscriptFile, artifact
 FORBIDDEN = {
     *("click", "yaml", "jsonschema", "jsonpath_ng", "platformdirs", "psutil", "quickjs", "loomctl.cli"),
     *("importlib.metadata", "tempfile", "logging", "dataclasses", "pathlib", "hashlib", "asyncio", "inspect", "shutil"),
-    *(
-        "datetime",
-        "urllib",
-        "glob",
-        "fnmatch",
-        "random",
-        "argparse",
-        "typing_extensions",
-        "ssl",
-        "socket",
-        "unicodedata",
-    ),
-    *(
-        "loomctl.engine.resolve",
-        "loomctl.model.workflow",
-        "loomctl.disk.workflow_files",
-        "loomctl.disk.own_environment",
-    ),
+    *("datetime", "urllib", "glob", "fnmatch", "random", "argparse", "typing", "ssl", "socket", "unicodedata"),
+    *("loomctl.engine.resolve", "loomctl.model.workflow", "loomctl.disk.workflow_files"),
 }
 # What a hook may build on; everything else that it loads is named here.
-GROUND = "import errno, fcntl, json, os, stat, sys, time, typing"
+GROUND = "import errno, fcntl, json, os, stat, sys, time"
 DIGEST = {"_sha256", "_sha2"}
 GIT = {"subprocess", "signal", "select", "selectors", "threading", "math", "_posixsubprocess", "_weakrefset", "locale"}
 

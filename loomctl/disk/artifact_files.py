@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import digests, files, git
-from loomctl.disk.artifact_paths import Place, Roots, expanded, is_inside, locate
+from loomctl.disk.artifact_paths import Place, Roots, expanded, is_inside, locate, real
 from loomctl.model import git_commands, plan_text, state_text
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
@@ -73,7 +73,7 @@ def _read_place(artifact: Mapping[str, Any], place: Place, known: Mapping[str, s
     if artifact["type"] == "directory":
         return Reading(problem="unreadable", message="it is a file, not a folder")
     kind = "json" if artifact["type"] == "json" else "markdown"
-    render = next((how for name, how in _OWN if place.path == os.path.realpath(known.get(name) or "")), None)
+    render = next((how for name, how in _OWN if place.path == real(known.get(name) or "")), None)
     return _file(place.path, kind, summary=strategy == "summary", render=render)
 
 
@@ -156,15 +156,15 @@ def _directory(place: Place, strategy: str, roots: Roots) -> Reading:
 def _entries(folder: str, roots: Roots) -> list[tuple[str, str, int | None, int]]:
     """List a folder one level deep: `(name, kind, size or None, mtime in ns)`; links leading out are named so."""
     found: list[tuple[str, str, int | None, int]] = []
-    allowed = [os.path.realpath(root) for root in (roots.project, roots.run_dir, roots.plugin, *roots.extra) if root]
+    allowed = [real(root) for root in (roots.project, roots.run_dir, roots.plugin, *roots.extra) if root]
     with os.scandir(folder) as listing:
         for entry in listing:
-            real = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
-            if not any(is_inside(real, root) for root in allowed):
+            leads_to = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
+            if not any(is_inside(leads_to, root) for root in allowed):
                 found.append((entry.name, "link out of the project", None, 0))
                 continue
             try:
-                status = os.stat(real)
+                status = os.stat(leads_to)
             except OSError:
                 found.append((entry.name, "broken link", None, 0))
                 continue

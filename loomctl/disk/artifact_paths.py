@@ -135,8 +135,19 @@ def is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder if folder == "/" else folder + "/")
 
 
+_REAL: dict[str, str] = {}
+
+
+def real(folder: str) -> str:
+    """Resolve a root's symbolic links, once a process: each artifact is compared with every root."""
+    found = _REAL.get(folder)
+    if found is None:
+        found = _REAL[folder] = os.path.realpath(folder)
+    return found
+
+
 def _inside(path: str, roots: Roots) -> bool:
-    return any(is_inside(path, os.path.realpath(root)) for root in _all(roots) if root)
+    return any(is_inside(path, real(root)) for root in _all(roots) if root)
 
 
 def _all(roots: Roots) -> Sequence[str]:
@@ -146,7 +157,7 @@ def _all(roots: Roots) -> Sequence[str]:
 def shown(path: str, roots: Roots) -> str:
     """Name a path for people and files: relative to the project, `{plugin_root}/…`, or absolute."""
     for root, prefix in ((roots.project, ""), (roots.plugin, "{plugin_root}/")):
-        real = os.path.realpath(root)
-        if path != real and is_inside(path, real):
-            return prefix + os.path.relpath(path, real)
+        top = real(root)
+        if path != top and is_inside(path, top):
+            return prefix + os.path.relpath(path, top)
     return path

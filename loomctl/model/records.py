@@ -1,4 +1,4 @@
-"""`NamedTuple` as `typing` has it, for modules that hooks import: that one module costs a hook as much as ten of Loom's.
+"""`NamedTuple` as `typing` has it, for modules that hooks import: `typing` alone costs a hook 8 ms.
 
 Type checkers see typing's own. At run time the classes are what `collections.namedtuple` makes, with the methods,
 properties and defaults of their body; their annotations are kept as text and never evaluated.

@@ -273,9 +273,11 @@ def test_a_set_up_that_is_ended_leaves_nothing_in_the_way(
     settings = dict(online.more)
     waiting = {**unreachable(online, silent_index), "LOOM_SETUP_TIMEOUT": "60"}
     launcher = [str(online.bundle / "bin/loomctl"), "x"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background would hand on "ignore"
     process = subprocess.Popen(
         launcher, env=online.environ(**waiting), cwd=online.root, stderr=subprocess.DEVNULL, start_new_session=True
     )
+    signal.signal(signal.SIGINT, before)
     deadline = time.monotonic() + 30
     while not (online.made and fetching(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.05)
