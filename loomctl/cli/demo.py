@@ -20,15 +20,30 @@ from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SETUP, LoomError
 SPEC = """# Dark mode for the shop
 
 ## Goal
-A visitor can switch the shop to dark colours, and the choice survives a reload.
+A visitor can switch the shop to dark colours, and the choice survives a reload. Nothing changes for those who never
+touch the switch.
 
 ## Decisions
-- Colours come from CSS variables on `:root`; no second stylesheet.
-- The choice is kept under the key `shop.theme`, and the contrast ratio is at least 7:1.
+- Colours come from CSS variables on `:root`; the dark ones stand under `:root[data-theme=dark]`. A second stylesheet
+  was rejected: it would double what is loaded and drift from the first.
+- The choice is kept in the browser under the key `shop.theme`, and the contrast ratio is at least 7:1.
+- Without a choice the system's setting counts (`prefers-color-scheme`), read once at load.
+- Pictures are not inverted. Logos with a light edge get a frame of `--surface`.
+
+## Changes, in the order in which they are built
+1. `src/theme.ts`: read and write the choice, set the attribute before the first paint.
+2. `styles/variables.css`: both sets of colours; no other file names a colour afterwards.
+3. `src/header.ts`: the switch, a button with `aria-pressed`.
+4. `tests/theme.test.ts` and `tests/contrast.test.ts`.
+
+## Failures
+Storage may be forbidden (private windows): the switch then works until the page is left, and says nothing.
 
 ## Acceptance
-1. The switch in the header changes the colours at once.
-2. After a reload the choice is as it was left.
+1. The switch in the header changes the colours at once: `theme.test.ts`, by hand in two browsers.
+2. After a reload the choice is as it was left: `theme.test.ts`.
+3. Every pair of text and background meets the ratio: `contrast.test.ts` reads the variables.
+4. The switch can be reached and used with the keyboard alone.
 """
 SENTENCE = "the contrast ratio is at least 7:1"
 RESULT = "The goal, the decisions and the acceptance criteria are written down; nothing is open."

@@ -35,6 +35,8 @@ def claude() -> str:
 def tmux() -> None:
     """A terminal can be driven. What is tested in it is tested without it too, so this may be missing anywhere."""
     if not shutil.which("tmux"):
+        if os.environ.get("CI"):
+            pytest.fail("there is no tmux, and CI must not pass without it")
         pytest.skip("there is no tmux")
 
 

@@ -173,6 +173,7 @@ CORPUS = os.environ.get("LOOM_CORPUS")
 
 
 @pytest.mark.corpus
+@pytest.mark.corpus
 @pytest.mark.skipif(not CORPUS, reason="LOOM_CORPUS names no recorded material")
 def test_real_files_of_faber_are_not_refused() -> None:
     """Every real workflow, plan and state passes, but for one template that is no JSON."""
