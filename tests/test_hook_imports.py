@@ -22,7 +22,20 @@ FORBIDDEN = {
 # What a hook may build on; everything else that it loads is named here.
 GROUND = "import errno, fcntl, json, os, stat, sys, time"
 DIGEST = {"_sha256", "_sha2"}
-GIT = {"subprocess", "signal", "select", "selectors", "threading", "math", "_posixsubprocess", "_weakrefset", "locale"}
+GIT = {
+    "subprocess",
+    "contextlib",
+    "warnings",
+    "collections.abc",
+    "signal",
+    "select",
+    "selectors",
+    "threading",
+    "math",
+    "_posixsubprocess",
+    "_weakrefset",
+    "locale",
+}
 
 PROGRAM = """
 import sys

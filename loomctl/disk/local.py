@@ -52,10 +52,7 @@ class Local:
             known["process"] = processes.identity(pid)
         if transcript_path:
             known["transcript_path"] = transcript_path
-        if known == binding:
-            os.utime(self._path(self._sessions, known["session_id"]))
-        else:
-            self._write(self._sessions, known["session_id"], known)
+        self._write(self._sessions, known["session_id"], known)
         return known
 
     def mark_ended(self, session_id: str) -> None:

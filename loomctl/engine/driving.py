@@ -234,7 +234,8 @@ def _unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:
     """Say of a step that ended well which file it was asked to register and did not: later sessions will miss it."""
     place = run_life.place_of(run.plan, ended["step_id"])
     words = str(place.step.get("prompt") or "").split("--artifact ")[1:] if place else []
-    names = {word.partition("=")[0] for word in words if "=" in word.split(None, 1)[0]}
+    given = [word.partition("=")[0] for word in words if "=" in word]
+    names = {name for name in given if name.replace("-", "_").isidentifier() and not name.isupper()}
     if ended["status"] not in ("succeeded", "partially_succeeded"):
         return []
     return [

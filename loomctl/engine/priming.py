@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.disk import artifact_files, clock, digests, expressions
+from loomctl.disk import artifact_files, clock, digests
 from loomctl.disk.artifact_paths import Roots
 from loomctl.disk.events import Event as Happening
 from loomctl.engine import finding, prompts
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.disk.artifact_files import Reading
+    from loomctl.disk.expressions import Answer
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
     from loomctl.model.state import State
@@ -293,19 +294,22 @@ class _Reader:
         self.warnings: list[tuple[str, str]] = list(space.settings.warnings)
         self._answers = self._ask_the_environment()
 
-    def _ask_the_environment(self) -> dict[tuple[str, str], expressions.Answer]:
+    def _ask_the_environment(self) -> dict[tuple[str, str], Answer]:
         """Ask once for all conditions and paths that the standard library cannot answer (D12)."""
-        asked: list[expressions.Question] = []
+        asked: list[tuple[str, str]] = []
         for artifact in self._due:
             if artifact.get("condition") and self._simple_condition(artifact) is None:
-                asked.append(expressions.Question("condition", artifact["condition"]))
+                asked.append(("condition", artifact["condition"]))
             if artifact.get("path_from_state") and artifact.get("path_steps") is None:
-                asked.append(expressions.Question("path", artifact["path_from_state"]))
+                asked.append(("path", artifact["path_from_state"]))
         if not asked:
             return {}
+        from loomctl.disk import expressions
+
         python = self._space.caller.environment_python
-        answers = expressions.answer(asked, {"state": self._run.state}, environment_python=python)
-        return {(question.kind, question.source): answer for question, answer in zip(asked, answers, strict=True)}
+        questions = [expressions.Question(kind, source) for kind, source in asked]
+        answers = expressions.answer(questions, {"state": self._run.state}, environment_python=python)
+        return dict(zip(asked, answers, strict=True))
 
     def _simple_condition(self, artifact: Mapping[str, Any]) -> str | None:
         """Evaluate a compiled condition: `true`, `false`; None where it takes the engine."""

@@ -215,7 +215,7 @@ def _primed(
     space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool, at: str = "SessionStart"
 ) -> str | None:
     """Prime a session whose record need not change."""
-    from loomctl.engine import driving, priming
+    from loomctl.engine import driving, presence, priming
 
     run = space.store.read(run_id)
     event = driving.with_owed(event, run.state) if may_write else event
@@ -227,6 +227,8 @@ def _primed(
             )
         except (LoomError, OSError) as error:
             notes.append(f"this could not be recorded: {_words(error)}")
+    if may_write and made.text:
+        _kept(notes, lambda: presence.note_stage(space, run.state))
     return _delivered(space, made, at, notes)
 
 

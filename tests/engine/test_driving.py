@@ -366,6 +366,16 @@ def test_a_file_that_was_to_be_registered_is_asked_for(scene: Scene) -> None:
     assert list(done(scene, artifacts={"spec_path": "{project_root}/x.md"}).notes) == []
 
 
+@pytest.mark.parametrize(
+    "prompt", ["Give --artifact ", "--artifact\n", "--artifact NAME=PATH", "--artifact = x", "a --artifact x y=z"]
+)
+def test_talk_of_registering_is_no_demand(scene: Scene, prompt: str) -> None:
+    """Only a named file with a path counts as asked for, however else the words stand in a prompt."""
+    scene.workflow(phases={**PHASES, "frame": {"steps": [{"id": "ask", "prompt": prompt}]}})
+    scene.begin()
+    assert list(done(scene).notes) == []
+
+
 def test_there_must_be_a_step_to_end(begun: Scene) -> None:
     """Without an open step `done` says so, with the next command."""
     for _ in range(3):

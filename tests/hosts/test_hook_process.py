@@ -382,6 +382,8 @@ def test_a_restore_pays_what_is_owed(scene: Scene, tmp_path: Path) -> None:
     scene.hook("stop", last_assistant_message="the result")
     file.compacts()
     assert "viridian" in prompted(scene, file).context
+    ended = scene.loomctl("done", given="made it")  # the session was told of this step, so it may end it
+    assert ended.code == 0, ended.stderr
 
 
 # Stop and SessionEnd
@@ -434,6 +436,9 @@ def test_a_session_start_closes_first(begun: Scene, tmp_path: Path) -> None:
     assert '"current_step": "build/make"' in answer.context
     assert '"closing"' not in answer.context
     assert "The step build/make" in answer.context
+    ended = begun.loomctl("done", given="made it")  # the session was told of this step, so it may end it
+    assert ended.code == 0, ended.stderr
+    assert begun.state_of(folder)["current_step"] == "build/polish"
 
 
 def test_a_step_that_another_living_session_is_ending_is_left_to_it(begun: Scene) -> None:
