@@ -8,7 +8,7 @@ import click
 
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import complete_artifacts, complete_runs, json_option
-from loomctl.engine import driving, finding, priming
+from loomctl.engine import finding, priming, remembering
 from loomctl.model import sessions, triggers
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 
@@ -71,7 +71,7 @@ def prime_context(
         space, run, event, priming.command_budget(space), may_write=found.may_write, only=only, force=force
     )
     if not dry_run:
-        made = driving.record(space, found.run_id, made, may_write=found.may_write)
+        made = remembering.record(space, found.run_id, made, may_write=found.may_write)
     if as_json:
         printing.document(made.to_dict() if dry_run else made.with_text())
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import git, known
 from loomctl.disk.events import Event
 from loomctl.disk.store import ambiguous
-from loomctl.engine import driving, finding, presence, priming, prompts, stages
+from loomctl.engine import ending, finding, presence, priming, prompts, remembering, settling, stages
 from loomctl.engine.starting import bind, others_under_way
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
-    from loomctl.engine.priming import Entry, Slip
+    from loomctl.engine.examining import Entry
+    from loomctl.engine.priming import Slip
     from loomctl.model.state import State
 
 
@@ -57,23 +58,23 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
     environment = presence.surroundings(space)
     differences = _differences(space, run.state, environment)
     bind(space, run.run_id)
-    held: list[driving.Settled] = []
+    held: list[settling.Settled] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
         if state["status"] in TERMINAL:
             state = _under_way(state, run.plan)
-        state, ended, said = driving.close_pending(space, run, state, happened)
+        state, ended, said = ending.close_pending(space, run, state, happened)
         if ended is not None:
             notes.append(said)
         state, came = presence.enter(space, state, "bound", environment)
         happened.extend(came)
         state = _under_way(state, run.plan)
         if state["status"] == "in_progress":
-            settled = driving.settle(space, run, state)
+            settled = settling.settle(space, run, state)
         else:
             waiting = run_life.Move("approval", step=state.get("current_step"))
-            settled = driving.Settled(state, [], [], False, waiting)
+            settled = settling.Settled(state, [], [], False, waiting)
         held[:] = [settled]
         before = {"status_before": run.state["status"]}
         return settled.state, [*happened, Event("run.resumed", before, space.caller.session_id), *settled.happened]
@@ -82,9 +83,9 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
     event = triggers.run_start(run.state.get("current_phase"))
     for before, after in held[0].entered:
         event = event._replace(facts=(*event.facts, *triggers.phase_transition(before, after).facts))
-    event = driving.with_owed(event, run.state)
+    event = settling.with_owed(event, run.state)
     made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
-    made = driving.record(space, run.run_id, made)
+    made = remembering.record(space, run.run_id, made)
     presence.note_stage(space, run.state)
     _write_prompt_anew(space, run)
     run = run._replace(state=space.store.read_state(run.run_id))

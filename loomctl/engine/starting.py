@@ -7,7 +7,7 @@ import os
 from loomctl.disk import artifact_paths, clock, known, user_folders
 from loomctl.disk.events import Event
 from loomctl.disk.store import Run
-from loomctl.engine import driving, finding, presence, priming
+from loomctl.engine import finding, presence, priming, remembering, settling
 from loomctl.engine.resolve import resolve
 from loomctl.model import ids, placeholders, run_life, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
@@ -123,11 +123,11 @@ def _created(space: Workspace, run: Run) -> Run:
 def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]) -> Started:
     bind(space, run.run_id)
     environment = presence.surroundings(space)
-    held: list[driving.Settled] = []
+    held: list[settling.Settled] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
         state, came = presence.enter(space, state, "bound", environment)
-        settled = driving.settle(space, run, state)
+        settled = settling.settle(space, run, state)
         held[:] = [settled]
         return settled.state, [*came, *settled.happened]
 
@@ -136,7 +136,7 @@ def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]
     if held[0].engine_primed:
         event = event._replace(facts=(*event.facts, triggers.MANUAL))
     made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
-    made = driving.record(space, run.run_id, made)
+    made = remembering.record(space, run.run_id, made)
     presence.note_stage(space, run.state)
     return Started(run, held[0].move, made, notes, warnings)
 

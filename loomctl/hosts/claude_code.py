@@ -101,7 +101,7 @@ def host_pid() -> int | None:
 def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
     """Record and prime a session of a run; announce what may not be primed; say nothing where nothing is active."""
     from loomctl.disk import known
-    from loomctl.engine import announcing, finding, priming
+    from loomctl.engine import announcing, finding, remembering
     from loomctl.model import triggers
 
     source = _text(event, "source") or "startup"
@@ -109,7 +109,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
     binding = _kept(notes, lambda: _binding(space, event, source))
     compaction = str(space.local.primed(space.caller.session_id).get("compacting") or "auto")
     if source in ("compact", "clear"):
-        _kept(notes, lambda: priming.forget(space))
+        _kept(notes, lambda: remembering.forget(space))
     found = finding.find(space, over=False)
     if found.run_id is None:
         if found.candidates:
@@ -179,12 +179,12 @@ def _session_id(text: str) -> str | None:
 
 def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str, notes: list[str]) -> str | None:
     """Record the session and prime it in one update of the state; the text goes out even if it cannot be recorded."""
-    from loomctl.engine import driving, presence, priming
+    from loomctl.engine import driving, ending, presence, priming, remembering, settling
     from loomctl.model import triggers
 
     environment = presence.surroundings(space) if source != "compact" else {}
     run = space.store.read(run_id)
-    if driving.is_closing_here(space, run.state):  # before the priming, which shows what stands on disk
+    if ending.is_closing_here(space, run.state):  # before the priming, which shows what stands on disk
         closed = _kept(notes, lambda: driving.close_with(space, run_id, None))
         notes.extend([closed.removeprefix("Loom: ")] if closed else [])
         run = space.store.read(run_id)
@@ -193,9 +193,9 @@ def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str
     def change(state: State) -> tuple[State, list[Happening]]:
         state, came = presence.enter(space, state, source, environment, compaction=compaction)
         here = run._replace(state=state)
-        event = driving.with_owed(triggers.session_start(source), state)
+        event = settling.with_owed(triggers.session_start(source), state)
         made[:] = [priming.prime(space, here, event, priming.hook_budget(space), may_write=True)]
-        state, primed = priming.recorded(space, state, made[0])
+        state, primed = remembering.recorded(space, state, made[0])
         return state, [*came, *primed]
 
     try:
@@ -215,15 +215,15 @@ def _primed(
     space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool, at: str = "SessionStart"
 ) -> str | None:
     """Prime a session whose record need not change."""
-    from loomctl.engine import driving, presence, priming
+    from loomctl.engine import presence, priming, remembering, settling
 
     run = space.store.read(run_id)
-    event = driving.with_owed(event, run.state) if may_write else event
+    event = settling.with_owed(event, run.state) if may_write else event
     made = priming.prime(space, run, event, priming.hook_budget(space), may_write=may_write)
     if may_write and made.loaded:
         try:
             space.store.update(
-                run_id, lambda state: priming.recorded(space, state, made), durable=False, patience=HOOK_PATIENCE
+                run_id, lambda state: remembering.recorded(space, state, made), durable=False, patience=HOOK_PATIENCE
             )
         except (LoomError, OSError) as error:
             notes.append(f"this could not be recorded: {_words(error)}")
@@ -234,9 +234,9 @@ def _primed(
 
 def _delivered(space: Workspace, made: Slip, event_name: str, notes: list[str]) -> str:
     """Remember what was given, and say it in one line."""
-    from loomctl.engine import priming
+    from loomctl.engine import priming, remembering
 
-    _kept(notes, lambda: priming.remember(space, made))
+    _kept(notes, lambda: remembering.remember(space, made))
     line = "; ".join([priming.one_line_for_people(made), *(one_line(note, 200) for note in notes)])
     return _context(event_name, made.text or None, line)
 
@@ -314,9 +314,9 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
         if message.strip() and entry.get("stage"):
             stages.write_candidate(run.folder, entry["stage"], message)
         return None
-    from loomctl.engine import driving
+    from loomctl.engine import driving, ending
 
-    if not driving.is_closing_here(space, run.state):
+    if not ending.is_closing_here(space, run.state):
         return None
     conversation = space.caller.conversation
     if message.strip() and isinstance(conversation, Transcript):
@@ -347,11 +347,15 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
     if boundary is None or not isinstance(run_id, str):
         return None
     from loomctl.disk import known
-    from loomctl.engine import finding, priming
+    from loomctl.engine import finding, remembering
     from loomctl.model import triggers
 
     found = finding.find(space, over=False)
-    if found.run_id != run_id or not known.is_known(run_id, space.store.folder) or priming.held(space, run_id).any_slip:
+    if (
+        found.run_id != run_id
+        or not known.is_known(run_id, space.store.folder)
+        or remembering.held(space, run_id).any_slip
+    ):
         return None
     if not found.may_write and space.local.live_sessions(run_id, but=session_id, conversing=True):
         return None
@@ -360,7 +364,7 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
     if type(tried) is not int or tried >= RESTORES:
         return None
     space.local.note_primed(session_id, {**before, "restores": {boundary: tried + 1}})
-    priming.forget(space)
+    remembering.forget(space)
     event_now = triggers.session_start("compact")
     return _primed(space, run_id, event_now, [], may_write=found.may_write, at="UserPromptSubmit")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.engine import driving, priming
+from loomctl.engine import driving, priming, remembering
 from loomctl.engine.caller import Conversation
 from loomctl.engine.driving import Driven
 from loomctl.model import triggers
@@ -223,7 +223,7 @@ def test_what_is_owed_is_not_paid_to_somebody_else(scene: Scene) -> None:
     terminal = scene.space("terminal-1", host="terminal")
     run = terminal.store.read(run_id)
     made = priming.prime(terminal, run, triggers.manual(), priming.command_budget(terminal), may_write=True)
-    driving.record(terminal, run_id, made)
+    remembering.record(terminal, run_id, made)
     driven = go_on(scene)
     assert driven.slip is not None
     assert [entry.id for entry in driven.slip.loaded] == ["spec"]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from loomctl.engine import driving, priming
+from loomctl.engine import driving, priming, remembering
 from loomctl.engine.caller import Conversation, Workspace
 from loomctl.engine.priming import Slip
 from loomctl.model import triggers
@@ -62,7 +62,7 @@ def prime(
     event = event or triggers.manual()
     made = priming.prime(space, run, event, budget, may_write=True, only=only, force=force)
     if keep:
-        driving.record(space, run.run_id, made)
+        remembering.record(space, run.run_id, made)
     return made
 
 
@@ -100,7 +100,7 @@ def test_the_same_run_event_and_epoch_give_the_same_bytes(primed: Scene) -> None
 def test_another_session_or_epoch_gets_another_slip(primed: Scene) -> None:
     """A slip's id tells sessions and epochs apart, so that an old one never counts for a new conversation."""
     first = prime(primed, force=True, keep=False)
-    priming.forget(primed.space())
+    remembering.forget(primed.space())
     later = prime(primed, force=True, keep=False)
     other = prime(primed, force=True, keep=False, space=primed.space(OTHER))
     assert len({first.id, later.id, other.id}) == 3
@@ -133,7 +133,7 @@ def test_force_gives_what_is_fresh_too(primed: Scene) -> None:
 def test_after_a_compaction_everything_is_due_again(primed: Scene) -> None:
     """A compaction takes away what was given, whatever its hash (D15)."""
     prime(primed)
-    priming.forget(primed.space())
+    remembering.forget(primed.space())
     again = prime(primed, triggers.session_start("compact"))
     assert [entry.form for entry in again.loaded] == ["full", "full"]
 
@@ -163,7 +163,7 @@ def test_an_outline_is_not_fresh_where_the_whole_fits(primed: Scene) -> None:
     long = "# A\n\n" + "a line of the long document\n" * 500
     primed.write("spec.md", long)
     space = primed.space()
-    priming.forget(space)
+    remembering.forget(space)
     hooked = prime(primed, triggers.session_start(), budget=priming.hook_budget(space))
     assert forms(hooked)["spec"] == ("load", "trigger", "outline")
     same = prime(primed, triggers.session_start(), budget=priming.hook_budget(space))

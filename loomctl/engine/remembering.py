@@ -1,0 +1,119 @@
+"""What a conversation was given and still holds: kept on this machine and in the run, and forgotten in time (D15)."""
+
+from __future__ import annotations
+
+from loomctl.disk import clock
+from loomctl.disk.events import Event
+from loomctl.engine import finding
+from loomctl.model import sessions
+from loomctl.model.due import DEFER, ERROR, Given
+from loomctl.model.errors import LoomError
+from loomctl.model.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loomctl.engine.caller import Workspace
+    from loomctl.engine.priming import Slip
+    from loomctl.model.state import State
+
+
+class Held(NamedTuple):
+    """What a conversation still holds: artifacts by id, and whether any slip of the run stands in it at all."""
+
+    artifacts: Mapping[str, Given]
+    any_slip: bool
+
+
+def held(space: Workspace, run_id: str) -> Held:
+    """Give what the caller's conversation still holds of a run, as far as it can be seen (D15)."""
+    primed = space.local.primed(space.caller.session_id)
+    if primed.get("run_id") != run_id:
+        return Held({}, False)
+    known: dict[str, Given] = {}
+    for name, entry in primed["artifacts"].items():
+        if isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in Given._fields):
+            known[name] = Given(entry["sha256"], entry["form"], entry["slip"])
+    slips = {given.slip for given in known.values()}
+    if isinstance(primed.get("slip"), str) and primed["slip"]:
+        slips.add(primed["slip"])
+    if not slips:
+        return Held({}, False)
+    live = space.caller.conversation.holds(slips)
+    return Held({name: given for name, given in known.items() if given.slip in live}, bool(live))
+
+
+def record(space: Workspace, run_id: str, made: Slip, *, may_write: bool = True) -> Slip:
+    """Remember what a slip gave, here and (if the caller may write it) in the run.
+
+    Where that cannot be, the slip says so and is given all the same.
+    """
+    try:
+        remember(space, made)
+        if may_write:
+            space.store.update(run_id, lambda state: recorded(space, state, made), durable=False)
+    except (LoomError, OSError) as error:
+        return made._replace(
+            warnings=[*made.warnings, ("NOT_RECORDED", f"this priming could not be recorded: {error}")]
+        )
+    return made
+
+
+def remember(space: Workspace, made: Slip) -> None:
+    """Note in this machine's local files what the caller's session was given (D15)."""
+    session_id = space.caller.session_id
+    if session_id is None or not made.id:
+        return
+    before = space.local.primed(session_id)
+    kept = before["artifacts"] if before.get("run_id") == made.run_id else {}
+    gave = {
+        entry.id: {"sha256": entry.sha256, "form": entry.form, "slip": made.id}
+        for entry in made.loaded
+        if entry.form in ("full", "outline", "pointer") and entry.sha256
+    }
+    space.local.note_primed(
+        session_id, {**before, "run_id": made.run_id, "artifacts": {**kept, **gave}, "slip": made.id}
+    )
+
+
+def forget(space: Workspace) -> None:
+    """A compaction or clear took the conversation's content away: a new epoch, nothing given yet (D15)."""
+    session_id = space.caller.session_id
+    if session_id is None:
+        return
+    before = space.local.primed(session_id)
+    gone = {**before, "epoch": before["epoch"] + 1, "artifacts": {}, "slip": ""}
+    gone.pop("compacting", None)
+    space.local.note_primed(session_id, gone)
+
+
+def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Event]]:
+    """Record a priming in the run's state and events; one that gave nothing changes nothing (D15)."""
+    at = clock.now()
+    if "pending_triggers" in state and finding.is_bound(space, made.run_id):  # whatever was owed is told now
+        state = {key: value for key, value in state.items() if key != "pending_triggers"}
+    loaded = [
+        {
+            "artifact_id": entry.id,
+            "loaded_at": at,
+            "load_trigger": made.event,
+            "form": entry.form,
+            "sha256": entry.sha256,
+        }
+        for entry in made.loaded
+        if entry.form in ("full", "outline", "pointer")
+    ]
+    if not loaded:
+        return state, []
+    properties = {
+        "slip_id": made.id,
+        "event": made.event,
+        "loaded": {entry["artifact_id"]: entry["form"] for entry in loaded},
+        "not_loaded": {e.id: e.reason for e in made.entries if e.decision in (DEFER, ERROR)},
+        "budget": {"limit": made.limit, "used": made.used},
+        "warnings": [code for code, _ in made.warnings],
+    }
+    session_id = space.caller.session_id
+    state = sessions.primed(state, session_id, loaded, at=at)
+    return state, [Event("context.primed", properties, session_id)]

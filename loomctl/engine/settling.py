@@ -1,0 +1,143 @@
+"""Where a run comes to rest after a change: what the engine passes, the visit it opens, what it owes (D7, D13)."""
+
+from __future__ import annotations
+
+from loomctl.disk import clock
+from loomctl.disk.events import Event
+from loomctl.engine import finding, priming, prompts, remembering, stages
+from loomctl.model import run_life, sessions, triggers
+from loomctl.model.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+    from loomctl.engine.priming import Slip
+    from loomctl.model.state import State
+
+
+class Settled(NamedTuple):
+    """Where a run came to rest.
+
+    entered: the phases that were entered, as (before, after); engine_primed: a step that is only a priming was
+    passed (D7).
+    """
+
+    state: State
+    happened: list[Event]
+    entered: list[tuple[str | None, str]]
+    engine_primed: bool
+    move: run_life.Move
+
+
+def settle(space: Workspace, run: Run, state: State) -> Settled:
+    """Go on to the first step that is not done: pass what the engine does itself, open a visit, write its prompt."""
+    happened: list[Event] = []
+    entered: list[tuple[str | None, str]] = []
+    engine_primed = False
+    session_id = space.caller.session_id
+    while True:
+        at = clock.now()
+        asked_before = len(state["pending_approvals"])
+        phase_before = state.get("current_phase")
+        state, move = run_life.advance(state, run.plan, at=at)
+        if move.after is not None:
+            if phase_before and state["phases"].get(phase_before, {}).get("status") == "completed":
+                happened.append(Event("phase.completed", {"phase": phase_before}, session_id))
+                state = sessions.completed_phase(state, session_id, phase_before)
+            happened.append(Event("phase.started", {"phase": move.after, "before": move.before}, session_id))
+            entered.append((move.before, move.after))
+        if move.kind == "approval" and len(state["pending_approvals"]) > asked_before:
+            happened.append(Event("approval.requested", dict(state["pending_approvals"][-1]), session_id, move.step))
+        if move.kind == "completed":
+            if phase_before:
+                state = sessions.completed_phase(state, session_id, phase_before)
+            happened.append(Event("run.completed", {}, session_id))
+        if move.kind != "step" or move.step is None:
+            return Settled(state, happened, entered, engine_primed, move)
+        place = run_life.place_of(run.plan, move.step)
+        assert place is not None  # advance chose it from this plan
+        by_engine = bool(place.step.get("engine"))
+        opened_before = run_life.open_visit(state)
+        state, entry = run_life.start_visit(state, place.key, str(place.phase["id"]), at=at, by_engine=by_engine)
+        if by_engine:
+            state, _ = run_life.end_visit(state, run.plan, outcome="succeeded", at=at)
+            engine_primed = True
+            continue
+        if entry is not opened_before:
+            known = prompts.placeholder_values(space.project, run._replace(state=state))
+            stages.set_aside(run.folder, entry["stage"])  # of a visit that was undone
+            stages.write_prompt(run.folder, entry["stage"], prompts.step_prompt(place, entry["visit"], known))
+            happened.append(
+                Event("stage.started", {"stage": entry["stage"], "visit": entry["visit"]}, session_id, place.key)
+            )
+        return Settled(state, happened, entered, engine_primed, move)
+
+
+def rest_here(space: Workspace, run: Run, state: State) -> Settled:
+    """Settle where the assistant is not told of it; what a phase that is entered loads is owed to the next telling."""
+    if not goes_on(state):
+        return rest(state)
+    settled = settle(space, run, state)
+    facts = _facts(settled)
+    if not facts:
+        return settled
+    owed = _owed(settled.state)
+    more = [fact for fact in facts if fact not in owed]
+    return settled._replace(state={**settled.state, "pending_triggers": [*owed, *more]})
+
+
+def gone_on(space: Workspace, run: Run, state: State) -> Settled:
+    """Settle as far as the run goes on; what a phase loads is owed to the run's session where another one enters it."""
+    if not goes_on(state):
+        return rest(state)
+    return settle(space, run, state) if finding.is_bound(space, run.run_id) else rest_here(space, run, state)
+
+
+def tell(space: Workspace, run: Run, settled: Settled) -> Slip | None:
+    """Make the slip of what was entered, and record it."""
+    made = primed_for(space, run, settled)
+    if made is None:
+        return None
+    made = remembering.record(space, run.run_id, made)
+    return made if made.loaded or made.failed else None
+
+
+def primed_for(space: Workspace, run: Run, settled: Settled) -> Slip | None:
+    """Make the slip of the phase transitions that were made or are owed to this session; None where there is none."""
+    owed = _owed(run.state) if finding.is_bound(space, run.run_id) else []
+    facts = [*owed, *(fact for fact in _facts(settled) if fact not in owed)]
+    if not facts:
+        return None
+    return priming.prime(space, run, triggers.of_facts(facts), priming.command_budget(space), may_write=True)
+
+
+def with_owed(event: triggers.Event, state: Mapping[str, Any]) -> triggers.Event:
+    """Add to an event what phases entered at a Stop still owe."""
+    return event._replace(facts=(*event.facts, *_owed(state)))
+
+
+def _facts(settled: Settled) -> list[str]:
+    facts = [fact for before, after in settled.entered for fact in triggers.phase_transition(before, after).facts]
+    return [*facts, triggers.MANUAL] if settled.engine_primed else facts
+
+
+def _owed(state: Mapping[str, Any]) -> list[str]:
+    """Give the facts of phases that were entered while no assistant was told (at a Stop)."""
+    owed = state.get("pending_triggers")
+    return [fact for fact in owed if isinstance(fact, str)] if isinstance(owed, list) else []
+
+
+def goes_on(state: Mapping[str, Any]) -> bool:
+    """Tell whether a run is under way, so that its next step may be opened."""
+    return state["status"] in ("pending", "in_progress")
+
+
+def rest(state: State) -> Settled:
+    """Settle a run that stands still where it is."""
+    status = state["status"]
+    kind = "approval" if status == "awaiting_feedback" else status
+    return Settled(state, [], [], False, run_life.Move(kind, step=state.get("current_step")))
