@@ -179,21 +179,9 @@ def _play(base: str, say: Any) -> dict[str, Any]:
     text = b.hook("session-three", "session-start", source="startup").get("systemMessage", "")
     say(f"   a second session on machine-b meanwhile is told: {text}")
     _heading(say, "4. machine-b: the context is compacted, and comes back by itself")
-    kept = b.hook("session-two", "pre-compact", trigger="auto").get("text", "")
-    first = kept.split("\n", 1)[0]
-    say(f"   the summariser is told: {first}")
-    restored = b.hook("session-two", "session-start", source="compact")
-    given = restored.get("hookSpecificOutput", {}).get("additionalContext", "")
-    say(f"   {restored.get('systemMessage', '(nothing)')}")
-    say(f"   the spec's sentence “{SENTENCE}” is {'back in context' if SENTENCE in given else 'LOST'}")
+    given = _compacted(b, say)
     history = b.loomctl("session-two", "sessions", run_id)
-    say("")
-    say(f"   Session history: {history['summary']}")
-    for record in history["sessions"]:
-        machine = record["environment"]["hostname"]
-        end = record["end_reason"] or "still open"
-        end += f", compactions: {len(record['compactions'])}"
-        say(f"     {record['session_id']}  {machine}  {record['started_at']}  {end}")
+    _history(history, say)
     _written(say, b.project, run_id)
     full = {one["id"]: one["form"] for one in taken["slip"]["artifacts"] if one["decision"] == "load"}
     return {
@@ -203,6 +191,27 @@ def _play(base: str, say: Any) -> dict[str, Any]:
         "spec_after_compaction": SENTENCE in given,
         "slips": {"run": begun["slip"], "transition": moved["slip"], "resume": taken["slip"]},
     }
+
+
+def _compacted(machine: Machine, say: Any) -> str:
+    """Play a compaction; gives the text that comes back."""
+    told = machine.hook("session-two", "pre-compact", trigger="auto").get("text", "").partition("\n")[0]
+    say(f"   the summariser is told: {told}")
+    restored = machine.hook("session-two", "session-start", source="compact")
+    given = str(restored.get("hookSpecificOutput", {}).get("additionalContext", ""))
+    say(f"   {restored.get('systemMessage', '(nothing)')}")
+    say(f"   the spec's sentence “{SENTENCE}” is {'back in context' if SENTENCE in given else 'LOST'}")
+    return given
+
+
+def _history(history: dict[str, Any], say: Any) -> None:
+    say("")
+    say(f"   Session history: {history['summary']}")
+    for record in history["sessions"]:
+        machine = record["environment"]["hostname"]
+        end = record["end_reason"] or "still open"
+        end += f", compactions: {len(record['compactions'])}"
+        say(f"     {record['session_id']}  {machine}  {record['started_at']}  {end}")
 
 
 def _silent(_: str = "", **__: Any) -> None:

@@ -86,15 +86,7 @@ def done(
         _refuse_over(state, run_id)  # a paused run keeps the result, and goes no further
         entry = run_life.open_visit(state)
         if entry is None:
-            waits = bool(state["pending_approvals"])
-            raise LoomError(
-                "NO_OPEN_STEP",
-                f"no step of this run is being worked on (status {state['status']})",
-                where=run.folder,
-                why="the run waits for its user's approval" if waits else "",
-                hint=f"loomctl {'approve' if waits else 'next'} {run_id}",
-                exit_code=EXIT_USAGE,
-            )
+            raise _nothing_open(run, state)
         _refuse_moved(space, run_id, entry)
         before = ending.as_object(entry.get("closing"))
         word = outcome or before.get("outcome")
@@ -239,6 +231,18 @@ def _refuse_standing(state: Mapping[str, Any], run_id: str) -> None:
             exit_code=EXIT_USAGE,
         )
     _refuse_over(state, run_id)
+
+
+def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
+    waits = bool(state["pending_approvals"])
+    return LoomError(
+        "NO_OPEN_STEP",
+        f"no step of this run is being worked on (status {state['status']})",
+        where=run.folder,
+        why="the run waits for its user's approval" if waits else "",
+        hint=f"loomctl {'approve' if waits else 'next'} {run.run_id}",
+        exit_code=EXIT_USAGE,
+    )
 
 
 def _refuse_moved(space: Workspace, run_id: str, entry: Mapping[str, Any]) -> None:

@@ -102,11 +102,13 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
     """Record and prime a session of a run; announce what may not be primed; say nothing where nothing is active."""
     from loomctl.disk import known
     from loomctl.engine import announcing, finding, remembering
+    from loomctl.hosts import claude_binding
     from loomctl.model import triggers
 
     source = _text(event, "source") or "startup"
     notes: list[str] = []
-    binding = _kept(notes, lambda: _binding(space, event, source))
+    path = _text(event, "transcript_path") or None
+    binding = _kept(notes, lambda: claude_binding.of_session(space, source, path))
     compaction = str(space.local.primed(space.caller.session_id).get("compacting") or "auto")
     if source in ("compact", "clear"):
         _kept(notes, lambda: remembering.forget(space))
@@ -123,7 +125,6 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
             return _told("SessionStart", announcing.held_elsewhere(found.run_id, holders))
         return _primed(space, found.run_id, triggers.session_start(source), notes, may_write=False)
     if binding is not None:
-        path = _text(event, "transcript_path") or None
         _kept(notes, lambda: space.local.refresh(binding, pid=space.caller.pid, transcript_path=path))
     return _enter_and_prime(space, found.run_id, source, compaction, notes)
 
@@ -137,44 +138,6 @@ def _kept(notes: list[str], write: Callable[[], Kept]) -> Kept | None:
         if note not in notes:
             notes.append(note)
         return None
-
-
-def _binding(space: Workspace, event: dict[str, Any], source: str) -> dict[str, Any] | None:
-    """Give the session's binding: its own, or the one it inherits from the same process or from its parent (D2)."""
-    session_id = space.caller.session_id
-    own = space.local.binding(session_id)
-    if own is not None or session_id is None:
-        return own
-    parent = None
-    if source == "fork":
-        parent = space.local.binding(_parent_session(space.caller.pid))
-    elif space.caller.pid is not None:
-        parent = space.local.of_process(space.caller.pid)
-    if parent is None:
-        return None
-    path = _text(event, "transcript_path") or None
-    inherited = space.local.bind(
-        session_id, parent["run_id"], host=HOST, pid=space.caller.pid, inherited_from=parent["session_id"]
-    )
-    return space.local.refresh(inherited, pid=space.caller.pid, transcript_path=path)
-
-
-def _parent_session(pid: int | None) -> str | None:
-    """Find a fork's parent in the host's arguments: `--resume ID`, `--resume=ID`, `-r ID`."""
-    from loomctl.disk import processes
-
-    arguments = processes.arguments(pid) if pid else []
-    for index, argument in enumerate(arguments):
-        if argument in ("--resume", "-r") and index + 1 < len(arguments):
-            return _session_id(arguments[index + 1])
-        if argument.startswith("--resume="):
-            return _session_id(argument.partition("=")[2])
-    return None
-
-
-def _session_id(text: str) -> str | None:
-    fit = bool(text) and len(text) <= 100 and all(c.isascii() and (c.isalnum() or c in "-_") for c in text)
-    return text if fit else None
 
 
 def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str, notes: list[str]) -> str | None:
