@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 SENTENCE = "The dark mode switch keeps its heliotrope position through a reload."
 """A sentence that stands in the spec and nowhere else."""
 
-SPEC = f"# Dark mode\n\n## Behaviour\n\n{SENTENCE}\n"
+DECISIONS = "".join(
+    f"- Decision {number}: element {number} takes its colours from a variable on the root, never from a file of its own.\n"
+    for number in range(1, 31)
+)
+SPEC = f"# Dark mode\n\n## Decisions\n\n{DECISIONS}\n## Behaviour\n\n{SENTENCE}\n"
+"""Of the size that a real one has (3 kB), with the sentence at its end."""
 
 
 def write_spec(project: Path, words: str = SPEC) -> Path:
