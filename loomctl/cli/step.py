@@ -200,7 +200,8 @@ def _text(space: Workspace, driven: Driven) -> str:
         )
     lines = [*driven.notes]
     if driven.ended is not None:
-        lines.append(f"✓ {driven.ended['step_id']}: {driven.ended['status']} ({driven.ended['stage']})")
+        mark = "✗" if driven.ended["status"] == "failed" else "✓"
+        lines.append(f"{mark} {driven.ended['step_id']}: {driven.ended['status']} ({driven.ended['stage']})")
     lines.append(driving.say_move(driven))
     if driven.slip is not None:
         lines += telling.slip_lines(driven.slip)

@@ -217,6 +217,8 @@ def say_move(driven: Driven) -> str:
         return f"The run failed. To try the step again: loomctl resume {driven.run.run_id}"
     if driven.move.kind == "paused":
         return f"The run is paused. To go on: loomctl resume {driven.run.run_id}"
+    if driven.ended is not None and driven.ended["status"] == "failed" and driven.ended["step_id"] == driven.move.step:
+        return f"Now: {driven.move.step}, tried again"
     return f"Now: {driven.move.step}"
 
 

@@ -47,14 +47,14 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
         if move.after is not None:
             if phase_before and state["phases"].get(phase_before, {}).get("status") == "completed":
                 happened.append(Event("phase.completed", {"phase": phase_before}, session_id))
-                state = sessions.completed_phase(state, session_id, phase_before)
+                state = sessions.completed_phase(state, _worked(state, session_id), phase_before)
             happened.append(Event("phase.started", {"phase": move.after, "before": move.before}, session_id))
             entered.append((move.before, move.after))
         if move.kind == "approval" and len(state["pending_approvals"]) > asked_before:
             happened.append(Event("approval.requested", dict(state["pending_approvals"][-1]), session_id, move.step))
         if move.kind == "completed":
             if phase_before:
-                state = sessions.completed_phase(state, session_id, phase_before)
+                state = sessions.completed_phase(state, _worked(state, session_id), phase_before)
             happened.append(Event("run.completed", {}, session_id))
         if move.kind != "step" or move.step is None:
             return Settled(state, happened, entered, engine_primed, move)
@@ -75,6 +75,14 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
                 Event("stage.started", {"stage": entry["stage"], "visit": entry["visit"]}, session_id, place.key)
             )
         return Settled(state, happened, entered, engine_primed, move)
+
+
+def _worked(state: State, session_id: str | None) -> str | None:
+    """Name the session that worked on what ends now: the caller's, else (an approval in a terminal) the current one."""
+    if session_id is not None and sessions.record_of(state, session_id) is not None:
+        return session_id
+    current = state["sessions"].get("current_session_id")
+    return current if isinstance(current, str) else None
 
 
 def rest_here(space: Workspace, run: Run, state: State) -> Settled:

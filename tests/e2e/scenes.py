@@ -18,7 +18,7 @@ SENTENCE = "The dark mode switch keeps its heliotrope position through a reload.
 """A sentence that stands in the spec and nowhere else."""
 
 DECISIONS = "".join(
-    f"- Decision {number}: element {number} takes its colours from a variable on the root, never from a file of its own.\n"
+    f"- Decision {number}: element {number} takes its colours from variables on the root, never from a file.\n"
     for number in range(1, 31)
 )
 SPEC = f"# Dark mode\n\n## Decisions\n\n{DECISIONS}\n## Behaviour\n\n{SENTENCE}\n"

@@ -135,3 +135,22 @@ def test_a_run_is_not_started_where_every_folder_would_share_it(scene: Scene) ->
     ended = run(command, cwd=home, environ=environ)
     assert (ended.code, ended.json["error"]["code"]) == (2, "NO_PROJECT")
     assert not (home / ".loom").exists()
+
+
+def test_an_approval_from_a_terminal_does_not_take_the_phase_from_its_session(scene: Scene) -> None:
+    """The phase that ends with the approval was completed during the session that worked on it (D25)."""
+    scene.workflow(autonomy={"level": "guarded", "require_approval_for": ["build"]})
+    scene.begin()
+    driving.done(scene.space(), scene.run_dir.name, response="asked")
+    driving.approve(scene.space("terminal-1", host="terminal"), scene.run_dir.name)
+    (record,) = scene.state["sessions"]["session_history"]
+    assert (record["session_id"], record["phases_completed"]) == (SESSION, ["frame"])
+
+
+def test_a_step_that_is_tried_again_says_so(scene: Scene) -> None:
+    """After a failure with retries left the answer tells that it is the same step again."""
+    scene.workflow(phases={"a": {"steps": [{"id": "x", "prompt": "Try it.", "max_retries": 1}]}})
+    scene.begin()
+    answer = scene.loomctl("done", "--outcome", "failed", given="no").stdout
+    assert "✗ a/x: failed" in answer
+    assert "Now: a/x, tried again" in answer
