@@ -59,7 +59,7 @@ def prime_context(
     space = asking.space()
     found = finding.to_read(space, run_id)
     assert found.run_id is not None  # to_read raises instead
-    if found.how == "only" and not dry_run:
+    if found.how != "bound" and not dry_run:
         finding.must_be_known(space, found.run_id)
     run = space.store.read(found.run_id)
     only = [name.strip() for name in artifacts.split(",") if name.strip()] if artifacts is not None else None

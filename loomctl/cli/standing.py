@@ -9,8 +9,9 @@ import click
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import digests, files, known
+from loomctl.disk.local import TERMINAL
 from loomctl.engine import driving, finding
-from loomctl.model.errors import EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.model.state import ACTIVE
 
 
@@ -68,6 +69,13 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
     space = asking.space()
     found = finding.to_read(space, run)
     assert found.run_id is not None  # to_read raises instead
+    if space.caller.host != TERMINAL and not finding.is_bound(space, found.run_id):
+        raise LoomError(
+            "NOT_BOUND",
+            "trust is given by a person, or in the session that drives the run",
+            hint=f"in a terminal: loomctl trust {found.run_id}",
+            exit_code=EXIT_NO_RUN,
+        )
     run_read = space.store.read(found.run_id)
     commands = [str(command) for command in run_read.plan.get("commands") or []]
     digest = digests.of_bytes(files.to_json(commands))

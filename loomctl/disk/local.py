@@ -28,9 +28,17 @@ class Local:
         self._primed = os.path.join(folder, "primed")
 
     def binding(self, session_id: str | None) -> dict[str, Any] | None:
-        """Give the session's binding, `{session_id, run_id, host, process, bound_at, transcript_path?}`, or None."""
+        """Give the session's binding, or None: it is of this store, at this place, or it does not count.
+
+        `{session_id, run_id, host, process, bound_at, store, transcript_path?, step?, stage?, ended?}`
+        """
         found = _read(self._sessions, session_id) or {}
-        return found if found.get("session_id") == session_id and isinstance(found.get("run_id"), str) else None
+        if found.get("session_id") != session_id or not isinstance(found.get("run_id"), str):
+            return None
+        return found if found.get("store") == self._store() else None  # copied along with a project: not made here
+
+    def _store(self) -> str:
+        return os.path.dirname(os.path.realpath(self._base))
 
     def bind(self, session_id: str, run_id: str, *, host: str, pid: int | None, **more: Any) -> dict[str, Any]:
         """Bind a session to a run; only run and resume do (and /clear and a fork inherit)."""
@@ -40,6 +48,7 @@ class Local:
             "host": host,
             "process": processes.identity(pid),
             "bound_at": clock.now(),
+            "store": self._store(),
             **more,
         }
         self._write(self._sessions, session_id, binding)
@@ -100,10 +109,15 @@ class Local:
 
         conversing: leave out terminals, which have no conversation that a priming could be for.
         """
+        known = self.bindings()
+        latest = {
+            _process(entry).get("started"): entry["session_id"] for entry in known
+        }  # after /clear the old one left
         return [
             entry["session_id"]
-            for entry in self.bindings()
+            for entry in known
             if entry["run_id"] == run_id
+            and (not _process(entry).get("started") or latest[_process(entry).get("started")] == entry["session_id"])
             and entry["session_id"] != but
             and not (conversing and entry.get("host") == TERMINAL)
             and self.is_alive(entry)

@@ -53,7 +53,8 @@ class Store:
         self.local = os.path.join(folder, "local")
 
     def prepare(self, *, commit_runs: bool = False) -> None:
-        """Make the folder, with a `.gitignore` that keeps it out of the project's history."""
+        """Make the folder, with a `.gitignore` that keeps it out of the project's history. Raises UNSAFE_LINK."""
+        files.refuse_links(os.path.dirname(self.folder), os.path.join(self.folder, "local"))
         files.make_folder(self.runs_folder, mode=0o755)
         files.make_folder(self.local)
         path = os.path.join(self.folder, ".gitignore")

@@ -7,7 +7,7 @@ from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import ending, presence, settling, stages
 from loomctl.model import run_life, sessions
-from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL as OVER
@@ -48,6 +48,7 @@ def next_step(space: Workspace, run_id: str) -> Driven:
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
         _refuse_standing(state, run_id)
+        ending.refuse_pending(space, state, run_id)
         state, ended, said = ending.close_pending(space, run, state, happened)
         if ended is not None:
             closed.append(ended)
@@ -97,6 +98,7 @@ def done(
                 space, run, state, happened, response, outcome=word, note=said, artifacts=made, source="done"
             )
         else:
+            ending.refuse_pending(space, state, run_id)
             state = run_life.mark_closing(
                 state, outcome=word, note=said, artifacts=made, at=clock.now(), session_id=space.caller.session_id
             )
@@ -158,7 +160,8 @@ def undo(space: Workspace, run_id: str) -> Driven:
     run = run._replace(state=space.store.update(run_id, change))
     presence.note_stage(space, run.state)
     entry = run_life.open_visit(run.state)
-    return Driven(run, run_life.Move("step", step=entry["step_id"] if entry else None))
+    kind = "paused" if run.state["status"] == "paused" else "step"
+    return Driven(run, run_life.Move(kind, step=entry["step_id"] if entry else None))
 
 
 def approve(space: Workspace, run_id: str) -> Driven:
@@ -235,6 +238,9 @@ def _refuse_standing(state: Mapping[str, Any], run_id: str) -> None:
     _refuse_over(state, run_id)
 
 
+_AFTER = {"paused": "resume", "failed": "resume"}
+
+
 def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
     waits = bool(state["pending_approvals"])
     return LoomError(
@@ -242,7 +248,7 @@ def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
         f"no step of this run is being worked on (status {state['status']})",
         where=run.folder,
         why="the run waits for its user's approval" if waits else "",
-        hint=f"loomctl {'approve' if waits else 'next'} {run.run_id}",
+        hint=f"loomctl {'approve' if waits else _AFTER.get(state['status'], 'next')} {run.run_id}",
         exit_code=EXIT_USAGE,
     )
 
@@ -258,7 +264,7 @@ def _refuse_moved(space: Workspace, run_id: str, entry: Mapping[str, Any]) -> No
         f"the run has gone on to {entry['step_id']} since this session was told of {binding.get('step')}",
         why="a step is ended by who worked on it",
         hint=f"loomctl next {run_id}",
-        exit_code=EXIT_USAGE,
+        exit_code=EXIT_HELD,
     )
 
 

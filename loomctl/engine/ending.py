@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
+from loomctl.disk.local import TERMINAL
 from loomctl.engine import stages
 from loomctl.model import run_life
+from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
@@ -104,8 +106,12 @@ def close_pending(
     return state, ended, f"{entry['step_id']} was closing; it is closed {words[source]}."
 
 
-def is_closing_here(space: Workspace, state: Mapping[str, Any]) -> bool:
-    """Tell whether a closing step may be closed for this session: its own, or of one that lives no more (D27)."""
+def is_closing_here(space: Workspace, state: Mapping[str, Any], *, with_a_message: bool = False) -> bool:
+    """Tell whether a closing step may be closed for this session: its own, or of one that lives no more (D27).
+
+    with_a_message: it would be closed with this session's final message; then it must be its own, for a terminal's
+    step waits for nobody's.
+    """
     entry = run_life.open_visit(state)
     if entry is None or entry["status"] != "closing":
         return False
@@ -113,7 +119,24 @@ def is_closing_here(space: Workspace, state: Mapping[str, Any]) -> bool:
     if not isinstance(owner, str) or owner == space.caller.session_id:
         return True
     binding = space.local.binding(owner)
-    return binding is None or not space.local.is_alive(binding)
+    if with_a_message and owner.startswith(TERMINAL):
+        return False
+    return binding is None or binding.get("host") == TERMINAL or not space.local.is_alive(binding)
+
+
+def refuse_pending(space: Workspace, state: Mapping[str, Any], run_id: str) -> None:
+    """Refuse to close a step whose own session is alive and about to give its result. Raises HELD."""
+    entry = run_life.open_visit(state)
+    if entry is None or entry["status"] != "closing" or is_closing_here(space, state):
+        return
+    owner = as_object(entry.get("closing")).get("session_id")
+    raise LoomError(
+        "HELD",
+        f"the step {entry['step_id']} is being ended by the session {str(owner)[:60]}, which is alive",
+        why="its result is expected as that session's final message",
+        hint=f"wait for it, or end the step yourself with a result: loomctl done {run_id} --response-file FILE",
+        exit_code=EXIT_HELD,
+    )
 
 
 def _conversation_of(space: Workspace, closing: Mapping[str, Any]) -> Conversation:

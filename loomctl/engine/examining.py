@@ -185,4 +185,6 @@ class Examiner:
         markdown = reading.kind == "digest" or path.endswith((".md", ".markdown"))
         info = "json" if reading.kind == "json" else "markdown" if markdown else "text"
         heading = f"{one_line(artifact['id'], 80)}: {path}" + (" (rendered for reading)" if reading.rendered else "")
-        return Piece(artifact["id"], heading, text, reading.kind, info, pointer, required)
+        # What Loom's own commands can say again comes after what the project alone can say.
+        patient = reading.kind == "digest" or reading.path.startswith("{plugin_root}")
+        return Piece(artifact["id"], heading, text, reading.kind, info, pointer, required, patient)

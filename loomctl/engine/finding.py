@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import known
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.store import ambiguous
-from loomctl.model.errors import EXIT_NO_RUN, LoomError
+from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL as OVER
 from loomctl.model.state import is_active
@@ -92,30 +92,41 @@ def to_read(space: Workspace, named: str | None = None) -> Found:
 
 
 def to_drive(space: Workspace, named: str | None = None, *, verb: str = "") -> str:
-    """Find a run to drive: named or bound, never the third rule's (D1). Raises NOT_BOUND besides.
+    """Find a run to drive: named or bound, never the third rule's (D1).
 
-    verb: what a person may say of a run without driving it (`approve`, `pause`, `cancel`), for the hint.
+    verb: what a person decides (`approve`, `pause`, `cancel`). In a terminal it reaches the only run that there is,
+    too; a host's session that does not drive the run is refused. Raises NOT_BOUND, HELD or NOT_KNOWN_HERE besides.
     """
     found = to_read(space, named)
-    if found.run_id is not None and found.how == "named":
-        must_be_known(space, found.run_id)
-        if verb and space.caller.host != TERMINAL and not is_bound(space, found.run_id):
+    run_id = found.run_id
+    assert run_id is not None  # to_read raises instead
+    in_a_terminal = space.caller.host == TERMINAL
+    if found.how == "bound":
+        return run_id
+    if found.how == "named" or (verb and in_a_terminal):
+        must_be_known(space, run_id)
+        if in_a_terminal or is_bound(space, run_id):
+            return run_id
+        others = space.local.live_sessions(run_id, but=space.caller.session_id, conversing=True)
+        if not verb and not others:
+            return run_id
+        if not verb:
             raise LoomError(
-                "NOT_BOUND",
-                f"this session does not drive the run {found.run_id}, so it may not {verb} it",
-                why="that is decided by a person, in a terminal or in the session that drives the run",
-                hint=f"loomctl {verb} {found.run_id}",
-                exit_code=EXIT_NO_RUN,
+                "HELD",
+                f"the run {run_id} is driven by the session {others[0][:60]}, which is alive",
+                hint=f"loomctl resume {run_id}   binds this session to it, too",
+                exit_code=EXIT_HELD,
             )
-    if found.run_id is None or not found.may_write:
-        raise LoomError(
-            "NOT_BOUND",
-            f"this session does not drive the run {found.run_id}",
-            why="only run and resume bind a session to a run",
-            hint=f"loomctl {verb or 'resume'} {found.run_id}",
-            exit_code=EXIT_NO_RUN,
-        )
-    return found.run_id
+    way = f"in a terminal: loomctl {verb} {run_id}; or here, after loomctl resume {run_id}"
+    raise LoomError(
+        "NOT_BOUND",
+        f"this session does not drive the run {run_id}",
+        why="a person decides that, or the session that drives the run"
+        if verb
+        else "only run and resume bind a session",
+        hint=way if verb else f"loomctl resume {run_id}",
+        exit_code=EXIT_NO_RUN,
+    )
 
 
 def must_be_known(space: Workspace, run_id: str) -> None:

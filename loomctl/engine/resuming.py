@@ -64,8 +64,8 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
         happened: list[Event] = []
         if state["status"] in TERMINAL:
             state = _under_way(state, run.plan)
-        state, ended, said = ending.close_pending(space, run, state, happened)
-        if ended is not None:
+        if ending.is_closing_here(space, state):
+            state, _, said = ending.close_pending(space, run, state, happened)
             notes.append(said)
         state, came = presence.enter(space, state, "bound", environment)
         happened.extend(came)

@@ -274,12 +274,13 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     if entry is None:
         return None
     if entry["status"] != "closing":
-        if message.strip() and entry.get("stage"):
-            stages.write_candidate(run.folder, entry["stage"], message)
+        stage = binding.get("stage") or entry.get("stage")  # of the step that this session was told of
+        if message.strip() and isinstance(stage, str):
+            stages.write_candidate(run.folder, stage, message)
         return None
     from loomctl.engine import driving, ending
 
-    if not ending.is_closing_here(space, run.state):
+    if not ending.is_closing_here(space, run.state, with_a_message=True):
         return None
     conversation = space.caller.conversation
     if message.strip() and isinstance(conversation, Transcript):
@@ -357,7 +358,9 @@ def _failure(space: Workspace | None, name: str, error: Exception) -> str | None
     line = f"the {name} hook could not do its work: {one_line(said, 300)}" + (
         f" ({one_line(hint, 200)})" if hint else ""
     )
-    return None if name in ("pre-compact", "session-end") else _context("", None, line)
+    if name in ("pre-compact", "session-end"):
+        return None
+    return _told("SessionStart", f"Loom: {line}") if name == "session-start" else _context("", None, line)
 
 
 _ANSWERS: dict[str, Callable[[Workspace, dict[str, Any]], str | None]] = {

@@ -27,6 +27,7 @@ class Piece(NamedTuple):
     heading: what it is, in one line, for the full form. text: None if it cannot be given at all. kind: "json",
     "markdown" or anything else. info: the language of the fence. pointer: one line that says by itself what it is,
     why it is not given in full and how to read it; it is shown as a list's item, alone or above an outline.
+    patient: if required, it is given in full only after the others, whatever its size.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Piece(NamedTuple):
     info: str
     pointer: str
     required: bool
+    patient: bool = False
 
 
 class Packed(NamedTuple):
@@ -179,16 +181,22 @@ def _omit(
 
 
 def _give_in_full(required: Sequence[_Part], room: int, reserve: int) -> int:
-    """Give required parts in full, the shortest first, keeping room for outlines of the others; give what is left.
+    """Give required parts in full, the shortest first and the patient ones last; give the room that is left.
 
-    Where there is not room for outlines of all, none is kept: a few files in full tell more than stumps of many.
+    Room is kept for outlines of the others; where there is not enough for all, none is: a few files in full tell more
+    than stumps of many.
     """
     waiting = [part for part in required if part.can_grow()]
     if reserve * len(waiting) > room:
         reserve = 0
-    reserved = [min(reserve, part.full_cost - part.cost) if part.full else reserve for part in waiting]
+    reserved = [
+        0 if part.piece.patient else min(reserve, part.full_cost - part.cost) if part.full else reserve
+        for part in waiting
+    ]
     kept_back = sum(reserved)
-    for own, part in sorted(zip(reserved, waiting, strict=True), key=lambda pair: pair[1].full_cost):
+    for own, part in sorted(
+        zip(reserved, waiting, strict=True), key=lambda pair: (pair[1].piece.patient, pair[1].full_cost)
+    ):
         more = part.become_full(room - kept_back + own)
         if more:
             room -= more

@@ -138,7 +138,8 @@ def test_trust_shows_what_it_trusts(begun: Scene, cli: Cli, monkeypatch: pytest.
     """What a run loads is shown, and then its sessions are primed on this machine (D23)."""
     monkeypatch.setenv("LOOM_STATE_HOME", str(begun.root.parent / "another machine"))
     assert not known.is_known(begun.run_dir.name, str(begun.store))
-    ended = cli("trust", session=OTHER)
+    assert cli("trust", session=OTHER).code == 3  # not for an assistant that does not drive the run
+    ended = cli("trust", session=None)
     assert ended.code == 0
     assert "  spec: spec.md" in ended.stdout
     assert known.is_known(begun.run_dir.name, str(begun.store))

@@ -244,6 +244,7 @@ def test_a_phase_that_a_stranger_enters_is_owed_to_the_session(scene: Scene, ver
         driving.done(terminal, run_id, response="by hand")
     else:
         done(scene, None)
+        scene.space().local.mark_ended(SESSION)
         driving.next_step(terminal, run_id)
     driven = go_on(scene)
     assert driven.move.step == "build/make"

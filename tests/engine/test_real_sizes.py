@@ -36,7 +36,9 @@ def spec_of(size: int) -> str:
     return text + LAST + "\n"
 
 
-@pytest.mark.parametrize(("workflow", "size"), [("core", 3000), ("core", 4500), ("default", 3000), ("default", 4000)])
+@pytest.mark.parametrize(
+    ("workflow", "size"), [("core", 3000), ("core", 4500), ("core", 6000), ("default", 3000), ("default", 5500)]
+)
 def test_a_spec_of_a_usual_size_is_back_in_full_after_a_compaction(scene: Scene, workflow: str, size: int) -> None:
     """State, protocol, work item and specification all fit a hook's text while a step is worked on."""
     to_build(scene, workflow, spec=spec_of(size))

@@ -130,6 +130,7 @@ def test_a_run_that_waits_for_approval_goes_on_waiting(scene: Scene) -> None:
 def test_a_closing_step_is_closed_first(begun: Scene, outcome: str | None) -> None:
     """Resume meets a step whose result never came: it is closed, with its outcome, and that is said (D27)."""
     driving.done(begun.space(), begun.run_dir.name, response=None, outcome=outcome)
+    begun.space().local.mark_ended(SESSION)
     taken = resume(begun)
     assert begun.state["steps"][1]["status"] == (outcome or "succeeded")
     assert [note for note in taken.notes if "was closing" in note]
@@ -140,6 +141,7 @@ def test_a_closing_step_of_a_cancelled_run_is_closed_when_it_is_reopened(begun: 
     """The step that was closing when its run was cancelled does not stay so."""
     driving.done(begun.space(), begun.run_dir.name, response=None)
     driving.set_standing(begun.space(), begun.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
+    begun.space().local.mark_ended(SESSION)
     taken = resume(begun, begun.run_dir.name, reopen=True)
     assert taken.move.step == "build/polish"
     assert begun.state["steps"][1]["status"] == "succeeded"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.disk import known
+from loomctl.disk.local import Local
 from loomctl.engine import driving, resuming
 from loomctl.model.errors import LoomError
 from tests.scenes import MAIN, OTHER, SESSION, Scene, artifact, run
@@ -154,3 +155,47 @@ def test_a_step_that_is_tried_again_says_so(scene: Scene) -> None:
     answer = scene.loomctl("done", "--outcome", "failed", given="no").stdout
     assert "✗ a/x: failed" in answer
     assert "Now: a/x, tried again" in answer
+
+
+def test_a_step_that_a_live_session_is_ending_is_left_to_it(begun: Scene) -> None:
+    """Neither another session's nor a terminal's next or done closes it; its own final message does (D27)."""
+    run_id = begun.run_dir.name
+    driving.done(begun.space(SESSION), run_id, response=None)
+    for space in (begun.space(OTHER), begun.space("terminal-1", host="terminal")):
+        with pytest.raises(LoomError) as caught:
+            driving.next_step(space, run_id)
+        assert (caught.value.code, caught.value.exit_code) == ("HELD", 6)
+    begun.hook("stop", last_assistant_message="this is the result")
+    first = begun.state["steps"][0]
+    assert (begun.run_dir / "stages" / first["stage"] / "response.md").read_text() == "this is the result"
+
+
+def test_a_terminals_closing_step_takes_nobodys_message(begun: Scene) -> None:
+    """What an assistant says next is not the result of a step that a person is ending in a terminal."""
+    driving.done(begun.space("terminal-1", host="terminal"), begun.run_dir.name, response=None)
+    begun.hook("stop", last_assistant_message="what is for lunch?")
+    assert begun.state["steps"][0]["status"] == "closing"
+
+
+def test_a_session_cannot_take_back_what_another_live_one_did(begun: Scene) -> None:
+    """A named run is left alone by a session that is not bound to it while one that is lives."""
+    driving.done(begun.space(SESSION), begun.run_dir.name, response="done")
+    ended = begun.loomctl("undo", begun.run_dir.name, "--json", session=OTHER)
+    assert (ended.code, ended.json["error"]["code"]) == (6, "HELD")
+
+
+def test_a_person_approves_the_only_run_without_its_name(scene: Scene) -> None:
+    """In a terminal there is nobody else to decide, so the only run is meant."""
+    scene.workflow(autonomy={"level": "guarded", "require_approval_for": ["build"]})
+    scene.begin()
+    driving.done(scene.space(), scene.run_dir.name, response="asked")
+    assert scene.loomctl("approve", session=None).code == 0
+    assert scene.state["current_step"] == "build/make"
+
+
+def test_a_binding_that_was_copied_along_does_not_count(begun: Scene, tmp_path: Path) -> None:
+    """In a copy of the project no session of the original drives the run."""
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", str(begun.root), str(copy)], check=True)
+    assert Local(str(copy / ".loom" / "local")).bindings() == []
+    assert begun.space().local.live_sessions(begun.run_dir.name) == [SESSION]
