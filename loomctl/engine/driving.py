@@ -5,6 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
+from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine import ending, presence, settling, stages
 from loomctl.model import run_life, sessions
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
@@ -142,7 +143,7 @@ def close_with(space: Workspace, run_id: str, message: str | None) -> str:
         said.append(f"Loom: {how} {say_move(driven)}")
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
-    space.store.update(run_id, change, patience=2.0)
+    space.store.update(run_id, change, patience=HOOK_PATIENCE)
     return said[0] if said else ""
 
 

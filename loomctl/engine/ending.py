@@ -109,8 +109,8 @@ def close_pending(
 def is_closing_here(space: Workspace, state: Mapping[str, Any], *, with_a_message: bool = False) -> bool:
     """Tell whether a closing step may be closed for this session: its own, or of one that lives no more (D27).
 
-    with_a_message: it would be closed with this session's final message; then it must be its own, for a terminal's
-    step waits for nobody's.
+    with_a_message: it would be closed with this session's final message; then it must be its own, for what another
+    session says is no result of it.
     """
     entry = run_life.open_visit(state)
     if entry is None or entry["status"] != "closing":
@@ -118,9 +118,9 @@ def is_closing_here(space: Workspace, state: Mapping[str, Any], *, with_a_messag
     owner = as_object(entry.get("closing")).get("session_id")
     if not isinstance(owner, str) or owner == space.caller.session_id:
         return True
-    binding = space.local.binding(owner)
-    if with_a_message and owner.startswith(TERMINAL):
+    if with_a_message:
         return False
+    binding = space.local.binding(owner)
     return binding is None or binding.get("host") == TERMINAL or not space.local.is_alive(binding)
 
 

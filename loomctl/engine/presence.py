@@ -62,14 +62,21 @@ def enter(
     return state, happened
 
 
-def note_stage(space: Workspace, state: Mapping[str, Any]) -> None:
-    """Note in the session's binding which visit it was told of: another session may end it meanwhile (design §4)."""
+def note_stage(
+    space: Workspace, state: Mapping[str, Any], *, transcript_path: str | None = None, told: bool = True
+) -> None:
+    """Note in the session's binding which visit it was told of: another session may end it meanwhile (design §4).
+
+    It is a sign of life besides. transcript_path: what a hook event tells of it; told: False where nothing was said.
+    """
     binding = space.local.binding(space.caller.session_id)
     if binding is None or binding["run_id"] != state["run_id"]:
         return
     entry = run_life.open_visit(state)
-    told = {"step": entry["step_id"], "stage": entry.get("stage")} if entry else {"step": None, "stage": None}
-    space.local.refresh({**binding, **told}, pid=space.caller.pid, transcript_path=None)
+    if told:
+        here = {"step": entry["step_id"], "stage": entry.get("stage")} if entry else {"step": None, "stage": None}
+        binding = {**binding, **here}
+    space.local.refresh(binding, pid=space.caller.pid, transcript_path=transcript_path)
 
 
 def leave(space: Workspace, run_id: str, reason: str) -> None:

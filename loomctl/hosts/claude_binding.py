@@ -1,31 +1,27 @@
-"""Which run a session of Claude Code is bound to, its own or by inheritance (D2)."""
+"""How a session of Claude Code inherits the run of the one that it comes from (D2)."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from loomctl.engine.caller import Workspace
 
 
-def of_session(space: Workspace, source: str, transcript_path: str | None) -> dict[str, Any] | None:
-    """Give the session's binding: its own, or the one it inherits from the same process or from its parent (D2)."""
+def inherit(space: Workspace, source: str) -> None:
+    """Bind a new session as the one it comes from: of the same process (`/clear`, a switch), or its parent (a fork)."""
     session_id = space.caller.session_id
-    own = space.local.binding(session_id)
-    if own is not None or session_id is None:
-        return own
+    if session_id is None or space.local.binding(session_id) is not None:
+        return
     parent = None
     if source == "fork":
         parent = space.local.binding(_parent_session(space.caller.pid))
     elif space.caller.pid is not None:
         parent = space.local.of_process(space.caller.pid)
-    if parent is None:
-        return None
-    inherited = space.local.bind(
-        session_id, parent["run_id"], host=space.caller.host, pid=space.caller.pid, inherited_from=parent["session_id"]
-    )
-    return space.local.refresh(inherited, pid=space.caller.pid, transcript_path=transcript_path)
+    if parent is not None:
+        origin = parent["session_id"]
+        space.local.bind(
+            session_id, parent["run_id"], host=space.caller.host, pid=space.caller.pid, inherited_from=origin
+        )
 
 
 def _parent_session(pid: int | None) -> str | None:

@@ -108,7 +108,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
     source = _text(event, "source") or "startup"
     notes: list[str] = []
     path = _text(event, "transcript_path") or None
-    binding = _kept(notes, lambda: claude_binding.of_session(space, source, path))
+    _kept(notes, lambda: claude_binding.inherit(space, source))
     compaction = str(space.local.primed(space.caller.session_id).get("compacting") or "auto")
     if source in ("compact", "clear"):
         _kept(notes, lambda: remembering.forget(space))
@@ -124,9 +124,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
         if holders:
             return _told("SessionStart", announcing.held_elsewhere(found.run_id, holders))
         return _primed(space, found.run_id, triggers.session_start(source), notes, may_write=False)
-    if binding is not None:
-        _kept(notes, lambda: space.local.refresh(binding, pid=space.caller.pid, transcript_path=path))
-    return _enter_and_prime(space, found.run_id, source, compaction, notes)
+    return _enter_and_prime(space, found.run_id, source, compaction, path, notes)
 
 
 def _kept(notes: list[str], write: Callable[[], Kept]) -> Kept | None:
@@ -140,7 +138,9 @@ def _kept(notes: list[str], write: Callable[[], Kept]) -> Kept | None:
         return None
 
 
-def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str, notes: list[str]) -> str | None:
+def _enter_and_prime(
+    space: Workspace, run_id: str, source: str, compaction: str, transcript_path: str | None, notes: list[str]
+) -> str | None:
     """Record the session and prime it in one update of the state; the text goes out even if it cannot be recorded."""
     from loomctl.engine import driving, ending, presence, priming, remembering, settling
     from loomctl.model import triggers
@@ -161,16 +161,17 @@ def _enter_and_prime(space: Workspace, run_id: str, source: str, compaction: str
         state, primed = remembering.recorded(space, state, made[0])
         return state, [*came, *primed]
 
+    after = run.state
     try:
-        space.store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)
+        after = space.store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)
     except (LoomError, OSError) as error:
         if not made:
             made.append(
                 priming.prime(space, run, triggers.session_start(source), priming.hook_budget(space), may_write=True)
             )
         notes.append(f"this could not be recorded: {_words(error)}")
-    if made[0].text:
-        _kept(notes, lambda: presence.note_stage(space, space.store.read_state(run_id)))
+    told = bool(made[0].text)
+    _kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=told))
     return _delivered(space, made[0], "SessionStart", notes)
 
 

@@ -199,3 +199,16 @@ def test_a_binding_that_was_copied_along_does_not_count(begun: Scene, tmp_path: 
     subprocess.run(["cp", "-r", str(begun.root), str(copy)], check=True)
     assert Local(str(copy / ".loom" / "local")).bindings() == []
     assert begun.space().local.live_sessions(begun.run_dir.name) == [SESSION]
+
+
+def test_a_dead_sessions_closing_step_takes_nobody_elses_message(begun: Scene) -> None:
+    """A Stop gives its message to its own session's step alone; the dead one's is closed at the next command (D27)."""
+    resuming.resume(begun.space(OTHER), begun.run_dir.name)
+    driving.done(begun.space(SESSION), begun.run_dir.name, response=None)
+    begun.space(SESSION).local.mark_ended(SESSION)
+    begun.hook("stop", session=OTHER, last_assistant_message="what is for lunch?")
+    assert begun.state["steps"][0]["status"] == "closing"
+    driven = driving.next_step(begun.space(OTHER), begun.run_dir.name)
+    assert driven.ended is not None
+    stage = begun.run_dir / "stages" / driven.ended["stage"]
+    assert not (stage / "response.md").exists()
