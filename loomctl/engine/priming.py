@@ -233,11 +233,11 @@ def _three_ways(run: Run, entry: Entry) -> str:
 
 def one_line_for_people(made: Slip) -> str:
     """Say what a priming gave: `Loom: run X, 5 artifacts, 9.1k characters` (design §5)."""
-    if not made.loaded:
-        return f"Loom: run {made.run_id}: 0 loaded, {len(made.fresh)} fresh"
     count = len(made.loaded)
     size = f"{made.used / 1000:.1f}k" if made.used >= 1000 else str(made.used)
     parts = [f"Loom: run {made.run_id}, {count} artifact{'' if count == 1 else 's'}, {size} characters"]
+    if not made.loaded:
+        parts = [f"Loom: run {made.run_id}: 0 loaded, {len(made.fresh)} fresh"]
     less = [entry.id for entry in made.loaded if entry.form != "full"]
     if less:
         more = f" and {len(less) - 5} more" if len(less) > 5 else ""

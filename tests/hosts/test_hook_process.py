@@ -734,3 +734,12 @@ def test_the_hook_works_from_any_folder_below(begun: Scene) -> None:
         other = {"CLAUDE_PROJECT_DIR": "", "PWD": "/"} | {variable: str(deep)}
         answer = begun.hook("session-start", source="compact", environ=other)
         assert SENTENCE in answer.context
+
+
+def test_a_line_without_anything_loaded_still_names_what_is_missing(scene: Scene) -> None:
+    """That nothing was loaded is no reason to keep silent about a required file that is not there (D18)."""
+    scene.workflow([artifact("spec", "absent.md")])
+    scene.begin()
+    answer = scene.hook("session-start", source="compact")
+    assert "0 loaded" in answer.message
+    assert "missing: spec" in answer.message
