@@ -13,6 +13,9 @@ from loomctl.model import sessions
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 
 if TYPE_CHECKING:
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+    from loomctl.engine.priming import Slip
     from loomctl.engine.resuming import Resumed
     from loomctl.engine.starting import Started
 
@@ -61,31 +64,38 @@ def run(
     space = asking.space(make=True)
     begun = starting.start(space, " ".join(work), workflow=workflow, autonomy=autonomy, dry_run=dry_run)
     if as_json:
-        printing.document(_started_document(begun))
+        printing.document(_started_document(space, begun))
     else:
-        printing.text(_started_text(begun))
+        printing.text(_started_text(space, begun))
     return EXIT_MISSING if begun.slip is not None and begun.slip.failed else EXIT_OK
 
 
-def _started_document(begun: Started) -> dict[str, object]:
-    state = begun.run.state
+def _run_document(space: Workspace, run: Run, made: Slip | None) -> dict[str, object]:
+    """Give what starting and taking up a run both tell."""
+    state = run.state
     return {
-        "run_id": begun.run.run_id,
-        "run_dir": begun.run.folder,
+        "run_id": run.run_id,
+        "run_dir": run.folder,
         "plan_id": state["plan_id"],
         "workflow_id": state["workflow_id"],
         "work_id": state["work_id"],
         "goal": state["goal"],
         "status": state["status"],
+        "step": telling.step_document(space, run),
+        "slip": made.with_text() if made is not None else None,
+    }
+
+
+def _started_document(space: Workspace, begun: Started) -> dict[str, object]:
+    return {
+        **_run_document(space, begun.run, begun.slip),
         "dry_run": begun.slip is None,
-        "step": telling.step_document(asking.space(make=True), begun.run),
-        "slip": begun.slip.with_text() if begun.slip is not None else None,
         "notes": begun.notes,
         "warnings": [{"code": one.code, "where": one.where, "message": one.message} for one in begun.warnings],
     }
 
 
-def _started_text(begun: Started) -> str:
+def _started_text(space: Workspace, begun: Started) -> str:
     state = begun.run.state
     count = sum(1 for phase in begun.run.plan["phases"] for step in phase["steps"] if not step.get("engine"))
     verb = "would start" if begun.slip is None else "started"
@@ -96,7 +106,7 @@ def _started_text(begun: Started) -> str:
     if begun.slip is None:
         return "\n".join(lines)
     lines += telling.slip_lines(begun.slip)
-    return telling.whole(asking.space(), begun.run, lines, begun.slip)
+    return telling.whole(space, begun.run, lines, begun.slip)
 
 
 @click.command()
@@ -121,7 +131,7 @@ def tell_resumed(named: str | None, *, reopen: bool, as_json: bool) -> int:
     space = asking.space()
     taken = resuming.resume(space, named, reopen=reopen)
     if as_json:
-        printing.document(_resumed_document(taken))
+        printing.document(_resumed_document(space, taken))
     else:
         lines = [f"Loom: run {taken.run.run_id} resumed"]
         lines.append(f"Session history: {sessions.summary(taken.run.state)}")
@@ -130,17 +140,10 @@ def tell_resumed(named: str | None, *, reopen: bool, as_json: bool) -> int:
     return EXIT_MISSING if taken.slip.failed else EXIT_OK
 
 
-def _resumed_document(taken: Resumed) -> dict[str, object]:
-    state = taken.run.state
+def _resumed_document(space: Workspace, taken: Resumed) -> dict[str, object]:
     return {
-        "run_id": taken.run.run_id,
-        "run_dir": taken.run.folder,
-        "plan_id": state["plan_id"],
-        "workflow_id": state["workflow_id"],
-        "status": state["status"],
-        "step": telling.step_document(asking.space(), taken.run),
-        "slip": taken.slip.with_text(),
-        "sessions": sessions.summary(state),
+        **_run_document(space, taken.run, taken.slip),
+        "sessions": sessions.summary(taken.run.state),
         "differences": taken.differences,
         "notes": taken.notes,
     }
