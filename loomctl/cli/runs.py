@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import Any
 
 import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import complete_runs, json_option
+from loomctl.disk import run_index
 from loomctl.engine import keeping
-from loomctl.model import sessions
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 
 
@@ -41,7 +40,7 @@ def list_runs(as_json: bool) -> int:
     """Print every run with its standing; one that cannot be read is listed with the reason."""
     space = asking.any_space()
     bound = (space.local.binding(space.caller.session_id) or {}).get("run_id")
-    found = [_described(space.store.read_state, run_id, run_id == bound) for run_id in space.store.run_ids()]
+    found = [{**one, "bound": one["run_id"] == bound} for one in run_index.summaries(space.store)]
     found.sort(key=lambda one: str(one.get("updated_at") or ""), reverse=True)
     if as_json:
         printing.document({"runs": found})
@@ -61,20 +60,6 @@ def list_runs(as_json: bool) -> int:
     ]
     printing.text(printing.table(["  RUN", "STATUS", "STEP", "SESSIONS", "UPDATED"], rows))
     return EXIT_OK
-
-
-def _described(read: Any, run_id: str, bound: bool) -> dict[str, Any]:
-    try:
-        state = read(run_id)
-    except LoomError as error:
-        return {"run_id": run_id, "bound": bound, "status": None, "error": f"{error.code}: {error.what}"}
-    keys = ("workflow_id", "work_id", "goal", "status", "current_phase", "current_step", "updated_at")
-    return {
-        "run_id": run_id,
-        "bound": bound,
-        **{key: state.get(key) for key in keys},
-        "sessions": sessions.summary(state),
-    }
 
 
 @runs.command("rm")

@@ -45,13 +45,23 @@ class Reading(NamedTuple):
     warnings: tuple[tuple[str, str], ...] = ()
 
 
-def read(artifact: Mapping[str, Any], declared: str, known: Mapping[str, str | None], roots: Roots) -> Reading:
-    """Read an artifact. declared: its path, or its command for `git_info`. Never raises for what a project may hold."""
+def read(
+    artifact: Mapping[str, Any],
+    declared: str,
+    known: Mapping[str, str | None],
+    roots: Roots,
+    own: Mapping[str, dict[str, Any]] | None = None,
+) -> Reading:
+    """Read an artifact. declared: its path, or its command for `git_info`. Never raises for what a project may hold.
+
+    own: the run's state and plan as the engine sees them, by the name of their placeholder, where their files are in
+    another's form (D5).
+    """
     try:
         if artifact["type"] == "git_info":
             return _git_info(expanded(declared, known), roots)
         place = locate(declared, known, roots)
-        reading = _read_place(artifact, place, known, roots)
+        reading = _read_place(artifact, place, known, roots, own or {})
     except LoomError as error:
         return Reading(path=declared, problem=error.code.lower(), message=error.what)
     except OSError as error:
@@ -62,7 +72,13 @@ def read(artifact: Mapping[str, Any], declared: str, known: Mapping[str, str | N
     return reading._replace(path=place.shown, absolute=place.path)
 
 
-def _read_place(artifact: Mapping[str, Any], place: Place, known: Mapping[str, str | None], roots: Roots) -> Reading:
+def _read_place(
+    artifact: Mapping[str, Any],
+    place: Place,
+    known: Mapping[str, str | None],
+    roots: Roots,
+    own: Mapping[str, dict[str, Any]],
+) -> Reading:
     if not os.path.lexists(place.path):
         return Reading(problem="missing", message="no such file")
     strategy = artifact.get("load_strategy")
@@ -73,8 +89,10 @@ def _read_place(artifact: Mapping[str, Any], place: Place, known: Mapping[str, s
     if artifact["type"] == "directory":
         return Reading(problem="unreadable", message="it is a file, not a folder")
     kind = "json" if artifact["type"] == "json" else "markdown"
-    render = next((how for name, how in _OWN if place.path == real(known.get(name) or "")), None)
-    return _file(place.path, kind, summary=strategy == "summary", render=render)
+    for name, how in _OWN:
+        if place.path == real(known.get(name) or ""):
+            return _file(place.path, kind, summary=strategy == "summary", render=how, instead=own.get(name))
+    return _file(place.path, kind, summary=strategy == "summary")
 
 
 def _state_text(state: dict[str, Any]) -> tuple[str, str]:
@@ -90,7 +108,12 @@ _OWN = (("state_path", _state_text), ("plan_path", _plan_text))
 
 
 def _file(
-    path: str, kind: str, *, summary: bool = False, render: Callable[[dict[str, Any]], tuple[str, str]] | None = None
+    path: str,
+    kind: str,
+    *,
+    summary: bool = False,
+    render: Callable[[dict[str, Any]], tuple[str, str]] | None = None,
+    instead: dict[str, Any] | None = None,
 ) -> Reading:
     size = os.stat(path).st_size
     limit = SUMMARY_BYTES if summary else REFUSE_BYTES
@@ -110,7 +133,7 @@ def _file(
         text = data.decode("utf-8-sig")
         if render is not None and isinstance(value, dict):
             try:
-                text, kind = render(value)
+                text, kind = render(value if instead is None else instead)
                 rendered = True
             except (KeyError, TypeError, AttributeError):  # it parses, but it is no plan: given as it is
                 pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from loomctl.disk import layouts
 from loomctl.model import foreign_paths, placeholders
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
@@ -42,6 +43,8 @@ def values(
     work_id: str | None,
     run_suffix: str,
     run_dir: str,
+    state_path: str,
+    plan_path: str,
     plugin_root: str,
 ) -> dict[str, str | None]:
     """Give every placeholder's value (D8)."""
@@ -52,8 +55,8 @@ def values(
         "work_id": work_id,
         "run_suffix": run_suffix,
         "run_dir": run_dir,
-        "state_path": os.path.join(run_dir, "state.json"),
-        "plan_path": os.path.join(run_dir, "plan.json"),
+        "state_path": state_path,
+        "plan_path": plan_path,
         "plugin_root": plugin_root,
     }
 
@@ -64,13 +67,13 @@ def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Plac
     Only a foreign path is looked for elsewhere (D9): one that leads into an allowed root and finds nothing is missing.
     Raises LoomError UNRESOLVED_PLACEHOLDER, PATH_ESCAPE or BAD_PATH; nothing of a refused path was read.
     """
-    text = expanded(declared, known)
+    text = _own_file(expanded(declared, known), known, roots)
     if not _is_path(text):
         raise LoomError("BAD_PATH", f"{declared!r:.200} is no path")
     absolute = foreign_paths.is_absolute(text)
     wanted = text if absolute else os.path.join(roots.project, text)
     path = os.path.realpath(wanted) if wanted.startswith("/") else ""
-    inside = bool(path) and _inside(path, roots)
+    inside = bool(path) and (_inside(path, roots) or path in (known.get("state_path"), known.get("plan_path")))
     if inside and (absolute or os.path.exists(path)):
         return Place(path, shown(path, roots), rebased=False)
     rebased = _rebased(text, roots)
@@ -90,6 +93,21 @@ def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Plac
         why="symbolic links are followed before this is decided",
         hint="move the file into the project, or allow its folder under extra_roots in your own config.yaml",
     )
+
+
+def _own_file(text: str, known: Mapping[str, str | None], roots: Roots) -> str:
+    """Give the run's own state or plan where a path names it by another of the places that a run may have (D5)."""
+    run_id, plan_id = known.get("run_id") or "", known.get("plan_id") or ""
+    path = os.path.normpath(os.path.join(roots.project, text))
+    name = os.path.relpath(path, roots.project) if text else ""
+    state, plan = known.get("state_path"), known.get("plan_path")
+    if path == os.path.join(roots.run_dir, "plan.json") and plan:
+        return plan
+    if os.path.lexists(path):
+        return text
+    if path == os.path.join(roots.run_dir, "state.json") or name in layouts.state_names(run_id):
+        return state or text
+    return plan if plan and name in layouts.plan_names(run_id, plan_id) else text
 
 
 def expanded(declared: str, known: Mapping[str, str | None]) -> str:

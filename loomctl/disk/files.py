@@ -80,6 +80,12 @@ def to_json(value: Any) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode("utf-8", "backslashreplace")
 
 
+def to_json_line(value: Any) -> bytes:
+    """Render a value in one line, for what only machines read."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return (text + "\n").encode("utf-8", "backslashreplace")
+
+
 def write_atomically(path: str, data: bytes, *, mode: int = 0o600, durable: bool = True, locked: bool = False) -> None:
     """Replace a file so that a reader or a kill meets the old or the new one, never a part (D53).
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import git
+from loomctl.disk import git, user_folders
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 STORE = ".loom"
+FABER = ".fractary"  # where FABER keeps its own: a project, too (D5)
 
 
 class Project(NamedTuple):
@@ -20,6 +21,11 @@ class Project(NamedTuple):
     root: str
     store: str
     plugin_root: str
+
+    @property
+    def faber_roots(self) -> tuple[str, ...]:
+        """The folders in which FABER's own may stand: the project's root, and the main checkout's."""
+        return tuple(dict.fromkeys((self.root, os.path.dirname(self.store))))
 
     @property
     def name(self) -> str:
@@ -40,7 +46,7 @@ def plugin_root() -> str:
 
 
 def find(starts: Iterable[str]) -> Project | None:
-    """Find the nearest store upward from each start in turn, to the repository's top and no further (D3).
+    """Find the nearest store or folder of FABER's upward from each start in turn, to the repository's top (D3, D5).
 
     Without a repository: the nearest parent that has one. A linked worktree uses the main checkout's store, with the
     worktree as its root.
@@ -59,11 +65,16 @@ def _upward(start: str) -> Project | None:
     while True:
         owner = folder if main is None or top is None else os.path.join(main, os.path.relpath(folder, top))
         store = os.path.normpath(os.path.join(owner, STORE))
-        if os.path.isdir(store):
+        if os.path.isdir(store) or _is_faber(folder) or _is_faber(owner):
             return Project(folder, store, plugin_root())
         if folder in (top, os.path.dirname(folder)):
             return None
         folder = os.path.dirname(folder)
+
+
+def _is_faber(folder: str) -> bool:
+    """Tell whether FABER is at home in a folder; what it keeps in the user's own home is no project."""
+    return os.path.isdir(os.path.join(folder, FABER)) and folder != os.path.realpath(user_folders.home() or os.sep)
 
 
 def new(start: str) -> Project:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import clock, events, files
+from loomctl.disk import clock, events, files, layouts, run_index
 from loomctl.disk.lock import PATIENCE, Lock
 from loomctl.model import frozen_plan, ids
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
 from loomctl.model.records import NamedTuple
-from loomctl.model.state import accepted
+from loomctl.model.state import TERMINAL, accepted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from loomctl.disk.events import Event
+    from loomctl.disk.faber_files import PlanFile
+    from loomctl.disk.layouts import Home
+    from loomctl.model.faber_state import View
     from loomctl.model.state import State
 
     # What an update does: from the state as it is to the state as it shall be, and what happened.
     Change: TypeAlias = Callable[[State], tuple[State, Sequence[Event]]]
+    # How a plan is frozen for a run of FABER's: from its home, its state and its plan file, if there is one.
+    Freeze: TypeAlias = Callable[[Home, State, PlanFile | None], dict[str, Any]]
 
 _IGNORE = """# written by Loom: only this file, config.yaml and workflows/ are the project's; the rest is this machine's
 *
@@ -36,19 +41,27 @@ runs/*/outputs/
 
 
 class Run(NamedTuple):
-    """A run as it was read: its folder, its state, its plan."""
+    """A run as it was read. folder: `{run_dir}`; state_path, plan_path: the files that artifacts may name."""
 
     run_id: str
     folder: str
     state: State
     plan: dict[str, Any]
+    state_path: str
+    plan_path: str
 
 
 class Store:
-    """The `.loom` folder of a project."""
+    """The `.loom` folder of a project, and the runs that FABER keeps beside it (D5).
 
-    def __init__(self, folder: str) -> None:
+    roots: the folders that may hold FABER's; freeze: makes the plan of one of its runs, None where that may not be
+    done (a hook), which then knows only runs that were taken up before.
+    """
+
+    def __init__(self, folder: str, roots: Sequence[str] = (), freeze: Freeze | None = None) -> None:
         self.folder = folder
+        self._roots, self._freeze = roots, freeze
+        self._fresh_plans: dict[str, dict[str, Any]] = {}
         self.runs_folder = os.path.join(folder, "runs")
         self.local = os.path.join(folder, "local")
 
@@ -76,12 +89,31 @@ class Store:
         return folder
 
     def run_ids(self) -> list[str]:
-        """List the runs there are, oldest name first."""
-        try:
-            found = os.listdir(self.runs_folder)
-        except OSError:
-            return []
-        return sorted(name for name in found if os.path.isfile(os.path.join(self.runs_folder, name, "state.json")))
+        """List the runs there are, oldest name first; one whose state is gone is there while its backup is."""
+        return [home.run_id for home in self.homes()]
+
+    def homes(self, *, own: bool = True) -> list[Home]:
+        """List where every run's files are, by id; own: False for FABER's alone."""
+        found = layouts.homes(self.folder, self._roots, own=own)
+        return [found[run_id] for run_id in sorted(found)]
+
+    def has(self, run_id: str) -> bool:
+        """Tell whether there is such a run, without looking at the others."""
+        return layouts.home(self.folder, self._roots, ids.checked_id(run_id)) is not None
+
+    def home(self, run_id: str) -> Home:
+        """Say where a run's files are. Raises BAD_ID, UNSAFE_LINK and NO_SUCH_RUN."""
+        self.run_dir(run_id)
+        found = layouts.home(self.folder, self._roots, run_id)
+        if found is None:
+            raise LoomError(
+                "NO_SUCH_RUN",
+                f"there is no run {run_id!r} here",
+                where=self.runs_folder,
+                hint="loomctl runs",
+                exit_code=EXIT_NO_RUN,
+            )
+        return found
 
     def match(self, prefix: str) -> str:
         """Give the one run whose id is, or begins with, `prefix` (D4). Raises NO_SUCH_RUN or AMBIGUOUS_RUN."""
@@ -103,41 +135,74 @@ class Store:
         )
 
     def read_state(self, run_id: str) -> State:
-        """Read a run's state. Raises LoomError: NO_SUCH_RUN, BAD_JSON, BAD_STATE, RUN_ID_MISMATCH, SCHEMA_TOO_NEW."""
-        path = os.path.join(self.run_dir(run_id), "state.json")
-        try:
-            return accepted(files.read_json(path), where=path, run_id=run_id)
-        except FileNotFoundError:
-            raise LoomError(
-                "NO_SUCH_RUN",
-                f"there is no run {run_id!r} here",
-                where=path,
-                hint="loomctl runs",
-                exit_code=EXIT_NO_RUN,
-            ) from None
-        except LoomError as error:
-            if error.code in ("BAD_JSON", "BAD_STATE"):
-                error.hint = self._way_back(run_id) or "loomctl check " + path
-            raise
-        except OSError as error:
-            raise LoomError("UNREADABLE", "the state cannot be read", where=path, why=str(error)) from None
+        """Read a run's state. Raises LoomError: NO_SUCH_RUN, BAD_JSON, BAD_STATE, RUN_ID_MISMATCH, SCHEMA_TOO_NEW.
 
-    def _way_back(self, run_id: str) -> str:
-        """Offer the backup as a line to paste that keeps the broken file (D53); empty where the backup is no better."""
-        folder = self.run_dir(run_id)
-        backup = os.path.join(folder, "state.backup.json")
-        try:
-            accepted(files.read_json(backup), where=backup, run_id=run_id)
-        except (OSError, LoomError):
-            return ""
-        quoted = "'" + folder.replace("'", "'\\''") + "'"
-        return f"cd {quoted} && mv state.json state.broken.json && cp state.backup.json state.json"
+        One of FABER's says here what its file says by itself; where it stands in its workflow `read` knows.
+        """
+        home = self.home(run_id)
+        return self._view(home, None).state if home.faber else self._own_state(home)
 
     def read(self, run_id: str) -> Run:
         """Read a run: state and plan. Raises as `read_state`, and BAD_PLAN."""
-        state = self.read_state(run_id)
-        folder = self.run_dir(run_id)
-        path = os.path.join(folder, "plan.json")
+        home = self.home(run_id)
+        own_plan = os.path.join(home.folder, "plan.json")
+        if not home.faber:
+            state = self._own_state(home)
+            return Run(run_id, home.folder, state, self._own_plan(home), home.state, own_plan)
+        plan, source = self._faber_plan(home)
+        state = self._view(home, plan).state
+        return Run(run_id, home.folder, state, plan, home.state, source.path if source else own_plan)
+
+    def _own_state(self, home: Home) -> State:
+        try:
+            return accepted(files.read_json(home.state), where=home.state, run_id=home.run_id)
+        except LoomError as error:
+            raise self._with_way_back(home, error) from None
+        except OSError as error:
+            raise self._unreadable(home, error) from None
+
+    def _view(self, home: Home, plan: dict[str, Any] | None) -> View:
+        """Read a state of FABER's in place (D5)."""
+        from loomctl.disk import faber_files
+        from loomctl.model import faber_state
+
+        try:
+            view = faber_state.view(faber_files.read_state(home), home.run_id, plan)
+            accepted(view.state, where=home.state)
+        except LoomError as error:
+            raise self._with_way_back(home, error) from None
+        except OSError as error:
+            raise self._unreadable(home, error) from None
+        return view
+
+    def _unreadable(self, home: Home, error: OSError) -> LoomError:
+        unreadable = LoomError("UNREADABLE", "the state cannot be read", where=home.state, why=str(error))
+        if isinstance(error, FileNotFoundError):
+            unreadable.why = "it is gone; the state before it is still there"
+        unreadable.hint = self._way_back(home)
+        return unreadable
+
+    def _with_way_back(self, home: Home, error: LoomError) -> LoomError:
+        if error.code in ("BAD_JSON", "BAD_STATE"):
+            error.hint = self._way_back(home) or "loomctl check " + home.state
+        return error
+
+    @staticmethod
+    def _way_back(home: Home) -> str:
+        """Offer the backup as a line to paste that keeps the broken file (D53); empty where the backup is no better."""
+        try:
+            raw = files.read_json(home.backup)
+            if home.faber and isinstance(raw, dict):
+                from loomctl.model import faber_state
+
+                raw = faber_state.view(raw, home.run_id).state
+            accepted(raw, where=home.backup, run_id=home.run_id)
+        except (OSError, LoomError):
+            return ""
+        return f"loomctl state restore {home.run_id}"
+
+    def _own_plan(self, home: Home) -> dict[str, Any]:
+        path = os.path.join(home.folder, "plan.json")
         try:
             plan = files.read_json(path)
         except OSError as error:
@@ -146,9 +211,38 @@ class Store:
                 "the run's plan cannot be read",
                 where=path,
                 why=str(error),
-                hint="a run without its plan can be shown, not continued: loomctl show " + run_id,
+                hint="a run without its plan can be shown, not continued: loomctl show " + home.run_id,
             ) from None
-        return Run(run_id, folder, state, frozen_plan.accepted(plan, where=path))
+        return frozen_plan.accepted(plan, where=path)
+
+    def _faber_plan(self, home: Home) -> tuple[dict[str, Any], PlanFile | None]:
+        """Give the plan that was frozen for a FABER run, or freeze one; the next update keeps it (D5)."""
+        try:
+            frozen: dict[str, Any] | None = self._own_plan(home)
+        except LoomError:
+            frozen = None
+        if self._freeze is None:
+            if frozen is None:
+                raise LoomError(
+                    "NOT_TAKEN_UP",
+                    f"the FABER run {home.run_id} was not taken up with Loom yet",
+                    where=home.state,
+                    hint=f"loomctl resume {home.run_id}",
+                    exit_code=EXIT_NO_RUN,
+                )
+            return frozen, None
+        from loomctl.disk import faber_files
+
+        state = self._view(home, None).state
+        try:
+            source = faber_files.find_plan(home, state["plan_id"])
+        except OSError as error:
+            raise LoomError("BAD_PLAN", "the run's plan cannot be read", where=home.top, why=str(error)) from None
+        stamp = source.stamp if source else faber_files.NO_PLAN
+        if frozen is None or (source is not None and frozen.get("faber") != stamp):
+            frozen = {**self._freeze(home, state, source), "faber": stamp}
+            self._fresh_plans[home.run_id] = frozen
+        return frozen, source
 
     def create(self, state: State, plan: dict[str, Any], happened: Sequence[Event]) -> Run:
         """Write a new run: plan first, state last, so that a kill leaves either a run or no run. Raises RUN_EXISTS."""
@@ -167,9 +261,10 @@ class Store:
             ) from None
         with self._lock(run_id, PATIENCE):
             files.write_atomically(os.path.join(folder, "plan.json"), files.to_json(plan), mode=0o644)
-            state = self._save(run_id, state, happened, durable=True)
+            home = layouts.looms(self.folder, run_id)
+            state = self._save(home, state, happened, files.to_json, durable=True)
         files.sync_folder(self.runs_folder)
-        return Run(run_id, folder, state, plan)
+        return Run(run_id, folder, state, plan, home.state, os.path.join(folder, "plan.json"))
 
     def update(self, run_id: str, change: Change, *, durable: bool = True, patience: float = PATIENCE) -> State:
         """Change a run's state under its lock: read, decide, append what happened, replace (D53).
@@ -178,42 +273,66 @@ class Store:
         nothing is written. durable=False: no fsync, for what a hook may lose with the power.
         """
         with self._lock(run_id, patience):
-            before = self.read_state(run_id)
+            home = self.home(run_id)
+            if home.faber:
+                before, render = self._faber_before(home)
+            else:
+                before, render = self._own_state(home), files.to_json
             after, happened = change(before)
             if after == before and not happened:
                 return before
-            return self._save(run_id, after, happened, durable=durable)
+            if before["status"] in TERMINAL:
+                run_index.forget_open(self)
+            return self._save(home, after, happened, render, durable=durable)
 
-    def _save(self, run_id: str, state: State, happened: Sequence[Event], *, durable: bool) -> State:
-        folder = self.run_dir(run_id)
+    def _faber_before(self, home: Home) -> tuple[State, Callable[[State], bytes]]:
+        """Give a FABER state, and how a change of it is written into its file."""
+        from loomctl.disk import faber_files
+        from loomctl.model import faber_writing
+
+        view = self._view(home, self._faber_plan(home)[0])
+        return view.state, lambda after: faber_files.rendered(faber_writing.written(view, after))
+
+    def _save(
+        self,
+        home: Home,
+        state: State,
+        happened: Sequence[Event],
+        render: Callable[[State], bytes],
+        *,
+        durable: bool,
+    ) -> State:
         known = events.head_of(state.get("ledger_head"))
-        head = events.append(folder, run_id, happened, durable=durable, known=known)
+        if home.faber:
+            files.make_folder(home.folder, mode=0o755)
+        head = events.append(home.folder, home.run_id, happened, durable=durable, known=known)
         state = {
             **state,
             "revision": state.get("revision", 0) + 1,
             "updated_at": clock.now(),
             "ledger_head": {"seq": head.seq, "sha256": head.sha256},
         }
-        path = os.path.join(folder, "state.json")
-        self._keep_backup(path)
-        files.write_atomically(path, files.to_json(state), mode=0o644, durable=durable, locked=True)
+        plan = self._fresh_plans.pop(home.run_id, None)
+        if plan is not None:
+            files.write_atomically(os.path.join(home.folder, "plan.json"), files.to_json(plan), mode=0o644)
+        self._keep_backup(home)
+        files.write_atomically(home.state, render(state), mode=0o644, durable=durable, locked=True)
         return state
 
     @staticmethod
-    def _keep_backup(path: str) -> None:
-        """Let `state.backup.json` be the state before: a second name for the old file, which the rename then frees."""
-        backup = path[: -len("state.json")] + "state.backup.json"
-        beside = f"{backup}.tmp"
+    def _keep_backup(home: Home) -> None:
+        """Let the backup be the state before: a second name for the old file, which the rename then frees."""
+        path, beside = home.state, f"{home.backup}.tmp"
         try:
             files.remove(beside)
             os.link(path, beside)
-            os.replace(beside, backup)
+            os.replace(beside, home.backup)
             files.remove(beside)  # after a kill both may be one file already, and such a rename does nothing
         except FileNotFoundError:
             return
         except OSError:  # a file system without hard links
             files.remove(beside)
-            files.write_atomically(backup, files.read_bytes(path), mode=0o644, durable=False, locked=True)
+            files.write_atomically(home.backup, files.read_bytes(path), mode=0o644, durable=False, locked=True)
 
     def _lock(self, run_id: str, patience: float) -> Lock:
         return Lock(os.path.join(self.local, "locks", f"{ids.checked_id(run_id)}.lock"), patience=patience)

@@ -9,9 +9,14 @@ from loomctl.model.records import NamedTuple
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from typing import Any
 
     from loomctl.disk.config import Settings
+    from loomctl.disk.faber_files import PlanFile
+    from loomctl.disk.layouts import Home
     from loomctl.disk.project import Project
+    from loomctl.disk.store import Freeze
+    from loomctl.model.state import State
 
 
 class Conversation:
@@ -57,5 +62,14 @@ class Workspace(NamedTuple):
 
 def workspace(project: Project, settings: Settings, caller: Caller) -> Workspace:
     """Put a project and a caller together."""
-    store = Store(project.store)
+    store = Store(project.store, project.faber_roots, None if caller.on_hook_path else _freezing(project))
     return Workspace(project, store, Local(store.local), settings, caller)
+
+
+def _freezing(project: Project) -> Freeze:
+    def freeze(home: Home, state: State, source: PlanFile | None) -> dict[str, Any]:
+        from loomctl.engine import adopting  # it reads YAML and checks expressions: never on the hook path
+
+        return adopting.plan_of(project, home, state, source)
+
+    return freeze

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from loomctl.disk import artifact_files
 from loomctl.disk.artifact_paths import Roots
 from loomctl.engine import prompts
@@ -45,6 +47,8 @@ class Examiner:
     def __init__(self, space: Workspace, run: Run, due_by_trigger: Sequence[Mapping[str, Any]]) -> None:
         self._space, self._run, self._due = space, run, due_by_trigger
         self._unknown: dict[str, str] = {}
+        is_fabers = os.path.dirname(run.state_path) != run.folder
+        self._own = {"state_path": run.state, "plan_path": run.plan} if is_fabers else None
         self._known = prompts.placeholder_values(space.project, run)
         recorded = []
         for record in sessions.history(run.state):
@@ -127,7 +131,7 @@ class Examiner:
             decision = DEFER if problem[0] == "needs_environment" else ERROR
             entry = bare._replace(decision=decision, reason=problem[0], message=problem[1])
             return entry, self._pointer(artifact, problem[1])
-        reading = artifact_files.read(artifact, declared, self._known, self._roots)
+        reading = artifact_files.read(artifact, declared, self._known, self._roots, self._own)
         for code, message in reading.warnings:
             self.warnings.append((code, f"{artifact['id']}: {message}"))
         entry = bare._replace(path=reading.path, bytes=reading.bytes, sha256=reading.sha256 or None)

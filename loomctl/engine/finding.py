@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from loomctl.disk import known
+from loomctl.disk import faber_files, known, run_index
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.store import ambiguous
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL as OVER
-from loomctl.model.state import is_active
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,18 +39,10 @@ def active_runs(space: Workspace) -> list[str]:
     return _standing(space)[0]
 
 
-def _standing(space: Workspace) -> tuple[list[str], list[str]]:
+def _standing(space: Workspace) -> run_index.Standing:
     """Give the active runs and those that cannot be read."""
-    active: list[str] = []
-    unreadable: list[str] = []
-    for run_id in space.store.run_ids():
-        try:
-            if is_active(space.store.read_state(run_id)):
-                active.append(run_id)
-        except LoomError as error:
-            if error.code != "BAD_ID":  # a folder of somebody else's
-                unreadable.append(run_id)
-    return active, unreadable
+    look = run_index.standing_quick if space.caller.on_hook_path else run_index.standing
+    return look(space.store)
 
 
 def find(space: Workspace, named: str | None = None, *, over: bool = True) -> Found:
@@ -62,12 +53,20 @@ def find(space: Workspace, named: str | None = None, *, over: bool = True) -> Fo
     if named is not None:
         return Found(space.store.match(named), "named")
     binding = space.local.binding(space.caller.session_id)
-    if binding is not None and binding["run_id"] in space.store.run_ids() and (over or not _is_over(space, binding)):
+    if binding is not None and space.store.has(binding["run_id"]) and (over or not _is_over(space, binding)):
         return Found(binding["run_id"], "bound")
     active, unreadable = _standing(space)
     if len(active) == 1:
         return Found(active[0], "only", active, unreadable)
+    pointed = _pointed_at(space) if active else None
+    if pointed in active:
+        return Found(pointed, "only", active, unreadable)
     return Found(None, "none", active, unreadable)
+
+
+def _pointed_at(space: Workspace) -> str | None:
+    """Give the run that FABER's pointer file names: a hint, which decides between several active runs (D5)."""
+    return next((named for root in space.project.faber_roots if (named := faber_files.pointed_at(root))), None)
 
 
 def is_bound(space: Workspace, run_id: str) -> bool:

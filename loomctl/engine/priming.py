@@ -212,7 +212,8 @@ def _texts(space: Workspace, run: Run, entries: Sequence[Entry], budget: Budget,
         if entry.get("by") == "engine" or entry["status"] in ("in_progress", "closing"):
             continue
         note = one_line(mask(str(entry["note"]))[0], 160) if entry.get("note") else ""
-        history.append(f"- {one_line(entry['step_id'], 120)}: {entry['status']}" + (f" — {note}" if note else ""))
+        word = "to be done again" if entry.get("reopened") else entry["status"]
+        history.append(f"- {one_line(entry['step_id'], 120)}: {word}" + (f" — {note}" if note else ""))
     fresh = [entry.id for entry in entries if entry.reason == "fresh"]
     notes = [one_line(f"Already in this conversation, unchanged: {', '.join(fresh)}.", 1000)] if fresh else []
     notes += [_three_ways(run, entry) for entry in entries if entry.decision == ERROR and entry.required]

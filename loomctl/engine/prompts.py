@@ -40,6 +40,8 @@ def placeholder_values(project: Project, run: Run) -> dict[str, str | None]:
         work_id=state.get("work_id"),
         run_suffix=ids.split_run_id(run.run_id)[1],
         run_dir=run.folder,
+        state_path=run.state_path,
+        plan_path=run.plan_path,
         plugin_root=project.plugin_root,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.disk import git, known
+from loomctl.disk import git, known, run_index
 from loomctl.disk.events import Event
 from loomctl.disk.store import ambiguous
 from loomctl.engine import ending, finding, presence, priming, prompts, remembering, settling, stages
@@ -88,7 +88,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
     made = remembering.record(space, run.run_id, made)
     presence.note_stage(space, run.state)
     _write_prompt_anew(space, run)
-    run = run._replace(state=space.store.read_state(run.run_id))
+    run = run._replace(state=space.store.read(run.run_id).state)
     return Resumed(run, held[0].move, made, differences, notes)
 
 
@@ -107,15 +107,9 @@ def _meant(space: Workspace, named: str | None, *, reopen: bool) -> str:
         return found.run_id
     if found.candidates:
         raise ambiguous(found.candidates)
-    dormant = []
-    for run_id in space.store.run_ids():
-        try:
-            if space.store.read_state(run_id)["status"] in ("failed", "pending"):
-                dormant.append(run_id)
-        except LoomError:
-            continue
+    dormant = [one["run_id"] for one in run_index.summaries(space.store) if one["status"] in ("failed", "pending")]
     if len(dormant) == 1:
-        return dormant[0]
+        return str(dormant[0])
     raise ambiguous(dormant) if dormant else finding.no_active_run(found.unreadable)
 
 

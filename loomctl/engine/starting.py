@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import artifact_paths, clock, known, user_folders
+from loomctl.disk import clock, known, user_folders
 from loomctl.disk.events import Event
 from loomctl.disk.store import Run
-from loomctl.engine import finding, presence, priming, remembering, settling
+from loomctl.engine import finding, presence, priming, prompts, remembering, settling
 from loomctl.engine.resolve import resolve
 from loomctl.model import ids, placeholders, run_life, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
@@ -73,9 +73,8 @@ def start(
         merged = {**merged, "autonomy": {**(said if isinstance(said, dict) else {}), "level": autonomy}}
     plan = build_plan(merged, plan_id=plan_id, created_at=clock.now(), sources=resolved.sources)
     run_id = _free_id(space, plan_id)
-    folder = space.store.run_dir(run_id)
     state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
-    run = Run(run_id, folder, state, plan)
+    run = _new_run(space, run_id, state, plan)
     _check_placeholders(space, run)
     if dry_run or plan["autonomy"].get("level") == "dry-run":
         return Started(run, run_life.Move("dry-run"), None, ["Nothing was written: this is a dry run."], warnings)
@@ -107,6 +106,11 @@ def _free_id(space: Workspace, plan_id: str) -> str:
     return ids.make_run_id(plan_id, clock.run_stamp(), lambda name: os.path.lexists(space.store.run_dir(name)))
 
 
+def _new_run(space: Workspace, run_id: str, state: State, plan: dict[str, Any]) -> Run:
+    folder = space.store.run_dir(run_id)
+    return Run(run_id, folder, state, plan, os.path.join(folder, "state.json"), os.path.join(folder, "plan.json"))
+
+
 def _created(space: Workspace, run: Run) -> Run:
     """Write the run; where another start took its name in the same moment, under the next one."""
     state = run.state
@@ -117,7 +121,7 @@ def _created(space: Workspace, run: Run) -> Run:
         if error.code != "RUN_EXISTS":
             raise
     run_id = _free_id(space, state["plan_id"])
-    return _created(space, Run(run_id, space.store.run_dir(run_id), {**state, "run_id": run_id}, run.plan))
+    return _created(space, _new_run(space, run_id, {**state, "run_id": run_id}, run.plan))
 
 
 def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]) -> Started:
@@ -168,15 +172,7 @@ def bind(space: Workspace, run_id: str) -> None:
 def _check_placeholders(space: Workspace, run: Run) -> None:
     """Refuse a plan whose prompts need what this run does not have, before anything is written (D8)."""
     state = run.state
-    values = artifact_paths.values(
-        project_root=space.project.root,
-        run_id=run.run_id,
-        plan_id=run.plan["plan_id"],
-        work_id=state["work_id"],
-        run_suffix=ids.split_run_id(run.run_id)[1],
-        run_dir=run.folder,
-        plugin_root=space.project.plugin_root,
-    )
+    values = prompts.placeholder_values(space.project, run)
     lacking: list[str] = []
     for place in run_life.places(run.plan):
         for field in ("prompt", "command", "skill"):

@@ -266,7 +266,7 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.model import run_life
 
     binding = space.local.binding(space.caller.session_id)
-    if binding is None or binding["run_id"] not in space.store.run_ids():
+    if binding is None or not space.store.has(binding["run_id"]):
         return None
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=_text(event, "transcript_path") or None)
     message = _text(event, "last_assistant_message")
@@ -294,7 +294,7 @@ def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.engine import presence
 
     binding = space.local.binding(space.caller.session_id)
-    if binding is not None and binding["run_id"] in space.store.run_ids():
+    if binding is not None and space.store.has(binding["run_id"]):
         space.local.mark_ended(binding["session_id"])
         presence.leave(space, binding["run_id"], _text(event, "reason") or "other")
     return None

@@ -216,7 +216,7 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         (
             index
             for index in range(len(steps) - 1, -1, -1)
-            if steps[index]["status"] in OUTCOMES and not _by_engine(steps[index])
+            if steps[index]["status"] in OUTCOMES and not _without_stage(steps[index])
         ),
         None,
     )
@@ -374,8 +374,9 @@ def _stage_of(error: object) -> object:
     return error.get("stage") if isinstance(error, dict) else None
 
 
-def _by_engine(entry: Mapping[str, Any]) -> bool:
-    return entry.get("by") == "engine"
+def _without_stage(entry: Mapping[str, Any]) -> bool:
+    """Tell what no session worked on here: the engine or FABER did it."""
+    return entry.get("stage") is None
 
 
 def _nothing_open() -> LoomError:

@@ -87,7 +87,8 @@ _VISIT = Shape(
     },
     {},
 )
-_BY_ENGINE = Shape({**_VISIT.needed, "stage": NOTHING}, {})  # what the engine did itself has no stage
+# What the engine or FABER did itself has no stage.
+_WITHOUT_STAGE = Shape({**_VISIT.needed, "stage": NOTHING}, {})
 _APPROVAL = Shape({"id": TEXT}, {})
 _SESSIONS = Shape({}, {"session_history": LIST, "current_session_id": _TEXT_OR_NULL})
 _RECORD = Shape(
@@ -145,8 +146,8 @@ def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
     yield "$.sessions", raw["sessions"], _SESSIONS
     yield "$.context_metadata", raw["context_metadata"], _METADATA
     for index, visit in enumerate(raw["steps"]):
-        by_engine = isinstance(visit, dict) and visit.get("by") == "engine"
-        yield f"$.steps[{index}]", visit, _BY_ENGINE if by_engine else _VISIT
+        without_stage = isinstance(visit, dict) and visit.get("by") in ("engine", "faber")
+        yield f"$.steps[{index}]", visit, _WITHOUT_STAGE if without_stage else _VISIT
     for path, entries, shape in (
         ("$.pending_approvals", raw["pending_approvals"], _APPROVAL),
         ("$.approvals", raw.get("approvals", []), _APPROVAL),

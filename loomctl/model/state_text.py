@@ -23,6 +23,9 @@ def readable(state: Mapping[str, Any]) -> str:
     shown: dict[str, Any] = {key: value for key, value in state.items() if key not in _APART and value not in ([], {})}
     shown["phases"] = {name: phase.get("status") for name, phase in state["phases"].items()}
     shown["stages"] = {entry["stage"]: entry["status"] for entry in state["steps"] if entry.get("stage")}
+    by_faber = {entry["step_id"]: entry["status"] for entry in state["steps"] if entry.get("by") == "faber"}
+    if by_faber:
+        shown["steps"] = by_faber
     lines = [f"{_text(key)}: {_text(value)}" for key, value in shown.items()]
     return "{\n" + ",\n".join(lines) + "\n}"
 

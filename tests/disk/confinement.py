@@ -63,6 +63,8 @@ def make(base: Path) -> World:
         plan_id="p",
         work_id=None,
         run_suffix="s",
+        state_path=str(run_dir / "state.json"),
+        plan_path=str(run_dir / "plan.json"),
         run_dir=roots.run_dir,
         plugin_root=roots.plugin,
     )

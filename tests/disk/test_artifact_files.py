@@ -99,6 +99,8 @@ def values_of(folder: Path, run_dir: str) -> tuple[dict[str, str | None], Roots]
         work_id="258",
         run_suffix="s",
         run_dir=run_dir,
+        state_path=f"{run_dir}/state.json",
+        plan_path=f"{run_dir}/plan.json",
         plugin_root=str(folder),
     )
     return known, Roots(str(folder), run_dir, str(folder))

@@ -240,6 +240,6 @@ def test_a_run_that_cannot_be_read_is_not_bound(begun: Scene) -> None:
     with pytest.raises(LoomError) as caught:
         resume(begun, begun.run_dir.name)
     assert caught.value.code == "BAD_JSON"
-    assert "backup" in caught.value.hint
+    assert caught.value.hint == f"loomctl state restore {begun.run_dir.name}"
     assert (begun.run_dir / "state.json").read_text() == "{broken"
     assert begun.space().local.binding(OTHER) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -248,16 +247,3 @@ def test_each_text_is_measured_a_few_times_at_most() -> None:
     total = sum(len(declared.text or "") for declared in pieces)
     joined(pack(pieces, budget=9500, measure=measure))
     assert measured < total + 40 * 9500
-
-
-@pytest.mark.parametrize("letter", ["a", "é", "漢", "😀"])
-def test_ten_artifacts_of_200_kilobytes_take_a_moment(letter: str) -> None:
-    """It happens in a hook, before the user's eyes (design §7)."""
-    body = "".join(f"## Heading {n}\n{letter} few words of text on a line\n" for n in range(420))
-    pieces = [piece(f"p{n}", body, required=n < 5, kind="markdown") for n in range(10)]
-    took = []
-    for _ in range(5):
-        started = time.perf_counter()
-        pack(pieces, budget=9500, measure=utf16_units)
-        took.append(time.perf_counter() - started)
-    assert min(took) < 0.1

@@ -1,0 +1,81 @@
+"""FABER's state and plan files on disk: read whole, written back in their own form (D5)."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from loomctl.disk import digests, files, layouts
+from loomctl.model import faber_words
+from loomctl.model.errors import LoomError
+from loomctl.model.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from loomctl.disk.layouts import Home
+
+
+class PlanFile(NamedTuple):
+    """A plan of FABER's. name: below the project's root; path: absolute; data: its bytes."""
+
+    name: str
+    path: str
+    data: bytes
+
+    @property
+    def stamp(self) -> dict[str, str]:
+        """Say which file and content a frozen plan was made from."""
+        return {"path": "{project_root}/" + self.name, "sha256": digests.of_bytes(self.data)}
+
+
+NO_PLAN = {"path": "", "sha256": ""}
+
+
+def read_state(home: Home) -> dict[str, Any]:
+    """Read a FABER state as it is. Raises OSError, and LoomError: UNSAFE_LINK, BAD_JSON, BAD_STATE, RUN_ID_MISMATCH."""
+    files.refuse_links(home.top, home.state)
+    raw = files.read_json(home.state)
+    if not isinstance(raw, dict):
+        raise LoomError("BAD_STATE", "this state cannot be used", where=f"{home.state} $", why="it is no JSON object")
+    if not faber_words.belongs(raw, home.run_id):
+        raise LoomError(
+            "RUN_ID_MISMATCH",
+            f"the file says it is run {str(raw['run_id'])[:200]!r}, not {home.run_id!r}",
+            where=home.state,
+            why="a run's place and its state carry one id",
+            hint="put the file back where it was, or remove the copy: loomctl runs",
+        )
+    return raw
+
+
+def rendered(raw: dict[str, Any]) -> bytes:
+    """Render a state as FABER does: indented by two, so that a commit of it shows what changed."""
+    return (json.dumps(raw, ensure_ascii=False, indent=2, allow_nan=False) + "\n").encode("utf-8", "backslashreplace")
+
+
+def find_plan(home: Home, plan_id: str) -> PlanFile | None:
+    """Find and read the plan that a run was made from; None if no file is there.
+
+    Raises UNSAFE_LINK, TOO_LARGE and OSError for one that is there and cannot be read.
+    """
+    for name in layouts.plan_names(home.run_id, plan_id):
+        path = os.path.join(home.top, name)
+        if os.path.isfile(path):
+            files.refuse_links(home.top, path)
+            return PlanFile(name, path, files.read_bytes(path))
+    return None
+
+
+def pointed_at(root: str) -> str | None:
+    """Give the run id in FABER's pointer file, trimmed: a hint, never proof (D4, D5)."""
+    for name in layouts.POINTERS:
+        try:
+            files.refuse_links(root, os.path.join(root, name))
+            text = files.read_bytes(os.path.join(root, name), limit=4096).decode("utf-8", "replace").strip()
+        except (OSError, LoomError):
+            continue
+        if text:
+            return text
+    return None

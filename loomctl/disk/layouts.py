@@ -1,0 +1,115 @@
+"""Where a run's files are: in Loom's own store, or in one of the folders where FABER keeps them (D5)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.model import ids
+from loomctl.model.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+FABER = ".fractary"
+# Each folder of runs, below a project's root, in the order in which they are looked into.
+_RUN_FOLDERS = (".fractary/runs", ".fractary/faber/runs")
+_PLAN_FOLDER = ".fractary/faber/runs"
+_OLD_PLANS = "logs/fractary/plugins/faber/plans"
+POINTERS = (".fractary/faber/runs/.active-run-id", ".fractary/faber/.active-run-id")
+
+
+class Home(NamedTuple):
+    """A run's files, all absolute.
+
+    folder: `{run_dir}`, what Loom keeps of the run; state, backup: the state file and the one before; top: the folder
+    below which no symbolic link may lead to the state; faber: the state is FABER's.
+    """
+
+    run_id: str
+    folder: str
+    state: str
+    backup: str
+    top: str
+    faber: bool
+
+
+def looms(store: str, run_id: str) -> Home:
+    """Give the home of a run of Loom's own."""
+    folder = os.path.join(store, "runs", run_id)
+    return Home(
+        run_id, folder, os.path.join(folder, "state.json"), os.path.join(folder, "state.backup.json"), store, False
+    )
+
+
+def _fabers(store: str, root: str, run_id: str, state: str) -> Home:
+    folder = os.path.join(store, "runs", run_id)
+    return Home(run_id, folder, state, os.path.join(folder, "faber-state.backup.json"), root, True)
+
+
+def home(store: str, roots: Sequence[str], run_id: str) -> Home | None:
+    """Find a run by its id, checked before; None if nothing goes by it. roots: where FABER's folders may stand."""
+    own = looms(store, run_id)
+    if os.path.lexists(own.state) or os.path.isfile(own.backup):
+        return own
+    for root in roots:
+        for name in state_names(run_id):
+            path = os.path.join(root, name)
+            if os.path.lexists(path):
+                return _fabers(store, root, run_id, path)
+    return None
+
+
+def homes(store: str, roots: Sequence[str], *, own: bool = True) -> dict[str, Home]:
+    """Find every run there is; of two with one id the first counts, Loom's own before FABER's.
+
+    own: False leaves Loom's out.
+    """
+    found: dict[str, Home] = {}
+    for run_id in _names(os.path.join(store, "runs")) if own else ():
+        looms_own = looms(store, run_id)
+        if os.path.isfile(looms_own.state) or os.path.isfile(looms_own.backup):
+            found[run_id] = looms_own
+    for root in roots:
+        for run_id, path in _faber_states(root):
+            found.setdefault(run_id, _fabers(store, root, run_id, path))
+    return found
+
+
+def _faber_states(root: str) -> Iterator[tuple[str, str]]:
+    for folder in _RUN_FOLDERS:
+        base = os.path.join(root, folder)
+        for name in _names(base):
+            path = os.path.join(base, name, "state.json")
+            if os.path.isfile(path):
+                yield name, path
+    base = os.path.join(root, _PLAN_FOLDER)
+    for plan_id in _names(base):
+        for name in _names(os.path.join(base, plan_id)):
+            suffix = name[len("state-") : -len(".json")]
+            if name.startswith("state-") and name.endswith(".json") and suffix and not suffix.endswith(".backup"):
+                yield f"{plan_id}-run-{suffix}", os.path.join(base, plan_id, name)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except OSError:
+        return []
+
+
+def state_names(run_id: str) -> list[str]:
+    """List the names, below a project's root, by which FABER knows a run's state."""
+    plan_id, suffix = ids.split_run_id(run_id)
+    names = [f"{folder}/{run_id}/state.json" for folder in _RUN_FOLDERS]
+    return [*names, f"{_PLAN_FOLDER}/{plan_id}/state-{suffix}.json"] if suffix else names
+
+
+def plan_names(run_id: str, plan_id: str) -> list[str]:
+    """List the names, below a project's root, by which FABER knows a run's plan."""
+    return [
+        f"{_PLAN_FOLDER}/{plan_id}/plan.json",
+        f"{_OLD_PLANS}/{plan_id}.json",
+        f"{_PLAN_FOLDER}/{run_id}/plan.json",
+        f"{_PLAN_FOLDER}/{plan_id}.json",
+    ]

@@ -1,0 +1,150 @@
+"""What is known of every run without reading every state: an index of summaries, and which runs are open.
+
+Both are this machine's own, in `.loom/local`, made anew from the states whenever they do not fit them; a state that
+changed within the last seconds is read, for its file's time may not tell it from the one before.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from loomctl.disk import files
+from loomctl.model import sessions
+from loomctl.model.errors import LoomError
+from loomctl.model.records import NamedTuple
+from loomctl.model.state import ACTIVE, TERMINAL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from loomctl.disk.store import Store
+
+INDEX, OPEN = "runs.json", "open-runs.json"
+VERSION = 1
+# A file that was written this recently may be written again without its time telling so.
+RACY_NS = 2_000_000_000
+_KEYS = ("workflow_id", "work_id", "goal", "status", "current_phase", "current_step", "updated_at")
+
+
+class Standing(NamedTuple):
+    """Run ids. active: in an active status (D1); unreadable: nobody can say."""
+
+    active: list[str]
+    unreadable: list[str]
+
+
+def summaries(store: Store) -> list[dict[str, Any]]:
+    """Give every run in a few words, by id.
+
+    `{run_id, workflow_id, work_id, goal, status, current_phase, current_step, updated_at, sessions}`, or
+    `{run_id, status: None, error}` for one whose state cannot be read.
+    """
+    known = _read(store, INDEX).get("runs")
+    known = known if isinstance(known, dict) else {}
+    racy = time.time_ns() - RACY_NS
+    kept: dict[str, Any] = {}
+    found: list[dict[str, Any]] = []
+    for home in store.homes():
+        stamp = _stamp(home.state)
+        entry = known.get(home.run_id)
+        if stamp is not None and isinstance(entry, list) and entry[:1] == [stamp] and _is_summary(entry[-1]):
+            summary = entry[-1]
+        else:
+            summary = _summary(store, home.run_id)
+        found.append({"run_id": home.run_id, **summary})
+        if stamp is not None and stamp[0] < racy and "error" not in summary:
+            kept[home.run_id] = [stamp, summary]
+    if kept != known:
+        _write(store, INDEX, {"version": VERSION, "runs": kept})
+    return found
+
+
+def standing(store: Store) -> Standing:
+    """Give the runs that are active, and those that cannot be read; and note which are open, for `standing_quick`."""
+    now = time.time_ns()
+    made = _stamp(store.runs_folder)
+    every = summaries(store)
+    if made is not None and made[0] < now - RACY_NS:
+        is_open = [one["run_id"] for one in every if one["status"] not in TERMINAL]
+        _write(store, OPEN, {"version": VERSION, "made": made, "runs": is_open})
+    return Standing(
+        [one["run_id"] for one in every if one["status"] in ACTIVE],
+        [one["run_id"] for one in every if one["status"] is None and not one["error"].startswith("BAD_ID")],
+    )
+
+
+def standing_quick(store: Store) -> Standing:
+    """As `standing`, at a cost that does not grow with the runs that are over: what a hook can afford.
+
+    Only runs that were open before are read, while no run came or went; one that another program took from completed
+    to active meanwhile is seen after the next command.
+    """
+    noted = _read(store, OPEN)
+    made, is_open = _stamp(store.runs_folder), noted.get("runs")
+    if made is None or noted.get("made") != made or not isinstance(is_open, list):
+        return standing(store)
+    names = {name for name in is_open if isinstance(name, str)} | {home.run_id for home in store.homes(own=False)}
+    active: list[str] = []
+    unreadable: list[str] = []
+    for name in sorted(names):
+        try:
+            status = store.read_state(name)["status"]
+        except LoomError as error:
+            if error.code not in ("BAD_ID", "NO_SUCH_RUN"):
+                unreadable.append(name)
+        else:
+            active.extend([name] if status in ACTIVE else [])
+    return Standing(active, unreadable)
+
+
+def forget_open(store: Store) -> None:
+    """Drop the note of open runs: one that was over is under way again."""
+    files.remove(os.path.join(store.local, OPEN))
+
+
+def _summary(store: Store, run_id: str) -> dict[str, Any]:
+    try:
+        state = store.read_state(run_id)
+    except LoomError as error:
+        return {"status": None, "error": f"{error.code}: {error.what}"}
+    return {**{key: state.get(key) for key in _KEYS}, "sessions": sessions.summary(state)}
+
+
+def _is_summary(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(key), (str, type(None))) for key in (*_KEYS, "sessions")
+    )
+
+
+def _stamp(path: str) -> list[int] | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return [status.st_mtime_ns, status.st_size, status.st_ino]
+
+
+def _read(store: Store, name: str) -> dict[str, Any]:
+    try:
+        value = files.read_json(os.path.join(store.local, name))
+    except (OSError, LoomError):
+        return {}
+    fits = isinstance(value, dict) and value.get("version") == VERSION and value.get("store") == _place(store)
+    return value if fits else {}
+
+
+def _place(store: Store) -> str:
+    return os.path.realpath(store.folder)
+
+
+def _write(store: Store, name: str, value: dict[str, Any]) -> None:
+    """Write a note that everything can do without; where it cannot be, it is not there."""
+    path = os.path.join(store.local, name)
+    try:
+        if os.path.isdir(store.local):
+            files.refuse_links(store.folder, path)
+            files.write_atomically(path, files.to_json_line({**value, "store": _place(store)}), durable=False)
+    except (OSError, LoomError):
+        return

@@ -1,0 +1,68 @@
+"""FABER's plan files, read as they are: the workflow in them, fit to be frozen for a run (D5).
+
+Real files are of several years and break FABER's own schema, so what does not fit is left out, never refused.
+"""
+
+from __future__ import annotations
+
+from loomctl.model import faber_words as words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+_PARTS = {"pre_step": "pre_steps", "post_step": "post_steps"}
+_TEXTS = ("id", "name", "description", "prompt", "command", "skill")
+_OTHERS: dict[str, type] = {"max_retries": int, "require_approval": bool, "result_handling": dict}
+
+
+def is_plan(raw: object) -> bool:
+    """Tell a plan of FABER's: its workflow stands in it, and it has no schema version of Loom's."""
+    return isinstance(raw, dict) and "schema_version" not in raw and isinstance(raw.get("workflow"), dict)
+
+
+def workflow_id(raw: Mapping[str, Any]) -> str:
+    """Name the workflow that a FABER plan was made from; empty if it does not say."""
+    found = raw["workflow"].get("id")
+    return found if isinstance(found, str) else ""
+
+
+def workflow(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the workflow that stands in a FABER plan: its phases with the steps that ran there, and its autonomy.
+
+    What is no phase or step, or has no name, is left out. `critical_artifacts` is there only if the plan has them.
+    """
+    inner = raw["workflow"]
+    found: dict[str, Any] = {
+        "id": workflow_id(raw) or "faber",
+        "description": str(inner.get("description") or "the workflow of a FABER plan"),
+        "phases": {name: _phase(phase) for name, phase in words.phases(inner.get("phases"))},
+    }
+    autonomy = raw.get("autonomy") or inner.get("autonomy")
+    if isinstance(autonomy, (str, dict)):
+        found["autonomy"] = autonomy
+    if isinstance(inner.get("critical_artifacts"), dict):
+        found["critical_artifacts"] = inner["critical_artifacts"]
+    return found
+
+
+def _phase(phase: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"pre_steps": [], "steps": [], "post_steps": []}
+    for part in ("pre_steps", "steps", "post_steps"):
+        entries = phase.get(part)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and words.name_of(entry, "id", "name"):
+                where = _PARTS.get(str(entry.get("position")), part) if part == "steps" else part
+                found[where].append(_step(entry))
+    if isinstance(phase.get("description"), str):
+        found["description"] = phase["description"]
+    for key, kind in (("enabled", bool), ("require_approval", bool), ("max_retries", int)):
+        if type(phase.get(key)) is kind:
+            found[key] = phase[key]
+    return found
+
+
+def _step(entry: Mapping[str, Any]) -> dict[str, Any]:
+    step = {key: entry[key] for key in _TEXTS if isinstance(entry.get(key), str) and entry[key].strip()}
+    return step | {key: entry[key] for key, kind in _OTHERS.items() if type(entry.get(key)) is kind}
