@@ -8,6 +8,7 @@ import click
 
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import complete_artifacts, complete_runs, json_option
+from loomctl.disk import known
 from loomctl.engine import finding, priming, remembering
 from loomctl.model import sessions, triggers
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
@@ -59,7 +60,8 @@ def prime_context(
     space = asking.space()
     found = finding.to_read(space, run_id)
     assert found.run_id is not None  # to_read raises instead
-    if found.how != "bound" and not dry_run:
+    is_known = known.is_known(found.run_id, space.store.folder)
+    if found.how == "only" and not dry_run:
         finding.must_be_known(space, found.run_id)
     run = space.store.read(found.run_id)
     only = [name.strip() for name in artifacts.split(",") if name.strip()] if artifacts is not None else None
@@ -71,7 +73,7 @@ def prime_context(
         space, run, event, priming.command_budget(space), may_write=found.may_write, only=only, force=force
     )
     if not dry_run:
-        made = remembering.record(space, found.run_id, made, may_write=found.may_write)
+        made = remembering.record(space, found.run_id, made, may_write=found.may_write and is_known)
     if as_json:
         printing.document(made.to_dict() if dry_run else made.with_text())
     else:

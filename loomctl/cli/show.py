@@ -166,24 +166,26 @@ def state_show(run: str | None, path: str | None, as_json: bool) -> int:
       loomctl state show
       loomctl state show shop-258 --path artifacts.spec_path
     """
-    _, found = _read(run)
+    space = asking.space()
+    run_id = str(finding.to_read(space, run).run_id)
+    state = space.store.read_state(run_id)
     if path is None:
-        printing.document({"run_id": found.run_id, "state": found.state}) if as_json else printing.text(
-            json.dumps(found.state, ensure_ascii=False, indent=1)
+        printing.document({"run_id": run_id, "state": state}) if as_json else printing.text(
+            json.dumps(state, ensure_ascii=False, indent=1)
         )
         return EXIT_OK
     question = expressions.Question("path", path)
-    answer = expressions.answer([question], {"state": found.state}, environment_python=None)[0]
+    answer = expressions.answer([question], {"state": state}, environment_python=None)[0]
     if answer.status != "ok" or repr(answer.value) == "MISSING":
         raise LoomError(
             "NOTHING_THERE",
             f"the state has nothing at {path!r:.120}",
             why=answer.message,
-            hint=f"loomctl state show {found.run_id}",
+            hint=f"loomctl state show {run_id}",
             exit_code=EXIT_USAGE,
         )
     if as_json:
-        printing.document({"run_id": found.run_id, "path": path, "value": answer.value})
+        printing.document({"run_id": run_id, "path": path, "value": answer.value})
     else:
         value = answer.value
         printing.text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1))

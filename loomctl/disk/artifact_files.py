@@ -79,6 +79,10 @@ def _read_place(
     roots: Roots,
     own: Mapping[str, dict[str, Any]],
 ) -> Reading:
+    for name, how in _OWN:
+        if place.path == real(known.get(name) or "") and name in own:
+            text, kind = how(own[name])
+            return Reading(text, digests.of_text(text), len(text.encode()), kind=kind, rendered=True)
     if not os.path.lexists(place.path):
         return Reading(problem="missing", message="no such file")
     strategy = artifact.get("load_strategy")
@@ -89,10 +93,8 @@ def _read_place(
     if artifact["type"] == "directory":
         return Reading(problem="unreadable", message="it is a file, not a folder")
     kind = "json" if artifact["type"] == "json" else "markdown"
-    for name, how in _OWN:
-        if place.path == real(known.get(name) or ""):
-            return _file(place.path, kind, summary=strategy == "summary", render=how, instead=own.get(name))
-    return _file(place.path, kind, summary=strategy == "summary")
+    render = next((how for name, how in _OWN if place.path == real(known.get(name) or "")), None)
+    return _file(place.path, kind, summary=strategy == "summary", render=render)
 
 
 def _state_text(state: dict[str, Any]) -> tuple[str, str]:
@@ -108,12 +110,7 @@ _OWN = (("state_path", _state_text), ("plan_path", _plan_text))
 
 
 def _file(
-    path: str,
-    kind: str,
-    *,
-    summary: bool = False,
-    render: Callable[[dict[str, Any]], tuple[str, str]] | None = None,
-    instead: dict[str, Any] | None = None,
+    path: str, kind: str, *, summary: bool = False, render: Callable[[dict[str, Any]], tuple[str, str]] | None = None
 ) -> Reading:
     size = os.stat(path).st_size
     limit = SUMMARY_BYTES if summary else REFUSE_BYTES
@@ -133,7 +130,7 @@ def _file(
         text = data.decode("utf-8-sig")
         if render is not None and isinstance(value, dict):
             try:
-                text, kind = render(value if instead is None else instead)
+                text, kind = render(value)
                 rendered = True
             except (KeyError, TypeError, AttributeError):  # it parses, but it is no plan: given as it is
                 pass

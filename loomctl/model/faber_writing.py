@@ -209,5 +209,6 @@ def _changed_list(key: str, raw: list[Any], before: list[Any], after: list[Any])
         if not isinstance(named, str) or named not in was:
             found.append(entry)
         elif named in now:
-            found.append(_changed(entry, was[named], now.pop(named)))
+            kept = {key: value for key, value in was[named].items() if key not in now[named]}
+            found.append(_changed(entry, was[named], {**kept, **now.pop(named)}))
     return [*found, *(entry for entry in after if entry[name] in now)]

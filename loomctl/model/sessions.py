@@ -112,8 +112,9 @@ def primed(state: State, session_id: str | None, loaded: Collection[Mapping[str,
     if not loaded:
         return state
     before = state["context_metadata"]
-    fresh = {entry["artifact_id"]: dict(entry) for entry in loaded}
-    kept = [entry for entry in before.get("artifacts_in_context", []) if entry.get("artifact_id") not in fresh]
+    there = {entry["artifact_id"]: entry for entry in before.get("artifacts_in_context", [])}
+    fresh = {entry["artifact_id"]: {**there.get(entry["artifact_id"], {}), **entry} for entry in loaded}
+    kept = [entry for name, entry in there.items() if name not in fresh]
     metadata = {
         **before,
         "last_artifact_reload": at,

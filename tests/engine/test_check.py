@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -167,21 +166,3 @@ def test_fabers_own_files_are_never_refused(tmp_path: Path) -> None:
     assert checked(tmp_path, state, "runs/p/state-2026.json") == [("warning", "FABER_LAYOUT", "$")]
     assert checked(tmp_path, plan) == [("warning", "FABER_LAYOUT", "$")]
     assert checked(tmp_path, example("workflow", "written-for-faber"))[0][0] == "warning"
-
-
-CORPUS = os.environ.get("LOOM_CORPUS")
-
-
-@pytest.mark.corpus
-@pytest.mark.corpus
-@pytest.mark.skipif(not CORPUS, reason="LOOM_CORPUS names no recorded material")
-def test_real_files_of_faber_are_not_refused() -> None:
-    """Every real workflow, plan and state passes, but for one template that is no JSON."""
-    found = {
-        path.name: {code for severity, code, _ in check(path) if severity == "error"}
-        for path in sorted(Path(str(CORPUS), "compat").glob("*/*.json"))
-    }
-    assert found
-    assert {name: codes for name, codes in found.items() if codes} == {
-        "template-not-json-2026-01-20.json": {"JSON_SYNTAX"}
-    }
