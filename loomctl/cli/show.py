@@ -111,8 +111,11 @@ def sessions_command(run: str | None, as_json: bool) -> int:
     Example:
       loomctl sessions shop-258
     """
-    _, found = _read(run)
-    records = sessions.history(found.state)
+    space, found = _read(run)
+    held = sessions.history(found.state)
+    names = {record.get("session_id") for record in held}
+    earlier = [record for record in space.store.earlier_sessions(found.run_id) if record["session_id"] not in names]
+    records = [*earlier, *held]
     if as_json:
         printing.document(
             {

@@ -75,15 +75,39 @@ def read_json(path: str, *, limit: int = LARGEST_JSON) -> Any:
     return parse_json(read_bytes(path, limit=limit), where=path)
 
 
+_encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_encoded_tight = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+# How deep a value is spread over lines; what lies deeper stands in one line, such as a session or a visit of a step.
+_SPREAD = 3
+
+
 def to_json(value: Any) -> bytes:
-    """Render a value as Loom's files hold it: indented by one, UTF-8, a newline at the end."""
-    return (json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode("utf-8", "backslashreplace")
+    """Render a value as Loom's files hold it: a line for each thing in it, UTF-8, a newline at the end.
+
+    The standard library's own indentation costs a hook more than all else that it writes, so it is done here.
+    """
+    return (_spread(value, "\n", _SPREAD) + "\n").encode("utf-8", "backslashreplace")
+
+
+def _spread(value: Any, line: str, depth: int) -> str:
+    inner = line + " "
+    top = depth == _SPREAD
+    if (
+        depth
+        and isinstance(value, dict)
+        and value
+        and (top or any(isinstance(e, (dict, list)) for e in value.values()))
+    ):
+        parts = [f"{_encoded(str(key))}: {_spread(entry, inner, depth - 1)}" for key, entry in value.items()]
+        return "{" + inner + f",{inner}".join(parts) + line + "}"
+    if depth and isinstance(value, list) and any(isinstance(entry, (dict, list)) for entry in value):
+        return "[" + inner + f",{inner}".join(_spread(entry, inner, depth - 1) for entry in value) + line + "]"
+    return _encoded(value)
 
 
 def to_json_line(value: Any) -> bytes:
     """Render a value in one line, for what only machines read."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return (text + "\n").encode("utf-8", "backslashreplace")
+    return (_encoded_tight(value) + "\n").encode("utf-8", "backslashreplace")
 
 
 def write_atomically(path: str, data: bytes, *, mode: int = 0o600, durable: bool = True, locked: bool = False) -> None:
@@ -129,6 +153,19 @@ def open_own(path: str, flags: int) -> int:
             where=path,
             hint=f"look where it leads, then remove it: ls -l {path}",
         ) from None
+
+
+def append(path: str, data: bytes, *, durable: bool) -> None:
+    """Append to a file of Loom's own in one write; a line that a kill tore off before is closed first (D53)."""
+    descriptor = open_own(path, os.O_RDWR | os.O_APPEND)
+    try:
+        size = os.fstat(descriptor).st_size
+        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        write_all(descriptor, b"\n" + data if torn else data)
+        if durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

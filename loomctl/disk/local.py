@@ -26,6 +26,7 @@ class Local:
         self._base = folder
         self._sessions = os.path.join(folder, "sessions")
         self._primed = os.path.join(folder, "primed")
+        self._live = os.path.join(folder, "live")
 
     def binding(self, session_id: str | None) -> dict[str, Any] | None:
         """Give the session's binding, or None: it is of this store, at this place, or it does not count.
@@ -52,6 +53,7 @@ class Local:
             **more,
         }
         self._write(self._sessions, session_id, binding)
+        self._mark(session_id)
         return binding
 
     def refresh(self, binding: dict[str, Any], *, pid: int | None, transcript_path: str | None) -> dict[str, Any]:
@@ -62,6 +64,7 @@ class Local:
         if transcript_path:
             known["transcript_path"] = transcript_path
         self._write(self._sessions, known["session_id"], known)
+        self._mark(known["session_id"])
         return known
 
     def mark_ended(self, session_id: str) -> None:
@@ -87,17 +90,45 @@ class Local:
                 found.append((_last_sign(os.path.join(self._sessions, name)), binding))
         return [binding for _, binding in sorted(found, key=lambda pair: pair[0])]
 
+    def _living(self) -> list[dict[str, Any]]:
+        """List the bindings of sessions whose process may live, the latest sign of life last.
+
+        Each has a mark in `live/`; the mark of one that is found dead goes, so that looking for the living costs no
+        more after a thousand sessions. A binding stays: its conversation may be resumed.
+        """
+        if not os.path.isdir(self._live):  # marked for the first time
+            found = self.bindings()
+            for binding in found:
+                self._mark(binding["session_id"])
+            return found
+        living: list[tuple[float, dict[str, Any]]] = []
+        for name in os.listdir(self._live):
+            found_here = self.binding(name)
+            gone = found_here is None or (found_here.get("ended") and not _process(found_here).get("pid"))
+            if found_here is not None and not gone and self._may_live(found_here):
+                living.append((_last_sign(self._path(self._sessions, name)), found_here))
+            else:
+                files.remove(os.path.join(self._live, name))
+        return [binding for _, binding in sorted(living, key=lambda pair: pair[0])]
+
+    def _mark(self, session_id: str) -> None:
+        mark = os.path.join(self._live, session_id)
+        if not os.path.lexists(mark):
+            files.make_folder(self._live)
+            os.close(files.open_own(mark, os.O_WRONLY))
+
     def of_process(self, pid: int) -> dict[str, Any] | None:
         """Give the latest binding of a host process, for `/clear` and a switch inside it (D2)."""
         identity = processes.identity(pid)
-        same = [entry for entry in self.bindings() if processes.same(_process(entry), identity)]
+        same = [entry for entry in self._living() if processes.same(_process(entry), identity)]
         return same[-1] if same else None
 
     def is_alive(self, binding: dict[str, Any]) -> bool:
         """Tell whether a bound session still lives: not ended, its process running, or a sign within half an hour."""
+        return not binding.get("ended") and self._may_live(binding)
+
+    def _may_live(self, binding: dict[str, Any]) -> bool:
         process = _process(binding)
-        if binding.get("ended"):
-            return False
         if process.get("pid"):
             return processes.lives(process)
         if process.get("boot_id") != processes.boot_id():  # it is of another machine, or of before a restart
@@ -109,7 +140,7 @@ class Local:
 
         conversing: leave out terminals, which have no conversation that a priming could be for.
         """
-        known = self.bindings()
+        known = self._living()
         latest = {
             _process(entry).get("started"): entry["session_id"] for entry in known
         }  # after /clear the old one left

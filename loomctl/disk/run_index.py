@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from loomctl.disk.layouts import Home
     from loomctl.disk.store import Store
 
 INDEX, OPEN = "runs.json", "open-runs.json"
@@ -52,7 +53,7 @@ def summaries(store: Store) -> list[dict[str, Any]]:
         if stamp is not None and isinstance(entry, list) and entry[:1] == [stamp] and _is_summary(entry[-1]):
             summary = entry[-1]
         else:
-            summary = _summary(store, home.run_id)
+            summary = _summary(store, home)
         found.append({"run_id": home.run_id, **summary})
         if stamp is not None and stamp[0] < racy and "error" not in summary:
             kept[home.run_id] = [stamp, summary]
@@ -104,9 +105,9 @@ def forget_open(store: Store) -> None:
     files.remove(os.path.join(store.local, OPEN))
 
 
-def _summary(store: Store, run_id: str) -> dict[str, Any]:
+def _summary(store: Store, home: Home) -> dict[str, Any]:
     try:
-        state = store.read_state(run_id)
+        state = store.glance(home)
     except LoomError as error:
         return {"status": None, "error": f"{error.code}: {error.what}"}
     return {**{key: state.get(key) for key in _KEYS}, "sessions": sessions.summary(state)}

@@ -6,7 +6,7 @@ import os
 
 from loomctl.disk import clock, events, files, layouts, run_index
 from loomctl.disk.lock import PATIENCE, Lock
-from loomctl.model import frozen_plan, ids
+from loomctl.model import frozen_plan, ids, sessions
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL, accepted
@@ -38,6 +38,9 @@ _COMMIT_RUNS = """!runs/
 !runs/**
 runs/*/outputs/
 """
+
+
+EARLIER = "sessions.jsonl"  # the records of sessions that the state holds no more
 
 
 class Run(NamedTuple):
@@ -142,6 +145,48 @@ class Store:
         home = self.home(run_id)
         return self._view(home, None).state if home.faber else self._own_state(home)
 
+    def glance(self, home: Home) -> State:
+        """Read a run's state as far as a list of runs shows it: what stands deeper in it is not checked."""
+        ids.checked_id(home.run_id)
+        if home.faber:
+            return self._view(home, None).state
+        if os.path.islink(home.folder):
+            self.run_dir(home.run_id)  # says what is wrong with it
+        return self._own_state(home, whole=False)
+
+    def earlier_sessions(self, run_id: str) -> list[dict[str, Any]]:
+        """Give the session records that the run's state holds no more, oldest first; torn lines are left out."""
+        path = os.path.join(self.run_dir(run_id), EARLIER)
+        files.refuse_links(self.folder, path)
+        try:
+            lines = files.read_bytes(path).splitlines()
+        except FileNotFoundError:
+            return []
+        found: dict[str, dict[str, Any]] = {}
+        for line in lines:
+            try:
+                record = files.parse_json(line, where=path)
+            except LoomError:
+                continue
+            if isinstance(record, dict) and isinstance(record.get("session_id"), str):
+                found.pop(record["session_id"], None)  # it came back meanwhile: its last record counts
+                found[record["session_id"]] = record
+        return list(found.values())
+
+    def earlier_session(self, state: State, session_id: str) -> dict[str, Any] | None:
+        """Give the record of a session that the state holds no more, or None."""
+        if sessions.count(state) == len(sessions.history(state)):
+            return None
+        path = os.path.join(self.run_dir(state["run_id"]), EARLIER)
+        try:
+            files.refuse_links(self.folder, path)
+            if session_id.encode() not in files.read_bytes(path):
+                return None
+            every = self.earlier_sessions(state["run_id"])
+        except (OSError, LoomError):
+            return None
+        return next((record for record in every if record["session_id"] == session_id), None)
+
     def read(self, run_id: str) -> Run:
         """Read a run: state and plan. Raises as `read_state`, and BAD_PLAN."""
         home = self.home(run_id)
@@ -153,9 +198,9 @@ class Store:
         state = self._view(home, plan).state
         return Run(run_id, home.folder, state, plan, home.state, source.path if source else own_plan)
 
-    def _own_state(self, home: Home) -> State:
+    def _own_state(self, home: Home, *, whole: bool = True) -> State:
         try:
-            return accepted(files.read_json(home.state), where=home.state, run_id=home.run_id)
+            return accepted(files.read_json(home.state), where=home.state, run_id=home.run_id, whole=whole)
         except LoomError as error:
             raise self._with_way_back(home, error) from None
         except OSError as error:
@@ -312,6 +357,11 @@ class Store:
             "updated_at": clock.now(),
             "ledger_head": {"seq": head.seq, "sha256": head.sha256},
         }
+        if not home.faber:
+            state, moved = sessions.overflowing(state)
+            if moved:
+                lines = b"".join(files.to_json_line(record) for record in moved)
+                files.append(os.path.join(home.folder, EARLIER), lines, durable=durable)
         plan = self._fresh_plans.pop(home.run_id, None)
         if plan is not None:
             files.write_atomically(os.path.join(home.folder, "plan.json"), files.to_json(plan), mode=0o644)

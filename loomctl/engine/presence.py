@@ -32,6 +32,8 @@ def enter(
         return state, []
     at = clock.now()
     known = sessions.record_of(state, session_id) is not None
+    earlier = None if known else space.store.earlier_session(state, session_id)
+    known = known or earlier is not None
     alive = set(space.local.live_sessions(state["run_id"]))
     lost_before = {record.get("session_id") for record in sessions.history(state) if record.get("ended_at")}
     state = sessions.entered(
@@ -43,6 +45,7 @@ def enter(
         environment=environment,
         alive=alive,
         compaction=compaction,
+        earlier=earlier,
     )
     if source == "compact":
         state = sessions.forgotten(state)

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 
+# How many records a state holds; older ones go to a file beside it, so that a long run's state stays small.
+KEPT = 20
+
+
 def history(state: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give the session records, oldest first."""
+    """Give the session records that the state holds, oldest first; earlier ones stand in `sessions.jsonl`."""
     found: list[dict[str, Any]] = state["sessions"].get("session_history", [])
     return found
 
@@ -33,14 +37,16 @@ def entered(
     environment: Mapping[str, Any],
     alive: Collection[str] = (),
     compaction: str = "auto",
+    earlier: Mapping[str, Any] | None = None,
 ) -> State:
     """Record that a session works on the run: a new record, or one more resume or compaction in its own (D24).
 
     source: startup, resume, clear, fork or compact (the host's word), or `bound` by run and resume.
     Records left open by sessions that are not among `alive` are closed as `lost` with their last activity.
-    compaction: `manual` or `auto`, for source compact.
+    compaction: `manual` or `auto`, for source compact. earlier: the session's record, if it went out of the state.
     """
-    records = [dict(record) for record in history(state)]
+    total = count(state) + (0 if earlier or record_of(state, session_id) else 1)
+    records = [dict(record) for record in (*history(state), *([earlier] if earlier else ()))]
     record = next((entry for entry in records if entry.get("session_id") == session_id), None)
     for other in records:
         if other is not record and not other.get("ended_at") and other.get("session_id") not in alive:
@@ -68,7 +74,7 @@ def entered(
         record["environment"] = {**record.get("environment", {}), **environment}
     if source == "compact":
         record["compactions"] = [*record.get("compactions", []), {"at": at, "trigger": compaction}]
-    return _with(state, records, current=session_id)
+    return _with(state, records, current=session_id, total=total)
 
 
 def left(state: State, session_id: str, *, at: str, reason: str) -> State:
@@ -141,8 +147,40 @@ def summary(state: Mapping[str, Any]) -> str:
         name = environment.get("hostname") if isinstance(environment, dict) else None
         if isinstance(name, str) and one_line(name, 80) not in machines:
             machines.append(one_line(name, 80))
-    count = len(history(state))
-    return f"{count} session{'' if count == 1 else 's'}" + (f" ({', '.join(machines)})" if machines else "")
+    total = count(state)
+    return f"{total} session{'' if total == 1 else 's'}" + (f" ({', '.join(machines)})" if machines else "")
+
+
+def count(state: Mapping[str, Any]) -> int:
+    """Count the run's sessions, those included that the state holds no more."""
+    total = state["sessions"].get("total_sessions")
+    here = len(history(state))
+    return max(total, here) if type(total) is int else here
+
+
+def overflowing(state: State) -> tuple[State, list[dict[str, Any]]]:
+    """Take the oldest records out of a state that holds more than `KEPT`; gives the state and what was taken.
+
+    What is open stays, and so does the last record of each place that the run was worked on: it tells what a path of
+    another machine began with (D9).
+    """
+    records = history(state)
+    excess = len(records) - KEPT
+    if excess <= 0:
+        return state, []
+    last_of = {_where(record): index for index, record in enumerate(records)}
+    stays = {*last_of.values(), *range(excess, len(records))}
+    moved = [record for index, record in enumerate(records) if index not in stays and record.get("ended_at")]
+    if not moved:
+        return state, []
+    kept = [record for record in records if record not in moved]
+    return _with(state, kept, current=state["sessions"].get("current_session_id"), total=count(state)), moved
+
+
+def _where(record: Mapping[str, Any]) -> tuple[str, str]:
+    environment = record.get("environment")
+    environment = environment if isinstance(environment, dict) else {}
+    return str(environment.get("hostname")), str(environment.get("project_root") or environment.get("cwd"))
 
 
 def _grown(before: object, more: list[str]) -> list[str]:
@@ -155,11 +193,11 @@ def _changed(state: State, session_id: str, **changes: Any) -> State:
     return _with(state, records, current=state["sessions"].get("current_session_id"))
 
 
-def _with(state: State, records: list[dict[str, Any]], *, current: str | None) -> State:
+def _with(state: State, records: list[dict[str, Any]], *, current: str | None, total: int | None = None) -> State:
     sessions = {
         **state["sessions"],
         "current_session_id": current,
-        "total_sessions": len(records),
+        "total_sessions": count(state) if total is None else total,
         "session_history": records,
     }
     return {**state, "sessions": sessions}

@@ -105,9 +105,10 @@ _METADATA = Shape({}, {"reload_count": WHOLE, "artifacts_in_context": LIST})
 _IN_CONTEXT = Shape({"artifact_id": TEXT}, {})
 
 
-def accepted(raw: object, *, where: str, run_id: str | None = None) -> State:
+def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool = True) -> State:
     """Check what was read from a state file and give it back as a state.
 
+    whole: False looks only at what stands at the top: enough to list a run, not to work on it.
     Raises RUN_ID_MISMATCH (D6), SCHEMA_TOO_NEW (D56) or BAD_STATE with the JSON path; nothing is repaired in silence.
     """
     if not isinstance(raw, dict):
@@ -123,7 +124,9 @@ def accepted(raw: object, *, where: str, run_id: str | None = None) -> State:
         )
     if version != SCHEMA_VERSION or isinstance(version, bool):
         raise _bad(where, "$.schema_version", f"the schema version is {SCHEMA_VERSION}")
-    for path, value, shape in _places(raw):
+    for path, value, shape in (
+        _places(raw) if whole else (("$", raw, _STATE), ("$.sessions", raw.get("sessions"), _SESSIONS))
+    ):
         problem = misfit(path, value, shape)
         if problem is not None:
             raise _bad(where, *problem)

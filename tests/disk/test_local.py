@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -193,3 +194,37 @@ def test_a_session_that_changes_its_host_is_refreshed(local: Local, host: subpro
     assert local.is_alive(refreshed)
     assert refreshed["process"] == processes.identity(os.getpid())
     assert local.binding("s1") == refreshed
+
+
+def dead_process() -> int:
+    """Give the id of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_the_dead_are_looked_at_once(local: Local, tmp_path: Path) -> None:
+    """Looking for the living costs no more after a thousand sessions: who is found dead is not looked at again."""
+    dead = dead_process()
+    for number in range(20):
+        local.bind(f"dead-{number}", "r1", host="claude-code", pid=dead)
+    local.bind("alive", "r1", host="claude-code", pid=os.getpid())
+    assert local.live_sessions("r1") == ["alive"]
+    assert [path.name for path in (tmp_path / "local" / "live").iterdir()] == ["alive"]
+    assert len(local.bindings()) == 21  # each conversation may still be resumed
+
+
+def test_a_session_that_comes_back_is_found_again(local: Local) -> None:
+    """A sign of life marks a session as living, whatever was thought of it before."""
+    binding = local.bind("back", "r1", host="claude-code", pid=dead_process())
+    assert local.live_sessions("r1") == []
+    local.refresh(binding, pid=os.getpid(), transcript_path=None)
+    assert local.live_sessions("r1") == ["back"]
+
+
+def test_sessions_without_a_mark_are_looked_through_once(local: Local, tmp_path: Path) -> None:
+    """Where no session was marked yet, the bindings are read, and the living marked."""
+    local.bind("old", "r1", host="claude-code", pid=os.getpid())
+    shutil.rmtree(tmp_path / "local" / "live")
+    assert local.live_sessions("r1") == ["old"]
+    assert (tmp_path / "local" / "live" / "old").exists()

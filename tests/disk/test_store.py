@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,8 +24,12 @@ from loomctl.disk import files
 from loomctl.disk.events import Event
 from loomctl.disk.lock import Lock
 from loomctl.disk.store import Store
+from loomctl.model import sessions
 from loomctl.model.errors import EXIT_HELD, EXIT_INVALID, EXIT_NO_RUN, EXIT_SKEW, LoomError
-from tests.disk.runs import PLAN, RUN_ID, make_run
+from tests.disk.runs import AT, PLAN, RUN_ID, make_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CHECKOUT = Path(__file__).parents[2]
 WRITER = """
@@ -467,3 +471,29 @@ def test_a_gitignore_of_the_users_own_is_left_alone(tmp_path: Path) -> None:
     path.write_text("# mine\n*\n")
     store.prepare()
     assert path.read_text() == "# mine\n*\n"
+
+
+def test_sessions_that_a_state_holds_no_more_stand_beside_it(tmp_path: Path) -> None:
+    """Older records go into a file of their own before they go out of the state; torn lines in it are closed."""
+    store, run = make_run(tmp_path)
+    here = {"hostname": "m", "cwd": "/m"}
+
+    def came(name: str) -> Callable[[dict[str, Any]], tuple[dict[str, Any], list[Event]]]:
+        def change(state: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:
+            earlier = store.earlier_session(state, name)
+            state = sessions.entered(state, name, host="h", source="startup", at=AT, environment=here, earlier=earlier)
+            return sessions.left(state, name, at=AT, reason="logout"), []
+
+        return change
+
+    for number in range(30):
+        store.update(RUN_ID, came(f"s{number}"))
+    path = Path(run.folder, "sessions.jsonl")
+    path.write_bytes(path.read_bytes() + b'{"session_id": "torn')
+    state = store.update(RUN_ID, came("s2"))
+    assert sessions.summary(state) == "30 sessions (m)"
+    state = store.update(RUN_ID, came("s30"))
+    held = {record["session_id"] for record in sessions.history(state)}
+    earlier = {record["session_id"] for record in store.earlier_sessions(RUN_ID)}
+    assert held | earlier == {f"s{number}" for number in range(31)}
+    assert sessions.summary(state) == "31 sessions (m)"

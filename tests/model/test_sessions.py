@@ -177,3 +177,45 @@ def test_the_history_is_one_line(entries: list[tuple[str, dict[str, Any]]], expe
     for second, (name, environment) in enumerate(entries):
         state = enter(state, name, second, environment=environment)
     assert sessions.summary(state) == expected
+
+
+def test_a_thousand_sessions_leave_a_small_state() -> None:
+    """The newest records stay, the older ones are handed out oldest first, none twice, none lost; all are counted."""
+    state, moved = fresh(), []
+    for number in range(1000):
+        state = enter(state, f"s{number}", number % 60)
+        state, out = sessions.overflowing(sessions.left(state, f"s{number}", at=at(1), reason="logout"))
+        moved += out
+        accepted(state, where="x")
+    held = [record["session_id"] for record in sessions.history(state)]
+    assert held == [f"s{number}" for number in range(1000 - sessions.KEPT, 1000)]
+    assert [record["session_id"] for record in moved] == [f"s{number}" for number in range(1000 - sessions.KEPT)]
+    assert sessions.summary(state) == "1000 sessions (machine-a)"
+
+
+def test_what_is_open_and_the_last_of_each_place_stay() -> None:
+    """An open record may still grow; a place that the run was worked on at is needed to find its paths (D9)."""
+    state = enter(fresh(), "far", 1, environment=B)
+    state = sessions.left(state, "far", at=at(2), reason="logout")
+    state = enter(state, "open", 3, alive=["open"])
+    for number in range(60):
+        state = enter(state, f"s{number}", 4, alive=["open"])
+        state, _ = sessions.overflowing(sessions.left(state, f"s{number}", at=at(5), reason="logout"))
+    held = [record["session_id"] for record in sessions.history(state)]
+    assert held[:2] == ["far", "open"]
+    assert len(held) == sessions.KEPT + 2
+    assert sessions.summary(state) == "62 sessions (machine-b, machine-a)"
+
+
+def test_a_session_that_went_out_comes_back_as_itself() -> None:
+    """Its record goes on where it ended, and it is counted once."""
+    state, moved = fresh(), []
+    for number in range(30):
+        state = enter(state, f"s{number}", number)
+        state, out = sessions.overflowing(sessions.left(state, f"s{number}", at=at(number), reason="logout"))
+        moved += out
+    state = enter(state, "s3", 50, source="resume", earlier=moved[3])
+    record = sessions.record_of(state, "s3")
+    assert record is not None
+    assert (record["started_at"], record["resumes"], record["ended_at"]) == (at(3), 1, None)
+    assert sessions.summary(state) == "30 sessions (machine-a)"

@@ -1,0 +1,143 @@
+"""Runs are known without reading every state, and never otherwise than their states say."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loomctl.disk import run_index
+from loomctl.disk.store import Store
+from tests.disk.runs import RUN_ID, make_run
+
+if TYPE_CHECKING:
+    from loomctl.disk.layouts import Home
+    from loomctl.model.state import State
+
+HOUR = 3600
+
+
+def aged(store: Store) -> None:
+    """Let everything be an hour old, so that times tell changes apart."""
+    for path in (store.runs_folder, *(str(path) for path in Path(store.runs_folder).glob("*/state.json"))):
+        status = os.stat(path)
+        os.utime(path, ns=(status.st_mtime_ns - HOUR * 10**9,) * 2)
+
+
+def edit(store: Store, run_id: str, **changes: Any) -> None:
+    """Change a state as another program would: replaced, with a time of its own."""
+    path = Path(store.run_dir(run_id), "state.json")
+    state = {**json.loads(path.read_text(encoding="utf-8")), **changes}
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(state), encoding="utf-8")
+    beside.replace(path)
+
+
+def reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note every state that is read from now on."""
+    seen: list[str] = []
+    whole, glance = store.read_state, store.glance
+
+    def read_state(run_id: str) -> State:
+        seen.append(run_id)
+        return whole(run_id)
+
+    def glanced(home: Home) -> State:
+        seen.append(home.run_id)
+        return glance(home)
+
+    monkeypatch.setattr(store, "read_state", read_state)
+    monkeypatch.setattr(store, "glance", glanced)
+    return seen
+
+
+def test_a_state_that_did_not_change_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index answers for it; one that changed is read, and so is one that is too young to tell."""
+    store, _ = make_run(tmp_path)
+    make_run(tmp_path, "second")
+    first = run_index.summaries(store)
+    seen = reads(store, monkeypatch)
+    assert run_index.summaries(store) == first
+    assert seen == ["second", RUN_ID]  # just written: their times prove nothing
+    aged(store)
+    run_index.summaries(store)
+    seen.clear()
+    assert [one["status"] for one in run_index.summaries(store)] == ["pending", "pending"]
+    assert seen == []
+    edit(store, "second", status="failed", goal="ü")
+    (changed,) = [one for one in run_index.summaries(store) if one["run_id"] == "second"]
+    assert (changed["status"], changed["goal"], seen) == ("failed", "ü", ["second"])
+
+
+def test_a_run_that_is_gone_or_broken_is_not_remembered(tmp_path: Path) -> None:
+    """What cannot be read is read each time; what is gone is gone."""
+    store, _ = make_run(tmp_path)
+    make_run(tmp_path, "second")
+    aged(store)
+    run_index.summaries(store)
+    shutil.rmtree(store.run_dir("second"))
+    Path(store.run_dir(RUN_ID), "state.json").write_text("{", encoding="utf-8")
+    ((status, error),) = [(one["status"], one["error"]) for one in run_index.summaries(store)]
+    assert (status, error) == (None, "BAD_JSON: the file is not JSON")
+    edit_back = Path(store.run_dir(RUN_ID), "state.json")
+    edit_back.unlink()
+    assert run_index.summaries(store) == []
+
+
+DAMAGE = [b"", b"{", b"[]", b'{"version": 1}', b'{"version": 1, "store": 7, "runs": []}', b"\x00" * 100]
+
+
+@pytest.mark.parametrize("name", [run_index.INDEX, run_index.OPEN])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_index_is_made_anew(tmp_path: Path, name: str, damage: bytes) -> None:
+    """It holds nothing that the states do not say."""
+    store, _ = make_run(tmp_path, status="in_progress")
+    aged(store)
+    assert run_index.standing(store) == run_index.standing_quick(store)
+    Path(store.local, name).write_bytes(damage)
+    assert run_index.standing_quick(store).active == run_index.standing(store).active == [RUN_ID]
+
+
+def test_an_index_of_another_place_does_not_count(tmp_path: Path) -> None:
+    """It came along with a copy, or with a repository that wants to hide a run."""
+    store, _ = make_run(tmp_path / "one", status="in_progress")
+    aged(store)
+    run_index.standing(store)
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    other = Store(str(tmp_path / "two" / ".loom"))
+    stolen = json.loads(Path(store.local, run_index.OPEN).read_text(encoding="utf-8"))
+    status = os.stat(other.runs_folder)
+    made = [status.st_mtime_ns, status.st_size, status.st_ino]
+    Path(other.local, run_index.OPEN).write_text(json.dumps({**stolen, "made": made, "runs": []}), encoding="utf-8")
+    assert run_index.standing_quick(other).active == [RUN_ID]
+
+
+def test_a_hook_reads_open_runs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cost does not grow with the runs that are over; a new run and a run that is taken up again are seen."""
+    store, _ = make_run(tmp_path, status="in_progress")
+    for number in range(5):
+        make_run(tmp_path, f"over-{number}", status="completed")
+    aged(store)
+    assert run_index.standing(store).active == [RUN_ID]
+    seen = reads(store, monkeypatch)
+    assert run_index.standing_quick(store).active == [RUN_ID]
+    assert seen == [RUN_ID]
+    edit(store, RUN_ID, status="paused")
+    assert run_index.standing_quick(store).active == [RUN_ID]
+    store.update("over-3", lambda state: ({**state, "status": "in_progress"}, []))
+    assert run_index.standing_quick(store).active == ["over-3", RUN_ID]
+    make_run(tmp_path, "new", status="in_progress")
+    assert run_index.standing_quick(store).active == ["new", "over-3", RUN_ID]
+
+
+def test_a_store_that_cannot_be_written_is_listed_all_the_same(tmp_path: Path) -> None:
+    """Without its local folder there is no index, and nothing is made."""
+    store, _ = make_run(tmp_path)
+    shutil.rmtree(store.local)
+    assert [one["run_id"] for one in run_index.summaries(store)] == [RUN_ID]
+    assert run_index.standing_quick(store).unreadable == []
+    assert not Path(store.local).exists()
