@@ -13,6 +13,8 @@ from loomctl.engine.check import check_file
 from loomctl.model.errors import EXIT_INVALID, EXIT_OK
 from loomctl.model.problems import Problem, errors
 
+FABERS_LIST = "workflows.yaml"  # which of its workflows FABER offers
+
 
 @click.command()
 @click.argument("targets", nargs=-1, metavar="FILE|WORKFLOW...", shell_complete=complete_workflows)
@@ -20,7 +22,7 @@ from loomctl.model.problems import Problem, errors
 def check(targets: tuple[str, ...], as_json: bool) -> int:
     """Check workflow, plan and state files: every problem with its JSON path and what to do.
 
-    Without a target: the project's own workflows. Exit code 5 if anything is an error.
+    Without a target: the project's own workflows, FABER's among them. Exit code 5 if anything is an error.
 
     \b
     Examples:
@@ -31,7 +33,7 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
     project = asking.any_space().project
     places = workflow_files.Places(os.path.dirname(project.store), project.store, project.plugin_root)
     found: dict[str, list[Problem]] = {}
-    for target in targets or _own(project.store):
+    for target in targets or _own(places):
         path = target if os.path.exists(target) else workflow_files.locate(target, places).path
         found[target] = check_file(path, project_dir=places.project_dir, store=places.store, bundle=places.bundle)
     failed = any(errors(problems) for problems in found.values())
@@ -49,13 +51,15 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
     return EXIT_INVALID if failed else EXIT_OK
 
 
-def _own(store: str) -> list[str]:
-    folder = os.path.join(store, "workflows")
-    if not os.path.isdir(folder):
-        return []
-    return sorted(
-        os.path.join(folder, name) for name in os.listdir(folder) if name.endswith((".json", ".yaml", ".yml", ".dot"))
-    )
+def _own(places: workflow_files.Places) -> list[str]:
+    """List the project's own workflow files; beside FABER's its list of them may stand, which is none."""
+    found: list[str] = []
+    for folder in workflow_files.project_folders(places):
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        paths = [os.path.join(folder, name) for name in names if name.endswith((".json", ".yaml", ".yml", ".dot"))]
+        is_fabers = not folder.startswith(places.store)
+        found += [path for path in paths if not (is_fabers and os.path.basename(path) == FABERS_LIST)]
+    return found
 
 
 def _lines(target: str, problems: list[Problem]) -> list[str]:

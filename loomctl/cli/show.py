@@ -72,7 +72,8 @@ def show(run: str | None, stage: str | None, as_json: bool) -> int:
         mark = (
             "✓" if run_life.is_done(state, place.key) else "▸" if seen and seen[-1]["status"] in run_life.OPEN else " "
         )
-        told = seen[-1]["status"] + (f" ({seen[-1]['stage']})" if seen[-1].get("stage") else "") if seen else ""
+        stage = f" ({seen[-1]['stage']})" if seen and seen[-1].get("stage") else ""
+        told = run_life.how_it_ended(seen[-1]) + stage if seen else ""
         lines.append(f"{mark} {one_line(place.key, 120)}  {one_line(told, 200)}".rstrip())
     lines += ["", prompts.upcoming(space.project, found, may_write=True)]
     printing.text("\n".join(lines))

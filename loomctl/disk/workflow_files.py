@@ -113,7 +113,7 @@ def locate(ref: str, places: Places, *, base: str | None = None, named_in: str |
 def available(*, project_dir: str, store: str, bundle: str) -> list[str]:
     """List the ids that `find` knows, for completion and messages."""
     places = Places(project_dir, store, bundle)
-    return sorted({name for folder in (*_project_folders(places), places.bundled) for name in _listed(folder)})
+    return sorted({name for folder in (*project_folders(places), places.bundled) for name in _listed(folder)})
 
 
 def load(path: str, *, max_depth: int = DEEPEST, largest: int = LARGEST_JSON) -> Loaded:
@@ -166,7 +166,7 @@ def is_inside(path: str, root: str) -> bool:
 
 def _folders(ref: str, places: Places, beside: str | None) -> tuple[str, list[str], bool]:
     """Give the id in `ref`, the folders to look for it in, and whether `ref` means one of FABER's."""
-    project, bundled = _project_folders(places), places.bundled
+    project, bundled = project_folders(places), places.bundled
     if ref.startswith("loom:"):
         return ref[len("loom:") :], [bundled], False
     if ref.startswith("project:"):
@@ -180,7 +180,8 @@ def _folders(ref: str, places: Places, beside: str | None) -> tuple[str, list[st
     return ref, [*project, bundled], False
 
 
-def _project_folders(places: Places) -> list[str]:
+def project_folders(places: Places) -> list[str]:
+    """List the folders of the project's own workflows: Loom's, then FABER's."""
     faber = (os.path.join(places.project_dir, *folder.split("/")) for folder in _FABER_FOLDERS)
     return [os.path.join(places.store, "workflows"), *faber]
 

@@ -6,7 +6,7 @@ from loomctl.disk import digests
 from loomctl.engine import prompts
 from loomctl.engine.examining import Entry, Examiner
 from loomctl.engine.remembering import Held, held
-from loomctl.model import due, sessions, slip
+from loomctl.model import due, run_life, sessions, slip
 from loomctl.model.due import ERROR, LOAD, SKIP
 from loomctl.model.fences import one_line
 from loomctl.model.records import NamedTuple
@@ -212,8 +212,8 @@ def _texts(space: Workspace, run: Run, entries: Sequence[Entry], budget: Budget,
         if entry.get("by") == "engine" or entry["status"] in ("in_progress", "closing"):
             continue
         note = one_line(mask(str(entry["note"]))[0], 160) if entry.get("note") else ""
-        word = "to be done again" if entry.get("reopened") else entry["status"]
-        history.append(f"- {one_line(entry['step_id'], 120)}: {word}" + (f" — {note}" if note else ""))
+        told = f"- {one_line(entry['step_id'], 120)}: {run_life.how_it_ended(entry)}"
+        history.append(told + (f" — {note}" if note else ""))
     fresh = [entry.id for entry in entries if entry.reason == "fresh"]
     notes = [one_line(f"Already in this conversation, unchanged: {', '.join(fresh)}.", 1000)] if fresh else []
     notes += [_three_ways(run, entry) for entry in entries if entry.decision == ERROR and entry.required]

@@ -239,10 +239,13 @@ def _stands_at(state: State, order: list[tuple[str, str]], good: set[str], skipp
     if not of_phase:  # nothing says where: what is not done comes next
         return next((index for index, (_, key) in enumerate(order) if key not in good), len(order))
     after = of_phase[-1] + 1
-    was_set_back = any(key in good and phase not in skipped for phase, key in order[after:])
+
+    def noted_from(place: int) -> bool:
+        return any(key in good and phase not in skipped for phase, key in order[place:])
+
     if at is not None:
-        return at + 1 if order[at][1] in good and not was_set_back else at
-    if was_set_back:
+        return at + 1 if order[at][1] in good and not noted_from(at + 1) else at
+    if noted_from(after):  # it was set back
         return of_phase[0]
     return next((index for index in of_phase if order[index][1] not in good), after)
 

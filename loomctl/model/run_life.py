@@ -74,6 +74,11 @@ def is_done(state: Mapping[str, Any], key: str) -> bool:
     return last["status"] in ("succeeded", "partially_succeeded", "skipped") or bool(last.get("passed"))
 
 
+def how_it_ended(entry: Mapping[str, Any]) -> str:
+    """Say how a visit stands: its status, or that its step is to be done again."""
+    return "to be done again" if entry.get("reopened") else str(entry["status"])
+
+
 def open_visit(state: Mapping[str, Any]) -> dict[str, Any] | None:
     """Give the visit that is being worked on (or closing), if there is one."""
     return next((entry for entry in reversed(state["steps"]) if entry["status"] in OPEN), None)

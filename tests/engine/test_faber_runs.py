@@ -287,3 +287,23 @@ def test_the_users_home_is_no_project(scene: Scene, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("HOME", str(home))
     told = scene.loomctl("runs", cwd=home / "work")
     assert "No runs here yet" in told.stdout
+
+
+def test_check_looks_at_fabers_workflows_too(scene: Scene) -> None:
+    """Without a target every workflow of the project is checked; FABER's list of them is no workflow."""
+    scene.write(".fractary/faber/workflows/workflows.yaml", "workflows: [{id: default}]\n")
+    scene.write(".fractary/faber/workflows/good.json", json.dumps({"id": "good", "extends": "fractary-faber:core"}))
+    checked = scene.loomctl("check", "--json")
+    assert [Path(one["target"]).name for one in checked.json["files"]] == ["good.json"]
+    assert checked.code == 0
+    scene.write(".fractary/faber/workflows/bad.json", '{"id": ')
+    assert scene.loomctl("check").code == 5
+
+
+def test_what_is_to_be_done_again_is_not_shown_as_done(scene: Scene) -> None:
+    """A run that was set back says so of each later step, to its user and to the assistant."""
+    state = {**in_list("release"), "current_phase": "build", "current_step": "implement"}
+    lay(scene, state=state)
+    resumed = scene.loomctl("resume")
+    assert "- build/push-build: to be done again" in resumed.stdout
+    assert "build/push-build  to be done again" in scene.loomctl("show").stdout

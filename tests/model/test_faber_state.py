@@ -62,6 +62,7 @@ POSITIONS = [
     ({"current_phase": "build", "current_step": "push-build", "steps": ended(*ORDER[:5])}, "release/merge"),
     ({"current_phase": "build", "current_step": "gone", "steps": ended("build/implement")}, "build/push-build"),
     # what is noted of later steps means that the run was set back
+    ({"current_phase": "build", "current_step": "implement", "steps": ended(*ORDER[:5])}, "build/implement"),
     ({"current_phase": "build", "current_step": "implement", "steps": ended(*ORDER)}, "build/implement"),
     ({"current_phase": "build", "current_step": "completed", "steps": ended(*ORDER)}, "build/implement"),
     ({"current_phase": "frame", "current_step": None, "steps": ended(*ORDER)}, "frame/reload"),
