@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.disk import workflow_files
 from loomctl.engine import schema_checks
 from loomctl.engine.resolve import resolve_file
-from loomctl.model import plan, state
+from loomctl.model import frozen_plan, migrations, state
 from loomctl.model.problems import at, choices, error, shown, warning
 
 if TYPE_CHECKING:
@@ -34,20 +34,17 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str) -> list[
     loaded = workflow_files.load(path, max_depth=_DEEPEST, largest=_LARGEST)
     if loaded.problems:
         return loaded.problems
-    kind = kind_of(loaded.raw)
+    raw, kind = loaded.raw, kind_of(loaded.raw)
     if kind is None:
         hint = "a workflow has id and phases (or extends), a plan has plan_id, a state has run_id"
         return [error("UNKNOWN_KIND", "$", "this is neither a workflow nor a plan nor a state", hint)]
     if kind == WORKFLOW:
         found = resolve_file(path, project_dir=project_dir, store=store, bundle=bundle).problems
-    elif kind == PLAN:
-        found = list(_plan_problems(loaded.raw))
     else:
-        found = list(_state_problems(loaded.raw, path))
-    if not _is_foreign(kind, loaded.raw) and not any(
-        problem.code in ("TOO_DEEP", "SCHEMA_TOO_NEW") for problem in found
-    ):
-        found += schema_checks.beyond(loaded.raw, kind, bundle=bundle, known=found)
+        raw, found = _as_today(raw, kind)
+        found += _plan_problems(raw) if kind == PLAN else _state_problems(raw, path)
+    if not _is_foreign(kind, raw) and not any(problem.code in ("TOO_DEEP", "SCHEMA_TOO_NEW") for problem in found):
+        found += schema_checks.beyond(raw, kind, bundle=bundle, known=found)
     return sorted(found, key=lambda problem: problem.severity)
 
 
@@ -73,6 +70,27 @@ def _foreign(what: str) -> Problem:
     return warning("FABER_LAYOUT", "$", message)
 
 
+def _as_today(raw: dict[str, Any], kind: str) -> tuple[dict[str, Any], list[Problem]]:
+    """Give a plan or state as it would be read, and what is to be said of one whose schema is older (D56)."""
+    current = frozen_plan.SCHEMA_VERSION if kind == PLAN else state.SCHEMA_VERSION
+    version = raw.get("schema_version")
+    if type(version) is not int or version >= current:
+        return raw, []
+    try:
+        made = migrations.migrated(raw, current, migrations.PLAN if kind == PLAN else migrations.STATE)
+    except ValueError as refused:
+        return raw, [
+            error(
+                "SCHEMA_TOO_OLD",
+                "$.schema_version",
+                str(refused),
+                "the number is wrong, or a Loom wrote it that is no longer supported",
+            )
+        ]
+    message = f"schema {version} is older than {current}; it would be migrated by: {', '.join(made.steps)}"
+    return made, [warning("OLDER_SCHEMA", "$.schema_version", message)]
+
+
 def _newer(raw: dict[str, Any], known: int) -> Iterator[Problem]:
     version = raw.get("schema_version")
     if isinstance(version, int) and not isinstance(version, bool) and version > known:
@@ -85,7 +103,7 @@ def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
     if _is_foreign(PLAN, raw):
         yield _foreign("plan")
         return
-    yield from _newer(raw, plan.SCHEMA_VERSION)
+    yield from _newer(raw, frozen_plan.SCHEMA_VERSION)
     seen: dict[object, str] = {}
     for where, phase in _objects(raw, "phases"):
         yield from _twice(seen, f"phase {phase.get('id')}", phase.get("id"), at(where, "id"))

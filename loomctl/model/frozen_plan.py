@@ -46,7 +46,10 @@ _ARTIFACT = Shape(
 
 
 def accepted(raw: object, *, where: str) -> dict[str, Any]:
-    """Check what was read from a plan file and give it back. Raises BAD_PLAN with the JSON path, or SCHEMA_TOO_NEW."""
+    """Check what was read from a plan file and give it back; one of an older schema is migrated (D56).
+
+    Raises BAD_PLAN with the JSON path, or SCHEMA_TOO_NEW.
+    """
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if type(version) is int and version > SCHEMA_VERSION:
         raise LoomError(
@@ -58,10 +61,21 @@ def accepted(raw: object, *, where: str) -> dict[str, Any]:
         )
     if not isinstance(raw, dict) or type(version) is not int:
         raise _bad(where, "$.schema_version", f"the schema version is {SCHEMA_VERSION}")
+    if version < SCHEMA_VERSION:
+        raw = _migrated(raw, where)
     for problem in _problems(raw):
         if problem is not None:
             raise _bad(where, *problem)
     return raw
+
+
+def _migrated(raw: dict[str, Any], where: str) -> dict[str, Any]:
+    from loomctl.model import migrations  # for older files alone: hooks pay for it only then
+
+    try:
+        return migrations.migrated(raw, SCHEMA_VERSION, migrations.PLAN)
+    except ValueError as error:
+        raise _bad(where, "$.schema_version", str(error)) from None
 
 
 def _problems(plan: dict[str, Any]) -> Iterator[tuple[str, str] | None]:

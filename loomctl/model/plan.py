@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.model.conditions import compile_condition
 from loomctl.model.critical_artifacts import ALWAYS
+from loomctl.model.frozen_plan import SCHEMA_VERSION
 from loomctl.model.paths_in_state import compile_path
 from loomctl.model.placeholder_checks import LEFT_TO_ASSISTANT
 from loomctl.model.workflow import Workflow
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from loomctl.model.steps import Step
     from loomctl.model.workflow import Phase
 
-SCHEMA_VERSION = 1
 HANDLING_DEFAULTS = {"on_success": "continue", "on_warning": "continue", "on_failure": "stop"}
 DEFAULT_LEVEL = "guarded"
 # What a workflow says and a plan says otherwise; every other top-level key is kept under its own name.

@@ -106,10 +106,10 @@ _IN_CONTEXT = Shape({"artifact_id": TEXT}, {})
 
 
 def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool = True) -> State:
-    """Check what was read from a state file and give it back as a state.
+    """Check what was read from a state file and give it back as a state; one of an older schema is migrated (D56).
 
     whole: False looks only at what stands at the top: enough to list a run, not to work on it.
-    Raises RUN_ID_MISMATCH (D6), SCHEMA_TOO_NEW (D56) or BAD_STATE with the JSON path; nothing is repaired in silence.
+    Raises RUN_ID_MISMATCH (D6), SCHEMA_TOO_NEW or BAD_STATE with the JSON path; nothing is repaired in silence.
     """
     if not isinstance(raw, dict):
         raise _bad(where, "$", "a state is a JSON object")
@@ -122,7 +122,9 @@ def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool 
             hint="update the plugin: claude plugin update loom@loom",
             exit_code=EXIT_SKEW,
         )
-    if version != SCHEMA_VERSION or isinstance(version, bool):
+    if type(version) is int and version < SCHEMA_VERSION:
+        raw = _migrated(raw, where)
+    elif version != SCHEMA_VERSION or isinstance(version, bool):
         raise _bad(where, "$.schema_version", f"the schema version is {SCHEMA_VERSION}")
     for path, value, shape in (
         _places(raw) if whole else (("$", raw, _STATE), ("$.sessions", raw.get("sessions"), _SESSIONS))
@@ -139,6 +141,15 @@ def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool 
             hint="put the folder back under its own name, or remove the copy: loomctl runs",
         )
     return raw
+
+
+def _migrated(raw: dict[str, Any], where: str) -> State:
+    from loomctl.model import migrations  # for older files alone: hooks pay for it only then
+
+    try:
+        return migrations.migrated(raw, SCHEMA_VERSION, migrations.STATE)
+    except ValueError as error:
+        raise _bad(where, "$.schema_version", str(error)) from None
 
 
 def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
