@@ -21,20 +21,25 @@ HOOK_PATIENCE = 2.0
 class Lock:
     """`with Lock(path):` holds the lock; waits `patience` seconds, then raises HELD naming the holder.
 
-    The kernel frees it when its process dies, however it dies; the file stays.
+    The kernel frees it when its process dies, however it dies; the file stays until somebody who holds it removes it.
     """
 
     def __init__(self, path: str, *, patience: float = PATIENCE) -> None:
         self._path, self._patience, self._descriptor = path, patience, -1
 
     def __enter__(self) -> Lock:
-        files.make_folder(os.path.dirname(self._path))
-        self._descriptor = files.open_own(self._path, os.O_RDWR)
-        try:
-            self._wait()
-        except BaseException:
-            os.close(self._descriptor)
-            raise
+        deadline = time.monotonic() + self._patience
+        while True:
+            files.make_folder(os.path.dirname(self._path))
+            self._descriptor = files.open_own(self._path, os.O_RDWR)
+            try:
+                self._wait(deadline)
+            except BaseException:
+                os.close(self._descriptor)
+                raise
+            if os.fstat(self._descriptor).st_nlink:
+                break
+            os.close(self._descriptor)  # its holder removed the file meanwhile: another may hold the new one
         try:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "since": clock.now()}).encode(), 0)
@@ -42,8 +47,11 @@ class Lock:
             pass
         return self
 
-    def _wait(self) -> None:
-        deadline = time.monotonic() + self._patience
+    def remove(self) -> None:
+        """Remove the file of a lock that is held, with what it was for; whoever waits for it makes a new one."""
+        files.remove(self._path)
+
+    def _wait(self, deadline: float) -> None:
         while True:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

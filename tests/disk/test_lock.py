@@ -72,6 +72,28 @@ def test_a_waiter_gets_the_lock_when_it_is_given_back(tmp_path: Path) -> None:
     assert order == ["first", "second"]
 
 
+def test_a_lock_that_is_removed_is_nobodys(tmp_path: Path) -> None:
+    """Who waited for a lock that its holder removed holds the new file, so that two never hold one lock at once."""
+    path = tmp_path / "run.lock"
+    seen: list[bool] = []
+
+    def second() -> None:
+        with Lock(str(path), patience=5):
+            seen.append(path.exists())
+            with pytest.raises(LoomError, match="HELD"), Lock(str(path), patience=0):
+                pass
+
+    with Lock(str(path)) as lock:
+        waiter = threading.Thread(target=second)
+        waiter.start()
+        time.sleep(0.05)
+        lock.remove()
+        with Lock(str(path), patience=0):  # the name is free again
+            pass
+    waiter.join()
+    assert seen == [True]
+
+
 def test_an_error_inside_gives_the_lock_back(tmp_path: Path) -> None:
     """What is raised under the lock passes through, and the lock is free."""
     path = str(tmp_path / "run.lock")
