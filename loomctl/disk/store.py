@@ -138,11 +138,15 @@ class Store:
         )
 
     def read_state(self, run_id: str) -> State:
-        """Read a run's state. Raises LoomError: NO_SUCH_RUN, BAD_JSON, BAD_STATE, RUN_ID_MISMATCH, SCHEMA_TOO_NEW.
+        """Read a run's state; one of an older schema is migrated in memory (D56).
 
-        One of FABER's says here what its file says by itself; where it stands in its workflow `read` knows.
+        One of FABER's says here what its file says by itself; where it stands in its workflow `read` knows. Raises
+        LoomError: NO_SUCH_RUN, NO_STATE, BAD_JSON, BAD_STATE, RUN_ID_MISMATCH, SCHEMA_TOO_NEW, TOO_LARGE.
         """
-        home = self.home(run_id)
+        return self.read_home(self.home(run_id))
+
+    def read_home(self, home: Home) -> State:
+        """Read the state in a run's home, which may name another file than the run's own, such as its backup."""
         return self._view(home, None).state if home.faber else self._own_state(home)
 
     def glance(self, home: Home) -> State:
@@ -221,44 +225,35 @@ class Store:
         return view
 
     def _unreadable(self, home: Home, error: OSError) -> LoomError:
-        unreadable = LoomError("UNREADABLE", "the state cannot be read", where=home.state, why=str(error))
         if isinstance(error, FileNotFoundError):
-            unreadable.why = "it is gone; the state before it is still there"
-        unreadable.hint = self._way_back(home)
-        return unreadable
-
-    def _with_way_back(self, home: Home, error: LoomError) -> LoomError:
-        if error.code in ("BAD_JSON", "BAD_STATE"):
-            error.hint = self._way_back(home) or "loomctl check " + home.state
-        return error
+            what = f"the state of the run {home.run_id} is gone; the one before is there"
+            return LoomError("NO_STATE", what, where=home.state, hint=f"loomctl state restore {home.run_id}")
+        return LoomError("UNREADABLE", "the state cannot be read", where=home.state, why=str(error))
 
     @staticmethod
-    def _way_back(home: Home) -> str:
-        """Offer the backup as a line to paste that keeps the broken file (D53); empty where the backup is no better."""
-        try:
-            raw = files.read_json(home.backup)
-            if home.faber and isinstance(raw, dict):
-                from loomctl.model import faber_state
-
-                raw = faber_state.view(raw, home.run_id).state
-            accepted(raw, where=home.backup, run_id=home.run_id)
-        except (OSError, LoomError):
-            return ""
-        return f"loomctl state restore {home.run_id}"
+    def _with_way_back(home: Home, error: LoomError) -> LoomError:
+        """Offer what keeps the broken file and puts the one before in its place, if there is one (D53)."""
+        if error.code in ("BAD_JSON", "BAD_STATE", "TOO_LARGE"):
+            backup = os.path.lexists(home.backup)
+            error.hint = f"loomctl state restore {home.run_id}" if backup else f"loomctl check {home.state}"
+        return error
 
     def _own_plan(self, home: Home) -> dict[str, Any]:
         path = os.path.join(home.folder, "plan.json")
         try:
-            plan = files.read_json(path)
+            return frozen_plan.accepted(files.read_json(path), where=path)
         except OSError as error:
             raise LoomError(
                 "BAD_PLAN",
                 "the run's plan cannot be read",
                 where=path,
                 why=str(error),
-                hint="a run without its plan can be shown, not continued: loomctl show " + home.run_id,
+                hint=f"loomctl state restore {home.run_id}",
             ) from None
-        return frozen_plan.accepted(plan, where=path)
+        except LoomError as error:
+            if error.code in ("BAD_JSON", "BAD_PLAN", "TOO_LARGE"):
+                error.hint = f"loomctl state restore {home.run_id}"
+            raise
 
     def _faber_plan(self, home: Home) -> tuple[dict[str, Any], PlanFile | None]:
         """Give the plan that was frozen for a FABER run, or freeze one; the next update keeps it (D5)."""
@@ -304,7 +299,7 @@ class Store:
                 hint="try again",
                 exit_code=EXIT_HELD,
             ) from None
-        with self._lock(run_id, PATIENCE):
+        with self.lock(run_id):
             files.write_atomically(os.path.join(folder, "plan.json"), files.to_json(plan), mode=0o644)
             home = layouts.looms(self.folder, run_id)
             state = self._save(home, state, happened, files.to_json, durable=True)
@@ -317,21 +312,37 @@ class Store:
         A `change` that gives the state back as it was and no events writes nothing. What it raises passes through, and
         nothing is written. durable=False: no fsync, for what a hook may lose with the power.
         """
-        with self._lock(run_id, patience):
+        with self.lock(run_id, patience):
             home = self.home(run_id)
-            if home.faber:
-                before, render = self._faber_before(home)
-            else:
-                before, render = self._own_state(home), files.to_json
+            before, render = self._before(home)
             after, happened = change(before)
             if after == before and not happened:
                 return before
+            if type(before) is not dict:  # it was migrated as it was read: the original is kept (D56)
+                from loomctl.disk import recovery
+
+                happened = [recovery.keep_original(home.state, before), *happened]
             if before["status"] in TERMINAL:
                 run_index.forget_open(self)
             return self._save(home, after, happened, render, durable=durable)
 
-    def _faber_before(self, home: Home) -> tuple[State, Callable[[State], bytes]]:
-        """Give a FABER state, and how a change of it is written into its file."""
+    def replace(self, run_id: str, source: str, change: Change) -> State:
+        """Put the state in another file of the run's in the place of its own, which may be unreadable (D53).
+
+        source: absolute; change: makes of it what is written. Under the lock, and the backup stays what it is; what is
+        raised passes through, and nothing is written.
+        """
+        with self.lock(run_id):
+            home = self.home(run_id)
+            before, render = self._before(home._replace(state=source))
+            after, happened = change(before)
+            run_index.forget_open(self)
+            return self._save(home, after, happened, render, durable=True, backup=False)
+
+    def _before(self, home: Home) -> tuple[State, Callable[[State], bytes]]:
+        """Give a state, and how a change of it is written into its file."""
+        if not home.faber:
+            return self._own_state(home), files.to_json
         from loomctl.disk import faber_files
         from loomctl.model import faber_writing
 
@@ -346,6 +357,7 @@ class Store:
         render: Callable[[State], bytes],
         *,
         durable: bool,
+        backup: bool = True,
     ) -> State:
         known = events.head_of(state.get("ledger_head"))
         if home.faber:
@@ -365,7 +377,8 @@ class Store:
         plan = self._fresh_plans.pop(home.run_id, None)
         if plan is not None:
             files.write_atomically(os.path.join(home.folder, "plan.json"), files.to_json(plan), mode=0o644)
-        self._keep_backup(home)
+        if backup:
+            self._keep_backup(home)
         files.write_atomically(home.state, render(state), mode=0o644, durable=durable, locked=True)
         return state
 
@@ -384,7 +397,8 @@ class Store:
             files.remove(beside)
             files.write_atomically(home.backup, files.read_bytes(path), mode=0o644, durable=False, locked=True)
 
-    def _lock(self, run_id: str, patience: float) -> Lock:
+    def lock(self, run_id: str, patience: float = PATIENCE) -> Lock:
+        """Give the lock that everybody who writes to the run holds. patience: seconds."""
         return Lock(os.path.join(self.local, "locks", f"{ids.checked_id(run_id)}.lock"), patience=patience)
 
 

@@ -228,21 +228,19 @@ def test_a_state_that_cannot_be_read_is_never_replaced(
     assert snapshot(store) == before
 
 
-def test_the_backup_is_offered_where_it_is_better(tmp_path: Path) -> None:
-    """A broken state is refused with the way back, as long as the state before it is any better (D53)."""
-    store, _ = make_run(tmp_path / "it's here")
+@pytest.mark.parametrize("damage", [b'{"torn', b"", b"{}", b" " * (files.LARGEST_JSON + 1)])
+def test_a_broken_state_says_the_way_back(tmp_path: Path, damage: bytes) -> None:
+    """The hint of a state that is torn, empty, misshapen or endless is the command that restores it (D53)."""
+    store, made = make_run(tmp_path)
     store.update(RUN_ID, set_goal("one"))
-    store.update(RUN_ID, set_goal("two"))
-    folder = Path(store.run_dir(RUN_ID))
-    (folder / "state.json").write_bytes(b'{"torn')
+    Path(made.folder, "state.json").write_bytes(damage)
     with pytest.raises(LoomError) as error:
         store.read_state(RUN_ID)
     assert error.value.hint == f"loomctl state restore {RUN_ID}"
-    (folder / "state.json").write_bytes(b"")
-    (folder / "state.backup.json").write_bytes(b"{}")
+    Path(made.folder, "state.backup.json").unlink()
     with pytest.raises(LoomError) as error:
         store.read_state(RUN_ID)
-    assert error.value.hint == f"loomctl check {folder}/state.json"
+    assert error.value.hint == f"loomctl check {made.folder}/state.json"
 
 
 def test_a_copied_run_is_not_taken_for_another(tmp_path: Path) -> None:
@@ -307,7 +305,7 @@ def test_every_plan_that_the_schema_allows_is_read(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_is_missing_or_newer_is_told_apart(tmp_path: Path) -> None:
-    """A run without its plan can be shown, not continued; a newer plan asks for a newer Loom."""
+    """A run without its plan says so; a newer plan asks for a newer Loom."""
     store, made = make_run(tmp_path)
     Path(made.folder, "plan.json").write_text('{"schema_version": 2}')
     with pytest.raises(LoomError, match="SCHEMA_TOO_NEW"):
