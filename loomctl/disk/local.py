@@ -38,6 +38,13 @@ class Local:
             return None
         return found if found.get("store") == self._store() else None  # copied along with a project: not made here
 
+    def unusable_binding(self, session_id: str | None) -> str:
+        """Give the path of a session's binding that is there and does not count; empty where there is none."""
+        if not session_id or self.binding(session_id) is not None:
+            return ""
+        path = self._path(self._sessions, session_id)
+        return path if os.path.lexists(path) else ""
+
     def _store(self) -> str:
         return os.path.dirname(os.path.realpath(self._base))
 

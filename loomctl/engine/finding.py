@@ -117,12 +117,15 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "") -> s
                 exit_code=EXIT_HELD,
             )
     way = f"in a terminal: loomctl {verb} {run_id}; or here, after loomctl resume {run_id}"
+    why = "a person decides that, or the session that drives the run" if verb else "only run and resume bind a session"
+    unusable = space.local.unusable_binding(space.caller.session_id)
+    if unusable:
+        why = "its binding is damaged, or was made in another place"
     raise LoomError(
         "NOT_BOUND",
         f"this session does not drive the run {run_id}",
-        why="a person decides that, or the session that drives the run"
-        if verb
-        else "only run and resume bind a session",
+        where=unusable,
+        why=why,
         hint=way if verb else f"loomctl resume {run_id}",
         exit_code=EXIT_NO_RUN,
     )
