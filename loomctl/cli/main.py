@@ -11,7 +11,7 @@ import click
 
 from loomctl import __version__
 from loomctl.cli import arguments as slash_arguments
-from loomctl.cli import bundle, check, demo, prime, printing, run, runs, show, standing, step
+from loomctl.cli import bundle, check, demo, prime, printing, run, runs, show, standing, state, step
 from loomctl.model.errors import EXIT_BUG, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 
 INTERRUPTED = 130
@@ -46,7 +46,7 @@ for command in (
     runs.runs,
     show.show,
     show.sessions_command,
-    show.state,
+    state.state,
     show.paths,
     check.check,
     bundle.schema,

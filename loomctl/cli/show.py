@@ -1,8 +1,7 @@
-"""`loomctl show`, `sessions`, `state` and `paths`: what there is to see of a run and of Loom's places."""
+"""`loomctl show`, `sessions` and `paths`: what there is to see of a run and of Loom's places."""
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +9,10 @@ import click
 
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import config, expressions, user_folders
+from loomctl.disk import config, user_folders
 from loomctl.engine import finding, prompts, stages
 from loomctl.model import run_life, sessions
-from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.secrets import mask
 
@@ -150,50 +149,6 @@ def _row(record: dict[str, Any]) -> list[str]:
         str(len(record.get("compactions") or [])),
         str(len(record.get("artifacts_loaded") or [])),
     ]
-
-
-@click.group()
-def state() -> int:
-    """Look into a run's state."""
-    return EXIT_OK
-
-
-@state.command("show")
-@run_argument
-@click.option("--path", metavar="JSONPATH", help="Only what stands at this path, e.g. artifacts.spec_path.")
-@json_option
-def state_show(run: str | None, path: str | None, as_json: bool) -> int:
-    """Print a run's state, or the value at one path of it.
-
-    \b
-    Examples:
-      loomctl state show
-      loomctl state show shop-258 --path artifacts.spec_path
-    """
-    space = asking.space()
-    run_id = str(finding.to_read(space, run).run_id)
-    state = space.store.read_state(run_id)
-    if path is None:
-        printing.document({"run_id": run_id, "state": state}) if as_json else printing.text(
-            json.dumps(state, ensure_ascii=False, indent=1)
-        )
-        return EXIT_OK
-    question = expressions.Question("path", path)
-    answer = expressions.answer([question], {"state": state}, environment_python=None)[0]
-    if answer.status != "ok" or repr(answer.value) == "MISSING":
-        raise LoomError(
-            "NOTHING_THERE",
-            f"the state has nothing at {path!r:.120}",
-            why=answer.message,
-            hint=f"loomctl state show {run_id}",
-            exit_code=EXIT_USAGE,
-        )
-    if as_json:
-        printing.document({"run_id": run_id, "path": path, "value": answer.value})
-    else:
-        value = answer.value
-        printing.text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1))
-    return EXIT_OK
 
 
 @click.command()

@@ -10,6 +10,11 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
+def stamp(seconds: float) -> str:
+    """Give a file's time in the same form. seconds: since the epoch."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
 def run_stamp() -> str:
     """Give the time as it stands in run ids: UTC, `YYYY-MM-DDTHH-MM-SSZ`."""
     return time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime())

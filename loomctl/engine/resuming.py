@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import git, known, run_index
 from loomctl.disk.events import Event
 from loomctl.disk.store import ambiguous
-from loomctl.engine import ending, finding, presence, priming, prompts, remembering, settling, stages
+from loomctl.engine import ending, finding, presence, priming, prompts, refreezing, remembering, settling, stages
 from loomctl.engine.starting import bind, others_under_way
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
@@ -61,7 +61,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
     held: list[settling.Settled] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
-        happened: list[Event] = []
+        happened = refreezing.keep_migrated(run)
         if state["status"] in TERMINAL:
             state = _under_way(state, run.plan)
         if ending.is_closing_here(space, state):

@@ -7,7 +7,7 @@ import os
 from loomctl.disk import clock, known, user_folders
 from loomctl.disk.events import Event
 from loomctl.disk.store import Run
-from loomctl.engine import finding, presence, priming, prompts, remembering, settling
+from loomctl.engine import finding, presence, priming, prompts, refreezing, remembering, settling
 from loomctl.engine.resolve import resolve
 from loomctl.model import ids, placeholders, run_life, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
@@ -80,7 +80,7 @@ def start(
         return Started(run, run_life.Move("dry-run"), None, ["Nothing was written: this is a dry run."], warnings)
     made_here = _new_store(space)
     space.store.prepare(commit_runs=space.settings.commit_runs)
-    run = _created(space, run)
+    run = _created(space, run, autonomy)
     trouble = known.note(run.run_id, space.store.folder)
     notes = [*made_here, *others_under_way(space, run), *([trouble] if trouble else [])]
     return _begin(space, run, notes, warnings)
@@ -111,17 +111,18 @@ def _new_run(space: Workspace, run_id: str, state: State, plan: dict[str, Any]) 
     return Run(run_id, folder, state, plan, os.path.join(folder, "state.json"), os.path.join(folder, "plan.json"))
 
 
-def _created(space: Workspace, run: Run) -> Run:
+def _created(space: Workspace, run: Run, autonomy: str | None) -> Run:
     """Write the run; where another start took its name in the same moment, under the next one."""
     state = run.state
     created = {"workflow_id": state["workflow_id"], "work_id": state["work_id"], "goal": state["goal"]}
+    created["plan"] = refreezing.recipe_for_the_log(run.plan, autonomy)
     try:
         return space.store.create(state, run.plan, [Event("run.created", created, space.caller.session_id)])
     except LoomError as error:
         if error.code != "RUN_EXISTS":
             raise
     run_id = _free_id(space, state["plan_id"])
-    return _created(space, _new_run(space, run_id, {**state, "run_id": run_id}, run.plan))
+    return _created(space, _new_run(space, run_id, {**state, "run_id": run_id}, run.plan), autonomy)
 
 
 def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]) -> Started:

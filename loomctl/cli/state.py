@@ -1,0 +1,227 @@
+"""`loomctl state`: look into a run's state, and put back the one before."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loomctl.cli import asking, printing
+from loomctl.cli.options import json_option, run_argument
+from loomctl.disk import expressions
+from loomctl.engine import finding, restoring
+from loomctl.model.errors import EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.fences import one_line
+
+if TYPE_CHECKING:
+    from loomctl.engine.refreezing import Refrozen
+    from loomctl.engine.restoring import Restoration, Restored, Standing
+
+_SHOWN = 20
+
+
+@click.group()
+def state() -> int:
+    """Look into a run's state, or put back the one before."""
+    return EXIT_OK
+
+
+@state.command("show")
+@run_argument
+@click.option("--path", metavar="JSONPATH", help="Only what stands at this path, e.g. artifacts.spec_path.")
+@json_option
+def show(run: str | None, path: str | None, as_json: bool) -> int:
+    """Print a run's state, or the value at one path of it.
+
+    \b
+    Examples:
+      loomctl state show
+      loomctl state show shop-258 --path artifacts.spec_path
+    """
+    space = asking.space()
+    run_id = str(finding.to_read(space, run).run_id)
+    found = space.store.read_state(run_id)
+    if path is None:
+        printing.document({"run_id": run_id, "state": found}) if as_json else printing.text(
+            json.dumps(found, ensure_ascii=False, indent=1)
+        )
+        return EXIT_OK
+    question = expressions.Question("path", path)
+    answer = expressions.answer([question], {"state": found}, environment_python=None)[0]
+    if answer.status != "ok" or repr(answer.value) == "MISSING":
+        raise LoomError(
+            "NOTHING_THERE",
+            f"the state has nothing at {path!r:.120}",
+            why=answer.message,
+            hint=f"loomctl state show {run_id}",
+            exit_code=EXIT_USAGE,
+        )
+    if as_json:
+        printing.document({"run_id": run_id, "path": path, "value": answer.value})
+    else:
+        value = answer.value
+        printing.text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1))
+    return EXIT_OK
+
+
+@state.command("restore")
+@run_argument
+@click.option("--from", "source", metavar="FILE", help="A kept state of the run, instead of state.backup.json.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done and lost, and change nothing.")
+@click.option("--yes", is_flag=True, help="Replace a state that is not damaged, too, without asking.")
+@json_option
+def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Put a run's state back as it was one write before; make a damaged plan anew.
+
+    A damaged state is replaced at once. One that can be used is replaced only after a word: a terminal asks, a script
+    gives --yes. The file that goes is kept beside it (state.broken-1.json, or state.replaced-1.json where it could be
+    used), so that --from brings it back. Events are never taken back.
+
+    \b
+    Examples:
+      loomctl state restore shop-258 --dry-run
+      loomctl state restore shop-258
+      loomctl state restore shop-258 --from state.replaced-1.json --yes
+    """
+    space = asking.space()
+    run_id = restoring.meant(space, run)
+    standing = restoring.examine(space, run_id, source=source)
+    wanted = standing.state
+    asks = wanted is not None and wanted.changes and wanted.asks and not yes
+    if not dry_run and asks:
+        if not as_json:
+            printing.note("\n".join(_state_lines(standing, None)))
+        _confirm(run_id, source)
+    done = None if dry_run else restoring.restore(space, standing)
+    plan = standing.plan if done is None else done.plan
+    if as_json:
+        printing.document(_document(standing, done, plan))
+    else:
+        printing.text("\n".join([*_state_lines(standing, done), *_plan_lines(standing, plan, done=done is not None)]))
+    return EXIT_INVALID if isinstance(plan, LoomError) else EXIT_OK
+
+
+def _confirm(run_id: str, source: str | None) -> None:
+    """Ask a person whether a state that can be used shall go. Raises NOT_CONFIRMED."""
+    said = False
+    if sys.stdin.isatty():
+        try:
+            said = click.confirm("Put it back?", err=True)
+        except click.Abort:
+            said = False
+    if not said:
+        chosen = f" --from {source}" if source else ""
+        raise LoomError(
+            "NOT_CONFIRMED",
+            "the state can be used; it was not replaced",
+            why="what came after the state that would be put back would be taken back, too",
+            hint=f"loomctl state restore {run_id}{chosen} --yes",
+            exit_code=EXIT_USAGE,
+        )
+
+
+def _document(standing: Standing, done: Restored | None, plan: Refrozen | LoomError | None) -> dict[str, Any]:
+    return {
+        "run_id": standing.run_id,
+        "dry_run": done is None,
+        "state": None if standing.state is None else _state_document(standing.state, done),
+        "plan": _plan_document(plan, done=done is not None),
+    }
+
+
+def _state_document(wanted: Restoration, done: Restored | None) -> dict[str, Any]:
+    lost = wanted.lost
+    return {
+        "restored": done is not None and wanted.changes,
+        "source": wanted.source,
+        "kept": done.kept if done is not None else None,
+        "trouble": wanted.trouble.to_dict() if wanted.trouble is not None else None,
+        "before": {"revision": (wanted.before or {}).get("revision"), "updated_at": wanted.written or None},
+        "after": {key: wanted.after.get(key) for key in ("revision", "updated_at", "status", "current_step")},
+        "lost": lost._asdict() if lost is not None else None,
+        "events_after": [{key: event.get(key) for key in ("seq", "ts", "event", "step_id")} for event in wanted.later],
+        "results_on_disk": list(wanted.results),
+        "damaged_event_lines": wanted.damaged_lines,
+    }
+
+
+def _plan_document(plan: Refrozen | LoomError | None, *, done: bool) -> dict[str, Any] | None:
+    if plan is None:
+        return None
+    if isinstance(plan, LoomError):
+        return {"restored": False, "error": plan.to_dict()}
+    return {"restored": done, **plan._asdict()}
+
+
+def _state_lines(standing: Standing, done: Restored | None) -> list[str]:
+    wanted = standing.state
+    if wanted is None:
+        return [f"Loom: the state of {standing.run_id} is whole"]
+    if not wanted.changes:
+        others = "" if "backup" not in wanted.source else "; --from names another kept state"
+        return [f"Loom: {wanted.source} says the same as the state of {standing.run_id}; nothing is to be done{others}"]
+    verb = "is put back" if done is not None else "would be put back"
+    lines = [f"Loom: the state of {standing.run_id} {verb} from {wanted.source}"]
+    if wanted.trouble is not None:
+        where = f" ({one_line(wanted.trouble.where, 300)})" if wanted.trouble.where else ""
+        lines.append(f"  damaged   {wanted.trouble.code}: {one_line(wanted.trouble.what, 160)}{where}")
+    revision = (wanted.before or {}).get("revision")
+    number = f"revision {revision}" if revision is not None else "revision not known"
+    lines.append(f"  it was    {number}" + (f", written {one_line(wanted.written, 40)}" if wanted.written else ""))
+    after = wanted.after
+    at = f", at {one_line(str(after['current_step']), 120)}" if after.get("current_step") else ""
+    written = one_line(str(after.get("updated_at")), 40)
+    lines.append(
+        f"  it is     revision {after.get('revision')}, written {written}: {one_line(after['status'], 60)}{at}"
+    )
+    lines += _lost_lines(wanted)
+    if done is not None and done.kept:
+        back = "" if wanted.trouble is not None else f": loomctl state restore {standing.run_id} --from {done.kept}"
+        lines.append(f"  kept      {done.kept}{back}")
+    return [*lines, f"  go on     loomctl resume {standing.run_id}"] if done is not None else lines
+
+
+def _lost_lines(wanted: Restoration) -> list[str]:
+    lines = []
+    if wanted.lost is not None:
+        for one in wanted.lost.steps[:_SHOWN]:
+            visit = f"{one_line(one['step_id'], 120)} (visit {one['visit']})"
+            lines.append(f"  step      {visit}: {_turn(one)}")
+        for one in wanted.lost.sessions[:_SHOWN]:
+            name = one_line(one["session_id"], 60)
+            lines.append(f"  session   {name}: {_turn(one)}")
+        if wanted.lost.keys:
+            lines.append(f"  other     {one_line(', '.join(wanted.lost.keys), 300)}")
+    for stage in wanted.results[:_SHOWN]:
+        response = os.path.join(wanted.home.folder, "stages", one_line(stage, 160), "response.md")
+        lines.append(f"  result    of a step that is open again: loomctl done --response-file {shlex.quote(response)}")
+    names = [one_line(f"{event['event']} {event.get('step_id') or ''}".strip(), 100) for event in wanted.later]
+    if names:
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        lines.append(f"  events    {len(names)} came after it and stay in events.jsonl: {', '.join(names[-5:])}{more}")
+    if wanted.damaged_lines:
+        lines.append(f"  events    {wanted.damaged_lines} lines of events.jsonl are no entries; they stay as they are")
+    return lines
+
+
+def _turn(one: dict[str, Any]) -> str:
+    return " → ".join(one_line(str(one[when] or "not there"), 60) for when in ("was", "now"))
+
+
+def _plan_lines(standing: Standing, plan: Refrozen | LoomError | None, *, done: bool) -> list[str]:
+    if plan is None:
+        return []
+    if isinstance(plan, LoomError):
+        return ["Loom: its plan is damaged, and stays so", *(f"  {line}" for line in str(plan).splitlines())]
+    verb = "is made" if done else "would be made"
+    sure = {
+        True: "it is, byte for byte, the one that the run began with",
+        False: "its files are the same, but another version of Loom freezes them otherwise",
+        None: "whether it is byte for byte the same is not recorded",
+    }[plan.same]
+    lines = [f"Loom: the plan {verb} anew from {one_line(', '.join(plan.sources), 300)}", f"  {sure}"]
+    return [*lines, f"  kept      {plan.kept}"] if plan.kept else lines

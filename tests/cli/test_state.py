@@ -1,0 +1,149 @@
+"""`loomctl state restore`: what it says, whom it asks, and what it changes (D53)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.scenes import MAIN, Scene, artifact, fingerprint
+
+
+@pytest.fixture
+def begun(scene: Scene, cli: Cli) -> Scene:
+    """A run with one step done."""
+    scene.write("spec.md", "# The spec\n")
+    scene.workflow([artifact("spec", "spec.md")])
+    assert cli("run", "add dark mode", "--workflow", "tiny").code == 0
+    assert cli("done", given="asked").code == 0
+    return scene
+
+
+def test_the_hint_of_a_broken_run_mends_it(begun: Scene, cli: Cli) -> None:
+    """What the error says can be pasted; what it prints says what was lost, what is kept and how to go on."""
+    (begun.run_dir / "state.json").write_text('{"torn')
+    refused = cli("next")
+    assert refused.code == 5
+    hint = refused.stderr.rpartition("hint: ")[2].split()
+    ended = cli(*hint[1:])
+    assert ended.code == 0
+    for words in (
+        "damaged   BAD_JSON",
+        "revision not known",
+        "kept      state.broken-1.json",
+        "go on     loomctl resume",
+    ):
+        assert words in ended.stdout
+    assert "came after it and stay in events.jsonl" in ended.stdout
+    line = next(one for one in ended.stdout.splitlines() if one.startswith("  result"))
+    assert cli("resume").code == 0
+    again = line.partition("loomctl ")[2].split()
+    assert cli(*again).code == 0
+    assert cli("show").stdout.count("✓ frame/ask  succeeded") == 1
+
+
+def test_a_healthy_state_is_replaced_after_a_word_alone(begun: Scene, cli: Cli) -> None:
+    """A script must say --yes; without it nothing changes, and what would be lost is shown all the same."""
+    before = fingerprint(begun.run_dir)
+    ended = cli("state", "restore", given="y\n")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "step      frame/ask (visit 1): succeeded → in_progress" in ended.stderr
+    assert "NOT_CONFIRMED" in ended.stderr
+    assert fingerprint(begun.run_dir) == before
+    assert cli("state", "restore", "--json").json["error"]["code"] == "NOT_CONFIRMED"
+    ended = cli("state", "restore", "--yes")
+    assert ended.code == 0
+    assert "--from state.replaced-1.json" in ended.stdout
+    assert begun.state["current_step"] == "frame/ask"
+    assert cli("state", "restore", "--from", "state.replaced-1.json", "--yes").code == 0
+    assert begun.state["current_step"] == "build/make"
+
+
+@pytest.mark.parametrize(("answer", "step"), [("y\n", "frame/ask"), ("n\n", "build/make"), ("\x04", "build/make")])
+def test_a_terminal_asks(begun: Scene, answer: str, step: str) -> None:
+    """A person sees what would be lost and says yes or no."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-I", str(MAIN), "state", "restore", begun.run_dir.name],
+        cwd=begun.root,
+        env={**begun.environ(None), "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as child:
+        os.close(theirs)
+        seen = b""
+        while b"Put it back?" not in seen and select.select([ours], [], [], 30)[0]:
+            seen += os.read(ours, 65536)
+        os.write(ours, answer.encode())
+        while select.select([ours], [], [], 30)[0]:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # how Linux says that the other side is closed
+                break
+            if not part:
+                break
+            seen += part
+        child.wait()
+    os.close(ours)
+    assert "succeeded → in_progress" in seen.decode()
+    assert child.returncode == (0 if step == "frame/ask" else 2)
+    assert begun.state["current_step"] == step
+
+
+def test_a_dry_run_writes_nothing(begun: Scene, cli: Cli) -> None:
+    """It says what would be done to state and plan."""
+    for name in ("state.json", "plan.json"):
+        (begun.run_dir / name).write_text("{")
+    before = fingerprint(begun.run_dir)
+    ended = cli("state", "restore", "--dry-run")
+    assert ended.code == 0
+    assert "would be put back from state.backup.json" in ended.stdout
+    assert "the plan would be made anew from {project_root}/.loom/workflows/tiny.json" in ended.stdout
+    assert fingerprint(begun.run_dir) == before
+    document = cli("state", "restore", "--dry-run", "--json").json
+    assert (document["dry_run"], document["state"]["restored"], document["plan"]["restored"]) == (True, False, False)
+    assert document["state"]["trouble"]["code"] == "BAD_JSON"
+
+
+def test_a_plan_that_cannot_be_made_anew_is_exit_5(begun: Scene, cli: Cli) -> None:
+    """The state is put back all the same, and what stands against the plan is said."""
+    for name in ("state.json", "plan.json"):
+        (begun.run_dir / name).write_text("{")
+    (begun.store / "workflows" / "tiny.json").unlink()
+    ended = cli("state", "restore")
+    assert ended.code == 5
+    assert "is put back from state.backup.json" in ended.stdout
+    assert "PLAN_LOST" in ended.stdout
+    assert json.loads((begun.run_dir / "state.json").read_bytes())["status"] == "in_progress"
+    assert cli("state", "restore", "--json").json["plan"]["error"]["code"] == "PLAN_LOST"
+
+
+def test_what_a_file_says_is_shown_not_obeyed(begun: Scene, cli: Cli) -> None:
+    """Control characters in ids, times and events do not reach the terminal, nor break a line."""
+    hostile = "x\x1b[31m\x07\nINJECTED"
+    sessions = {"session_history": [{"session_id": hostile, "ended_at": "x", "end_reason": hostile}]}
+    steps = [{**begun.state["steps"][0], "step_id": hostile, "status": hostile}]
+    begun.edit(steps=steps, sessions=sessions, updated_at=hostile, current_step=hostile, **{hostile: 1})
+    with (begun.run_dir / "events.jsonl").open("a") as log:
+        log.write(json.dumps({"seq": 99, "event": hostile, "step_id": hostile}) + "\n")
+    ended = cli("state", "restore", "--dry-run")
+    assert ended.code == 0
+    assert not any(sign in ended.stdout for sign in ("\x1b", "\x07"))
+    assert not any(line.startswith("INJECTED") for line in ended.stdout.splitlines())
+
+
+def test_a_run_without_its_state_is_listed(begun: Scene, cli: Cli) -> None:
+    """It does not vanish: `runs` lists it as unreadable, a hook says so, and both name the run (D53)."""
+    (begun.run_dir / "state.json").unlink()
+    assert "NO_STATE" in cli("runs").stdout
+    assert cli("runs", "--json").json["runs"][0]["run_id"] == begun.run_dir.name
+    said = begun.hook("session-start", source="startup").message
+    assert "loomctl state restore" in said
+    assert begun.run_dir.name in said
