@@ -1,8 +1,7 @@
-"""`loomctl runs`: list the runs of a project, remove one, archive one."""
+"""`loomctl runs`: list the runs of a project, remove one, archive one, bring one back."""
 
 from __future__ import annotations
 
-import os
 import shlex
 
 import click
@@ -18,7 +17,7 @@ from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 @json_option
 @click.pass_context
 def runs(context: click.Context, as_json: bool) -> int:
-    """List the runs of this project; `rm` and `archive` put them away.
+    """List the runs of this project; `rm` and `archive` put them away, `restore` brings one back.
 
     \b
     Examples:
@@ -81,7 +80,7 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
         raise LoomError(
             "NOT_CONFIRMED", "nothing was removed", hint=f"loomctl runs rm {run_id} --yes", exit_code=EXIT_USAGE
         )
-    keeping.remove(space, run_id)
+    keeping.remove(space, run_id, force=force)
     if as_json:
         printing.document({"run_id": run_id, "removed": True})
     else:
@@ -99,29 +98,56 @@ def _confirmed(question: str) -> bool:
 @runs.command("archive")
 @click.argument("run", shell_complete=complete_runs)
 @click.option(
-    "--to", "target", type=click.Path(), metavar="FILE", help="The archive (default: .loom/archive/RUN.tar.gz)."
+    "--to", "target", type=click.Path(), metavar="DIR|FILE", help="Where to (default: .loom/archive/RUN.tar.gz)."
 )
 @click.option("--force", is_flag=True, help="Archive a run that is still active.")
 @json_option
 def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
-    """Pack a run into one .tar.gz, check it, and remove the run's folder.
-
-    Unpacking it in .loom/runs brings the run back.
+    """Pack a run into one .tar.gz, read it back, and remove the run's folder.
 
     \b
-    Example:
+    Examples:
       loomctl runs archive shop-258
-      tar -xzf .loom/archive/RUN.tar.gz -C .loom/runs
+      loomctl runs archive shop-258 --to ~/archives/
+      loomctl runs restore shop-258
     """
     space = asking.space()
     run_id = keeping.removable(space, run, force=force)
-    path = os.path.abspath(target) if target else os.path.join(space.store.folder, "archive", f"{run_id}.tar.gz")
-    count = keeping.archive(space, run_id, path)
+    path = keeping.archive_path(space, run_id, target)
+    count = keeping.archive(space, run_id, path, force=force)
     if as_json:
         printing.document({"run_id": run_id, "archive": path, "files": count})
     else:
         printing.text(
             f"Loom: run {run_id} is in {path} ({count} files)\n"
-            f"To bring it back: tar -xzf {shlex.quote(path)} -C {shlex.quote(space.store.runs_folder)}"
+            f"To bring it back: loomctl runs restore {shlex.quote(path)}"
         )
+    return EXIT_OK
+
+
+@runs.command("restore")
+@click.argument("archive", type=click.Path())
+@json_option
+def restore(archive: str, as_json: bool) -> int:
+    """Bring a run back from its archive: a file, or the beginning of the id of one below .loom/archive.
+
+    The archive stays. Nothing of it is believed unseen: it must hold one run's folder with plain files, under the id
+    that the run's state says, and no run of that id may be here.
+
+    \b
+    Examples:
+      loomctl runs restore shop-258
+      loomctl runs restore ~/archives/shop-258-run-2026-01-01T00-00-00Z.tar.gz
+    """
+    space = asking.any_space()
+    back = keeping.bring_back(space, keeping.archive_named(space, archive))
+    if as_json:
+        trouble = back.trouble.to_dict() if back.trouble is not None else None
+        printing.document({"run_id": back.run_id, "archive": back.archive, "files": back.files, "trouble": trouble})
+        return EXIT_OK
+    lines = [f"Loom: run {back.run_id} is back ({back.files} files)"]
+    if back.trouble is not None:
+        lines.append(f"Its state cannot be read ({back.trouble.code}): loomctl state restore {back.run_id}")
+    lines.append(f"To look at it: loomctl show {back.run_id}; to go on: loomctl resume {back.run_id}")
+    printing.text("\n".join(lines))
     return EXIT_OK

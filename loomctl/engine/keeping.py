@@ -1,30 +1,52 @@
-"""Putting runs away: removing one, archiving one; never a run that is under way unless forced."""
+"""Putting runs away and bringing them back: removing one, archiving one, restoring an archive (D56).
+
+A run goes out of sight by one rename, under its lock; a kill leaves it whole in one of the two places.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-import tarfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import files, known
+from loomctl.disk import archives, files, housekeeping, known, recovery
 from loomctl.disk.artifact_paths import is_inside
-from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
+from loomctl.model import ids
+from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.model.state import is_active
 
 if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
 
+SUFFIX = ".tar.gz"
+
+
+class BroughtBack(NamedTuple):
+    """A run that came out of an archive. trouble: what keeps its state from being read, None where nothing does."""
+
+    run_id: str
+    files: int
+    archive: str
+    trouble: LoomError | None
+
 
 def removable(space: Workspace, named: str, *, force: bool) -> str:
     """Give the id of a run that may be put away. Raises RUN_IS_ACTIVE without `force`."""
     run_id = space.store.match(named)
+    _refuse_active(space, run_id, force=force)
+    return run_id
+
+
+def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
+    """Refuse a run that is under way, or that a live session is bound to. Raises RUN_IS_ACTIVE."""
+    if force:
+        return
     try:
         active = is_active(space.store.read_state(run_id))
     except LoomError:
         active = False
     holders = space.local.live_sessions(run_id, but=space.caller.session_id)
-    if (active or holders) and not force:
+    if active or holders:
         raise LoomError(
             "RUN_IS_ACTIVE",
             f"the run {run_id} is under way" + (f" in session {holders[0]}" if holders else ""),
@@ -32,32 +54,44 @@ def removable(space: Workspace, named: str, *, force: bool) -> str:
             hint=f"loomctl cancel {run_id}   first, or --force",
             exit_code=EXIT_HELD,
         )
-    return run_id
 
 
-def remove(space: Workspace, run_id: str) -> None:
-    """Remove a run's folder and what this machine knows of it. The folder goes out of sight in one rename first."""
-    folder = space.store.run_dir(run_id)
-    files.make_folder(space.store.local)
-    doomed = os.path.join(space.store.local, f"removed-{run_id}-{os.getpid()}")
-    os.replace(folder, doomed)
+def remove(space: Workspace, run_id: str, *, force: bool = False) -> None:
+    """Remove a run's folder and what this machine knows of it. Raises RUN_IS_ACTIVE, HELD."""
+    with space.store.lock(run_id) as lock:
+        _refuse_active(space, run_id, force=force)
+        doomed = _out_of_sight(space, run_id)
+        lock.remove()
     shutil.rmtree(doomed)
+
+
+def _out_of_sight(space: Workspace, run_id: str) -> str:
+    """Move a run's folder where nothing looks for runs, and forget it; gives the folder that is to be deleted."""
+    files.make_folder(space.store.local)
+    doomed = os.path.join(space.store.local, f"{housekeeping.REMOVED}{run_id}-{os.getpid()}")
+    os.rename(space.store.run_dir(run_id), doomed)
     known.forget(run_id, space.store.folder)
-    for binding in space.local.bindings():
-        if binding["run_id"] == run_id:
-            space.local.unbind(binding["session_id"])
+    housekeeping.forget_sessions(space.store.local, run_id)
+    return doomed
 
 
-def archive(space: Workspace, run_id: str, path: str) -> int:
-    """Pack a run beside, read it back, rename it to `path`, then remove the run; gives how many files it holds.
+def archive_path(space: Workspace, run_id: str, named: str | None) -> str:
+    """Give the place of a run's archive: below `.loom/archive`, in a folder that was named, or the file itself."""
+    name = run_id + SUFFIX
+    if named is None:
+        return os.path.join(space.store.folder, "archive", name)
+    path = os.path.abspath(named)
+    return os.path.join(path, name) if named.endswith(os.sep) or os.path.isdir(path) else path
 
-    Raises ARCHIVE_EXISTS, BAD_TARGET for a place in the run's own folder, and ARCHIVE_BAD where what was written does
-    not read back; the run stays then. It holds responses and outputs, so it is its owner's alone (D56).
+
+def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) -> int:
+    """Pack a run beside, read it back, give it its name, then remove the run; gives how many files it holds.
+
+    Raises ARCHIVE_EXISTS, BAD_TARGET for a place in the run's own folder, ARCHIVE_BAD, NOT_A_FILE, RUN_IS_ACTIVE; the
+    run stays then. It holds responses and outputs, so it is its owner's alone.
     """
     if os.path.lexists(path):
-        raise LoomError(
-            "ARCHIVE_EXISTS", "there is an archive already", where=path, hint="--to FILE", exit_code=EXIT_USAGE
-        )
+        raise _archive_exists(path)
     folder = space.store.run_dir(run_id)
     if is_inside(os.path.realpath(path), os.path.realpath(folder)):
         raise LoomError(
@@ -67,30 +101,111 @@ def archive(space: Workspace, run_id: str, path: str) -> int:
             hint="--to FILE",
             exit_code=EXIT_USAGE,
         )
-    files.make_folder(os.path.dirname(path))
-    beside = f"{path}.{os.getpid()}.tmp"
+    with space.store.lock(run_id) as lock:
+        _refuse_active(space, run_id, force=force)
+        files.make_folder(os.path.dirname(path))
+        beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+        count = archives.pack(folder, run_id, beside)
+        try:
+            _named(beside, path)
+        finally:
+            files.remove(beside)
+        doomed = _out_of_sight(space, run_id)
+        lock.remove()
+    shutil.rmtree(doomed)
+    return count
+
+
+def _named(beside: str, path: str) -> None:
+    """Give a finished archive its name, never over a file that came there meanwhile. Raises ARCHIVE_EXISTS."""
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as target, tarfile.open(fileobj=target, mode="w:gz") as packed:
-            packed.add(folder, arcname=run_id)
-        with tarfile.open(beside, "r:gz") as packed:
-            found = {os.path.relpath(member.name, run_id) for member in packed if not member.isdir()}
-        if found != _files_of(folder):
-            raise LoomError(  # noqa: TRY301 - the archive is removed below
-                "ARCHIVE_BAD", "the archive does not hold every file; the run stays", where=path
-            )
-        os.replace(beside, path)
-    except BaseException:
-        files.remove(beside)
-        raise
-    remove(space, run_id)
-    return len(found)
+        os.link(beside, path)
+    except FileExistsError:
+        raise _archive_exists(path) from None
+    except OSError:  # a file system without hard links
+        if os.path.lexists(path):
+            raise _archive_exists(path) from None
+        os.rename(beside, path)
+    files.sync_folder(os.path.dirname(path))
 
 
-def _files_of(folder: str) -> set[str]:
-    """Name everything below a folder that is no folder itself, links to folders among it."""
-    found: set[str] = set()
-    for base, folders, names in os.walk(folder):
-        links = [name for name in folders if os.path.islink(os.path.join(base, name))]
-        found.update(os.path.relpath(os.path.join(base, name), folder) for name in (*names, *links))
-    return found
+def _archive_exists(path: str) -> LoomError:
+    return LoomError(
+        "ARCHIVE_EXISTS", "there is an archive already", where=path, hint="--to FILE", exit_code=EXIT_USAGE
+    )
+
+
+def archive_named(space: Workspace, named: str) -> str:
+    """Give the archive that is meant: a file, or the beginning of an id below `.loom/archive`.
+
+    Raises NO_SUCH_ARCHIVE.
+    """
+    if os.path.isfile(named):
+        return os.path.abspath(named)
+    folder = os.path.join(space.store.folder, "archive")
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX))
+    except OSError:
+        names = []
+    found = [name for name in names if name == named + SUFFIX] or [name for name in names if name.startswith(named)]
+    if named and len(found) == 1:
+        return os.path.join(folder, found[0])
+    raise LoomError(
+        "NO_SUCH_ARCHIVE",
+        f"{named[:120]!r} is no archive, and begins the name of {len(found) if named else 0} in {folder}",
+        why="there are " + (", ".join(name.removesuffix(SUFFIX) for name in names[:20]) or "none"),
+        hint="name the file: loomctl runs restore FILE",
+        exit_code=EXIT_NO_RUN,
+    )
+
+
+def bring_back(space: Workspace, path: str) -> BroughtBack:
+    """Unpack an archive and put its run among the others, whole or not at all; the archive stays.
+
+    Raises BAD_ARCHIVE, RUN_EXISTS, and RUN_ID_MISMATCH where the state in it is another run's.
+    """
+    space.store.prepare(commit_runs=space.settings.commit_runs)
+    staging = os.path.join(space.store.local, f"{housekeeping.ARRIVING}{os.getpid()}")
+    files.refuse_links(space.store.folder, staging)
+    shutil.rmtree(staging, ignore_errors=True)
+    os.mkdir(staging, 0o700)
+    try:
+        unpacked = archives.unpack(path, staging)
+        run_id = ids.checked_id(unpacked.run_id)
+        folder = os.path.join(staging, run_id)
+        trouble = _trouble(folder, run_id, path)
+        target = space.store.run_dir(run_id)
+        files.make_folder(os.path.dirname(target), mode=0o755)
+        with space.store.lock(run_id):
+            if os.path.lexists(target):
+                raise LoomError(
+                    "RUN_EXISTS",
+                    f"the run {run_id} is here already; nothing of it was changed",
+                    where=target,
+                    hint=f"loomctl show {run_id}",
+                    exit_code=EXIT_USAGE,
+                )
+            os.rename(folder, target)
+        files.sync_folder(os.path.dirname(target))
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return BroughtBack(run_id, unpacked.files, path, trouble)
+
+
+def _trouble(folder: str, run_id: str, path: str) -> LoomError | None:
+    """Say what keeps an unpacked state from being read. Raises RUN_ID_MISMATCH, and BAD_ARCHIVE where there is none."""
+    try:
+        recovery.read_state(folder, recovery.STATE, run_id)
+    except LoomError as error:
+        if error.code == "RUN_ID_MISMATCH":
+            error.where = f"{path} {recovery.STATE}"
+            raise
+        if error.code == "NO_STATE" and not os.path.isfile(os.path.join(folder, recovery.BACKUP)):
+            raise LoomError(
+                "BAD_ARCHIVE",
+                "the archive holds no run's state",
+                where=path,
+                hint="archives are made by: loomctl runs archive RUN",
+            ) from None
+        return error
+    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import shlex
 
 import pytest
 
@@ -166,7 +166,30 @@ def test_an_archive_is_where_it_says_and_comes_back(begun: Scene, cli: Cli) -> N
     assert ended.code == 0
     assert begun.run_dirs == []
     command = ended.stdout.rpartition("To bring it back: ")[2]
-    subprocess.run(["/bin/sh", "-c", command], check=True, cwd=begun.root)
+    assert cli(*shlex.split(command)[1:]).code == 0
     assert begun.run_dir.name == run_id
     assert not known.is_known(run_id, str(begun.store))
     assert cli("resume", "shop", "--reopen").code == 0
+
+
+def test_a_broken_run_comes_back_with_its_hint(begun: Scene, cli: Cli) -> None:
+    """An archive of a run whose state was damaged brings it back as it was, and says what mends it."""
+    (begun.run_dir / "state.json").write_text("{")
+    begun.space().local.mark_ended(SESSION)
+    assert cli("runs", "archive", "shop").code == 0
+    ended = cli("runs", "restore", "shop")
+    assert ended.code == 0
+    assert "(BAD_JSON): loomctl state restore" in ended.stdout
+    assert cli("state", "restore", "shop").code == 0
+
+
+def test_a_run_comes_back_where_there_is_no_store_yet(begun: Scene, cli: Cli) -> None:
+    """On another machine the archive is all that is needed."""
+    begun.space().local.mark_ended(SESSION)
+    archive = begun.root.parent / "a.tar.gz"
+    assert cli("runs", "archive", "shop", "--to", str(archive), "--force").code == 0
+    other = Scene(begun.root.parent / "elsewhere")
+    ended = other.loomctl("runs", "restore", str(archive), "--json")
+    assert (ended.code, ended.json["trouble"]) == (0, None)
+    assert other.state["goal"] == "add dark mode"
+    assert (other.store / ".gitignore").is_file()
