@@ -11,7 +11,7 @@ import click
 
 from loomctl import __version__
 from loomctl.cli import arguments as slash_arguments
-from loomctl.cli import bundle, check, demo, prime, printing, run, runs, show, standing, state, step
+from loomctl.cli import bundle, check, demo, prime, printing, run, runs, show, standing, state, step, tidy
 from loomctl.model.errors import EXIT_BUG, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 
 INTERRUPTED = 130
@@ -48,6 +48,7 @@ for command in (
     show.sessions_command,
     state.state,
     show.paths,
+    tidy.tidy,
     check.check,
     bundle.schema,
     bundle.plugin,

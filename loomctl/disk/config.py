@@ -24,7 +24,8 @@ CHILD_PATIENCE = 2.0  # seconds
 class Settings(NamedTuple):
     """hook_budget: UTF-16 units; command_budget: UTF-8 bytes; extra_roots: absolute, the user's word alone (D10).
 
-    warnings: `(code, message)` for what could not be used.
+    outputs_days, local_days, environments_days: how long `loomctl tidy` leaves things (D56); None: for ever; that of
+    environments is the user's word alone. warnings: `(code, message)` for what could not be used.
     """
 
     hook_budget: int = 9500
@@ -32,13 +33,19 @@ class Settings(NamedTuple):
     default_workflow: str = "default"
     commit_runs: bool = False
     extra_roots: tuple[str, ...] = ()
+    outputs_days: int | None = None
+    local_days: int = 30
+    environments_days: int = 30
     warnings: tuple[tuple[str, str], ...] = ()
 
 
 # name in config.yaml: (least, most). Hosts drop what is larger than their own limits.
 _NUMBERS = {"hook_budget": (500, 9900), "command_budget": (1000, 25000)}
-_USER = (*_NUMBERS, "default_workflow", "extra_roots")
-_PROJECT = (*_NUMBERS, "default_workflow", "commit_runs")
+_RETENTION = "retention"
+_DAYS = ("retention.outputs_days", "retention.local_days")
+_USER = (*_NUMBERS, "default_workflow", "extra_roots", *_DAYS, "retention.environments_days")
+_PROJECT = (*_NUMBERS, "default_workflow", "commit_runs", *_DAYS)
+_MOST_DAYS = 36500
 
 
 class _Level(NamedTuple):
@@ -59,7 +66,7 @@ def load(store: str, *, with_yaml: bool) -> Settings:
     warnings: list[tuple[str, str]] = []
     for level in _levels(store, with_yaml=with_yaml):
         settings, said = _read(level, with_yaml=with_yaml)
-        known.update(settings)
+        known.update((name.removeprefix(f"{_RETENTION}."), value) for name, value in settings.items())
         warnings += said
     if "extra_roots" in known:
         known["extra_roots"] = tuple(known["extra_roots"])
@@ -115,7 +122,10 @@ def _read(level: _Level, *, with_yaml: bool) -> tuple[dict[str, Any], list[tuple
     compiled = _compiled(level)
     source = compiled.get("source")
     path = level.path or (source.get("path") if isinstance(source, dict) else None)
-    now = _fingerprint(path if isinstance(path, str) else "")
+    now = {
+        **_fingerprint(path if isinstance(path, str) else ""),
+        "names": list(level.names),
+    }  # another Loom knew others
     if source == now:
         return _fit(compiled, level), _warnings(compiled)
     if with_yaml:
@@ -162,17 +172,28 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
         raise LoomError("BAD_CONFIG", "settings are a mapping of names to values", where=path)
     settings: dict[str, Any] = {}
     warnings: list[tuple[str, str]] = []
-    for name, value in raw.items():
-        if name in names:
+    for name, value in _each(raw):
+        if name in names or name == _RETENTION:
             expected = _misfit(name, value)
             if expected:
                 message = f"{name} is {value!r:.60}"
                 raise LoomError("BAD_CONFIG", message, where=f"{path} $.{name}", why=f"it is {expected}")
             settings[name] = [os.path.expanduser(item) for item in value] if name == "extra_roots" else value
         else:
-            note = "is allowed in your own config.yaml only" if name == "extra_roots" else "is no setting here"
+            note = "is allowed in your own config.yaml only" if name in _USER else "is no setting here"
             warnings.append(("UNKNOWN_SETTING", f"{path}: {name[:60]} {note}"))
     return settings, warnings
+
+
+def _each(raw: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Give each setting by its name, those below `retention:` as `retention.local_days`."""
+    found: list[tuple[str, Any]] = []
+    for name, value in raw.items():
+        if name == _RETENTION and isinstance(value, dict):
+            found += [(f"{name}.{inner}", days) for inner, days in value.items()]
+        else:
+            found.append((name, value))
+    return found
 
 
 def _misfit(name: str, value: object) -> str:
@@ -180,6 +201,10 @@ def _misfit(name: str, value: object) -> str:
     if name in _NUMBERS:
         least, most = _NUMBERS[name]
         return "" if type(value) is int and least <= value <= most else f"a whole number from {least} to {most}"
+    if name == _RETENTION:
+        return "a mapping of outputs_days, local_days and environments_days to numbers"
+    if name.startswith(f"{_RETENTION}."):
+        return "" if type(value) is int and 1 <= value <= _MOST_DAYS else "a whole number of days, 1 or more"
     if name == "commit_runs":
         return "" if isinstance(value, bool) else "true or false"
     if name == "default_workflow":

@@ -44,7 +44,7 @@ def test_the_projects_word_comes_before_the_users(store: Path, user: Path) -> No
     user.write_text("hook_budget: 5000\ncommand_budget: 9000\nextra_roots: [/srv/docs, ~/notes]\n")
     (store / "config.yaml").write_text("hook_budget: 6000\ndefault_workflow: mine\ncommit_runs: true\n")
     loaded = load(str(store), with_yaml=True)
-    assert loaded == Settings(6000, 9000, "mine", True, ("/srv/docs", f"{os.environ['HOME']}/notes"), ())
+    assert loaded == Settings(6000, 9000, "mine", True, ("/srv/docs", f"{os.environ['HOME']}/notes"))
     assert load(str(store), with_yaml=False) == loaded
 
 
@@ -203,3 +203,54 @@ def test_a_hook_reads_settings_without_yaml(store: Path) -> None:
     command = [sys.executable, "-I", "-S", "-B", "-c", code, str(store)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_how_long_things_are_kept_is_said_by_both(store: Path, user: Path) -> None:
+    """Each name below `retention:` by itself, the project's before the user's; environments are the user's alone."""
+    user.write_text("retention: {outputs_days: 90, local_days: 7, environments_days: 3}\n")
+    (store / "config.yaml").write_text("retention:\n  local_days: 14\n")
+    for with_yaml in (True, False):
+        loaded = load(str(store), with_yaml=with_yaml)
+        assert (loaded.outputs_days, loaded.local_days, loaded.environments_days, loaded.warnings) == (90, 14, 3, ())
+    (store / "config.yaml").write_text("retention: {environments_days: 1, nonsense: 2}\nlocal_days: 5\n")
+    loaded = load(str(store), with_yaml=True)
+    assert (loaded.local_days, loaded.environments_days) == (7, 3)
+    said = [message.partition(": ")[2] for _, message in loaded.warnings]
+    assert said == [
+        "retention.environments_days is allowed in your own config.yaml only",
+        "retention.nonsense is no setting here",
+        "local_days is no setting here",
+    ]
+
+
+@pytest.mark.parametrize("value", ["5", "[]", "x", "", "true"])
+def test_retention_is_a_mapping(store: Path, value: str) -> None:
+    """Anything else is an error with its place; an empty mapping is none."""
+    (store / "config.yaml").write_text(f"retention: {value}\n")
+    with pytest.raises(LoomError, match="BAD_CONFIG") as error:
+        load(str(store), with_yaml=True)
+    assert error.value.where.endswith("$.retention")
+    (store / "config.yaml").write_text("retention: {}\n")
+    assert load(str(store), with_yaml=True) == Settings()
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "'7'", "true", "null", "36501", "[7]"])
+def test_days_are_whole_and_at_least_one(store: Path, value: str) -> None:
+    """No number of days deletes at once, and none is guessed."""
+    (store / "config.yaml").write_text(f"retention:\n  outputs_days: {value}\n")
+    with pytest.raises(LoomError, match="BAD_CONFIG") as error:
+        load(str(store), with_yaml=True)
+    assert error.value.where.endswith("$.retention.outputs_days")
+
+
+def test_settings_that_another_loom_compiled_are_compiled_anew(store: Path) -> None:
+    """A name that the last Loom did not know counts as soon as this one runs, though the file is the same."""
+    (store / "config.yaml").write_text("retention: {local_days: 3}\n")
+    load(str(store), with_yaml=True)
+    path = store / "local" / "config.json"
+    compiled = json.loads(path.read_text())
+    compiled["source"]["names"] = ["hook_budget"]
+    compiled["settings"] = {}
+    path.write_text(json.dumps(compiled))
+    assert [code for code, _ in load(str(store), with_yaml=False).warnings] == ["STALE_CONFIG"]
+    assert load(str(store), with_yaml=True).local_days == 3
