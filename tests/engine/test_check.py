@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from loomctl.engine import schema_checks
 from loomctl.engine.check import check_file, kind_of
+from loomctl.model import frozen_plan, migrations, state
+from loomctl.model.migrations import Step
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "tests" / "examples"
@@ -157,6 +160,26 @@ def test_a_newer_file_is_not_judged(tmp_path: Path) -> None:
     for kind, name in (("plan", "one-step"), ("state", "in-progress")):
         raw = {**example(kind, name), "schema_version": 2, "phases": 7}
         assert checked(tmp_path, raw) == [("error", "SCHEMA_TOO_NEW", "$.schema_version")]
+
+
+def test_an_older_file_is_judged_as_it_would_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps that would migrate it are named; what would then be wrong is said, and nothing is written (D56)."""
+    steps = {1: [Step("give it a goal", lambda raw: {**raw, "goal": "g"}), Step("mark it", lambda raw: {**raw})]}
+    for module, table in ((state, "STATE"), (frozen_plan, "PLAN")):
+        monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
+        monkeypatch.setattr(migrations, table, steps)
+    monkeypatch.setattr(schema_checks, "beyond", lambda *_, **__: [])  # the bundle's schemas are today's
+    for kind, name in (("state", "fresh"), ("plan", "one-step")):
+        path = tmp_path / f"{kind}.json"
+        path.write_text(json.dumps(example(kind, name)))
+        before = path.read_bytes()
+        (found,) = check_file(str(path), project_dir=str(tmp_path), store=str(tmp_path), bundle=str(ROOT))
+        assert (found.severity, found.code, found.where) == ("warning", "OLDER_SCHEMA", "$.schema_version")
+        assert found.message == "schema 1 is older than 2; it would be migrated by: give it a goal, mark it"
+        assert path.read_bytes() == before
+    assert checked(tmp_path, {**example("plan", "one-step"), "schema_version": 0}) == [
+        ("error", "SCHEMA_TOO_OLD", "$.schema_version")
+    ]
 
 
 def test_fabers_own_files_are_never_refused(tmp_path: Path) -> None:
