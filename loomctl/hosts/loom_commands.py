@@ -14,6 +14,8 @@ _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
     "done": (frozenset({"--outcome", "--note", "--artifact"}), frozenset({"--json"}), 1),
 }
 _ASK = ("approve", "trust", "cancel", "push")
+# Verbs of two words that take something away; a slash command of Loom's own allows every other `loomctl` unasked.
+_ASK_BOTH = (("state", "restore"), ("runs", "rm"), ("runs", "archive"))
 _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=@,+-")
 _DELIMITER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 _UNPREDICTABLE = frozenset("$`*?[]{}!()")
@@ -26,7 +28,8 @@ def judge(command: str) -> tuple[str, str] | None:
     """Decide on a Bash command's full text: `("allow", reason)`, `("ask", reason)`, or None for no opinion.
 
     Allowed: exactly one simple `loomctl next`, `loomctl show` or `loomctl done`, for `done` with at most one quoted
-    heredoc that ends the command. Asked: whatever may run `loomctl approve`, `trust`, `cancel` or `push`.
+    heredoc that ends the command. Asked: whatever may run `loomctl approve`, `trust`, `cancel` or `push`, and what puts
+    a run or its state away (`state restore`, `runs rm`, `runs archive`).
     """
     if "loomctl" not in command:
         return None
@@ -36,6 +39,7 @@ def judge(command: str) -> tuple[str, str] | None:
     words = set(_split_words(plain))
     if "loomctl" in words or any(word.endswith("/loomctl") for word in words):
         named = [verb for verb in _ASK if verb in words]
+        named += [f"{noun} {verb}" for noun, verb in _ASK_BOTH if noun in words and verb in words]
         if named:
             return "ask", f"loomctl {named[0]} is decided by the user"
         if _hides_its_verb(plain):

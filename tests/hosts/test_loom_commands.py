@@ -44,6 +44,12 @@ ASKED = [
     "X=1 loomctl trust R",
     "loomctl done <<'A'\nx\nA\nloomctl approve",
     "(loomctl approve)",
+    "loomctl state restore",
+    "loomctl state restore shop-258 --yes",
+    "loomctl --debug state restore --from state.broken-1.json --yes",
+    "loomctl runs rm x --yes",
+    "loomctl runs archive x --to /tmp/",
+    "loomctl next; /opt/loom/bin/loomctl runs 'rm' x --yes --force",
 ]
 
 NO_OPINION = [
@@ -53,7 +59,11 @@ NO_OPINION = [
     "loomctl run x",
     "loomctl resume",
     "loomctl prime-context --force",
-    "loomctl runs rm x --yes",
+    "loomctl runs",
+    "loomctl runs restore x",
+    "loomctl state show",
+    "loomctl tidy",
+    "loomctl run 'restore the backup'",
     "echo loomctl next",
     "loomctlx next",
     "loomctl next > /etc/passwd",
