@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.engine import finding
+from loomctl.engine import driving, finding
 from tests.cli.conftest import Cli
 from tests.scenes import OTHER, SESSION, Json, Scene, artifact
 
@@ -40,6 +40,24 @@ def newer_state(scene: Scene) -> None:
     scene.edit(schema_version=99)
 
 
+def one_step_done(scene: Scene) -> None:
+    """A run whose last write ended a step."""
+    begin(scene)
+    driving.done(scene.space(), scene.run_dir.name, response="asked")
+
+
+def two_broken_states(scene: Scene) -> None:
+    """A run whose state and backup are no JSON."""
+    broken_state(scene)
+    (scene.run_dir / "state.backup.json").write_text("{")
+
+
+def no_state(scene: Scene) -> None:
+    """A run whose state is gone."""
+    begin(scene)
+    (scene.run_dir / "state.json").unlink()
+
+
 def unwritable_home(scene: Scene) -> None:
     """A machine that cannot remember."""
     begin(scene)
@@ -67,7 +85,11 @@ CASES: list[Case] = [
     (2, ["approve"], begin, "NOTHING_TO_APPROVE"),
     (2, ["state", "show", "--path", "artifacts.none"], begin, "NOTHING_THERE"),
     (2, ["runs", "rm", "shop", "--force"], begin, "NOT_CONFIRMED"),
+    (2, ["state", "restore"], one_step_done, "NOT_CONFIRMED"),
+    (2, ["state", "restore", "--from", "plan.json"], begin, "BAD_SOURCE"),
     (3, ["next"], None, "NO_ACTIVE_RUN"),
+    (3, ["state", "restore"], None, "NO_ACTIVE_RUN"),
+    (3, ["runs", "restore", "nowhere"], begin, "NO_SUCH_ARCHIVE"),
     (3, ["resume"], None, "NO_ACTIVE_RUN"),
     (3, ["show", "nowhere"], begin, "NO_SUCH_RUN"),
     (3, ["show", "shop", "009-none"], begin, "NO_SUCH_STAGE"),
@@ -75,8 +97,12 @@ CASES: list[Case] = [
     (4, ["resume"], without_spec, ""),
     (2, ["run", "x", "--workflow", "nowhere"], begin, "UNKNOWN_WORKFLOW"),
     (5, ["show"], broken_state, "BAD_JSON"),
+    (5, ["show"], no_state, "NO_STATE"),
+    (5, ["state", "restore"], two_broken_states, "NO_WAY_BACK"),
+    (5, ["runs", "restore", "spec.md"], begin, "BAD_ARCHIVE"),
     (6, ["runs", "rm", "shop", "--yes"], begin, "RUN_IS_ACTIVE"),
     (7, ["show"], newer_state, "SCHEMA_TOO_NEW"),
+    (7, ["state", "restore", "--yes"], newer_state, "SCHEMA_TOO_NEW"),
     (8, ["trust"], unwritable_home, "NOT_REMEMBERED"),
 ]
 
@@ -183,6 +209,7 @@ VERBS = [
     ["paths"],
     ["trust"],
     ["state", "show", "--path", "artifacts"],
+    ["state", "restore", "--dry-run"],
 ]
 
 

@@ -48,7 +48,13 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["resume"], {"run_id", "run_dir", "step", "slip", "sessions", "differences", "notes"}),
     (["cancel"], {"run_id", "status"}),
     (["run", "--resume", "shop", "--reopen"], {"run_id", "step", "slip", "sessions"}),
+    (["state", "restore", "--dry-run"], {"run_id", "dry_run", "state", "plan"}),
+    (["state", "restore", "--yes"], {"run_id", "dry_run", "state", "plan"}),
+    (["tidy", "--dry-run"], {"dry_run", "items", "bytes", "failed", "outputs_kept_bytes"}),
+    (["tidy"], {"dry_run", "items", "bytes", "failed", "outputs_kept_bytes"}),
     (["runs", "archive", "shop", "--force"], {"run_id", "archive", "files"}),
+    (["runs", "restore", "shop"], {"run_id", "archive", "files", "trouble"}),
+    (["runs", "rm", "shop", "--yes", "--force"], {"run_id", "removed"}),
     (["run", "again", "--workflow", "tiny"], {"run_id"}),
     (["runs", "rm", "shop", "--yes", "--force"], {"run_id", "removed"}),
 ]
