@@ -1,0 +1,98 @@
+"""docs/how-to/recover.md and docs/reference/retention.md say what is so: their commands run, their words are Loom's."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from loomctl.disk import config
+from tests.cli.conftest import Cli
+from tests.scenes import CHECKOUT, SESSION, Scene, artifact
+
+RECOVER = (CHECKOUT / "docs" / "how-to" / "recover.md").read_text(encoding="utf-8")
+RETENTION = (CHECKOUT / "docs" / "reference" / "retention.md").read_text(encoding="utf-8")
+SOURCES = "\n".join(path.read_text(encoding="utf-8") for path in (CHECKOUT / "loomctl").rglob("*.py"))
+
+
+@pytest.fixture
+def begun(scene: Scene, cli: Cli) -> Scene:
+    """A run on work item 258, with its first step done."""
+    scene.write("spec.md", "# The spec\n")
+    scene.workflow([artifact("spec", "spec.md")])
+    assert cli("run", "258", "--workflow", "tiny").code == 0
+    assert cli("done", given="asked").code == 0
+    return scene
+
+
+def shell_lines(text: str) -> list[list[str]]:
+    """Give the commands of the shell blocks, each in words."""
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+
+
+def test_the_commands_do_what_the_page_says(begun: Scene, cli: Cli) -> None:
+    """In their order, on a run whose state was torn: each ends well, and the run is where the page says."""
+    run_id = begun.run_dir.name
+    begun.space().local.mark_ended(SESSION)
+    lines = [
+        [os.path.expanduser(word).replace("shop-258-run-2026-01-01T00-00-00Z", run_id) for word in words]
+        for words in shell_lines(RECOVER)
+    ]
+    torn = (begun.run_dir / "state.json").read_bytes()[:-100]
+    (begun.run_dir / "state.json").write_bytes(torn)
+    first, second, *others = lines
+    shown = cli(*first[1:]).stdout
+    printed = re.search(r"```\n(Loom: .*?)```", RECOVER, re.DOTALL)
+    assert printed is not None
+    labels = [line[:12] for line in printed[1].splitlines()]
+    assert [line[:12] for line in shown.splitlines()] == labels
+    assert cli(*first[1:-1]).code == 0
+    assert (begun.run_dir / "state.broken-1.json").read_bytes() == torn
+    (begun.run_dir / "state.broken-1.json").rename(begun.run_dir / "state.replaced-1.json")
+    (begun.run_dir / "state.replaced-1.json").write_bytes((begun.run_dir / "state.backup.json").read_bytes())
+    assert cli("resume").code == 0
+    assert cli("done", given="asked again").code == 0
+    begun.space().local.mark_ended(SESSION)
+    assert cli(*second[1:]).code == 0
+    begun.edit(status="completed")
+    archive, archive_to, restore, restore_from, remove = others
+    for words, there in (
+        (archive, False),
+        (restore, True),
+        (archive_to, False),
+        (restore_from, True),
+        (remove, False),
+    ):
+        ended = cli(*words[1:])
+        assert ended.code == 0, (words, ended)
+        assert bool(begun.run_dirs) is there
+
+
+def test_every_code_and_event_on_the_page_is_one(begun: Scene) -> None:
+    """No error code, event or file name is made up."""
+    codes = set(re.findall(r"`([A-Z][A-Z_]+)`", RECOVER))
+    assert {"BAD_JSON", "NO_STATE", "NO_WAY_BACK", "PLAN_LOST", "SCHEMA_TOO_NEW"} <= codes
+    for code in codes:
+        assert f'"{code}"' in SOURCES, code
+    for event in re.findall(r"event `([a-z.]+_?[a-z]*)`", RECOVER + RETENTION):
+        name = event.replace("state.migrated", "migrated")
+        assert name in SOURCES, event
+    assert begun.run_dir.exists()
+
+
+def test_the_settings_on_the_page_are_read(begun: Scene, cli: Cli) -> None:
+    """The block is a valid config.yaml of a user, and the defaults in it are the defaults."""
+    block = re.search(r"```yaml\n(.*?)```", RETENTION, re.DOTALL)
+    assert block is not None
+    path = Path(config.user_config())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(block[1])
+    settings = config.load(str(begun.store), with_yaml=True)
+    default = config.Settings()
+    assert settings.warnings == ()
+    assert settings == default._replace(outputs_days=90)
+    assert cli("tidy", "--dry-run").code == 0
