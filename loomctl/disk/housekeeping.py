@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REMOVED, ARRIVING = "removed-", "arriving-"
 """What the names of folders in `local` begin with: runs that are being deleted, archives that are being unpacked."""
-_LOCKED = ("state.json.tmp", "state.backup.json.tmp")
+_LOCKED = ("state.json.tmp", "state.backup.json.tmp", "faber-state.backup.json.tmp")
 _HEX = frozenset("0123456789abcdef")
 
 

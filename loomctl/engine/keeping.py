@@ -9,8 +9,9 @@ import os
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import archives, files, housekeeping, known, recovery
+from loomctl.disk import archives, files, housekeeping, known
 from loomctl.disk.artifact_paths import is_inside
+from loomctl.disk.layouts import Home
 from loomctl.model import ids
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.model.state import is_active
@@ -31,8 +32,18 @@ class BroughtBack(NamedTuple):
 
 
 def removable(space: Workspace, named: str, *, force: bool) -> str:
-    """Give the id of a run that may be put away. Raises RUN_IS_ACTIVE without `force`."""
+    """Give the id of a run that may be put away. Raises RUN_IS_ACTIVE without `force`, and NOT_LOOMS for FABER's."""
     run_id = space.store.match(named)
+    home = space.store.home(run_id)
+    if home.faber:
+        raise LoomError(
+            "NOT_LOOMS",
+            f"the run {run_id} is FABER's; Loom neither removes nor archives it",
+            where=home.state,
+            why=f"what Loom keeps of it stands in {home.folder}",
+            hint=f"loomctl cancel {run_id}   ends it; its files are yours to move",
+            exit_code=EXIT_USAGE,
+        )
     _refuse_active(space, run_id, force=force)
     return run_id
 
@@ -173,11 +184,11 @@ def bring_back(space: Workspace, path: str) -> BroughtBack:
         unpacked = archives.unpack(path, staging)
         run_id = ids.checked_id(unpacked.run_id)
         folder = os.path.join(staging, run_id)
-        trouble = _trouble(folder, run_id, path)
+        trouble = _trouble(space, folder, run_id, path)
         target = space.store.run_dir(run_id)
         files.make_folder(os.path.dirname(target), mode=0o755)
         with space.store.lock(run_id):
-            if os.path.lexists(target):
+            if os.path.lexists(target) or space.store.has(run_id):
                 raise LoomError(
                     "RUN_EXISTS",
                     f"the run {run_id} is here already; nothing of it was changed",
@@ -192,15 +203,16 @@ def bring_back(space: Workspace, path: str) -> BroughtBack:
     return BroughtBack(run_id, unpacked.files, path, trouble)
 
 
-def _trouble(folder: str, run_id: str, path: str) -> LoomError | None:
+def _trouble(space: Workspace, folder: str, run_id: str, path: str) -> LoomError | None:
     """Say what keeps an unpacked state from being read. Raises RUN_ID_MISMATCH, and BAD_ARCHIVE where there is none."""
+    state, backup = os.path.join(folder, "state.json"), os.path.join(folder, "state.backup.json")
     try:
-        recovery.read_state(folder, recovery.STATE, run_id)
+        space.store.read_home(Home(run_id, folder, state, backup, folder, faber=False))
     except LoomError as error:
         if error.code == "RUN_ID_MISMATCH":
-            error.where = f"{path} {recovery.STATE}"
+            error.where = f"{path} state.json"
             raise
-        if error.code == "NO_STATE" and not os.path.isfile(os.path.join(folder, recovery.BACKUP)):
+        if error.code == "NO_STATE" and not os.path.isfile(backup):
             raise LoomError(
                 "BAD_ARCHIVE",
                 "the archive holds no run's state",

@@ -21,6 +21,7 @@ from loomctl.engine import driving, finding, refreezing, restoring, resuming
 from loomctl.model import frozen_plan, migrations, state
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_SKEW, LoomError
 from loomctl.model.migrations import Step
+from tests import faber
 from tests.scenes import MAIN, OTHER, SESSION, Scene, artifact, fingerprint
 
 
@@ -474,3 +475,52 @@ def test_a_kill_while_restoring_loses_nothing(begun: Scene) -> None:
         assert (folder / "plan.json").read_bytes() == plan
         assert broken in [path.read_bytes() for path in folder.glob("state.broken-*.json")]
     assert recovery.events(str(folder))[1] == 0
+
+
+# ---- FABER's runs, where they stand.
+
+
+@pytest.mark.parametrize("layout", faber.LAYOUTS)
+def test_a_damaged_state_of_fabers_is_put_back_in_its_place(scene: Scene, layout: str) -> None:
+    """In its own form, with every key that Loom does not know; what was broken is kept with Loom's own files (D5)."""
+    path = faber.lay(scene, layout, faber.in_object())
+    assert scene.loomctl("resume").code == 0
+    before = json.loads(path.read_bytes())
+    assert scene.loomctl("done", given="built").code == 0
+    path.write_text("{torn")
+    refused = scene.loomctl("next")
+    assert (refused.code, "loomctl state restore" in refused.stderr) == (5, True), refused.stderr
+    listed = scene.loomctl("runs", "--json").json["runs"]
+    ended = scene.loomctl("state", "restore", faber.RUN_ID, "--json")
+    assert ended.code == 0, ended.stderr
+    assert (ended.json["state"]["kept"], ended.json["plan"]) == ("faber-state.broken-1.json", None)
+    after = json.loads(path.read_bytes())
+    apart = ("revision", "ledger_head")  # which Loom counts on
+    assert faber.unknown_is_kept({key: before[key] for key in before if key not in apart}, after) == []
+    assert path.read_text(encoding="utf-8").startswith('{\n  "run_id"')
+    folder = scene.store / "runs" / faber.RUN_ID
+    assert (folder / "faber-state.broken-1.json").read_text() == "{torn"
+    assert [one["run_id"] for one in scene.loomctl("runs", "--json").json["runs"]] == [one["run_id"] for one in listed]
+    assert scene.loomctl("resume").code == 0
+    assert scene.loomctl("done", given="built again").code == 0
+
+
+def test_a_state_of_fabers_that_loom_never_wrote_has_no_way_back(scene: Scene) -> None:
+    """Loom keeps a backup of what it wrote itself; before that it says that there is none."""
+    path = faber.lay(scene)
+    path.write_text("{torn")
+    ended = scene.loomctl("state", "restore", faber.RUN_ID)
+    assert ended.code == 5
+    assert "NO_WAY_BACK" in ended.stderr
+    assert "faber-state.backup.json: it is not there" in ended.stderr
+    assert path.read_text() == "{torn"
+
+
+@pytest.mark.parametrize("words", [["rm", "--yes", "--force"], ["archive", "--force"]])
+def test_a_run_of_fabers_is_not_put_away(scene: Scene, words: list[str]) -> None:
+    """Its files are FABER's: neither removed nor moved, and that is said."""
+    path = faber.lay(scene)
+    before = path.read_bytes()
+    ended = scene.loomctl("runs", words[0], faber.RUN_ID, *words[1:])
+    assert (ended.code, "NOT_LOOMS" in ended.stderr) == (2, True), ended.stderr
+    assert path.read_bytes() == before
