@@ -1,0 +1,78 @@
+"""When each hook last fired in a project: one small file each, which the launcher writes and the doctor reads."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import files
+from loomctl.model.errors import LoomError
+from loomctl.model.records import NamedTuple
+
+# Every event that a host calls Loom for, as hooks.json and the launcher name it.
+EVENTS = ("session-start", "user-prompt-submit", "pre-tool-use", "pre-compact", "stop", "session-end")
+_FOLDER = "hooks"
+_TOLD = "skew-told"
+
+
+class Beat(NamedTuple):
+    """at: seconds since 1970; session_id, version of the bundle and launcher's path: empty where they are not known."""
+
+    at: float
+    session_id: str
+    version: str
+    launcher: str
+
+
+def make_room(local: str) -> None:
+    """Make the folder that the launcher notes firings in; without it nothing is noted, which troubles nobody."""
+    try:
+        os.mkdir(os.path.join(local, _FOLDER), 0o700)
+    except OSError:
+        pass
+
+
+def has_room(local: str) -> bool:
+    """Tell whether firings are noted here: the folder is there, and no link stands where the launcher refuses one."""
+    folder = os.path.join(local, _FOLDER)
+    links = (os.path.dirname(local), local, folder)
+    return os.path.isdir(folder) and not any(os.path.islink(place) for place in links)
+
+
+def read(local: str) -> dict[str, Beat]:
+    """Give the last firing of each event that ever fired here. local: the store's `local` folder."""
+    found = {}
+    for event in EVENTS if has_room(local) else ():
+        path = os.path.join(local, _FOLDER, event)
+        try:
+            if os.path.islink(path):
+                continue
+            line = files.read_bytes(path, limit=1 << 14).decode("utf-8", "replace").partition("\n")[0]
+            at = os.stat(path).st_mtime
+        except (OSError, LoomError):
+            continue
+        version, _, rest = line.partition(" ")
+        session_id, _, launcher = rest.partition(" ")
+        found[event] = Beat(at, "" if session_id == "-" else session_id, version, launcher)
+    return found
+
+
+def version_in(local: str, session_id: str) -> str:
+    """Give the version of the bundle whose hook fired last in a session; empty if none did, or another's came after."""
+    own = [beat for beat in read(local).values() if beat.session_id == session_id]
+    return max(own, key=lambda beat: beat.at).version if own else ""
+
+
+def is_first_telling(local: str, what: str) -> bool:
+    """Tell whether this has not been said yet, and note that it is now; where nothing can be noted it is said again."""
+    path = os.path.join(local, _FOLDER, _TOLD)
+    try:
+        if files.read_bytes(path, limit=1 << 14) == what.encode():
+            return False
+    except (OSError, LoomError):
+        pass
+    try:
+        if has_room(local):
+            files.write_atomically(path, what.encode(), durable=False)
+    except OSError:
+        pass
+    return True

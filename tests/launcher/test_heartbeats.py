@@ -1,0 +1,159 @@
+"""The launcher notes each firing of a hook: with builtins, only where a store has room for it, through no link."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from loomctl import __version__
+from loomctl.disk import heartbeats
+from loomctl.disk.heartbeats import EVENTS
+from tests.launcher.world import CHECKOUT, SESSION, SHELLS, World
+
+# All that a hook which starts no Python may use of a system.
+NOTHING = "/nonexistent"
+
+
+@pytest.fixture
+def project(world: World) -> Path:
+    """A repository whose store has room for what hooks note, in a world where Python was found before."""
+    world.remember()
+    project = world.root / "prö ject"
+    for folder in (".git", ".loom/local/hooks", "src/deep"):
+        (project / folder).mkdir(parents=True)
+    return project
+
+
+def beats(project: Path) -> dict[str, heartbeats.Beat]:
+    """What the package reads of what the launcher noted."""
+    return heartbeats.read(str(project / ".loom/local"))
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+@pytest.mark.parametrize("event", EVENTS)
+def test_each_firing_is_noted_with_session_version_and_launcher(
+    world: World, project: Path, event: str, shell: list[str]
+) -> None:
+    """Bound or not: the note is made before an unbound session's hook ends, and needs no command for it."""
+    how = {} if event == "session-start" else {"PATH": NOTHING}
+    world.hook(event, cwd=project / "src/deep", shell=shell, CLAUDE_CODE_SESSION_ID=SESSION, stdin=b"{}", **how)
+    (name, beat), *others = beats(project).items()
+    assert (name, others) == (event, [])
+    assert beat[1:] == (SESSION, __version__, str(world.bundle / "bin/loomctl"))
+    assert beat.at == (project / ".loom/local/hooks" / event).stat().st_mtime
+
+
+def test_a_later_firing_replaces_the_note(world: World, project: Path) -> None:
+    """One file an event, of one line, however often it fires."""
+    path = project / ".loom/local/hooks/stop"
+    for session in ("first-and-much-longer", SESSION):
+        world.hook("stop", cwd=project, CLAUDE_CODE_SESSION_ID=session)
+        os.utime(path, (1, 1))
+    world.hook("stop", cwd=project, CLAUDE_CODE_SESSION_ID=SESSION)
+    assert beats(project)["stop"].session_id == SESSION
+    assert beats(project)["stop"].at > 1
+    assert len(path.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("session", [None, "", "../x", "a b\nc"])
+def test_a_session_id_that_is_not_fit_is_not_noted(world: World, project: Path, session: str | None) -> None:
+    """Its place holds a dash, which is read as nothing."""
+    world.hook("pre-tool-use", cwd=project, CLAUDE_CODE_SESSION_ID=session)
+    assert beats(project)["pre-tool-use"][1:3] == ("", __version__)
+
+
+@pytest.mark.parametrize("missing", [".loom/local/hooks", ".loom/local", ".loom"])
+def test_nothing_is_made_but_the_note(world: World, project: Path, missing: str) -> None:
+    """Where a run never made room for notes none are taken, and no folder appears."""
+    shutil.rmtree(project / missing)
+    before = sorted(project.rglob("*"))
+    for event in EVENTS:
+        world.hook(event, cwd=project, CLAUDE_CODE_SESSION_ID=SESSION)
+    assert sorted(project.rglob("*")) == before
+
+
+@pytest.mark.parametrize("event", ["", "nonsense", "../../x", "skew-told", "session-start/../x"])
+def test_only_an_event_gets_a_note(world: World, project: Path, event: str) -> None:
+    """What is no event of a host's names no file."""
+    world.start("hook", event, cwd=project, CLAUDE_CODE_SESSION_ID=SESSION)
+    assert list((project / ".loom/local/hooks").iterdir()) == []
+
+
+def test_hooks_that_are_switched_off_leave_no_note(world: World, project: Path) -> None:
+    """A hook that does no work does not count as having fired (D57)."""
+    for event in EVENTS:
+        world.hook(event, cwd=project, LOOM_DISABLED="1")
+    assert beats(project) == {}
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+@pytest.mark.parametrize("link", [".loom", ".loom/local", ".loom/local/hooks", ".loom/local/hooks/stop"])
+def test_no_link_is_followed(world: World, project: Path, link: str, shell: list[str]) -> None:
+    """A repository that brings a link along has nothing written where it leads, and nothing read from there."""
+    outside = world.root / "outside"
+    if link.endswith("stop"):
+        outside.write_text("precious")
+    else:
+        shutil.move(project / link, outside)
+    (project / link).symlink_to(outside)
+    before = {path: path.read_text() if path.is_file() else "" for path in [outside, *outside.rglob("*")]}
+    assert world.hook("stop", cwd=project, CLAUDE_CODE_SESSION_ID=SESSION, shell=shell) is None
+    assert {path: path.read_text() if path.is_file() else "" for path in [outside, *outside.rglob("*")]} == before
+    assert beats(project) == {}
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_a_note_that_cannot_be_taken_troubles_nobody(world: World, project: Path, kind: str, shell: list[str]) -> None:
+    """A folder or a pipe without a reader in its place: silent, at once, exit 0."""
+    place = project / ".loom/local/hooks/stop"
+    if kind == "folder":
+        place.mkdir()
+    else:
+        os.mkfifo(place)
+    assert world.hook("stop", cwd=project, shell=shell, CLAUDE_CODE_SESSION_ID=SESSION) is None
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_a_file_size_limit_ends_no_hook(world: World, project: Path, shell: list[str]) -> None:
+    """The signal that a limit sends is not what a host gets to see."""
+    command = [shutil.which(shell[0]) or shell[0], *shell[1:], str(world.bundle / "bin/loomctl"), "hook", "stop"]
+    ended = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *command],
+        cwd=project,
+        env=world.environ(CLAUDE_CODE_SESSION_ID=SESSION),
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
+def test_a_linked_worktrees_hooks_are_noted_in_the_main_checkout(world: World, project: Path) -> None:
+    """The store is the main checkout's, though the worktree has a `.loom` of its own from the repository."""
+    linked = world.root / "linked"
+    git = project / ".git/worktrees/linked"
+    git.mkdir(parents=True)
+    for folder in (".loom/local/hooks", "src/deep"):
+        (linked / folder).mkdir(parents=True)
+    (linked / ".git").write_text(f"gitdir: {git}\n")
+    world.hook("stop", cwd=linked / "src/deep", CLAUDE_CODE_SESSION_ID=SESSION)
+    assert list(beats(project)) == ["stop"]
+    assert beats(linked) == {}
+
+
+def test_the_nearest_store_of_the_launch_directory_is_the_one(world: World, project: Path) -> None:
+    """Notes go where the package's own search ends: the launch directory first, the nearest folder first."""
+    inner, other = project / "src", world.root / "other"
+    for folder in (inner / ".loom/local/hooks", other / ".loom/local/hooks"):
+        folder.mkdir(parents=True)
+    world.hook("stop", cwd=other, CLAUDE_PROJECT_DIR=str(inner / "deep"), CLAUDE_CODE_SESSION_ID=SESSION)
+    assert [list(beats(place)) for place in (inner, project, other)] == [["stop"], [], []]
+
+
+def test_the_launcher_knows_the_bundles_version() -> None:
+    """What it notes is the version that the manifest and the package have."""
+    assert f"\n    version={__version__} #" in (CHECKOUT / "bin/loomctl").read_text()
