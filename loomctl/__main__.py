@@ -19,6 +19,10 @@ def main() -> int:
 
         load(arguments[1], with_yaml=True)
         return 0
+    if arguments in (["doctor"], ["doctor", "--json"]):  # it speaks where nothing but Python is well
+        from loomctl.cli.diagnosis import main as examine
+
+        return examine(as_json=len(arguments) == 2)
     from loomctl.cli.main import main as command_line
 
     return command_line(arguments)

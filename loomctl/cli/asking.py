@@ -6,12 +6,15 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from loomctl.disk import config, digests, machine, processes, project
+from loomctl import __version__
+from loomctl.cli import printing
+from loomctl.disk import config, digests, heartbeats, machine, processes, project
 from loomctl.disk.local import TERMINAL, Local
 from loomctl.disk.store import Store
 from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
 from loomctl.engine.finding import no_active_run
 from loomctl.hosts import claude_code, claude_transcript
+from loomctl.model.fences import one_line
 
 if TYPE_CHECKING:
     from loomctl.disk.project import Project
@@ -33,12 +36,25 @@ def space(*, make: bool = False) -> Workspace:
         if not make:
             raise no_active_run()
         found = project.new(cwd)
-    return workspace(found, config.load(found.store, with_yaml=True), _caller(found, cwd))
+    made = workspace(found, config.load(found.store, with_yaml=True), _caller(found, cwd))
+    _say_skew(made)
+    return made
 
 
 def any_space() -> Workspace:
     """Give the workspace, whether or not there is a store yet."""
     return space(make=True)
+
+
+def _say_skew(made: Workspace) -> None:
+    """Say once in a session that its hooks are another version's than this command, on standard error."""
+    session_id = os.environ.get("CLAUDE_CODE_SESSION_ID", "")
+    hooks = heartbeats.version_in(made.store.local, session_id) if session_id else ""
+    if hooks in ("", __version__):
+        return
+    if heartbeats.is_first_telling(made.store.local, f"{session_id} {hooks} {__version__}"):
+        said = f"loomctl: this is loomctl {__version__}, the hooks of this session are {one_line(hooks, 40)}"
+        printing.note(f"{said}\n  hint: loomctl doctor")
 
 
 def _caller(found: Project, cwd: str) -> Caller:

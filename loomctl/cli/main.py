@@ -11,7 +11,7 @@ import click
 
 from loomctl import __version__
 from loomctl.cli import arguments as slash_arguments
-from loomctl.cli import bundle, check, demo, prime, printing, run, runs, show, standing, state, step, tidy
+from loomctl.cli import bundle, check, demo, doctor, prime, printing, run, runs, show, standing, state, step, tidy
 from loomctl.model.errors import EXIT_BUG, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 
 INTERRUPTED = 130
@@ -50,6 +50,7 @@ for command in (
     show.paths,
     tidy.tidy,
     check.check,
+    doctor.doctor,
     bundle.schema,
     bundle.plugin,
     bundle.hook,

@@ -110,6 +110,20 @@ def project_config(store: str) -> str:
     return os.path.join(store, "config.yaml")
 
 
+def troubles(store: str) -> list[LoomError]:
+    """Give what is wrong with the sources of the settings, each file's first; needs PyYAML and writes nothing.
+
+    What a source says and Loom does not use is a trouble with the code UNKNOWN_SETTING.
+    """
+    found = []
+    for level in _levels(store, with_yaml=True):
+        try:
+            found += [LoomError(code, said) for code, said in _parsed(level.path or "", level.names)[1]]
+        except LoomError as error:
+            found.append(error)
+    return found
+
+
 def _levels(store: str, *, with_yaml: bool) -> list[_Level]:
     home = user_folders.state_home()
     levels = [_Level(project_config(store), os.path.join(store, "local", "config.json"), _PROJECT)]

@@ -127,6 +127,10 @@ class Local:
             files.make_folder(self._live)
             os.close(files.open_own(mark, os.O_WRONLY))
 
+    def last_sign(self, binding: dict[str, Any]) -> float:
+        """Give when a bound session last showed that it lives, in seconds since 1970."""
+        return _last_sign(self._path(self._sessions, binding["session_id"]))
+
     def of_process(self, pid: int) -> dict[str, Any] | None:
         """Give the latest binding of a host process, for `/clear` and a switch inside it (D2)."""
         identity = processes.identity(pid)
@@ -143,7 +147,7 @@ class Local:
             return processes.lives(process)
         if process.get("boot_id") != processes.boot_id():  # it is of another machine, or of before a restart
             return False
-        return time.time() - _last_sign(self._path(self._sessions, binding["session_id"])) < SILENT_AFTER
+        return time.time() - self.last_sign(binding) < SILENT_AFTER
 
     def live_sessions(self, run_id: str, *, but: str | None = None, conversing: bool = False) -> list[str]:
         """List the live sessions that are bound to a run on this machine.

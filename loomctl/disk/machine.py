@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from loomctl import __version__
 from loomctl.disk import git
 
 TYPE_CHECKING = False
@@ -38,6 +39,7 @@ def environment(project_root: str, cwd: str, *, on_hook_path: bool) -> dict[str,
         "git_commit": head.commit,
         "dirty": git.is_dirty(project_root) if top is not None else None,
         "python": ".".join(str(part) for part in sys.version_info[:3]),
+        "loom": __version__,
     }
     if not on_hook_path:
         import psutil

@@ -29,6 +29,19 @@ def state_home() -> str:
     return _xdg("XDG_STATE_HOME", ".local/state")
 
 
+def cache_home() -> str:
+    """Give the folder where the launcher keeps environments, the Python it found and compiled modules; empty if none.
+
+    `$XDG_CACHE_HOME/loom`, else `~/.cache/loom`, on macOS `~/Library/Caches/loom`: the launcher's own rule.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):
+        return os.path.join(base, "loom")
+    base = os.environ.get("HOME", "")
+    below = ("Library", "Caches") if sys.platform == "darwin" else (".cache",)
+    return os.path.join(base, *below, "loom") if os.path.isabs(base) else ""
+
+
 def _xdg(variable: str, default: str) -> str:
     base = os.environ.get(variable, "")
     if not os.path.isabs(base):  # the XDG rules: a relative value is invalid and ignored

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 
+from loomctl import __version__
 from loomctl.disk import config, project
 from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine.caller import Caller, Workspace, workspace
@@ -152,6 +153,7 @@ def _enter_and_prime(
         notes.extend([closed.removeprefix("Loom: ")] if closed else [])
         run = space.store.read(run_id)
     made: list[Slip] = []
+    notes += _skew(run.state)
 
     def change(state: State) -> tuple[State, list[Happening]]:
         state, came = presence.enter(space, state, source, environment, compaction=compaction)
@@ -173,6 +175,19 @@ def _enter_and_prime(
     told = bool(made[0].text)
     _kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=told))
     return _delivered(space, made[0], "SessionStart", notes)
+
+
+def _skew(state: State) -> list[str]:
+    """Say that a newer Loom than this plugin worked on the run: the other way round is what every update looks like."""
+    from loomctl.model import sessions
+
+    writer = sessions.last_writer(state)
+    if writer in ("", __version__):
+        return []
+    from loomctl.model.versions import is_older
+
+    newer = is_older(__version__, writer)
+    return [f"loomctl {writer} worked on it, the plugin is {__version__}: loomctl doctor"] if newer else []
 
 
 def _primed(

@@ -139,6 +139,16 @@ def forgotten(state: State) -> State:
     return {**state, "context_metadata": {**state["context_metadata"], "artifacts_in_context": []}}
 
 
+def last_writer(state: Mapping[str, Any]) -> str:
+    """Give the version of Loom that the latest session worked with; empty if it is not recorded."""
+    for record in reversed(history(state)):
+        environment = record.get("environment")
+        version = environment.get("loom") if isinstance(environment, dict) else None
+        if isinstance(version, str) and version:
+            return version
+    return ""
+
+
 def summary(state: Mapping[str, Any]) -> str:
     """Say it in one line: `2 sessions (machine-a, machine-b)`; machines once each, in order."""
     machines: list[str] = []

@@ -44,6 +44,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["trust"], {"run_id", "trusted", "commands", "artifacts"}),
     (["runs"], {"runs"}),
     (["runs", "list"], {"runs"}),
+    (["doctor"], {"ok", "checks"}),
     (["pause"], {"run_id", "status"}),
     (["resume"], {"run_id", "run_dir", "step", "slip", "sessions", "differences", "notes"}),
     (["cancel"], {"run_id", "status"}),

@@ -27,6 +27,7 @@ def test_an_environment_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "git_commit",
         "dirty",
         "python",
+        "loom",
     ]
     assert described["hostname"] == "machine-a"
     assert described["git_branch"] == "main"

@@ -1,0 +1,203 @@
+"""What stands in the project: its store, settings, runs and locks, and what this machine knows of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+from loomctl.disk import children, files, sizes, user_folders
+from loomctl.disk import config as settings
+from loomctl.disk import known as known_runs
+from loomctl.disk.lock import holder
+from loomctl.disk.project import package_parent
+from loomctl.model.errors import LoomError
+from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
+from loomctl.model.state import TERMINAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loomctl.engine.patient import Patient
+
+PATIENCE = 20.0  # seconds
+_NO_PROJECT = Finding(PASS, "no project")
+
+
+def project(patient: Patient) -> Finding:
+    """Which project and store this is and why, and whether the store is Loom's to write (D3)."""
+    if not patient.cwd:
+        return Finding(FAIL, "the working directory is gone", "cd")
+    if patient.project is None or patient.store is None:
+        return Finding(PASS, f"no project with a .loom folder at or above {patient.cwd}, so hooks stay silent")
+    root, store = patient.project.root, patient.store
+    details = [f"store: {store.folder}"]
+    if os.path.dirname(store.folder) != root:
+        details.append("a linked worktree uses the store of the main checkout")
+    if not (patient.cwd + os.sep).startswith(root + os.sep):
+        details.append("found from CLAUDE_PROJECT_DIR, not from the working directory")
+    if settings.load(store.folder, with_yaml=False).commit_runs:
+        details.append("runs are committed with the project (commit_runs)")
+    return gathered([*_links(patient), *_writing(patient)], f"project {root}", details=details)
+
+
+def _links(patient: Patient) -> Iterator[Finding]:
+    assert patient.store is not None  # the caller made sure
+    for place in (patient.store.folder, patient.store.runs_folder, patient.store.local):
+        if os.path.islink(place):
+            found = f"a symbolic link stands where Loom keeps its own files, and is not followed: {place}"
+            yield Finding(FAIL, found, f"ls -l {shlex.quote(place)}")
+
+
+def _writing(patient: Patient) -> Iterator[Finding]:
+    assert patient.store is not None  # the caller made sure
+    folder = patient.store.folder
+    for place in (folder, patient.store.runs_folder, patient.store.local):
+        if os.path.isdir(place) and not os.access(place, os.W_OK | os.X_OK):
+            found = f"{place} cannot be written: runs are primed, and nothing of it is recorded"
+            yield Finding(WARN, found, f"ls -ld {shlex.quote(place)}")
+            return
+    if patient.states and not os.path.lexists(os.path.join(folder, ".gitignore")):
+        yield Finding(WARN, f"{folder} has no .gitignore, so that git shows Loom's files", "loomctl resume")
+
+
+def config(patient: Patient) -> Finding:
+    """Whether the settings can be read, and are those that hooks use."""
+    if patient.store is None:
+        return _NO_PROJECT._replace(found="no project, so no settings of one")
+    folder = patient.store.folder
+    stale = [said for code, said in settings.load(folder, with_yaml=False).warnings if code == "STALE_CONFIG"]
+    read = _sources_read(patient, folder)
+    if read is None:
+        hint = "loomctl --version"
+        if stale:
+            return Finding(
+                WARN, "settings changed, and hooks cannot read them before the environment is made", hint, stale
+            )
+        return Finding(PASS, "settings are as they were; without an environment they are not read anew")
+    troubles = []
+    for error in read:
+        unused = error["code"] == "UNKNOWN_SETTING"
+        why = [part for part in (error.get("where", ""), error.get("why", "")) if part]
+        where = error.get("where", "").partition(" ")[0] or settings.project_config(folder)
+        hint = error.get("hint") or ("loomctl paths" if unused else f"${{EDITOR:-vi}} {shlex.quote(where)}")
+        troubles.append(Finding(WARN if unused else FAIL, error["message"], hint, why))
+    if stale and not troubles:
+        return Finding(PASS, "settings changed; the next hook or command takes them over", "", stale)
+    return gathered(troubles, "settings can be read, and hooks have them")
+
+
+def _sources_read(patient: Patient, store: str) -> list[dict[str, str]] | None:
+    """Give what is wrong with the sources, asked of the environment, which can read YAML; None where there is none."""
+    if not patient.environment_python:
+        return None
+    program = (
+        "import json, sys; sys.path.insert(0, sys.argv[1]); from loomctl.disk import config; "
+        "print(json.dumps([error.to_dict() for error in config.troubles(sys.argv[2])]))"
+    )
+    try:
+        ended = children.run(
+            [patient.environment_python, "-I", "-B", "-c", program, package_parent(), store],
+            cwd=os.sep,
+            environ=os.environ,
+            patience=PATIENCE,
+        )
+        told: list[dict[str, str]] = json.loads(ended.stdout)
+    except (OSError, ValueError):  # the check of the environment says so
+        return None
+    return told
+
+
+def runs(patient: Patient) -> Finding:
+    """The active runs, and whether each can go on."""
+    if patient.store is None or patient.local is None:
+        return _NO_PROJECT._replace(found="no project, so no runs")
+    bound = (patient.local.binding(patient.session_id or None) or {}).get("run_id")
+    troubles = []
+    details = []
+    for run_id, state in patient.active.items():
+        here = ", driven by this session" if run_id == bound else ""
+        details.append(f"{run_id}: {state['status']}, at {state.get('current_step') or '-'}{here}")
+        try:
+            patient.store.read(run_id)
+        except LoomError as error:
+            said = [part for part in (error.where, error.why) if part]
+            troubles.append(Finding(FAIL, f"the run {run_id} cannot go on: {error.what}", error.hint, said))
+    count = len(details)
+    fine = f"{count} active run{'' if count == 1 else 's'} of {len(patient.states)}"
+    if count > 1 and bound is None:
+        fine += "; a session is told of them and takes one up with loomctl resume RUN"
+    return gathered(troubles, fine, details=details, facts={"active": list(patient.active)})
+
+
+def states(patient: Patient) -> Finding:
+    """States that cannot be read, each with the way back (D53, D56)."""
+    if patient.store is None:
+        return _NO_PROJECT._replace(found="no project, so no states")
+    troubles = []
+    for run_id, error in patient.states.items():
+        if isinstance(error, LoomError):
+            details = [part for part in (error.where, error.why) if part]
+            found = f"the state of the run {run_id} cannot be used: {error.what}"
+            status = WARN if _was_over(patient, run_id) else FAIL
+            troubles.append(Finding(status, found, _way_back(run_id, error), details))
+    facts = {"unreadable": [run_id for run_id, one in patient.states.items() if isinstance(one, LoomError)]}
+    return gathered(troubles, f"{len(patient.states)} states can be read", facts=facts)
+
+
+def _way_back(run_id: str, error: LoomError) -> str:
+    return f"loomctl state restore {run_id}" if error.code in ("BAD_JSON", "BAD_STATE", "TOO_LARGE") else error.hint
+
+
+def _was_over(patient: Patient, run_id: str) -> bool:
+    """Tell whether the state before says that the run is over, so that no hook would need it."""
+    assert patient.store is not None  # there are states
+    try:
+        backup = files.read_json(os.path.join(patient.store.run_dir(run_id), "state.backup.json"))
+    except (OSError, LoomError):
+        return False
+    return isinstance(backup, dict) and backup.get("status") in TERMINAL
+
+
+def known(patient: Patient) -> Finding:
+    """Whether this machine can remember what it started, and knows the active runs (D23)."""
+    home = user_folders.state_home()
+    unkept = "so that every run counts as a stranger's and none is primed"
+    if not home:
+        return Finding(
+            FAIL, f"there is no home to remember runs in, {unkept}", "export LOOM_STATE_HOME=/a/folder/of/yours"
+        )
+    place = sizes.nearest(home)
+    if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
+        found = f"runs cannot be remembered in {home}, {unkept}"
+        return Finding(FAIL, found, f"ls -ld {shlex.quote(place)}; export LOOM_STATE_HOME=/a/folder/of/yours")
+    troubles = []
+    named = os.environ.get("LOOM_STATE_HOME", "")
+    if named and not os.path.isabs(named):
+        troubles.append(
+            Finding(WARN, f"LOOM_STATE_HOME is no absolute path and is ignored: {named}", "unset LOOM_STATE_HOME")
+        )
+    for run_id in patient.active if patient.store else ():
+        if patient.store and not known_runs.is_known(run_id, patient.store.folder):
+            found = f"the run {run_id} was neither started nor resumed on this machine, so it is announced, not primed"
+            troubles.append(Finding(WARN, found, f"loomctl resume {run_id}"))
+    return gathered(troubles, f"this machine remembers its runs in {home}", facts={"machine_state": home})
+
+
+def locks(patient: Patient) -> Finding:
+    """Who holds a run's lock right now; a holder that dies frees it by itself (D53)."""
+    if patient.store is None:
+        return _NO_PROJECT._replace(found="no project, so no locks")
+    folder = os.path.join(patient.store.local, "locks")
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        names = []
+    held = {name.removesuffix(".lock"): holder(os.path.join(folder, name)) for name in names if name.endswith(".lock")}
+    details = [f"{run_id}: {who}" for run_id, who in held.items() if who]
+    if details:
+        return Finding(
+            WARN, "a run is being written at this moment; see it again in a while", "loomctl doctor", details
+        )
+    return Finding(PASS, "no run is locked")
