@@ -50,7 +50,7 @@ def hooks(patient: Patient) -> Finding:
     except (KeyError, TypeError, AttributeError):
         return Finding(FAIL, "the bundle's hooks.json does not have the form that a host reads", REINSTALL, [path])
     troubles = [trouble for command in entries for trouble in _entry_troubles(patient, command)]
-    troubles = list(dict.fromkeys(troubles))
+    troubles = list({trouble.found: trouble for trouble in troubles}.values())
     called = {command.rpartition(" ")[2] for command in entries}
     troubles += [Finding(FAIL, f"no hook for {event}", REINSTALL) for event in heartbeats.EVENTS if event not in called]
     if not os.path.isfile(os.path.join(_package(), "__main__.py")):
@@ -71,7 +71,7 @@ def _entries(raw: Any) -> Iterator[str]:
 
 def _entry_troubles(patient: Patient, command: str) -> Iterator[Finding]:
     try:
-        words = shlex.split(command.replace("${CLAUDE_PLUGIN_ROOT}", patient.bundle))
+        words = [word.replace("${CLAUDE_PLUGIN_ROOT}", patient.bundle) for word in shlex.split(command)]
     except ValueError:
         words = []
     if len(words) != 3 or words[1] != "hook" or words[2] not in heartbeats.EVENTS:

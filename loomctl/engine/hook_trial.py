@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # A hook that takes more seconds is called again, to tell a first start from a slow machine.
 SLOW = 0.5
 SESSION = "loom-doctor-0000-trial-session"
-MARK = "This sentence is what the doctor's trial must bring back."
+MARK = "This sentence is what a hook on trial must bring back."
 # What a session of the doctor's own caller must not lend to the trial.
 _APART = ("CLAUDE_PID", "LOOM_DISABLED", "LOOM_ENV_PYTHON", "LOOM_PLUGIN_ROOT", "LOOM_HOSTNAME")
 _WORKFLOW = {
@@ -78,7 +78,7 @@ def _tried(patient: Patient, folder: str) -> Finding:
 
     def call() -> children.Ended:
         return children.run(
-            ["sh", "-c", command],
+            ["/bin/sh", "-c", command],
             cwd=shop,
             environ={**environ, "CLAUDE_PLUGIN_ROOT": patient.bundle},
             patience=timeout,

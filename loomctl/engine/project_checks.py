@@ -12,6 +12,7 @@ from loomctl.disk import config as settings
 from loomctl.disk import known as known_runs
 from loomctl.disk.lock import holder
 from loomctl.disk.project import package_parent
+from loomctl.engine.machine_checks import UPDATE_HELPER, UPDATE_PLUGIN
 from loomctl.model.errors import LoomError
 from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.model.state import TERMINAL
@@ -141,12 +142,14 @@ def states(patient: Patient) -> Finding:
             details = [part for part in (error.where, error.why) if part]
             found = f"the state of the run {run_id} cannot be used: {error.what}"
             status = WARN if _was_over(patient, run_id) else FAIL
-            troubles.append(Finding(status, found, _way_back(run_id, error), details))
+            troubles.append(Finding(status, found, _way_back(patient, run_id, error), details))
     facts = {"unreadable": [run_id for run_id, one in patient.states.items() if isinstance(one, LoomError)]}
     return gathered(troubles, f"{len(patient.states)} states can be read", facts=facts)
 
 
-def _way_back(run_id: str, error: LoomError) -> str:
+def _way_back(patient: Patient, run_id: str, error: LoomError) -> str:
+    if error.code == "SCHEMA_TOO_NEW":
+        return UPDATE_HELPER if patient.is_helper else UPDATE_PLUGIN
     return f"loomctl state restore {run_id}" if error.code in ("BAD_JSON", "BAD_STATE", "TOO_LARGE") else error.hint
 
 

@@ -1,0 +1,94 @@
+"""The launcher's way for the doctor: the standard library alone, so that it speaks where nothing could be set up."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.launcher.world import CHECKOUT, PYTHON, SHELLS, World
+
+LAUNCHER = CHECKOUT / "bin/loomctl"
+
+
+def everything_below(folder: Path) -> list[str]:
+    """Name everything below a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def examined(world: World, **how: Any) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Ask the doctor of this checkout; gives its exit code, and the checks by their ids."""
+    ended = world.start("doctor", "--json", launcher=LAUNCHER, **how)
+    assert ended.stderr == b""
+    return ended.returncode, {check["id"]: check for check in json.loads(ended.stdout)["checks"]}
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_it_speaks_before_anything_was_set_up(world: World, shell: list[str]) -> None:
+    """No package index, no environment, nothing remembered: the doctor answers, and makes none of it."""
+    world.add_python()
+    code, checks = examined(world, shell=shell)
+    assert code == 0
+    assert checks["environment"]["status"] == "WARN"
+    assert checks["round-trip"]["status"] == "PASS"
+    assert checks["python"]["found"].endswith(", which hooks use")
+    assert everything_below(world.home) == []
+
+
+def test_its_words_come_through_too(world: World) -> None:
+    """Without `--json` it prints lines."""
+    world.add_python()
+    ended = world.start("doctor", launcher=LAUNCHER)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert ended.stdout.startswith(b"PASS  switch")
+
+
+def test_it_runs_on_the_python_that_hooks_remember(world: World) -> None:
+    """As a hook would, it needs no PATH for that."""
+    world.remember()
+    _, checks = examined(world)
+    assert checks["python"]["python"] == checks["python"]["remembered"] == str(PYTHON)
+    assert everything_below(world.home / ".cache/loom")[-1] == "python"
+
+
+def test_it_needs_no_home(world: World) -> None:
+    """Where nothing can be kept no run is primed, and that is what it says."""
+    world.add_python()
+    code, checks = examined(world, HOME="")
+    assert (code, checks["known"]["status"]) == (1, "FAIL")
+    assert checks["round-trip"]["status"] == "PASS"
+
+
+def test_it_is_red_about_a_broken_environment(world: World) -> None:
+    """An environment that does not start is found and named, not started."""
+    world.add_python()
+    lock = (CHECKOUT / "requirements.lock").read_text().splitlines()[0].split()[-1]
+    python = world.kept / f"env-{lock}-3.11/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/nonexistent\n")
+    python.chmod(0o755)
+    code, checks = examined(world)
+    assert (code, checks["environment"]["status"]) == (1, "FAIL")
+    assert str(python.parents[1]) in checks["environment"]["hint"]
+
+
+def test_without_any_python_the_launcher_says_so(world: World) -> None:
+    """In words, and as one document (D52)."""
+    world.add_script("python3", 'echo "old 3.8"')
+    ended = world.start("doctor", "--json", launcher=LAUNCHER)
+    assert (ended.returncode, json.loads(ended.stdout)["error"]["code"]) == (8, "NO_PYTHON")
+    ended = world.start("doctor", launcher=LAUNCHER)
+    assert (ended.returncode, ended.stdout) == (8, b"")
+    assert ended.stderr.startswith(b"loomctl: NO_PYTHON: ")
+
+
+@pytest.mark.parametrize("arguments", [("doctor", "--help"), ("doctor --json",), ("--debug", "doctor")])
+def test_other_words_go_the_usual_way(world: World, arguments: tuple[str, ...]) -> None:
+    """Help and mistakes are click's, which needs the environment: here it cannot be made."""
+    world.add_python()
+    ended = world.start(*arguments, launcher=LAUNCHER, PIP_NO_INDEX="1", PIP_CONFIG_FILE=os.devnull)
+    assert ended.returncode == 8
+    assert b"SETUP_FAILED" in ended.stderr
