@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-# A store that holds more entries is not counted to its end.
-MOST = 200_000
-
 
 class Room(NamedTuple):
     """free: bytes that this user may still write; files: how many files, None where the file system does not say."""
@@ -18,12 +15,11 @@ class Room(NamedTuple):
 
 def below(folder: str) -> int:
     """Give the bytes of all files below a folder, links not followed; what cannot be read counts nothing."""
-    total, seen, waiting = 0, 0, [folder]
-    while waiting and seen < MOST:
+    total, waiting = 0, [folder]
+    while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
-                    seen += 1
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
                     else:

@@ -16,6 +16,7 @@ from loomctl.model import sessions
 from loomctl.model import versions as of_versions
 from loomctl.model.errors import LoomError
 from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
+from loomctl.model.state import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,21 +56,39 @@ def python(patient: Patient) -> Finding:
     found = f"Python {version} at {sys.executable}"
     if sys.flags.no_site or patient.is_helper:  # as the launcher starts it, or a wheel's own
         found += ", which hooks use" if sys.flags.no_site else ", this helper's own"
-    remembered = _remembered()
+    memory, remembered = _remembered()
     facts = {"python": sys.executable, "version": version, "remembered": remembered}
     if remembered and not os.access(remembered, os.X_OK):
         details = [f"the Python that hooks remember is gone, so the next one looks for another: {remembered}"]
         return Finding(PASS, found, "", details, facts)
-    same = not remembered or os.path.realpath(remembered) == os.path.realpath(sys.executable)
-    return Finding(PASS, found, "", () if same else [f"hooks remember {remembered}"], facts)
+    if not remembered or os.path.realpath(remembered) == os.path.realpath(sys.executable):
+        return Finding(PASS, found, "", (), facts)
+    if not _starts(remembered):
+        words = f"the Python that hooks remember does not start: {remembered}"
+        return Finding(FAIL, words, f"rm {shlex.quote(memory)}", [found], facts)
+    return Finding(PASS, found, "", [f"hooks remember {remembered}"], facts)
 
 
-def _remembered() -> str:
+def _remembered() -> tuple[str, str]:
+    """Give `(file, Python)` of what hooks remember, in the order in which the launcher looks; empty if they do not."""
+    for base in (os.environ.get("CLAUDE_PLUGIN_DATA", ""), user_folders.cache_home()):
+        memory = os.path.join(base, "python")
+        try:
+            line = (
+                os.fsdecode(files.read_bytes(memory, limit=1 << 14).partition(b"\n")[0]) if os.path.isabs(base) else ""
+            )
+        except (OSError, LoomError):
+            continue
+        if os.path.isabs(line):
+            return memory, line
+    return "", ""
+
+
+def _starts(python: str) -> bool:
     try:
-        line = files.read_bytes(os.path.join(user_folders.cache_home(), "python"), limit=1 << 14)
-    except (OSError, LoomError):
-        return ""
-    return os.fsdecode(line.partition(b"\n")[0])
+        return children.run([python, "-I", "-S", "-c", ""], cwd=os.sep, environ=os.environ, patience=PATIENCE).code == 0
+    except OSError:
+        return False
 
 
 def environment(patient: Patient) -> Finding:
@@ -126,7 +145,9 @@ def versions(patient: Patient) -> Finding:
     """Whether loomctl, its bundle, PATH's first one, the hooks that fired and the runs' last writer are of one age."""
     troubles = [*_bundle_skew(patient), *_path_skew(patient), *_hook_skew(patient), *_run_skew(patient)]
     return gathered(
-        troubles, f"loomctl {__version__}, with its bundle in {patient.bundle}", facts={"version": __version__}
+        troubles,
+        f"loomctl {__version__}, with its bundle in {patient.bundle}",
+        facts={"version": __version__, "state_schema": SCHEMA_VERSION},
     )
 
 

@@ -35,16 +35,17 @@ def program(path: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("remembered", [None, sys.executable, "/nonexistent/python", "/bin/sh", ""])
 def test_python_is_told_with_the_one_that_hooks_remember(tmp_path: Path, remembered: str | None) -> None:
-    """Another one or one that is gone is said, and is no trouble: a hook looks for the next."""
+    """One that is gone is no trouble, a hook looks for the next; one that is there and does not start is."""
     cache = Path(user_folders.cache_home())
     if remembered is not None:
         cache.mkdir(parents=True)
         (cache / "python").write_text(f"{remembered}\n")
     found = machine_checks.python(patient(tmp_path))
-    assert found.status == PASS
-    assert sys.executable in found.found
+    assert found.status == (FAIL if remembered == "/bin/sh" else PASS)
+    assert sys.executable in " ".join([found.found, *found.details])
     assert found.facts["remembered"] == (remembered or "")
     assert bool(found.details) == (remembered in ("/nonexistent/python", "/bin/sh"))
+    assert found.hint == (f"rm {cache}/python" if remembered == "/bin/sh" else "")
 
 
 def bare_environment(folder: Path) -> str:

@@ -54,6 +54,20 @@ def test_it_runs_on_the_python_that_hooks_remember(world: World) -> None:
     assert everything_below(world.home / ".cache/loom")[-1] == "python"
 
 
+def test_it_speaks_where_hooks_are_silenced_by_their_python(world: World) -> None:
+    """A remembered Python that crashes ends every hook without a word; the doctor takes another and says so."""
+    world.add_script("broken", "kill -SEGV $$")
+    world.remember(world.tools / "broken")
+    world.add_python()
+    code, checks = examined(world)
+    assert (code, checks["python"]["status"]) == (1, "FAIL")
+    assert checks["python"]["found"].endswith(str(world.tools / "broken"))
+    assert checks["python"]["hint"] == f"rm '{world.kept}/python'"
+    assert checks["round-trip"]["status"] == "FAIL"
+    (world.kept / "python").unlink()
+    assert examined(world)[0] == 0
+
+
 def test_it_needs_no_home(world: World) -> None:
     """Where nothing can be kept no run is primed, and that is what it says."""
     world.add_python()
