@@ -31,7 +31,7 @@ class Patient:
         self.session_id, self.now, self.program = session_id, now, program
         self.bundle = project.plugin_root if project else plugin_root()
         self.launcher = os.path.join(self.bundle, "bin", "loomctl")
-        self.store = Store(project.store) if project else None
+        self.store = Store(project.store, project.faber_roots) if project else None  # as a hook has it
         self.local = Local(self.store.local) if self.store else None
 
     @property

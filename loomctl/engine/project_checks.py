@@ -59,7 +59,7 @@ def _writing(patient: Patient) -> Iterator[Finding]:
             found = f"{place} cannot be written: runs are primed, and nothing of it is recorded"
             yield Finding(WARN, found, f"ls -ld {shlex.quote(place)}")
             return
-    if patient.states and not os.path.lexists(os.path.join(folder, ".gitignore")):
+    if os.path.isdir(patient.store.runs_folder) and not os.path.lexists(os.path.join(folder, ".gitignore")):
         yield Finding(WARN, f"{folder} has no .gitignore, so that git shows Loom's files", "loomctl resume")
 
 
@@ -121,7 +121,8 @@ def runs(patient: Patient) -> Finding:
         here = ", driven by this session" if run_id == bound else ""
         details.append(f"{run_id}: {state['status']}, at {state.get('current_step') or '-'}{here}")
         try:
-            patient.store.read(run_id)
+            if known_runs.is_known(run_id, patient.store.folder):  # no hook reads a stranger's, or one not taken up
+                patient.store.read(run_id)
         except LoomError as error:
             said = [part for part in (error.where, error.why) if part]
             troubles.append(Finding(FAIL, f"the run {run_id} cannot go on: {error.what}", error.hint, said))
@@ -150,14 +151,14 @@ def states(patient: Patient) -> Finding:
 def _way_back(patient: Patient, run_id: str, error: LoomError) -> str:
     if error.code == "SCHEMA_TOO_NEW":
         return UPDATE_HELPER if patient.is_helper else UPDATE_PLUGIN
-    return f"loomctl state restore {run_id}" if error.code in ("BAD_JSON", "BAD_STATE", "TOO_LARGE") else error.hint
+    return error.hint or f"loomctl show {run_id}"
 
 
 def _was_over(patient: Patient, run_id: str) -> bool:
     """Tell whether the state before says that the run is over, so that no hook would need it."""
     assert patient.store is not None  # there are states
     try:
-        backup = files.read_json(os.path.join(patient.store.run_dir(run_id), "state.backup.json"))
+        backup = files.read_json(patient.store.home(run_id).backup)
     except (OSError, LoomError):
         return False
     return isinstance(backup, dict) and backup.get("status") in TERMINAL

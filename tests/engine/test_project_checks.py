@@ -17,7 +17,8 @@ from loomctl.engine import project_checks
 from loomctl.model.findings import FAIL, PASS, WARN
 from tests.disk import repositories
 from tests.engine.patients import patient
-from tests.scenes import OTHER, Scene
+from tests.faber import LAYOUTS, RUN_ID, lay
+from tests.scenes import OTHER, Scene, fingerprint
 
 
 @pytest.fixture
@@ -220,6 +221,21 @@ def test_a_state_folder_that_may_not_be_written_fails(tmp_path: Path, monkeypatc
     """Also where only the folder above it is there."""
     monkeypatch.setattr(os, "access", lambda path, _: path != str(Path(user_folders.state_home()).parent))
     assert project_checks.known(patient(tmp_path)).status == FAIL
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_project_of_fabers_is_examined_as_it_is(scene: Scene, layout: str) -> None:
+    """Its run is active, and no stranger's plan is read; once taken up, nothing is left to say (D5)."""
+    lay(scene, layout)
+    before = fingerprint(scene.root)
+    found = [check(patient(scene)) for check in (project_checks.project, project_checks.runs, project_checks.states)]
+    assert [one.status for one in found] == [PASS, PASS, PASS]
+    assert found[1].found == "1 active run of 1"
+    assert project_checks.known(patient(scene)).hint == f"loomctl resume {RUN_ID}"
+    assert fingerprint(scene.root) == before
+    assert scene.loomctl("resume").code == 0
+    assert project_checks.runs(patient(scene)).status == PASS
+    assert project_checks.known(patient(scene)).status == PASS
 
 
 # ---- Locks.
