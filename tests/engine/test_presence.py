@@ -15,7 +15,7 @@ from loomctl.model import sessions
 from tests.scenes import OTHER, SESSION, Json, Scene
 
 ALLOWED = {
-    *("hostname", "platform", "cwd", "project_root", "git_branch", "git_commit", "dirty", "python"),
+    *("hostname", "platform", "cwd", "project_root", "git_branch", "git_commit", "dirty", "python", "loom"),
     *("cores", "memory"),
 }
 
