@@ -1,0 +1,55 @@
+"""The pages of the documentation: where they are, and the parts of them that are written by `scripts/docs`."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from tests.scenes import CHECKOUT
+
+DOCS = CHECKOUT / "docs"
+WRITE = os.environ.get("LOOM_WRITE_DOCS") == "1"
+"""Set by scripts/docs: write what was made instead of comparing it."""
+
+
+def pages() -> list[Path]:
+    """Give every page that people read."""
+    return sorted([*CHECKOUT.glob("*.md"), *DOCS.rglob("*.md"), *CHECKOUT.glob("skills/*/*.md")])
+
+
+def name(page: Path) -> str:
+    """Give a page's path in the checkout."""
+    return page.relative_to(CHECKOUT).as_posix()
+
+
+def part(page: Path, title: str) -> str:
+    """Give what stands in a page between the marks of a part that is written by scripts/docs."""
+    match = _mark(title).search(page.read_text(encoding="utf-8"))
+    assert match is not None, f"{name(page)} has no part {title!r}"
+    return match["body"]
+
+
+def hold(page: Path, title: str, body: str) -> None:
+    """Hold a part of a page against what it should be; under scripts/docs, write it."""
+    body = body.strip("\n")
+    if WRITE:
+        text = page.read_text(encoding="utf-8")
+        assert _mark(title).search(text), f"{name(page)} has no part {title!r}"
+        new = _mark(title).sub(lambda match: f"{match['begin']}\n\n{body}\n\n{match['end']}", text)
+        if new != text:
+            page.write_text(new, encoding="utf-8")
+    assert part(page, title) == body, f"{name(page)}, part {title}: run scripts/docs"
+
+
+def _mark(title: str) -> re.Pattern[str]:
+    begin, end = re.escape(f"<!-- {title}: written by scripts/docs -->"), re.escape(f"<!-- end of {title} -->")
+    return re.compile(rf"(?P<begin>{begin})\n+(?P<body>.*?)\n+(?P<end>{end})", re.DOTALL)
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Set a Markdown table."""
+    cells = [header, ["---"] * len(header), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in row) + " |" for row in cells
+    )

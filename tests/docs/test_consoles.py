@@ -1,0 +1,22 @@
+"""Every command that the documentation shows is run, in order, and prints what the page says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs import consoles
+from tests.docs.pages import WRITE, name, pages
+
+PLAYED = [page for page in pages() if "```console" in page.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("page", PLAYED, ids=[name(page) for page in PLAYED])
+def test_every_command_of_a_page_works_as_shown(page: Path, tmp_path: Path) -> None:
+    """From an empty home folder, at real terminals, with real files and a real git."""
+    text, faults = consoles.played(page, tmp_path / "machines")
+    if WRITE and faults:
+        page.write_text(text, encoding="utf-8")
+        text, faults = consoles.played(page, tmp_path / "again")
+    assert not faults, "\n\n".join(faults)
