@@ -2,8 +2,8 @@
 
 A page is plain Markdown. What counts in it:
 
-- A block ```console holds commands (lines that begin with `$ `) and, below each, all that it prints. A heredoc and a
-  line that ends in a backslash go on with the next lines. Words behind `console` name the terminal; without any it is the
+- A block ```console holds commands (lines that begin with `$ `) and, below each, all that it prints. A heredoc and
+  what ends in a backslash go on with the next lines. Words behind `console` name the terminal; without any it is the
   first one. Each terminal has a shell and a session of its own; one whose name has the word `desktop` is on another
   machine. `# exit code 3` behind a command says how it ends; else it ends with 0.
 - A block ```yaml title="FOLDER/FILE" (or any other language) is a file that the text tells its reader to write.

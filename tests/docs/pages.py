@@ -44,7 +44,7 @@ def hold(page: Path, title: str, body: str) -> None:
 
 def _mark(title: str) -> re.Pattern[str]:
     begin, end = re.escape(f"<!-- {title}: written by scripts/docs -->"), re.escape(f"<!-- end of {title} -->")
-    return re.compile(rf"(?P<begin>{begin})\n+(?P<body>.*?)\n+(?P<end>{end})", re.DOTALL)
+    return re.compile(rf"(?P<begin>{begin})\n\s*(?P<body>.*?)\s*\n(?P<end>{end})", re.DOTALL)
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:

@@ -1,0 +1,110 @@
+"""Every error, finding and warning that Loom's source can say, found by reading it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from loomctl.model import errors as exits
+from tests.scenes import CHECKOUT
+
+CODE = re.compile(r"[A-Z]{2,}(_[A-Z]+)*")
+EXITS: dict[str, int] = {name: value for name, value in vars(exits).items() if name.startswith("EXIT_")}
+ENDS, ERROR, WARNING, NOTICE = "ends", "error", "warning", "notice"
+# Who says a code as the first argument, and which argument is its words.
+_SAYERS = {"error": (ERROR, 2), "fail": (ERROR, 2), "_fail": (ERROR, 2), "warning": (WARNING, 2), "warn": (WARNING, 2)}
+_LAUNCHER = re.compile(r"\bfail ([A-Z][A-Z_]+) '([^']+)'")
+
+
+class Said(NamedTuple):
+    """One place that says a code.
+
+    kind: `ends` a command, `error` and `warning` of `loomctl check`, `notice` beside a result; words: with `…` for what
+    varies.
+    """
+
+    code: str
+    kind: str
+    exit_code: int
+    words: str
+
+
+def said() -> list[Said]:
+    """Give every place, by code."""
+    found = {one for path in CHECKOUT.glob("loomctl/**/*.py") for one in in_module(path)}
+    launcher = (CHECKOUT / "bin" / "loomctl").read_text(encoding="utf-8")
+    found |= {Said(code, ENDS, exits.EXIT_SETUP, words) for code, words in _LAUNCHER.findall(launcher)}
+    return sorted(found)
+
+
+def in_module(path: Path) -> Iterator[Said]:
+    """Give the places of one module."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+        assigned = sorted(_assigned(function), key=lambda one: one[0])
+        for node in ast.walk(function):
+            known = {name: value for line, name, value in assigned if line <= getattr(node, "lineno", 0)}
+            if isinstance(node, ast.Call) and node.args and _code(node.args[0]):
+                yield from _in_call(node, known)
+            elif isinstance(node, ast.Tuple) and len(node.elts) == 2 and _code(node.elts[0]):
+                words = _words(node.elts[1], known)
+                if " " in words:
+                    yield Said(_code(node.elts[0]), NOTICE, exits.EXIT_OK, words)
+
+
+def _assigned(function: ast.FunctionDef) -> Iterator[tuple[int, str, ast.expr]]:
+    """Give what local names are assigned: the line, the name, the value."""
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                yield node.lineno, target.id, node.value
+            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                for name, value in zip(target.elts, node.value.elts, strict=False):
+                    if isinstance(name, ast.Name):
+                        yield node.lineno, name.id, value
+
+
+def _in_call(node: ast.Call, known: dict[str, ast.expr]) -> Iterator[Said]:
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    code = _code(node.args[0])
+    if called == "LoomError":
+        words = _words(node.args[1], known) if len(node.args) > 1 else ""
+        yield Said(code, ENDS, _exit(node), words)
+    elif called in _SAYERS:
+        kind, place = _SAYERS[called]
+        words = _words(node.args[place], known) if len(node.args) > place else ""
+        yield Said(code, kind, exits.EXIT_INVALID if kind == ERROR else exits.EXIT_OK, words)
+
+
+def _code(node: ast.expr) -> str:
+    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    return text if CODE.fullmatch(text) else ""
+
+
+def _exit(node: ast.Call) -> int:
+    for keyword in node.keywords:
+        if keyword.arg == "exit_code":
+            assert isinstance(keyword.value, ast.Name), ast.unparse(node)
+            return EXITS[keyword.value.id]
+    return int(exits.EXIT_INVALID)
+
+
+def _words(node: ast.expr, known: dict[str, ast.expr]) -> str:
+    """Read a message as far as the source has it; what is known only at run time is `…`."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        parts = [str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values]
+        return re.sub(r"(… ?)+", lambda match: "… " if match[0].endswith(" ") else "…", "".join(parts))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _words(node.left, known) + _words(node.right, known)
+    if isinstance(node, ast.IfExp):
+        return " / ".join(words for words in (_words(node.body, known), _words(node.orelse, known)) if words)
+    if isinstance(node, ast.Name) and node.id in known:
+        return _words(known[node.id], {name: value for name, value in known.items() if name != node.id})
+    return "…"

@@ -1,0 +1,124 @@
+"""The reference of the command line is what the commands themselves say: help, arguments, options, examples."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import click
+
+from loomctl.cli.main import loomctl
+from tests.cli.test_exit_codes import CASES
+from tests.cli.test_help import ALL
+from tests.docs.pages import DOCS, hold, table
+
+PAGE = DOCS / "reference" / "cli.md"
+
+# Exit codes beyond those that every command has (0, 2, 5, 7, 70), and what they mean for it.
+NO_RUN = {3: "no such run, none active, or several"}
+DRIVES = {3: "no such run, none active, or not this session's", 6: "another session holds the run or the step"}
+LOADS = {4: "a required artifact is missing; the rest was loaded"}
+ENDS: dict[str, dict[int, str]] = {
+    "loomctl run": {**LOADS, 3: "with `--resume`: as `loomctl resume`", 6: "the run is held"},
+    "loomctl resume": {**NO_RUN, **LOADS, 6: "another process is writing the run"},
+    "loomctl next": {**DRIVES, **LOADS},
+    "loomctl done": {**DRIVES, **LOADS},
+    "loomctl undo": DRIVES,
+    "loomctl approve": {**DRIVES, **LOADS},
+    "loomctl pause": DRIVES,
+    "loomctl cancel": DRIVES,
+    "loomctl trust": {**NO_RUN, 8: "this machine's own folder cannot be written"},
+    "loomctl prime-context": {**NO_RUN, **LOADS},
+    "loomctl show": NO_RUN,
+    "loomctl sessions": NO_RUN,
+    "loomctl state show": NO_RUN,
+    "loomctl paths": {3: "no such run"},
+    "loomctl runs rm": {3: "no such run", 6: "the run is under way"},
+    "loomctl runs archive": {3: "no such run", 6: "the run is under way"},
+    "loomctl plugin path": {8: "installed without its bundle"},
+    "loomctl demo": {1: "something was lost", 8: "no git"},
+}
+
+
+def test_the_reference_is_what_the_commands_say() -> None:
+    """One section for each command, in the order of the help."""
+    sections = [_section(name, command) for name, command in _all()]
+    hold(PAGE, "commands", "\n\n".join(sections))
+
+
+def test_the_list_is_what_the_help_lists() -> None:
+    """Every command with its first sentence."""
+    rows = [[f"[{name}](#{name.replace(' ', '-')})", _first(command)] for name, command in _all()]
+    hold(PAGE, "list", table(["command", "does"], rows))
+
+
+def test_exit_codes_that_were_seen_are_listed() -> None:
+    """What the command line's own tests see stands at the command, or belongs to all."""
+    for code, words, _, _ in CASES:
+        name = next(
+            (
+                name
+                for name in sorted(ALL, key=len, reverse=True)
+                if f"loomctl {' '.join(words)} ".startswith(f"{name} ")
+            ),
+            "",
+        )
+        if name and code not in (0, 2, 5, 7, 70):
+            assert code in ENDS.get(name, {}), (name, code)
+    assert set(ENDS) <= set(ALL)
+
+
+def _all() -> list[tuple[str, click.Command]]:
+    return [(name, command) for name, command in ALL.items()]
+
+
+def _first(command: click.Command) -> str:
+    return inspect.cleandoc(command.help or "").replace("\b\n", "").split("\n\n")[0].replace("\n", " ")
+
+
+def _section(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=name)
+    usage = " ".join(piece.strip("{}") for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]")
+    parts = [f"## {name}", *_prose(command)]
+    if not isinstance(command, click.Group):
+        parts.insert(1, f"```text\n{f'{name} {usage}'.strip()}\n```")
+    rows = [_option(parameter, context) for parameter in command.params if isinstance(parameter, click.Option)]
+    rows = [row for row in rows if row]
+    if rows:
+        parts.append(table(["option", "does"], rows))
+    if isinstance(command, click.Group):
+        listed = [f"[{name} {word}](#{f'{name} {word}'.replace(' ', '-')})" for word in command.commands]
+        parts.append(f"Its commands: {', '.join(listed)}.")
+    if name in ENDS:
+        ends = "; ".join(f"{code}: {meaning}" for code, meaning in sorted(ENDS[name].items()))
+        parts.append(f"Exit codes of its own: {ends}.")
+    return "\n\n".join(parts)
+
+
+def _prose(command: click.Command) -> list[str]:
+    """Give the help's paragraphs; those that keep their lines become blocks."""
+    parts = []
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if not paragraph.startswith("\b\n"):
+            parts.append(paragraph.replace("\n", " "))
+            continue
+        head, *lines = paragraph.removeprefix("\b\n").split("\n")
+        if re.match(r"[A-Z][a-z ]+:$", head):
+            parts += [head, "```sh\n" + inspect.cleandoc("\n".join(lines)) + "\n```"]
+        else:
+            parts.append(" ".join([head, *lines]))
+    return parts
+
+
+def _option(option: click.Option, context: click.Context) -> list[str]:
+    record = option.get_help_record(context)
+    if record is None:
+        return []
+    return [f"`{record[0]}`", record[1]]
+
+
+def test_the_group_itself_is_in_the_page() -> None:
+    """`--help`, `--version` and `--debug` are said once, for all."""
+    page = PAGE.read_text(encoding="utf-8")
+    for parameter in loomctl.params:
+        assert f"`{parameter.opts[-1]}`" in page

@@ -1,0 +1,63 @@
+"""The page of settings and environment variables has them all, with their defaults and limits."""
+
+from __future__ import annotations
+
+import re
+
+from loomctl.disk import config
+from tests.docs.pages import DOCS
+from tests.scenes import CHECKOUT
+
+PAGE = DOCS / "reference" / "configuration.md"
+# Words in the source that look like a variable's name and are none.
+NO_VARIABLES = {"LOOM_"}
+# What a host, a shell or a system sets.
+FOREIGN = re.compile(r"\b(?:CLAUDE|XDG)_[A-Z_]*[A-Z]\b|\bNO_COLOR\b|\bHOME\b")
+
+
+def rows() -> dict[str, list[str]]:
+    """Give the tables' rows by the name in their first column."""
+    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0].strip("`"): row[1:] for row in cells}
+
+
+def test_every_setting_is_there_with_its_default_and_its_limits() -> None:
+    """And whose file may say it."""
+    listed = {name: row for name, row in rows().items() if not name.startswith("LOOM_")}
+    defaults = config.Settings()
+    assert set(listed) == set(config._USER) | set(config._PROJECT)
+    for name, (default, allowed, yours, projects, _) in listed.items():
+        value = getattr(defaults, name)
+        shown = "none" if value == () else str(value).lower() if isinstance(value, bool) else str(value)
+        assert default.strip("`") == shown, name
+        assert (yours, projects) == tuple("yes" if name in group else "no" for group in (config._USER, config._PROJECT))
+        if name in config._NUMBERS:
+            assert allowed == "{} to {}".format(*config._NUMBERS[name])
+
+
+def test_every_environment_variable_is_there() -> None:
+    """Whatever the package or the launcher reads or sets for the other."""
+    sources = [*CHECKOUT.glob("loomctl/**/*.py"), CHECKOUT / "bin" / "loomctl"]
+    texts = [path.read_text(encoding="utf-8") for path in sources]
+    known = {name for text in texts for name in re.findall(r"\bLOOM_[A-Z_]*\b", text)} - NO_VARIABLES
+    listed = {name for name in rows() if name.startswith("LOOM_")}
+    assert listed == known
+
+
+def test_every_variable_of_others_is_named() -> None:
+    """What hosts and systems set and Loom reads."""
+    page = PAGE.read_text(encoding="utf-8")
+    named = set(FOREIGN.findall(page))
+    found: set[str] = set()
+    for path in CHECKOUT.glob("loomctl/**/*.py"):
+        for match in re.findall(
+            r'environ(?:\.get)?[\[(]"([A-Z_]+)"|_xdg\("([A-Z_]+)"', path.read_text(encoding="utf-8")
+        ):
+            found.update(name for name in match if name and FOREIGN.fullmatch(name))
+    for name in re.findall(
+        r"\$\{?((?:CLAUDE|XDG)_[A-Z_]+)", (CHECKOUT / "bin" / "loomctl").read_text(encoding="utf-8")
+    ):
+        found.add(name)
+    assert found
+    assert found - named == set()

@@ -1,0 +1,83 @@
+"""The page of exit codes and errors says what the code says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from loomctl.model import errors as exits
+from tests.cli.test_exit_codes import CASES
+from tests.docs import errors
+from tests.docs.pages import DOCS, hold, part, table
+
+PAGE = DOCS / "reference" / "exit-codes.md"
+
+# What an error says where its words come from elsewhere.
+MEANS = {
+    "BAD_CONFIG": "a `config.yaml` cannot be read, or one of its values is not what it should be",
+    "BUG": "a fault in Loom; `--debug` shows where",
+    "NOT_REMEMBERED": "this machine's own folder cannot be written, so trust would not last",
+    "SCHEMA": "the file does not fit the published schema in some other way",
+    "SYSTEM": "the system refused something: a full disk, a missing permission",
+    "UNKNOWN_SETTING": "a `config.yaml` has a name that is no setting, or one that it may not set",
+    "USAGE": "a command, option or argument that there is not, or that does not fit the others",
+}
+
+
+def by_code(kinds: tuple[str, ...]) -> list[list[str]]:
+    """Give a row for each code: the code, its exit codes or kinds, its words."""
+    rows = []
+    found = [one for one in errors.said() if one.kind in kinds]
+    for code in sorted({one.code for one in found}):
+        mine = [one for one in found if one.code == code]
+        words = [one.words for one in mine if any(letter.isalpha() for letter in one.words)]
+        told = MEANS.get(code) or "; ".join(dict.fromkeys(words))
+        ends = sorted({one.exit_code for one in mine})
+        what = (
+            ", ".join(str(end) for end in ends)
+            if kinds == (errors.ENDS,)
+            else ", ".join(sorted({one.kind for one in mine}))
+        )
+        assert told, f"nothing is known of what {code} says: add it to MEANS"
+        rows.append([f"`{code}`", what, told])
+    return rows
+
+
+def test_every_error_is_listed_with_its_exit_code() -> None:
+    """Each error that ends a command, with every exit code it can end with."""
+    hold(PAGE, "errors", table(["error", "exit code", "says"], by_code((errors.ENDS,))))
+
+
+def test_every_finding_of_check_is_listed() -> None:
+    """Errors and warnings that `loomctl check` and `loomctl run` find in files."""
+    rows = by_code((errors.ERROR, errors.WARNING))
+    hold(PAGE, "findings", table(["finding", "kind", "says"], rows))
+
+
+def test_every_notice_is_listed() -> None:
+    """Warnings that stand in a packing slip beside a result."""
+    hold(PAGE, "notices", table(["warning", "says"], [[row[0], row[2]] for row in by_code((errors.NOTICE,))]))
+
+
+def test_what_is_raised_under_test_is_in_the_table() -> None:
+    """The exit codes that the command line's own tests see are the ones that the page lists."""
+    listed = {row.split(" | ")[0].strip("|` "): row.split(" | ")[1] for row in part(PAGE, "errors").splitlines()[2:]}
+    for code, _, _, error in CASES:
+        if error:
+            assert str(code) in listed[error].split(", "), error
+
+
+@pytest.mark.parametrize("name", sorted(errors.EXITS))
+def test_every_exit_code_is_explained(name: str) -> None:
+    """The first table has a row for each code of D52."""
+    assert re.search(rf"^\| {errors.EXITS[name]} \| ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_the_reader_of_the_source_finds_what_is_there() -> None:
+    """Names that are assigned before, conditional exit codes and f-strings are read; nothing ends with 0."""
+    found = errors.said()
+    assert errors.Said("NO_ACTIVE_RUN", errors.ENDS, exits.EXIT_NO_RUN, "No active run") in found
+    assert errors.Said("NO_PYTHON", errors.ENDS, exits.EXIT_SETUP, "no Python 3.10 or newer was found on PATH") in found
+    assert {one.exit_code for one in found if one.kind == errors.ENDS} <= set(errors.EXITS.values()) - {0}
+    assert len({one.code for one in found}) > 100
