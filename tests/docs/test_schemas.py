@@ -1,0 +1,158 @@
+"""The page of schemas has every property of every published schema, in tables that are made from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.docs.pages import DOCS, hold, table
+from tests.scenes import CHECKOUT
+
+PAGE = DOCS / "reference" / "schemas.md"
+SET_APART = ("not_yet", "inert")
+"""Definitions whose properties are named in a line and not described one by one."""
+
+Schema = Mapping[str, Any]
+
+
+class Part(NamedTuple):
+    """A table of the page: its heading and the way to its object in the schema."""
+
+    heading: str
+    way: tuple[str, ...]
+
+
+PARTS = {
+    "workflow": [
+        Part("The file", ()),
+        Part("`critical_artifacts`", ("properties", "critical_artifacts")),
+        Part("An artifact in one of the three groups", ("$defs", "artifact")),
+        Part("`autonomy` as an object", ("properties", "autonomy")),
+        Part("A phase", ("$defs", "phase")),
+        Part("A step", ("$defs", "step")),
+        Part("`result_handling`", ("$defs", "result_handling")),
+    ],
+    "plan": [
+        Part("The file", ()),
+        Part("An entry of `sources`", ("properties", "sources", "items")),
+        Part("`autonomy`", ("properties", "autonomy")),
+        Part("An entry of `phases`", ("$defs", "phase")),
+        Part("An entry of a phase's `steps`", ("$defs", "step")),
+        Part("A step's `result_handling`", ("$defs", "step", "properties", "result_handling")),
+        Part("An entry of `artifacts`", ("$defs", "artifact")),
+    ],
+    "state": [
+        Part("The file", ()),
+        Part("An entry of `phases`", ("properties", "phases", "additionalProperties")),
+        Part("An entry of `steps`", ("properties", "steps", "items")),
+        Part("An entry of `pending_approvals`", ("properties", "pending_approvals", "items")),
+        Part("An entry of `approvals`", ("properties", "approvals", "items")),
+        Part("`sessions`", ("properties", "sessions")),
+        Part("An entry of `session_history`", ("$defs", "session")),
+        Part("A session's `environment`", ("$defs", "session", "properties", "environment")),
+        Part("`context_metadata`", ("properties", "context_metadata")),
+        Part(
+            "An entry of `artifacts_in_context`",
+            ("properties", "context_metadata", "properties", "artifacts_in_context", "items"),
+        ),
+        Part("`ledger_head`", ("properties", "ledger_head")),
+    ],
+}
+
+
+def read(kind: str) -> Schema:
+    """Read a published schema."""
+    schema: Schema = json.loads((CHECKOUT / "config" / f"{kind}.schema.json").read_text(encoding="utf-8"))
+    return schema
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_the_page_has_the_schema(kind: str) -> None:
+    """Every property with its type, whether it must be there, and what the schema says of it."""
+    schema = read(kind)
+    parts = [str(schema["description"])]
+    for part in PARTS[kind]:
+        parts += [
+            f"### {kind.capitalize()}: {part.heading[:1].lower() + part.heading[1:]}",
+            *_described(schema, _at(schema, part.way)),
+        ]
+    hold(PAGE, kind, "\n\n".join(parts))
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_no_object_of_a_schema_is_left_out(kind: str) -> None:
+    """Every place of a schema that has properties is a table of the page."""
+    schema = read(kind)
+    shown = [id(_at(schema, part.way)) for part in PARTS[kind]]
+    assert [way for way, node in _objects(schema) if id(node) not in shown] == []
+
+
+def _objects(node: Any, way: str = "$") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict):
+        if (
+            isinstance(node.get("properties"), dict)
+            and "then" not in way
+            and way.rsplit(".", 1)[-1] not in ("if", "else")
+        ):
+            yield way, node
+        for key, value in node.items():
+            if key not in ("anyOf", "allOf", "oneOf", "if", "then", "else", "not"):
+                yield from _objects(value, f"{way}.{key}")
+
+
+def _at(schema: Schema, way: tuple[str, ...]) -> Any:
+    node: Any = schema
+    for key in way:
+        node = node[key]
+    return node
+
+
+def _described(schema: Schema, node: Schema) -> list[str]:
+    rows = []
+    apart: dict[str, list[str]] = {name: [] for name in SET_APART}
+    for name, raw in node["properties"].items():
+        reference = str(raw.get("$ref", "")).removeprefix("#/$defs/")
+        if reference in SET_APART:
+            apart[reference].append(f"`{name}`")
+            continue
+        whole = {**_at(schema, ("$defs", reference)), **raw} if reference else raw
+        rows.append(
+            [f"`{name}`", _type(schema, whole), "yes" if name in node.get("required", ()) else "", _told(whole)]
+        )
+    parts = [table(["key", "type", "required", "what it is"], rows)]
+    for reference, names in apart.items():
+        if names:
+            parts.append(f"{schema['$defs'][reference]['description']} These are {', '.join(names)}.")
+    return parts
+
+
+def _type(schema: Schema, node: Schema) -> str:
+    if "const" in node:
+        return f"`{json.dumps(node['const'])}`"
+    if "enum" in node:
+        return ", ".join(f"`{json.dumps(value) if value is None else value}`" for value in node["enum"])
+    if "anyOf" in node:
+        return " or ".join(_type(schema, _resolved(schema, one)) for one in node["anyOf"])
+    kinds = node.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    words = {"string": "text", "integer": "whole number", "boolean": "true or false", "array": "list", "null": "null"}
+    return " or ".join(words.get(kind, kind) for kind in kinds)
+
+
+def _resolved(schema: Schema, node: Schema) -> Schema:
+    reference = str(node.get("$ref", "")).removeprefix("#/$defs/")
+    return {**_at(schema, ("$defs", reference)), **node} if reference else node
+
+
+def _told(node: Schema) -> str:
+    parts = [str(node.get("description", ""))]
+    if "default" in node:
+        parts.append(f"Default: `{json.dumps(node['default']).strip(chr(34))}`.")
+    if node.get("examples"):
+        shown = ", ".join(f"`{one if isinstance(one, str) else json.dumps(one)}`" for one in node["examples"])
+        if len(shown) < 120:
+            parts.append(f"For example {shown}.")
+    return " ".join(part for part in parts if part)
