@@ -11,7 +11,7 @@ from typing import NamedTuple
 from loomctl.model import errors as exits
 from tests.scenes import CHECKOUT
 
-CODE = re.compile(r"[A-Z]{2,}(_[A-Z]+)*")
+CODE = re.compile(r"[A-Z]{2,}(_[A-Z0-9]+)*")
 EXITS: dict[str, int] = {name: value for name, value in vars(exits).items() if name.startswith("EXIT_")}
 ENDS, ERROR, WARNING, NOTICE = "ends", "error", "warning", "notice"
 # Who says a code as the first argument, and which argument is its words.

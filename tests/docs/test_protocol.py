@@ -1,0 +1,113 @@
+"""The context-reload protocol is the code's: facts of events, reasons, forms, limits, hooks."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from loomctl.cli import telling
+from loomctl.disk import artifact_files
+from loomctl.disk.config import Settings
+from loomctl.model import slip, triggers
+from tests.docs.pages import DOCS
+from tests.scenes import CHECKOUT
+
+PAGE = (DOCS / "reference" / "context-reload-protocol.md").read_text(encoding="utf-8")
+
+
+def row(beginning: str) -> list[str]:
+    """Give the cells of the one table row whose first cell begins so."""
+    (line,) = [line for line in PAGE.splitlines() if line.startswith(f"| {beginning}")]
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+@pytest.mark.parametrize(
+    ("beginning", "event"),
+    [
+        ("a session starts", triggers.session_start()),
+        ("the conversation was compacted", triggers.session_start("compact")),
+        ("`loomctl run` or `loomctl resume`, with", triggers.run_start("P")),
+        ("the run goes from phase A", triggers.phase_transition("A", "B")),
+        ("the run enters its first phase", triggers.phase_transition(None, "P")),
+        ("`loomctl prime-context` |", triggers.manual()),
+    ],
+)
+def test_each_event_has_the_facts_that_the_page_says(beginning: str, event: triggers.Event) -> None:
+    """What triggers are matched against."""
+    assert tuple(re.findall(r"`([^`]+)`", row(beginning)[1])) == event.facts
+
+
+@pytest.mark.parametrize(
+    "word", ["session_start", "compaction_detected", "manual", "phase_start:P", "phase_transition:A->B"]
+)
+def test_each_word_of_the_page_is_a_trigger(word: str) -> None:
+    """And the page has it."""
+    assert triggers.is_trigger(word)
+    assert f"`{word}`" in PAGE
+
+
+def reasons() -> Iterator[tuple[str, str]]:
+    """Give each decision with its reason, as the source has them."""
+    for path in CHECKOUT.glob("loomctl/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            if called == "Verdict" and isinstance(node.args[0], ast.Name):
+                yield from ((node.args[0].id.lower(), word) for word in _words(node.args[1]))
+            named = {keyword.arg: keyword.value for keyword in node.keywords}
+            if called == "Reading" and "problem" in named:
+                yield from (("error", word) for word in _words(named["problem"]))
+            if called == "_replace" and "reason" in named and isinstance(named.get("decision"), ast.Name):
+                decision = named["decision"]
+                assert isinstance(decision, ast.Name)
+                yield from ((decision.id.lower(), word) for word in _words(named["reason"]))
+            if called == "Entry" and len(node.args) > 2:
+                yield from (("error", word) for word in _words(node.args[2]))
+
+
+def _words(node: ast.expr) -> list[str]:
+    return [one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+
+
+def test_every_reason_is_in_the_table() -> None:
+    """With its decision; the page has none besides."""
+    listed = {
+        (cells[0].strip(), reason)
+        for line in PAGE.splitlines()
+        if re.match(r"\| (load|skip|defer|error) \|", line)
+        for cells in [line.strip("|").split(" | ")]
+        for reason in re.findall(r"`([a-z_]+)`", cells[1])
+    }
+    found = set(reasons())
+    assert ("skip", "fresh") in found
+    elsewhere = {("error", word) for word in ("path_escape", "bad_path", "unresolved_placeholder")}
+    assert found | elsewhere == listed
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    """Budgets, shares and sizes."""
+    settings = Settings()
+    assert f"{settings.hook_budget:,} UTF-16 units" in row("what a hook gives")[1]
+    assert f"{settings.command_budget:,} UTF-8 bytes" in row("the slip's text from a command")[1]
+    assert f"{telling.BESIDE:,} UTF-8 bytes" in row("a command's own lines")[1]
+    for beginning, share in (
+        ("the next thing to do", slip.NEXT_SHARE),
+        ("head, and history", slip.HISTORY_SHARE),
+        ("required artifacts before", slip.REQUIRED_SHARE),
+    ):
+        assert row(beginning)[1] == f"{round(share * 9500):,} of 9,500"
+    assert artifact_files.WARN_BYTES == 100 * 1024
+    assert artifact_files.REFUSE_BYTES == 1024 * 1024
+    assert artifact_files.SUMMARY_BYTES == 16 * 1024 * 1024
+
+
+def test_every_hook_of_the_bundle_is_in_the_table() -> None:
+    """And no other."""
+    hooks = json.loads((CHECKOUT / "hooks" / "hooks.json").read_text(encoding="utf-8"))["hooks"]
+    table = PAGE[PAGE.index("### Hooks of Claude Code") : PAGE.index("Where a phase is entered at a Stop")]
+    assert {line.split()[1] for line in table.splitlines() if line.startswith("| ")} - {"hook"} == set(hooks)
