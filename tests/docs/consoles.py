@@ -11,6 +11,7 @@ A page is plain Markdown. What counts in it:
 
 In what is shown `…` stands for anything within a line, and alone on a line for any number of lines. Times, ids in
 hexadecimal and the home folder (`~`) differ from run to run; numbers of bytes and characters may differ by a tenth.
+What lies below `https://git.example.org/` is in the folder `server` beside the homes.
 """
 
 from __future__ import annotations
@@ -169,6 +170,7 @@ class Stage:
         for machine in ("laptop", "desktop"):
             self.home(machine).mkdir()
             config = "[user]\n\tname = You\n\temail = you@example.org\n[init]\n\tdefaultBranch = main\n"
+            config += f'[url "{base}/server/"]\n\tinsteadOf = https://git.example.org/\n[pull]\n\trebase = false\n'
             (self.home(machine) / ".gitconfig").write_text(config)
 
     def home(self, machine: str) -> Path:
