@@ -173,4 +173,5 @@ def _restored(entry: Entry, loaded: str) -> str:
         return f"✓ {name} is in this conversation already, unchanged"
     if entry.decision == "defer":
         return f"… {name} deferred: {message}"
-    return f"✗ {name} {entry.reason}: {message}" if entry.decision == "error" else ""
+    at = f" ({one_line(entry.path, 200)})" if entry.path else ""
+    return f"✗ {name} {entry.reason}: {message}{at}" if entry.decision == "error" else ""

@@ -67,7 +67,7 @@ def test_a_required_artifact_that_is_missing_is_exit_4_and_the_rest_is_given(beg
     for words in (["prime-context"], ["prime-context", "--force"], ["prime-context"]):
         ended = cli(*words)
         assert ended.code == 4
-        assert "✗ spec missing: no such file" in ended.stdout
+        assert "✗ spec missing: no such file (spec.md)" in ended.stdout
         for way in ("put the file there", "correct its path", "go on without it"):
             assert way in ended.stdout
 
