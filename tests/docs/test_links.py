@@ -1,0 +1,71 @@
+"""Every link of the documentation leads somewhere, and every page is found from the index."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, name, pages
+from tests.scenes import CHECKOUT
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^(`{3,}).*?^\1$", re.DOTALL | re.MULTILINE)
+
+
+def prose(page: Path) -> str:
+    """Give a page without its code blocks and code spans."""
+    return re.sub(r"`[^`\n]*`", "", FENCED.sub("", page.read_text(encoding="utf-8")))
+
+
+def anchors(page: Path) -> set[str]:
+    """Give the names under which a page's headings are found, as GitHub makes them."""
+    found: dict[str, int] = {}
+    for heading in re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").lower()
+        slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        number = found.get(slug, 0)
+        found[slug] = number + 1
+        if number:
+            found[f"{slug}-{number}"] = 1
+    return set(found)
+
+
+@pytest.mark.parametrize("page", pages(), ids=[name(page) for page in pages()])
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """A relative link names a file of the checkout and, with `#`, a heading in it; others are https."""
+    for target in LINK.findall(prose(page)):
+        if "://" in target:
+            assert target.startswith("https://"), target
+            continue
+        path, _, anchor = target.partition("#")
+        leads_to = (page.parent / path).resolve() if path else page
+        assert leads_to.exists(), f"{name(page)}: {target}"
+        assert leads_to.is_relative_to(CHECKOUT), target
+        if anchor:
+            assert anchor in anchors(leads_to), f"{name(page)}: {target}"
+
+
+def test_the_index_leads_to_every_page() -> None:
+    """Nothing is written that nobody finds."""
+    index = DOCS / "README.md"
+    linked = {(index.parent / target.partition("#")[0]).resolve() for target in LINK.findall(prose(index))}
+    assert {page for page in DOCS.rglob("*.md") if page != index} - linked == set()
+
+
+def test_every_picture_is_used_and_says_what_it_shows() -> None:
+    """A picture has words for those who do not see it."""
+    for picture in DOCS.rglob("*.svg"):
+        text = picture.read_text(encoding="utf-8")
+        assert "<title" in text
+        assert "<desc" in text
+        assert any(f"({picture.name})" in page.read_text(encoding="utf-8") for page in picture.parent.glob("*.md"))
+
+
+def test_a_broken_link_would_be_found(tmp_path: Path) -> None:
+    """Anchors are made as GitHub makes them, and code is not read for links."""
+    page = tmp_path / "page.md"
+    page.write_text("# `loomctl runs rm`\n## What, if?\n## What, if?\n```\n# none\n[x](y)\n```\n`[x](y)`\n")
+    assert anchors(page) == {"loomctl-runs-rm", "what-if", "what-if-1"}
+    assert LINK.findall(prose(page)) == []
