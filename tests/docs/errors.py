@@ -47,8 +47,9 @@ def in_module(path: Path) -> Iterator[Said]:
         assigned = sorted(_assigned(function), key=lambda one: one[0])
         for node in ast.walk(function):
             known = {name: value for line, name, value in assigned if line <= getattr(node, "lineno", 0)}
-            if isinstance(node, ast.Call) and node.args and _code(node.args[0]):
-                yield from _in_call(node, known)
+            if isinstance(node, ast.Call) and node.args:
+                for code in _codes(node.args[0], known):
+                    yield from _in_call(node, code, known)
             elif isinstance(node, ast.Tuple) and len(node.elts) == 2 and _code(node.elts[0]):
                 words = _words(node.elts[1], known)
                 if " " in words:
@@ -69,9 +70,8 @@ def _assigned(function: ast.FunctionDef) -> Iterator[tuple[int, str, ast.expr]]:
                         yield node.lineno, name.id, value
 
 
-def _in_call(node: ast.Call, known: dict[str, ast.expr]) -> Iterator[Said]:
+def _in_call(node: ast.Call, code: str, known: dict[str, ast.expr]) -> Iterator[Said]:
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    code = _code(node.args[0])
     if called == "LoomError":
         words = _words(node.args[1], known) if len(node.args) > 1 else ""
         yield Said(code, ENDS, _exit(node), words)
@@ -81,7 +81,14 @@ def _in_call(node: ast.Call, known: dict[str, ast.expr]) -> Iterator[Said]:
         yield Said(code, kind, exits.EXIT_INVALID if kind == ERROR else exits.EXIT_OK, words)
 
 
-def _code(node: ast.expr) -> str:
+def _codes(node: ast.expr, known: dict[str, ast.expr]) -> list[str]:
+    """Read the codes that an argument may be: one, or those that its name was given on condition."""
+    if isinstance(node, ast.Name) and isinstance(known.get(node.id), ast.IfExp):
+        return [code for part in ast.iter_child_nodes(known[node.id]) if (code := _code(part))]
+    return [code] if (code := _code(node)) else []
+
+
+def _code(node: ast.AST) -> str:
     text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
     return text if CODE.fullmatch(text) else ""
 
