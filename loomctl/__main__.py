@@ -1,10 +1,12 @@
 """Where `loomctl` begins: hooks go past click, whose usage error would tell a host to block (design §3)."""
 
+import os
 import sys
 
 
 def main() -> int:
     """Run the command line; gives the exit code."""
+    _open_what_is_closed()
     arguments = sys.argv[1:]
     if arguments[:1] == ["hook"]:
         from loomctl.hosts.claude_code import main as answer
@@ -26,6 +28,17 @@ def main() -> int:
     from loomctl.cli.main import main as command_line
 
     return command_line(arguments)
+
+
+def _open_what_is_closed() -> None:
+    """Give a process that was started without one of its three streams an empty one.
+
+    Python has None in its place, and the next file that is opened would get its number: what somebody prints would go
+    into a run's state.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it stays open to the end
 
 
 if __name__ == "__main__":

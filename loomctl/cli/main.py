@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-import io
-import os
-import sys
+import shlex
 import traceback
 
 import click
 
 from loomctl import __version__
 from loomctl.cli import arguments as slash_arguments
-from loomctl.cli import bundle, check, demo, doctor, prime, printing, run, runs, show, standing, state, step, tidy
-from loomctl.model.errors import EXIT_BUG, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.cli import (
+    bundle,
+    check,
+    demo,
+    doctor,
+    prime,
+    printing,
+    run,
+    runs,
+    show,
+    standing,
+    state,
+    step,
+    streams,
+    system_errors,
+    tidy,
+)
+from loomctl.model.errors import EXIT_BUG, EXIT_OK, EXIT_USAGE, LoomError
 
 INTERRUPTED = 130
+LONGEST_LINE = 300
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -61,14 +76,19 @@ for command in (
 
 def main(arguments: list[str]) -> int:
     """Run one command; gives its exit code (D52). Errors are one document under `--json`, else lines on stderr."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a locale without our signs shows others, and loses no result
-    as_json = "--json" in arguments
-    debug = "--debug" in arguments
+    streams.prepare()
+    code = _run(arguments)
+    streams.finish()
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    as_json = _wants("--json", arguments)
+    debug = _wants("--debug", arguments)
+    words = arguments
     try:
         words = slash_arguments.expanded(arguments)
-        as_json = as_json or "--json" in words
+        as_json = as_json or _wants("--json", words)
         result = loomctl.main(args=words, prog_name="loomctl", standalone_mode=False)
         return result if isinstance(result, int) else EXIT_OK
     except LoomError as error:
@@ -85,32 +105,54 @@ def main(arguments: list[str]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        printing.note("interrupted")
-        return INTERRUPTED
+        return _interrupted(as_json=as_json)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
     except OSError as error:
-        said = LoomError(
-            "SYSTEM", error.strerror or str(error), where=str(error.filename or ""), exit_code=EXIT_INVALID
-        )
-        return _said(said, as_json=as_json, debug=debug)
+        return _said(system_errors.in_words(error, _again(words)), as_json=as_json, debug=debug)
     except Exception as error:  # noqa: BLE001 - a bug: say so, and how to show it to us
         said = LoomError(
             "BUG",
             f"{type(error).__name__}: {error}",
-            why="this is a fault in Loom, not in what you did",
-            hint="run it again with --debug and report what it prints",
+            why="this is a fault in Loom, not in what you did; please report it with what this prints",
+            hint=_again(words),
             exit_code=EXIT_BUG,
         )
         return _said(said, as_json=as_json, debug=debug)
 
 
+def _wants(option: str, words: list[str]) -> bool:
+    """Tell whether an option is given; what stands behind `--` is text."""
+    return option in (words[: words.index("--")] if "--" in words else words)
+
+
+def _again(words: list[str]) -> str:
+    """Give the command line that shows where an error came from."""
+    line = shlex.join(word for word in words if word != "--debug")
+    return f"loomctl --debug {line}" if len(line) <= LONGEST_LINE else "run it again, with --debug as the first word"
+
+
+def _interrupted(*, as_json: bool) -> int:
+    said = LoomError("INTERRUPTED", "interrupted", hint="loomctl show", exit_code=INTERRUPTED)
+    try:
+        printing.document({"error": said.to_dict()}) if as_json else printing.note(said.what)
+    except OSError:
+        pass
+    return INTERRUPTED
+
+
 def _said(error: LoomError, *, as_json: bool, debug: bool) -> int:
+    """Print an error where it belongs; where that takes nothing, on standard error; else the exit code says it all."""
     if debug:
         traceback.print_exc()
-    if as_json:
-        printing.document({"error": error.to_dict()})
-    else:
+    try:
+        if as_json and not streams.output_fails():
+            printing.document({"error": error.to_dict()})
+            return error.exit_code
+    except OSError:
+        pass
+    try:
         printing.note(f"loomctl: {error}")
+    except OSError:
+        pass
     return error.exit_code

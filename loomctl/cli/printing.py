@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import sys
@@ -15,8 +16,22 @@ SCHEMA_VERSION = 1
 
 
 def document(value: dict[str, Any]) -> None:
-    """Print one JSON document."""
-    click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, ensure_ascii=False, indent=1))
+    """Print one JSON document in UTF-8.
+
+    All beyond ASCII is escaped where the stream speaks something else, or where half a character stands in it, as in
+    the name of a folder that is no UTF-8: a reader gets back what was meant, never a `?`.
+    """
+    whole = {"schema_version": SCHEMA_VERSION, **value}
+    printed = json.dumps(whole, ensure_ascii=False, indent=1)
+    click.echo(printed if _goes_out_whole(printed) else json.dumps(whole, indent=1))
+
+
+def _goes_out_whole(printed: str) -> bool:
+    try:
+        printed.encode()
+        return codecs.lookup(sys.stdout.encoding).name == "utf-8"
+    except (UnicodeEncodeError, LookupError):
+        return False
 
 
 def text(value: str = "", **style: Any) -> None:

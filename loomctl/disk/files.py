@@ -6,7 +6,7 @@ import errno
 import json
 import os
 
-from loomctl.model.errors import LoomError
+from loomctl.model.errors import LoomError, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def read_bytes(path: str, *, limit: int = LARGEST_JSON) -> bytes:
         if status.st_mode & 0o170000 != 0o100000:
             raise OSError(errno.EINVAL, "not a regular file", path)
         if status.st_size > limit:
-            raise LoomError("TOO_LARGE", f"the file has {status.st_size} bytes, {limit} are read at most", where=path)
+            what = f"the file has {status.st_size:,} bytes, {limit:,} are read at most"
+            raise LoomError("TOO_LARGE", what, where=path, hint=f"ls -l {quoted(path)}")
         parts: list[bytes] = []
         left = limit + 1
         while left > 0:
@@ -39,7 +40,8 @@ def read_bytes(path: str, *, limit: int = LARGEST_JSON) -> bytes:
         os.close(descriptor)
     data = b"".join(parts)
     if len(data) > limit:
-        raise LoomError("TOO_LARGE", f"the file grew over {limit} bytes while it was read", where=path)
+        what = f"the file grew over {limit:,} bytes while it was read"
+        raise LoomError("TOO_LARGE", what, where=path, hint="try again when nothing writes to it")
     return data
 
 
@@ -48,15 +50,22 @@ def parse_json(data: bytes, *, where: str) -> Any:
     try:
         return json.loads(data.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite)
     except UnicodeDecodeError as error:
-        raise LoomError("BAD_JSON", "the file is not UTF-8 text", where=where, why=str(error)) from None
+        hint = f"save it as UTF-8; what it is now: file {quoted(where)}"
+        raise LoomError("BAD_JSON", "the file is not UTF-8 text", where=where, why=str(error), hint=hint) from None
     except json.JSONDecodeError as error:
         raise LoomError(
-            "BAD_JSON", "the file is not JSON", where=f"{where}:{error.lineno}:{error.colno}", why=error.msg
+            "BAD_JSON",
+            "the file is not JSON",
+            where=f"{where}:{error.lineno}:{error.colno}",
+            why=error.msg,
+            hint="correct it at that line and column, or bring back the file as it was",
         ) from None
     except RecursionError:
-        raise LoomError("BAD_JSON", "the JSON is nested too deep", where=where) from None
+        hint = "make it flatter, or bring back the file as it was"
+        raise LoomError("BAD_JSON", "the JSON is nested too deep", where=where, hint=hint) from None
     except ValueError as error:
-        raise LoomError("BAD_JSON", "the file is not JSON", where=where, why=str(error)) from None
+        hint = "correct that value, or bring back the file as it was"
+        raise LoomError("BAD_JSON", "the file is not JSON", where=where, why=str(error), hint=hint) from None
 
 
 def _no_constant(word: str) -> Any:
@@ -151,7 +160,7 @@ def open_own(path: str, flags: int) -> int:
             "UNSAFE_LINK",
             "a symbolic link stands where Loom writes a file of its own",
             where=path,
-            hint=f"look where it leads, then remove it: ls -l {path}",
+            hint=f"look where it leads, then remove it: ls -l {quoted(path)}",
         ) from None
 
 
@@ -169,10 +178,17 @@ def append(path: str, data: bytes, *, durable: bool) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write every byte; a short write goes on where it stopped."""
+    """Write every byte; a short write goes on where it stopped, and a full pipe that does not block is awaited."""
     view = memoryview(data)
     while view:
-        view = view[os.write(descriptor, view) :]
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            import select
+
+            waiting = select.poll()
+            waiting.register(descriptor, select.POLLOUT)
+            waiting.poll()
 
 
 def sync_folder(folder: str) -> None:
@@ -211,10 +227,19 @@ def refuse_links(base: str, path: str) -> None:
                 "a symbolic link stands where Loom keeps its own files",
                 where=at,
                 why="it could lead anywhere; Loom neither reads nor writes through it",
-                hint=f"look at it, then remove it: ls -l {at}",
+                hint=f"look at it, then remove it: ls -l {quoted(at)}",
             )
 
 
 def make_folder(path: str, *, mode: int = 0o700) -> None:
-    """Make a folder and its parents."""
-    os.makedirs(path, mode=mode, exist_ok=True)
+    """Make a folder and its parents; whatever the umask, nobody but the user may write into what was made."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    if parent:
+        make_folder(parent, mode=0o755)
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise

@@ -12,7 +12,7 @@ import os
 import sys
 
 from loomctl import __version__
-from loomctl.disk import config, project
+from loomctl.disk import config, files, project
 from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine.caller import Caller, Workspace, workspace
 from loomctl.hosts.claude_transcript import Transcript
@@ -52,10 +52,9 @@ def main(arguments: list[str]) -> int:
         output = _failure(space, name, error)
     if output:
         try:
-            sys.stdout.buffer.write(output.encode("utf-8", "backslashreplace"))  # whatever the user's locale is
-            sys.stdout.buffer.flush()
-        except OSError:  # the host went away; what is left in the buffer must not fail again at the exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            files.write_all(sys.stdout.fileno(), output.encode("utf-8", "backslashreplace"))  # whatever the locale is
+        except OSError:  # the host went away
+            pass
     return 0
 
 

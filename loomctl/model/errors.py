@@ -45,3 +45,9 @@ class LoomError(Exception):
         if self.hint:
             text += f"\n  hint: {self.hint}"
         return text
+
+
+def quoted(path: str) -> str:
+    """Quote a path for a hint, where a shell would take more out of it than its letters."""
+    plain = all(character.isalnum() or character in "/._-+:@%," for character in path) and path[:1] not in ("", "-")
+    return path if plain else "'" + path.replace("'", "'\\''") + "'"
