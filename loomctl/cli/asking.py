@@ -14,7 +14,9 @@ from loomctl.disk.store import Store
 from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
 from loomctl.engine.finding import no_active_run
 from loomctl.hosts import claude_code, claude_transcript
+from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
+from loomctl.model.ids import checked_id
 
 if TYPE_CHECKING:
     from loomctl.disk.project import Project
@@ -30,7 +32,7 @@ def space(*, make: bool = False) -> Workspace:
 
     make: a project without a store gets the place where its store will be; else that raises NO_ACTIVE_RUN.
     """
-    cwd = os.getcwd()
+    cwd = _here()
     found = project.find((cwd, os.environ.get("CLAUDE_PROJECT_DIR", "")))
     if found is None:
         if not make:
@@ -39,6 +41,20 @@ def space(*, make: bool = False) -> Workspace:
     made = workspace(found, config.load(found.store, with_yaml=True), _caller(found, cwd))
     _say_skew(made)
     return made
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise LoomError(
+            "NO_FOLDER",
+            "the folder that this command was started in is gone",
+            where=os.environ.get("PWD", ""),
+            why="it was moved or removed meanwhile",
+            hint="cd into your project, and start it there",
+            exit_code=EXIT_USAGE,
+        ) from None
 
 
 def any_space() -> Workspace:
@@ -60,6 +76,7 @@ def _say_skew(made: Workspace) -> None:
 def _caller(found: Project, cwd: str) -> Caller:
     session_id = os.environ.get("CLAUDE_CODE_SESSION_ID")
     if session_id:
+        _check_session(session_id)
         local = Local(Store(found.store).local)
         known = (local.binding(session_id) or {}).get("transcript_path")
         path = known if isinstance(known, str) and os.path.isfile(known) else claude_transcript.find(session_id)
@@ -69,3 +86,13 @@ def _caller(found: Project, cwd: str) -> Caller:
     which = (machine.hostname(), processes.boot_id(), str(leader), processes.started(leader), found.store)
     name = digests.of_text("\0".join(which))[:12]
     return Caller(f"{TERMINAL}-{name}", TERMINAL, leader or None, cwd, Conversation())
+
+
+def _check_session(session_id: str) -> None:
+    """Refuse an id that no file can be named after, before a run begins that could not be bound to it."""
+    try:
+        checked_id(session_id, what="session id")
+    except LoomError as error:
+        error.where = "the environment variable CLAUDE_CODE_SESSION_ID"
+        error.hint = "unset CLAUDE_CODE_SESSION_ID"
+        raise

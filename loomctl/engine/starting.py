@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from loomctl.model.problems import Problem
     from loomctl.model.state import State
 
+LONGEST_BELOW = 80
+"""Bytes that a run's path grows by beside its longest stage: `stages/`, a file's name, what is written beside it."""
+
 
 class Started(NamedTuple):
     """A run that has begun.
@@ -76,13 +79,14 @@ def start(
     state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
     run = _new_run(space, run_id, state, plan)
     _check_placeholders(space, run)
+    _check_lengths(run)
     if dry_run or plan["autonomy"].get("level") == "dry-run":
         return Started(run, run_life.Move("dry-run"), None, ["Nothing was written: this is a dry run."], warnings)
     made_here = _new_store(space)
     space.store.prepare(commit_runs=space.settings.commit_runs)
     run = _created(space, run, autonomy)
     trouble = known.note(run.run_id, space.store.folder)
-    notes = [*made_here, *others_under_way(space, run), *([trouble] if trouble else [])]
+    notes = [*made_here, *others_under_way(space, run), *presence.without_git(space), *([trouble] if trouble else [])]
     return _begin(space, run, notes, warnings)
 
 
@@ -187,5 +191,21 @@ def _check_placeholders(space: Workspace, run: Run) -> None:
             where=run.plan["workflow_id"],
             why="this run has no work id" if state["work_id"] is None else "these have no value",
             hint="start it with a tracker's id: loomctl run 258",
+            exit_code=EXIT_USAGE,
+        )
+
+
+def _check_lengths(run: Run) -> None:
+    """Refuse a place whose path leaves no room for the files of a stage, before anything is written."""
+    stages = (len(ids.stage_name(999, place.key, 99)) for place in run_life.places(run.plan))
+    needed = len(os.fsencode(run.folder)) + max(stages, default=0) + LONGEST_BELOW
+    most = os.pathconf(os.path.sep, "PC_PATH_MAX")
+    if needed > most:
+        raise LoomError(
+            "PATH_TOO_LONG",
+            "the path of this project leaves no room for the names of a run's files",
+            where=run.folder,
+            why=f"paths here have at most {most} bytes, and these would have up to {needed}",
+            hint="move the project to a shorter path",
             exit_code=EXIT_USAGE,
         )

@@ -48,8 +48,8 @@ def checked_id(text: str, *, what: str = "run id") -> str:
         raise LoomError(
             "BAD_ID",
             f"{text[:80]!r} is no {what}",
-            why="letters, digits, '.', '_' and '-' are allowed; it may not begin with '.' or '-' nor hold '..'",
-            hint="loomctl runs",
+            why="it has 1 to 200 letters, digits, '.', '_' and '-', and neither begins with '.' or '-' nor holds '..'",
+            hint="loomctl runs" if what == "run id" else "loomctl show",
             exit_code=EXIT_USAGE,
         )
     return text

@@ -1,0 +1,103 @@
+"""Names of Loom's own files stay below what file systems take, for the longest ids; longer ones are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from loomctl.model.ids import LONGEST_ID
+from tests.portability.places import Make, longest_names
+from tests.scenes import Scene
+
+LONGEST_STEP = "s" * 80
+LONGEST_NAME = 255  # bytes, on every file system that people use
+
+
+def test_the_longest_ids_make_names_that_file_systems_take(tmp_path: Path, make_machine: Make) -> None:
+    """Folder, goal, workflow, phase, step and session at their longest, through a whole run, its archive included."""
+    machine = make_machine(os.fsencode(tmp_path / "m"))
+    machine.project = os.path.join(machine.root, b"p" * 250)
+    os.makedirs(os.path.join(machine.project, b".git"))
+    steps = [{"id": LONGEST_STEP, "prompt": "Ask."}, {"id": "t" * 80, "prompt": "Make."}]
+    machine.workflow({"f" * 80: {"steps": steps}, "g" * 80: {"steps": steps}}, name="w" * 80)
+    session = "i" * LONGEST_ID
+    words = ["run", "a" * 10_000, "--workflow", "w" * 80]
+    begun = machine.loomctl(*words, "--json", session=session)
+    assert begun.code == 0, begun
+    run_id = begun.json["run_id"]
+    assert len(run_id) <= LONGEST_ID
+    for words in (["done"], ["undo"], ["done"], ["next"], ["show"], ["sessions"], ["prime-context", "--force"]):
+        answer = machine.loomctl(*words, given=b"done", session=session)
+        assert (answer.code, answer.stderr) == (0, b""), (words, answer)
+    assert machine.hook("session-start", session=session, source="compact")["systemMessage"].startswith("Loom: run")
+    assert longest_names(os.path.join(machine.project, b".loom")) + len(".12345.0123abcd.tmp") < LONGEST_NAME
+    assert machine.loomctl("runs", "archive", run_id, "--force", session=session).code == 0
+    assert longest_names(machine.root) <= LONGEST_NAME
+
+
+@pytest.mark.parametrize("kind", ["step", "phase"])
+def test_an_id_that_is_too_long_is_found_by_check_and_by_run(scene: Scene, kind: str) -> None:
+    """81 letters are refused with the JSON path and the rule; nothing is written, no run begins."""
+    ids = {"step": "s", "phase": "p", kind: "x" * 81}
+    raw = {"id": "long", "phases": {ids["phase"]: {"steps": [{"id": ids["step"], "prompt": "Ask."}]}}}
+    scene.write("long.json", json.dumps(raw))
+    for words in (["check", "long.json"], ["run", "x", "--workflow", "./long.json"]):
+        ended = scene.loomctl(*words)
+        assert ended.code == 5, ended
+        said = ended.stdout + ended.stderr
+        assert "BAD_ID" in said
+        assert "80 characters at most" in said
+    assert not (scene.store / "runs").exists()
+
+
+LONG = "y" * 300
+TOO_LONG = [
+    (["show", LONG], "BAD_ID"),
+    (["resume", LONG], "BAD_ID"),
+    (["show", "shop", LONG], "NO_SUCH_STAGE"),
+    (["run", "x", "--workflow", LONG], "BAD_ID"),
+    (["run", "x", "--workflow", f"./{LONG}.json"], "UNKNOWN_WORKFLOW"),
+    (["check", f"{LONG}.json"], "UNKNOWN_WORKFLOW"),
+    (["check", "/" + "y/" * 4000], "UNKNOWN_WORKFLOW"),
+    (["done", "--response-file", LONG], "UNREADABLE"),
+    (["done", "--artifact", f"x={LONG}"], "MISSING"),
+    (["done", "--artifact", f"{LONG}=spec.md"], "USAGE"),
+    (["runs", "archive", "shop", "--force", "--to", LONG], "SYSTEM"),
+    (["prime-context", "--trigger", LONG], "UNKNOWN_TRIGGER"),
+    (["state", "show", "--path", "y." * 9000], "NOTHING_THERE"),
+]
+
+
+def test_a_name_that_no_file_system_takes_is_one_clear_error(scene: Scene) -> None:
+    """Whatever a person types that is too long: one error with a hint, never a bug, and the run is as it was."""
+    scene.write("spec.md", "x")
+    scene.workflow()
+    scene.begin()
+    before = (scene.run_dir / "state.json").read_bytes()
+    for words, code in TOO_LONG:
+        ended = scene.loomctl(*words, "--json")
+        assert ended.json["error"]["code"] == code, (words, ended)
+        assert ended.json["error"]["hint"]
+        assert len(ended.stdout) < 30_000
+    assert (scene.run_dir / "state.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("session", ["i" * (LONGEST_ID + 1), "../../x", ".hidden", "a b"])
+def test_a_session_id_that_is_no_name_is_refused_before_anything_is_written(scene: Scene, session: str) -> None:
+    """A command says which variable it is; a hook primes all the same, for that writes nothing of the session's."""
+    scene.workflow()
+    ended = scene.loomctl("run", "x", "--workflow", "tiny", session=session)
+    assert ended.code == 2
+    assert "CLAUDE_CODE_SESSION_ID" in ended.stderr
+    assert "hint: unset CLAUDE_CODE_SESSION_ID" in ended.stderr
+    assert not (scene.store / "runs").exists()
+    scene.begin(session=None)
+    told = scene.hook("session-start", session=session, source="startup")
+    assert told.code == 0
+    assert told.message.startswith("Loom: run")
+    assert "This session does not drive the run." in told.context
+    written = {path.name for path in scene.root.parent.rglob("*.json") if path.is_relative_to(scene.store / "local")}
+    assert written <= {"config.json"}
