@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.disk import clock, machine
+from loomctl.disk import clock, git, machine
 from loomctl.disk.events import Event
 from loomctl.model import run_life, sessions
 
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 def surroundings(space: Workspace) -> dict[str, Any]:
     """Describe this machine for a session record; asks git, so it is done before a lock is taken."""
     return machine.environment(space.project.root, space.caller.cwd, on_hook_path=space.caller.on_hook_path)
+
+
+def without_git(space: Workspace) -> list[str]:
+    """Say what cannot be known of a repository where there is no git to ask; empty where that is no loss."""
+    import shutil
+
+    if git.top_of(space.project.root) is None or shutil.which("git") is not None:
+        return []
+    return ["There is no git on PATH: changed files are not noticed here, and what git would tell is left out."]
 
 
 def enter(

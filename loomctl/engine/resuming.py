@@ -53,7 +53,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
     others = space.local.live_sessions(run.run_id, but=space.caller.session_id, conversing=True)
     driven = [f"Another session on this machine drives this run too: {one_line(others[0], 60)}"] if others else []
     trouble = known.note(run.run_id, space.store.folder)
-    notes = [*driven, *others_under_way(space, run), *([trouble] if trouble else [])]
+    notes = [*driven, *others_under_way(space, run), *presence.without_git(space), *([trouble] if trouble else [])]
     space.store.prepare(commit_runs=space.settings.commit_runs)
     environment = presence.surroundings(space)
     differences = _differences(space, run.state, environment)
