@@ -166,7 +166,7 @@ def paths(run: str | None, as_json: bool) -> int:
         "project_root": space.project.root,
         "store": space.store.folder,
         "plugin_root": space.project.plugin_root,
-        "user_config": config.user_config(),
+        "user_config": config.user_config() or None,
         "project_config": config.project_config(space.store.folder),
         "machine_state": user_folders.state_home() or None,
         "environment": os.environ.get("LOOM_ENV_PYTHON") or None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import digests, files, user_folders
-from loomctl.model.errors import LoomError
+from loomctl.model.errors import LoomError, quoted
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -99,10 +99,15 @@ def load_for_a_hook(store: str, environment_python: str | None) -> Settings:
 
 
 def user_config() -> str:
-    """Give the path of the user's own `config.yaml`, where their system keeps such files."""
+    """Give the path of the user's own `config.yaml`, where their system keeps such files; empty without a home."""
     import platformdirs
 
-    return os.path.join(platformdirs.user_config_dir("loom", appauthor=False), "config.yaml")
+    named = os.environ.get("XDG_CONFIG_HOME", "")
+    if named and not os.path.isabs(named):  # as in user_folders: inside a project it would be the project's word
+        folder = os.path.join(user_folders.home(), ".config", "loom")
+    else:
+        folder = platformdirs.user_config_dir("loom", appauthor=False)
+    return os.path.join(folder, "config.yaml") if os.path.isabs(folder) else ""
 
 
 def project_config(store: str) -> str:
@@ -135,7 +140,7 @@ def _levels(store: str, *, with_yaml: bool) -> list[_Level]:
 def _read(level: _Level, *, with_yaml: bool) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     compiled = _compiled(level)
     source = compiled.get("source")
-    path = level.path or (source.get("path") if isinstance(source, dict) else None)
+    path = level.path if level.path is not None else (source.get("path") if isinstance(source, dict) else None)
     now = {
         **_fingerprint(path if isinstance(path, str) else ""),
         "names": list(level.names),
@@ -175,15 +180,17 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
     try:
         text = files.read_bytes(path, limit=LARGEST).decode("utf-8-sig")
     except (UnicodeDecodeError, OSError) as error:
-        raise LoomError("BAD_CONFIG", "the settings cannot be read", where=path, why=str(error)) from None
+        hint = f"ls -l {quoted(path)}"
+        raise LoomError("BAD_CONFIG", "the settings cannot be read", where=path, why=str(error), hint=hint) from None
     raw, problems = strict_yaml.parse(text, max_depth=DEPTH)
     if problems:
         where = f"{path} {problems[0].where}"
-        raise LoomError("BAD_CONFIG", problems[0].message, where=where, hint=problems[0].hint)
+        raise LoomError("BAD_CONFIG", problems[0].message, where=where, hint=problems[0].hint or "correct it there")
     if raw is None:
         return {}, []
     if not isinstance(raw, dict):
-        raise LoomError("BAD_CONFIG", "settings are a mapping of names to values", where=path)
+        hint = "write one setting a line: hook_budget: 9500"
+        raise LoomError("BAD_CONFIG", "settings are a mapping of names to values", where=path, hint=hint)
     settings: dict[str, Any] = {}
     warnings: list[tuple[str, str]] = []
     for name, value in _each(raw):
@@ -191,7 +198,8 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
             expected = _misfit(name, value)
             if expected:
                 message = f"{name} is {value!r:.60}"
-                raise LoomError("BAD_CONFIG", message, where=f"{path} $.{name}", why=f"it is {expected}")
+                where, hint = f"{path} $.{name}", "correct it, or take the line out"
+                raise LoomError("BAD_CONFIG", message, where=where, why=f"it is {expected}", hint=hint)
             settings[name] = [os.path.expanduser(item) for item in value] if name == "extra_roots" else value
         else:
             note = "is allowed in your own config.yaml only" if name in _USER else "is no setting here"
