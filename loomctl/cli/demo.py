@@ -77,7 +77,11 @@ class Machine:
         if done.returncode != EXIT_OK:
             told = json.dumps(document.get("error")) if document else done.stderr
             raise LoomError(
-                "DEMO_FAILED", f"loomctl {' '.join(arguments)} ended with {done.returncode}", why=told[:600]
+                "DEMO_FAILED",
+                f"loomctl {' '.join(arguments)} ended with {done.returncode}",
+                where=self.project,
+                why=told[:600],
+                hint="leave its files, to look at: loomctl demo --keep",
             )
         return document
 
@@ -251,7 +255,13 @@ def _project(folder: str) -> None:
     for words in (["init", "-q", "-b", "main"], ["add", "README.md"], ["commit", "-q", "-m", "The shop"]):
         done = subprocess.run(["git", *own, *words], cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise LoomError("DEMO_FAILED", f"git {words[0]} failed", where=folder, why=done.stderr.strip()[:300])
+            raise LoomError(
+                "DEMO_FAILED",
+                f"git {words[0]} failed",
+                where=folder,
+                why=done.stderr.strip()[:300],
+                hint="git --version",
+            )
 
 
 def _write(path: str, text: str) -> None:

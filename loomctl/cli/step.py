@@ -108,7 +108,12 @@ def _response(path: str | None) -> str | None:
         return None
     data = sys.stdin.buffer.read(LARGEST_RESPONSE + 1)
     if len(data) > LARGEST_RESPONSE:
-        raise LoomError("TOO_LARGE", f"a response has at most {LARGEST_RESPONSE:,} bytes", exit_code=EXIT_USAGE)
+        raise LoomError(
+            "TOO_LARGE",
+            f"a response has at most {LARGEST_RESPONSE:,} bytes",
+            hint="write it into a file and register that: loomctl done --artifact notes=notes.md",
+            exit_code=EXIT_USAGE,
+        )
     text = data.decode("utf-8", "replace")
     return text if text.strip() or path == "-" else None
 

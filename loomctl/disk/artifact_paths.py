@@ -69,7 +69,7 @@ def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Plac
     """
     text = _own_file(expanded(declared, known), known, roots)
     if not _is_path(text):
-        raise LoomError("BAD_PATH", f"{declared!r:.200} is no path")
+        raise LoomError("BAD_PATH", f"{declared!r:.200} is no path", hint="name a file of the project: specs/258.md")
     absolute = foreign_paths.is_absolute(text)
     wanted = text if absolute else os.path.join(roots.project, text)
     path = os.path.realpath(wanted) if wanted.startswith("/") else ""

@@ -7,7 +7,7 @@ import os
 from loomctl.disk import clock, events, files, layouts, run_index
 from loomctl.disk.lock import PATIENCE, Lock
 from loomctl.model import frozen_plan, ids, sessions
-from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
+from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError, quoted
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL, accepted
 
@@ -228,14 +228,15 @@ class Store:
         if isinstance(error, FileNotFoundError):
             what = f"the state of the run {home.run_id} is gone; the one before is there"
             return LoomError("NO_STATE", what, where=home.state, hint=f"loomctl state restore {home.run_id}")
-        return LoomError("UNREADABLE", "the state cannot be read", where=home.state, why=str(error))
+        hint = f"ls -l {quoted(home.state)}"
+        return LoomError("UNREADABLE", "the state cannot be read", where=home.state, why=str(error), hint=hint)
 
     @staticmethod
     def _with_way_back(home: Home, error: LoomError) -> LoomError:
         """Offer what keeps the broken file and puts the one before in its place, if there is one (D53)."""
         if error.code in ("BAD_JSON", "BAD_STATE", "TOO_LARGE"):
             backup = os.path.lexists(home.backup)
-            error.hint = f"loomctl state restore {home.run_id}" if backup else f"loomctl check {home.state}"
+            error.hint = f"loomctl state restore {home.run_id}" if backup else f"loomctl check {quoted(home.state)}"
         return error
 
     def _own_plan(self, home: Home) -> dict[str, Any]:
@@ -277,7 +278,10 @@ class Store:
         try:
             source = faber_files.find_plan(home, state["plan_id"])
         except OSError as error:
-            raise LoomError("BAD_PLAN", "the run's plan cannot be read", where=home.top, why=str(error)) from None
+            hint = f"ls -l {quoted(home.top)}"
+            raise LoomError(
+                "BAD_PLAN", "the run's plan cannot be read", where=home.top, why=str(error), hint=hint
+            ) from None
         stamp = source.stamp if source else faber_files.NO_PLAN
         if frozen is None or (source is not None and frozen.get("faber") != stamp):
             frozen = {**self._freeze(home, state, source), "faber": stamp}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.model.errors import EXIT_SKEW, LoomError
+from loomctl.model.errors import EXIT_SKEW, LoomError, quoted
 from loomctl.model.shapes import FLAG, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit, not_text
 
 TYPE_CHECKING = False
@@ -98,5 +98,5 @@ def _problems(plan: dict[str, Any]) -> Iterator[tuple[str, str] | None]:
 
 def _bad(where: str, path: str, why: str) -> LoomError:
     return LoomError(
-        "BAD_PLAN", "the run's plan is damaged", where=f"{where} {path}", why=why, hint=f"loomctl check {where}"
+        "BAD_PLAN", "the run's plan is damaged", where=f"{where} {path}", why=why, hint=f"loomctl check {quoted(where)}"
     )

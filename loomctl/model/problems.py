@@ -6,7 +6,7 @@ import difflib
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.model.errors import EXIT_INVALID, LoomError
+from loomctl.model.errors import EXIT_INVALID, LoomError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -107,8 +107,8 @@ def refusal(problems: Iterable[Problem], *, what: str, where: str, code: str = "
     codes = {problem.code for problem in found}
     lines = [f"{problem.where}: {problem.message}" for problem in found[:_SHOWN]]
     if len(found) > _SHOWN:
-        lines.append(f"and {len(found) - _SHOWN} more: loomctl check {where}")
-    hint = next((problem.hint for problem in found if problem.hint), f"loomctl check {where}")
+        lines.append(f"and {len(found) - _SHOWN} more: loomctl check {quoted(where)}")
+    hint = next((problem.hint for problem in found if problem.hint), f"loomctl check {quoted(where)}")
     return LoomError(
         codes.pop() if len(codes) == 1 else code,
         what,
