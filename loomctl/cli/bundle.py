@@ -16,7 +16,12 @@ KINDS = ("workflow", "plan", "state")
 
 @click.group()
 def plugin() -> int:
-    """The plugin bundle that belongs to this loomctl."""
+    """The plugin bundle that belongs to this loomctl.
+
+    \b
+    Example:
+      loomctl plugin path
+    """
     return EXIT_OK
 
 

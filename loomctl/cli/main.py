@@ -32,7 +32,14 @@ INTERRUPTED = 130
 LONGEST_LINE = 300
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+class _InOrder(click.Group):
+    """Lists the commands in the order in which a run's life needs them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the shape of click's own
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, prog_name="loomctl")
 @click.option("--debug", is_flag=True, help="Show where an error came from.")
 def loomctl(debug: bool) -> int:
@@ -43,6 +50,12 @@ def loomctl(debug: bool) -> int:
       loomctl run "add dark mode" --workflow core
       loomctl next
       loomctl done
+
+    \b
+    Completion, a line for your shell's start-up file:
+      eval "$(_LOOMCTL_COMPLETE=bash_source loomctl)"
+      eval "$(_LOOMCTL_COMPLETE=zsh_source loomctl)"
+      _LOOMCTL_COMPLETE=fish_source loomctl | source
     """
     return EXIT_OK
 
@@ -128,7 +141,7 @@ def _wants(option: str, words: list[str]) -> bool:
 
 def _again(words: list[str]) -> str:
     """Give the command line that shows where an error came from."""
-    line = shlex.join(word for word in words if word != "--debug")
+    line = shlex.join(word for word in words if word not in ("--debug", "--json"))
     return f"loomctl --debug {line}" if len(line) <= LONGEST_LINE else "run it again, with --debug as the first word"
 
 
