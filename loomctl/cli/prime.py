@@ -67,7 +67,11 @@ def prime_context(
     only = [name.strip() for name in artifacts.split(",") if name.strip()] if artifacts is not None else None
     if only == []:
         raise LoomError(
-            "USAGE", "--artifacts names none", hint="--artifacts specification,workflow-plan", exit_code=EXIT_USAGE
+            "USAGE",
+            "--artifacts names none",
+            why="it takes ids with commas between them: --artifacts specification,workflow-plan",
+            hint="loomctl prime-context --help",
+            exit_code=EXIT_USAGE,
         )
     made = priming.prime(
         space, run, event, priming.command_budget(space), may_write=found.may_write, only=only, force=force

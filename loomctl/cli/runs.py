@@ -31,7 +31,12 @@ def runs(context: click.Context, as_json: bool) -> int:
 @runs.command("list")
 @json_option
 def list_command(as_json: bool) -> int:
-    """List the runs of this project, the newest first."""
+    """List the runs of this project, the newest first.
+
+    \b
+    Example:
+      loomctl runs list
+    """
     return list_runs(as_json)
 
 
@@ -76,7 +81,7 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
     space = asking.space()
     run_id = keeping.removable(space, run, force=force)
     folder = space.store.run_dir(run_id)
-    if not yes and not _confirmed(f"Remove {folder} and all that is in it?"):
+    if not yes and (as_json or not _confirmed(f"Remove {folder} and all that is in it?")):
         raise LoomError(
             "NOT_CONFIRMED", "nothing was removed", hint=f"loomctl runs rm {run_id} --yes", exit_code=EXIT_USAGE
         )

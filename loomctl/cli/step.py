@@ -134,7 +134,7 @@ def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
             "USAGE",
             f"--artifact {given!r:.80}",
             why="it is NAME=PATH",
-            hint="--artifact spec_path=specs/258.md",
+            hint="write it so: loomctl done --artifact spec_path=specs/258.md",
             exit_code=EXIT_USAGE,
         )
     return name, registering.portable(space, run_id, path)

@@ -113,7 +113,7 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "") -> s
             raise LoomError(
                 "HELD",
                 f"the run {run_id} is driven by the session {others[0][:60]}, which is alive",
-                hint=f"loomctl resume {run_id}   binds this session to it, too",
+                hint=f"to bind this session to it, too: loomctl resume {run_id}",
                 exit_code=EXIT_HELD,
             )
     way = f"in a terminal: loomctl {verb} {run_id}; or here, after loomctl resume {run_id}"

@@ -13,7 +13,7 @@ from loomctl.disk import archives, files, housekeeping, known
 from loomctl.disk.artifact_paths import is_inside
 from loomctl.disk.layouts import Home
 from loomctl.model import ids
-from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
 from loomctl.model.state import is_active
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
             "RUN_IS_ACTIVE",
             f"the run {run_id} is under way" + (f" in session {holders[0]}" if holders else ""),
             where=space.store.run_dir(run_id),
-            hint=f"loomctl cancel {run_id}   first, or --force",
+            why="--force puts it away all the same",
+            hint=f"cancel it first: loomctl cancel {run_id}",
             exit_code=EXIT_HELD,
         )
 
@@ -109,7 +110,7 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
             "BAD_TARGET",
             "the archive would be removed with the run",
             where=path,
-            hint="--to FILE",
+            hint=f"leave it where archives go: loomctl runs archive {run_id}",
             exit_code=EXIT_USAGE,
         )
     with space.store.lock(run_id) as lock:
@@ -141,9 +142,23 @@ def _named(beside: str, path: str) -> None:
 
 
 def _archive_exists(path: str) -> LoomError:
+    run_id = os.path.basename(path).removesuffix(SUFFIX)
     return LoomError(
-        "ARCHIVE_EXISTS", "there is an archive already", where=path, hint="--to FILE", exit_code=EXIT_USAGE
+        "ARCHIVE_EXISTS",
+        "there is an archive already",
+        where=path,
+        hint=f"name another file: loomctl runs archive {quoted(run_id)} --to {quoted(_free_name(path))}",
+        exit_code=EXIT_USAGE,
     )
+
+
+def _free_name(path: str) -> str:
+    """Give the first name like `path` that nothing has yet."""
+    stem = path.removesuffix(SUFFIX)
+    number = 2
+    while os.path.lexists(f"{stem}-{number}{SUFFIX}"):
+        number += 1
+    return f"{stem}-{number}{SUFFIX}"
 
 
 def archive_named(space: Workspace, named: str) -> str:

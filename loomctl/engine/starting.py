@@ -56,7 +56,7 @@ def start(
         raise LoomError(
             "NO_WORK",
             "a run needs something to do",
-            hint='loomctl run 258   or   loomctl run "add dark mode"',
+            hint='say what, or name a tracker\'s id: loomctl run "add dark mode"',
             exit_code=EXIT_USAGE,
         )
     project = space.project

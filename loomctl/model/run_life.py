@@ -274,7 +274,7 @@ def approved(state: State, *, at: str) -> tuple[State, list[str]]:
     granted = [str(item["id"]) for item in state["pending_approvals"]]
     if not granted or state["status"] not in ("awaiting_feedback", "in_progress"):
         why = f"the run is {state['status']}" if granted else ""
-        hint = "loomctl resume, then loomctl approve" if granted else "loomctl show"
+        hint = "take it up first: loomctl resume" if granted else "loomctl show"
         raise LoomError("NOTHING_TO_APPROVE", "this run asks for no approval", why=why, hint=hint, exit_code=EXIT_USAGE)
     rank = max((entry["rank"] for entry in state["steps"]), default=0)
     given = [{"id": name, "granted_at": at, "after_rank": rank} for name in granted]

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from loomctl.engine import driving, finding
+from loomctl.model import errors
+from loomctl.model.errors import (
+    EXIT_BUG,
+    EXIT_FINDINGS,
+    EXIT_HELD,
+    EXIT_INVALID,
+    EXIT_MISSING,
+    EXIT_NO_RUN,
+    EXIT_OK,
+    EXIT_SETUP,
+    EXIT_SKEW,
+    EXIT_USAGE,
+)
 from tests.cli.conftest import Cli
-from tests.scenes import OTHER, SESSION, Json, Scene, artifact
+from tests.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, artifact, run
 
 
 def begin(scene: Scene) -> None:
@@ -131,39 +148,124 @@ def test_each_kind_of_end_has_its_code(
         assert ended.json["error"]["hint"]
 
 
-@pytest.mark.parametrize("number", [0, 2, 3, 4, 5, 6, 7, 8])
-def test_a_real_process_ends_with_the_same_code(scene: Scene, number: int) -> None:
-    """What this process returns is what a shell sees."""
-    code, words, scenery, _ = next(case for case in reversed(CASES) if case[0] == number)
-    if scenery is not None:
-        scenery(scene)
-    assert scene.loomctl(*words).code == code
-
-
-def test_a_bug_is_said_as_one(scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception that nobody expected is exit 70, one line without a traceback; `--debug` shows where (D52)."""
-    begin(scene)
-
-    def fails(*_: object, **__: object) -> None:
-        raise RuntimeError("nobody expected this")
-
-    monkeypatch.setattr(finding, "to_read", fails)
-    ended = cli("show")
-    assert (ended.code, ended.stdout) == (70, "")
-    assert ended.stderr.startswith("loomctl: BUG: RuntimeError: nobody expected this")
-    assert "Traceback" not in ended.stderr
-    assert cli("show", "--json").json["error"]["code"] == "BUG"
-    assert "Traceback" in cli("--debug", "show").stderr
-
-
-def test_a_finding_has_its_own_code(scene: Scene) -> None:
-    """A demo that lost something ends with 1: here the user's own budget is too small for the spec."""
+def small_budget(_: Scene) -> None:
+    """A user whose own settings leave no room for the demo's spec."""
     settings = Path(os.environ["XDG_CONFIG_HOME"]) / "loom"
     settings.mkdir(parents=True)
     (settings / "config.yaml").write_text("hook_budget: 500\n")
-    ended = scene.loomctl("demo", "--json", session=None)
-    assert ended.code == 1
-    assert ended.json["survived"] is False
+
+
+# Python that runs one command line with a fault in Loom: exit 70 cannot be had from outside.
+FAULTY = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from loomctl.engine import finding
+def fails(*_, **__):
+    raise RuntimeError("nobody expected this")
+finding.to_read = fails
+from loomctl.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+# code → what provokes it, the words, the error's code, what else is said; empty where it is no error
+PROVOKED: dict[int, tuple[Callable[[Scene], None] | None, list[str], str, str]] = {
+    EXIT_OK: (begin, ["show"], "", "status    in_progress"),
+    EXIT_FINDINGS: (small_budget, ["demo"], "", "Something was lost"),
+    EXIT_USAGE: (begin, ["show", "--nonsense"], "USAGE", "No such option"),
+    EXIT_NO_RUN: (begin, ["show", "nowhere"], "NO_SUCH_RUN", "'nowhere'"),
+    EXIT_MISSING: (without_spec, ["resume"], "", "spec.md"),
+    EXIT_INVALID: (broken_state, ["show"], "BAD_JSON", "state.json:1:2"),
+    EXIT_HELD: (begin, ["runs", "rm", "shop", "--yes"], "RUN_IS_ACTIVE", "under way"),
+    EXIT_SKEW: (newer_state, ["show"], "SCHEMA_TOO_NEW", "99"),
+    EXIT_SETUP: (unwritable_home, ["trust"], "NOT_REMEMBERED", "LOOM_STATE_HOME"),
+    EXIT_BUG: (begin, ["show"], "BUG", "nobody expected this"),
+}
+
+
+def real(scene: Scene, code: int, *words: str) -> Ended:
+    """Run a command in a process of its own, as a person does; 70 with a fault in it."""
+    if code != EXIT_BUG:
+        return scene.loomctl(*words)
+    command = [sys.executable, "-I", "-c", FAULTY, str(MAIN.parents[1]), *words]
+    return run(command, cwd=scene.root, environ=scene.environ())
+
+
+def test_the_table_has_every_code_of_d52() -> None:
+    """No exit code is left out, and there is none besides."""
+    declared = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+    assert set(PROVOKED) == declared == {0, 1, 2, 3, 4, 5, 6, 7, 8, 70}
+
+
+@pytest.mark.parametrize("code", PROVOKED)
+def test_a_real_process_ends_with_each_code_in_text_and_in_json(scene: Scene, code: int) -> None:
+    """What a shell sees: errors on standard error alone; under `--json` one document on standard output alone (D52)."""
+    scenery, words, error, said = PROVOKED[code]
+    if scenery is not None:
+        scenery(scene)
+    told = real(scene, code, *words)
+    assert told.code == code, told
+    assert "Traceback" not in told.stdout + told.stderr
+    if not error:
+        assert (told.stderr, said in told.stdout) == ("", True), told
+        document = real(scene, code, *words, "--json")
+        assert (document.code, document.stderr, "error" in document.json) == (code, "", False)
+        return
+    assert told.stdout == "" or words == ["trust"]  # which shows what it would trust first
+    assert told.stderr.startswith(f"loomctl: {error}: ")
+    assert said in told.stderr
+    document = real(scene, code, *words, "--json")
+    assert (document.code, document.stderr, set(document.json)) == (code, "", {"schema_version", "error"})
+    assert same(document.json["error"], told.stderr)
+    debugged = real(scene, code, "--debug", *words, "--json")
+    assert debugged.code == code
+    assert debugged.stderr.startswith("Traceback (most recent call last):\n")
+    assert debugged.json["error"]["code"] == error
+
+
+def same(error: Json, text: str) -> bool:
+    """Tell whether a document's error and what a person is told say the same, part by part."""
+    parts = [f"loomctl: {error['code']}: {error['message']}"]
+    parts += [f"  {name}: {error[name]}" for name in ("where", "why", "hint") if name in error]
+    return text.rstrip("\n") == "\n".join(parts)
+
+
+def test_an_interrupted_process_says_so_and_no_more(scene: Scene) -> None:
+    """Ctrl-C in the middle of a read: 130, one word, or one document; the step is as it was."""
+    begin(scene)
+    before = scene.state
+    for more, document in (([], False), (["--json"], True)):
+        with subprocess.Popen(
+            [sys.executable, "-I", str(MAIN), "done", *more],
+            cwd=scene.root,
+            env=scene.environ(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as child:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            assert child.stderr is not None
+            child.stdin.write("x" * 1_000_000)  # more than a pipe holds: when this is through, it is being read
+            child.stdin.flush()
+            child.send_signal(signal.SIGINT)
+            child.stdin.close()
+            told = child.stdout.read(), child.stderr.read()
+            assert child.wait(30) == 130, told
+        if document:
+            assert json.loads(told[0])["error"]["code"] == "INTERRUPTED"
+        else:
+            assert told == ("", "\ninterrupted\n")
+    assert scene.state == before
+
+
+def test_a_bug_names_the_line_that_shows_where_it_is(scene: Scene) -> None:
+    """Its hint is the same command line with `--debug`, words with blanks quoted; pasted it gives the traceback."""
+    begin(scene)
+    told = real(scene, EXIT_BUG, "state", "show", "--path", "a b")
+    assert told.stderr.endswith("  hint: loomctl --debug state show --path 'a b'\n")
+    pasted = real(scene, EXIT_BUG, *shlex.split(told.stderr.rpartition("hint: loomctl ")[2]))
+    assert "Traceback" in pasted.stderr
 
 
 def test_several_runs_are_listed_in_the_error(scene: Scene, cli: Cli) -> None:
@@ -193,6 +295,7 @@ def test_an_interrupt_is_no_bug(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("loomctl.cli.asking.space", interrupted)
     ended = cli("show")
     assert (ended.code, ended.stdout, ended.stderr.strip()) == (130, "", "interrupted")
+    assert cli("show", "--json").json["error"]["code"] == "INTERRUPTED"
 
 
 WRONG: list[object] = [None, 5, "x", [], {}, [5], {"x": 5}, [{}], True, -1]

@@ -1,0 +1,279 @@
+"""What every error says: its code means one thing, its hint can be pasted and works, `--json` says the same (D52)."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import re
+import shlex
+import subprocess
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from loomctl.cli import system_errors
+from loomctl.model.errors import LoomError, quoted
+from tests.cli.conftest import Cli
+from tests.cli.test_exit_codes import begin, broken_state, newer_state, same, unwritable_home
+from tests.cli.test_help import ALL
+from tests.scenes import CHECKOUT, OTHER, Scene
+
+SOURCES = sorted(CHECKOUT.glob("loomctl/**/*.py"))
+
+# Codes that end a command in two ways: what a person typed is 2, the same in a file is 5.
+TWO_ENDS = {
+    "BAD_ID": {"EXIT_USAGE", "EXIT_INVALID"},
+    "NO_OPEN_STEP": {"EXIT_USAGE", "EXIT_INVALID"},
+    "PATH_ESCAPE": {"EXIT_USAGE", "EXIT_INVALID"},
+    "TOO_LARGE": {"EXIT_USAGE", "EXIT_INVALID"},
+    "UNREADABLE": {"EXIT_USAGE", "EXIT_INVALID"},
+    "UNRESOLVED_PLACEHOLDER": {"EXIT_USAGE", "EXIT_INVALID"},
+}
+WITHOUT_HINT = {
+    "BAD_EVENT": "a host sends events; its user has nothing to paste",
+}
+
+
+class Raised(NamedTuple):
+    """One place that makes an error: its code, its exit code's name, whether it says what can be done."""
+
+    code: str
+    exit_code: str
+    hint: bool
+    place: str
+
+
+def raised() -> Iterator[Raised]:
+    """Give every `LoomError(…)` of the package whose code stands there."""
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or ast.unparse(node.func) != "LoomError":
+                continue
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            code = node.args[0]
+            if isinstance(code, ast.Constant):
+                end = ast.unparse(given["exit_code"]) if "exit_code" in given else "EXIT_INVALID"
+                hint = given.get("hint")
+                says = hint is not None and not (isinstance(hint, ast.Constant) and not hint.value)
+                yield Raised(str(code.value), end, says, f"{path.relative_to(CHECKOUT)}:{node.lineno}")
+
+
+ERRORS = list(raised())
+
+
+def test_every_code_is_a_word_of_its_own() -> None:
+    """Upper case, and no two that a person would take for each other."""
+    codes = {one.code for one in ERRORS}
+    assert len(codes) > 40
+    assert [code for code in codes if not re.fullmatch(r"[A-Z]+(_[A-Z]+)*", code)] == []
+    plain = defaultdict(set)
+    for code in codes:
+        plain[code.replace("_", "").rstrip("S")].add(code)
+    assert [same_word for same_word in plain.values() if len(same_word) > 1] == []
+
+
+def test_every_code_ends_a_command_in_one_way() -> None:
+    """A script that knows the code knows the exit code; where there are two, a file is told from what was typed."""
+    ends = defaultdict(set)
+    for one in ERRORS:
+        ends[one.code].add(one.exit_code)
+    several = {code: found for code, found in ends.items() if len(found) > 1}
+    assert {code: found for code, found in several.items() if found != TWO_ENDS.get(code)} == {}
+
+
+def test_every_error_says_what_can_be_done() -> None:
+    """A hint stands at every place that makes an error."""
+    assert [one for one in ERRORS if not one.hint and one.code not in WITHOUT_HINT] == []
+    assert set(WITHOUT_HINT) <= {one.code for one in ERRORS if not one.hint}, "an exception that is none any more"
+
+
+# ---- Each command fails once, in text and in JSON, and what its hint says works.
+
+
+def two_runs(scene: Scene) -> None:
+    """Two runs that could be meant by a session that is bound to neither."""
+    scene.workflow()
+    for work in ("first", "second"):
+        scene.begin(work, session=OTHER)
+
+
+def bad_workflow(scene: Scene) -> None:
+    """A workflow with two faults, in a file whose name a shell would take apart."""
+    scene.write(".loom/workflows/it's bad.json", '{"id": "bad", "phases": {"x": {"steps": [{"prompt": 5}]}}}')
+
+
+def bad_settings(scene: Scene) -> None:
+    """Settings of the project that cannot be used."""
+    begin(scene)
+    scene.write(".loom/config.yaml", "hook_budget: much\n")
+
+
+def over(scene: Scene) -> None:
+    """A run that is cancelled."""
+    begin(scene)
+    scene.edit(status="cancelled")
+
+
+def paused(scene: Scene) -> None:
+    """A run that is paused."""
+    begin(scene)
+    scene.edit(status="paused")
+
+
+def archived(scene: Scene) -> None:
+    """An archive stands where one is to be written."""
+    over(scene)
+    scene.write("shop.tar.gz", "x")
+
+
+class Failing(NamedTuple):
+    """words: a command line that fails; pasted: the exit code of its hint's first command, None where that is prose."""
+
+    words: list[str]
+    code: int
+    error: str
+    scenery: Callable[[Scene], None] | None = None
+    pasted: int | None = 0
+
+
+FAILING = [
+    Failing(["run"], 2, "NO_WORK"),
+    Failing(["run", "x", "--workflow", "cor"], 2, "UNKNOWN_WORKFLOW", None, None),
+    Failing(["run", "x", "--workflow", "./.loom/workflows/it's bad.json"], 5, "INVALID_WORKFLOW", bad_workflow, None),
+    Failing(["run", "x", "--resume", "y"], 2, "USAGE", None, None),
+    Failing(["run", "--resume", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    Failing(["next"], 3, "NO_ACTIVE_RUN", None, None),
+    Failing(["next"], 2, "BAD_STATUS", paused),
+    Failing(["next"], 3, "AMBIGUOUS_RUN", two_runs, None),
+    Failing(["done", "--artifact", "x=nowhere.md"], 2, "MISSING", begin, None),
+    Failing(["done", "--artifact", "nonsense"], 2, "USAGE", begin, None),
+    Failing(["done", "--response-file", "nowhere.md"], 2, "UNREADABLE", begin, None),
+    Failing(["undo"], 2, "NOTHING_TO_UNDO", begin),
+    Failing(["resume"], 3, "NO_ACTIVE_RUN", over, None),
+    Failing(["resume", "shop"], 2, "BAD_STATUS", over),
+    Failing(["pause", "shop"], 2, "BAD_STATUS", over),
+    Failing(["cancel", "shop"], 2, "BAD_STATUS", over),
+    Failing(["approve"], 2, "NOTHING_TO_APPROVE", begin),
+    Failing(["trust"], 8, "NOT_REMEMBERED", unwritable_home, None),
+    Failing(["prime-context", "--trigger", "nonsense"], 2, "UNKNOWN_TRIGGER", begin, None),
+    Failing(["prime-context", "--artifacts", ","], 2, "USAGE", begin),
+    Failing(["runs"], 5, "BAD_CONFIG", bad_settings, None),
+    Failing(["runs", "list", "more"], 2, "USAGE"),
+    Failing(["runs", "rm", "shop", "--yes"], 6, "RUN_IS_ACTIVE", begin),
+    Failing(["runs", "rm", "shop", "--force"], 2, "NOT_CONFIRMED", over),
+    Failing(["runs", "archive", "shop", "--to", "shop.tar.gz"], 2, "ARCHIVE_EXISTS", archived),
+    Failing(["runs", "archive", "shop", "--to", "spec.md/x"], 5, "SYSTEM", over, 5),
+    Failing(["show"], 7, "SCHEMA_TOO_NEW", newer_state, None),
+    Failing(["show", "shop", "nowhere"], 3, "NO_SUCH_STAGE", begin),
+    Failing(["sessions", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    Failing(["state", "show", "--path", "none"], 2, "NOTHING_THERE", begin),
+    Failing(["state", "show"], 5, "BAD_JSON", broken_state, None),
+    Failing(["paths", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    Failing(["check", "nowhere"], 2, "UNKNOWN_WORKFLOW", None, None),
+    Failing(["schema", "nonsense"], 2, "USAGE"),
+    Failing(["plugin", "path", "more"], 2, "USAGE"),
+    Failing(["demo", "--nonsense"], 2, "USAGE"),
+    Failing(["show", "../etc"], 2, "BAD_ID", begin),
+    Failing(["nonsense"], 2, "USAGE"),
+]
+
+
+@pytest.mark.parametrize("case", FAILING, ids=lambda case: " ".join(case.words)[:60])
+def test_each_command_fails_alike_in_text_and_in_json_and_its_hint_works(scene: Scene, cli: Cli, case: Failing) -> None:
+    """Code, where, why and hint are the same in both; the hint's command line does what it promises."""
+    if case.scenery is not None:
+        case.scenery(scene)
+    told = cli(*case.words)
+    assert told.code == case.code, told
+    assert told.stdout == "" or case.words == ["trust"]  # which shows what it would trust first
+    document = cli(*case.words, "--json")
+    assert (document.code, document.stderr) == (case.code, "")
+    error = document.json["error"]
+    assert error["code"] == case.error
+    said = told.stderr[told.stderr.index("loomctl: ") :]  # behind a question, where one is asked
+    assert same(error, said), (error, said)
+    line = pasted(error["hint"])
+    if case.pasted is None:
+        assert line is None or "RUN" in line or not line.startswith("loomctl ") or case.error in PROSE, line
+        return
+    assert line is not None, error["hint"]
+    again = cli(*shlex.split(line)[1:])
+    assert again.code == case.pasted, (line, again)
+
+
+# Their hints show how a command line is written, with words that are the person's own.
+PROSE = ("USAGE", "NO_ACTIVE_RUN", "SCHEMA_TOO_NEW", "INVALID_WORKFLOW", "BAD_JSON", "AMBIGUOUS_RUN")
+
+
+def pasted(hint: str) -> str | None:
+    """Give the command line of a hint: all of it, or what stands behind its last colon."""
+    for line in (hint, hint.rpartition(": ")[2]):
+        if line.startswith("loomctl "):
+            return line
+    return None
+
+
+def test_every_command_fails_once_above() -> None:
+    """No command is left out but the hosts' own, which never fails, and the groups, which do nothing."""
+    failing = [f"loomctl {' '.join(case.words)} " for case in FAILING]
+    loud = set(ALL) - {"loomctl hook", "loomctl plugin", "loomctl state"}
+    assert [name for name in loud if not any(line.startswith(f"{name} ") for line in failing)] == []
+
+
+def test_a_word_that_is_nearly_right_is_answered_with_the_right_one(cli: Cli) -> None:
+    """Commands, sub-commands, options, choices and workflows: the near one is named."""
+    for words, meant in (
+        (["nxet"], "next"),
+        (["runs", "archiv"], "archive"),
+        (["show", "--jsn"], "--json"),
+        (["done", "--outcom", "failed"], "--outcome"),
+        (["schema", "workflows"], "workflow"),
+        (["run", "x", "--workflow", "cor"], "did you mean core?"),
+        (["check", "defalt"], "did you mean default?"),
+    ):
+        ended = cli(*words)
+        assert ended.code == 2, words
+        assert meant in ended.stderr, ended
+
+
+# ---- What the system refuses.
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_what_the_system_refuses_is_said_with_a_line_that_looks_closer(tmp_path: Path, number: int) -> None:
+    """The file is named, the system's word given, and the hint is a command line that any shell runs."""
+    path = tmp_path / "it's a file"
+    path.touch()
+    said = system_errors.in_words(OSError(number, os.strerror(number), str(path)), "loomctl --debug show")
+    assert (said.code, said.exit_code, said.where) == ("SYSTEM", 5, str(path))
+    assert os.strerror(number) in said.what
+    assert said.why
+    done = subprocess.run(["sh", "-c", said.hint], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, said.hint
+
+
+def test_what_nothing_is_known_of_can_be_shown() -> None:
+    """Any other refusal gets the command line that shows where it happened."""
+    for error in (OSError("odd"), OSError(errno.EIO, "Input/output error", b"/x"), OSError(errno.ENAMETOOLONG, "x")):
+        said = system_errors.in_words(error, "loomctl --debug show")
+        assert said.hint == "loomctl --debug show"
+
+
+@pytest.mark.parametrize(
+    "name", ["plain/file-1.json", "", "a b", "it's", '"', "$HOME", "`id`", "é", "\n", "a\\b", "~", "*"]
+)
+def test_a_quoted_path_is_one_word_to_a_shell(name: str) -> None:
+    """What a shell makes of it is the name, whatever stands in it."""
+    shown = subprocess.run(["sh", "-c", f"printf %s {quoted(name)}"], capture_output=True, check=True)
+    assert shown.stdout.decode() == name
+
+
+def test_an_error_without_a_part_leaves_it_out() -> None:
+    """An empty part is neither a line nor a key."""
+    error = LoomError("X", "what", hint="do")
+    assert str(error) == "X: what\n  hint: do"
+    assert error.to_dict() == {"code": "X", "message": "what", "hint": "do"}
