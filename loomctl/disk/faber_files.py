@@ -38,7 +38,8 @@ def read_state(home: Home) -> dict[str, Any]:
     files.refuse_links(home.top, home.state)
     raw = files.read_json(home.state)
     if not isinstance(raw, dict):
-        raise LoomError("BAD_STATE", "this state cannot be used", where=f"{home.state} $", why="it is no JSON object")
+        why, hint = "it is no JSON object", "bring back the file as it was"
+        raise LoomError("BAD_STATE", "this state cannot be used", where=f"{home.state} $", why=why, hint=hint)
     if not faber_words.belongs(raw, home.run_id):
         raise LoomError(
             "RUN_ID_MISMATCH",

@@ -18,6 +18,7 @@ MEMORY_BYTES = 16 * 1024 * 1024  # beside the state itself
 STACK_BYTES = 256 * 1024
 PROCESS_BYTES = 1024 * 1024 * 1024
 PROCESS_SECONDS = 4
+STATE_BYTES_A_SECOND = 4_000_000  # a slow machine reads this much of a state; the time for it is no expression's fault
 
 _RUN = """(function () {
   const {stringify} = JSON, text = String;
@@ -42,10 +43,11 @@ def serve() -> int:
     _limit_process()
     questions = [Question(*question) for question in json.loads(sys.stdin.buffer.readline())]
     scope_text = sys.stdin.buffer.read().decode("ascii")
+    seconds = PROCESSOR_SECONDS + min(PROCESS_SECONDS / 2, len(scope_text) / STATE_BYTES_A_SECOND)
     sys.stdout.write(f"{READY.decode()}\n")
     for question in questions:
         sys.stdout.flush()
-        signal.setitimer(signal.ITIMER_PROF, PROCESSOR_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         status, value, message = answer_here(question, scope_text)
         signal.setitimer(signal.ITIMER_PROF, 0)
         values = [value] if status == "ok" and value is not paths_in_state.MISSING else []
