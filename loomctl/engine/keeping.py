@@ -103,7 +103,7 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
     run stays then. It holds responses and outputs, so it is its owner's alone.
     """
     if os.path.lexists(path):
-        raise _archive_exists(path)
+        raise _archive_exists(path, run_id)
     folder = space.store.run_dir(run_id)
     if is_inside(os.path.realpath(path), os.path.realpath(folder)):
         raise LoomError(
@@ -119,7 +119,7 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
         beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
         count = archives.pack(folder, run_id, beside)
         try:
-            _named(beside, path)
+            _named(beside, path, run_id)
         finally:
             files.remove(beside)
         doomed = _out_of_sight(space, run_id)
@@ -128,26 +128,25 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
     return count
 
 
-def _named(beside: str, path: str) -> None:
+def _named(beside: str, path: str, run_id: str) -> None:
     """Give a finished archive its name, never over a file that came there meanwhile. Raises ARCHIVE_EXISTS."""
     try:
         os.link(beside, path)
     except FileExistsError:
-        raise _archive_exists(path) from None
+        raise _archive_exists(path, run_id) from None
     except OSError:  # a file system without hard links
         if os.path.lexists(path):
-            raise _archive_exists(path) from None
+            raise _archive_exists(path, run_id) from None
         os.rename(beside, path)
     files.sync_folder(os.path.dirname(path))
 
 
-def _archive_exists(path: str) -> LoomError:
-    run_id = os.path.basename(path).removesuffix(SUFFIX)
+def _archive_exists(path: str, run_id: str) -> LoomError:
     return LoomError(
         "ARCHIVE_EXISTS",
         "there is an archive already",
         where=path,
-        hint=f"name another file: loomctl runs archive {quoted(run_id)} --to {quoted(_free_name(path))}",
+        hint=f"name another file: loomctl runs archive {run_id} --to {quoted(_free_name(path))}",
         exit_code=EXIT_USAGE,
     )
 
