@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 
@@ -123,26 +124,73 @@ def write_atomically(path: str, data: bytes, *, mode: int = 0o600, durable: bool
     """Replace a file so that a reader or a kill meets the old or the new one, never a part (D53).
 
     durable: fsync file and folder, for what a power cut must not take. locked: the caller holds the lock of all who
-    write this file, so one name beside it serves, and what a kill left there goes with the next write.
+    write this file, so one name beside it serves, and what a kill left there goes with the next write. Raises OSError
+    that names `path`.
     """
     folder = os.path.dirname(path)
-    beside = f"{path}.tmp" if locked else f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
-    if locked:
-        remove(beside)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
     try:
-        try:
-            write_all(descriptor, data)
-            if durable:
-                os.fsync(descriptor)
+        descriptor, beside = _open_alone(path, mode) if locked else open_beside(path, mode)
+        try:  # closed last: what is beside belongs to this process until then
+            try:
+                write_all(descriptor, data)
+                if durable:
+                    os.fsync(descriptor)
+                os.replace(beside, path)
+            except BaseException:
+                remove(beside)
+                raise
         finally:
             os.close(descriptor)
-        os.replace(beside, path)
-    except BaseException:
-        remove(beside)
-        raise
+    except OSError as error:
+        raise naming(error, path) from None
     if durable:
         sync_folder(folder)
+
+
+def _open_alone(path: str, mode: int) -> tuple[int, str]:
+    beside = f"{path}.tmp"
+    remove(beside)
+    return os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), beside
+
+
+def open_beside(path: str, mode: int) -> tuple[int, str]:
+    """Open an empty file beside `path` that is to replace it; gives its descriptor and its name.
+
+    What a kill left of that name is taken over, so that kills do not pile files up. It is this process's own while the
+    descriptor is open; where another process writes just now, or something odd stands in its place, a name that nobody
+    else has is used.
+    """
+    beside = f"{path}.tmp"
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    except OSError:
+        descriptor = -1
+    if descriptor >= 0:
+        if _is_own(descriptor, beside):
+            return descriptor, beside
+        os.close(descriptor)
+    beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    return os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), beside
+
+
+def _is_own(descriptor: int, beside: str) -> bool:
+    """Tell whether an open file could be locked, still has its name and no other; then it is made empty."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mine, there = os.fstat(descriptor), os.lstat(beside)
+        same = (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+        if not same or mine.st_nlink != 1 or mine.st_mode & 0o170000 != 0o100000:
+            return False
+        if mine.st_size:
+            os.ftruncate(descriptor, 0)
+    except OSError:
+        return False
+    return True
+
+
+def naming(error: OSError, path: str) -> OSError:
+    """Give the error again, naming the file that could not be written."""
+    return OSError(error.errno, error.strerror or str(error), path)
 
 
 def open_own(path: str, flags: int) -> int:
