@@ -54,7 +54,7 @@ def next_step(space: Workspace, run_id: str) -> Driven:
         if ended is not None:
             closed.append(ended)
             notes.append(said)
-        result = settling.gone_on(space, run, state)
+        result = settling.rest_here(space, run, state)
         settled.append(result)
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
@@ -109,7 +109,7 @@ def done(
                 return sessions.active(state, space.caller.session_id, at=clock.now()), [closing]
             state, held["ended"], closed = ending.close_pending(space, run, state, happened)
             held["notes"].append(closed)
-        result = settling.gone_on(space, run, state)
+        result = settling.rest_here(space, run, state)
         held["settled"] = result
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
@@ -174,16 +174,12 @@ def approve(space: Workspace, run_id: str) -> Driven:
         _refuse_over(state, run_id)
         state, granted = run_life.approved(state, at=clock.now())
         happened = [Event("approval.granted", {"id": name}, space.caller.session_id) for name in granted]
-        # An approval from a terminal is not read by the assistant: what the phase loads is owed to its next `next`.
-        result = (
-            settling.rest_here(space, run, state)
-            if space.caller.host == TERMINAL
-            else settling.settle(space, run, state)
-        )
+        result = settling.rest_here(space, run, state)
         settled.append(result)
         return result.state, happened + result.happened
 
     run = run._replace(state=space.store.update(run_id, change))
+    # An approval from a terminal is not read by the assistant: what the phase loads is owed to its next `next`.
     made = None if space.caller.host == TERMINAL else settling.tell(space, run, settled[0])
     return Driven(run, settled[0].move, slip=made)
 

@@ -86,7 +86,10 @@ def _worked(state: State, session_id: str | None) -> str | None:
 
 
 def rest_here(space: Workspace, run: Run, state: State) -> Settled:
-    """Settle where the assistant is not told of it; what a phase that is entered loads is owed to the next telling."""
+    """Settle as far as the run goes on; what a phase that is entered loads is owed until it was told.
+
+    It is owed to the assistant also where it is told at once, for a kill may come between the two.
+    """
     if not goes_on(state):
         return rest(state)
     settled = settle(space, run, state)
@@ -96,13 +99,6 @@ def rest_here(space: Workspace, run: Run, state: State) -> Settled:
     owed = _owed(settled.state)
     more = [fact for fact in facts if fact not in owed]
     return settled._replace(state={**settled.state, "pending_triggers": [*owed, *more]})
-
-
-def gone_on(space: Workspace, run: Run, state: State) -> Settled:
-    """Settle as far as the run goes on; what a phase loads is owed to the run's session where another one enters it."""
-    if not goes_on(state):
-        return rest(state)
-    return settle(space, run, state) if finding.is_bound(space, run.run_id) else rest_here(space, run, state)
 
 
 def tell(space: Workspace, run: Run, settled: Settled) -> Slip | None:
