@@ -1,0 +1,31 @@
+"""What the tests of faults share: a bench that forks, and a run to be hit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.bench import Bench, bench
+from tests.faults.stand import Stand, lay_out
+from tests.scenes import Scene
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Bench]:
+    """Give the bench, started once."""
+    with bench() as made:
+        yield made
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run at its first step, with a file for every session and one that the second phase brings."""
+    return lay_out(scene)
+
+
+@pytest.fixture
+def stand(begun: Scene, forks: Bench, user_folders: Path) -> Stand:
+    """The same, and what it takes to hit it again and again."""
+    return Stand(begun, forks, user_folders)

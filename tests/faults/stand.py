@@ -1,0 +1,152 @@
+"""A run that is hit by a fault, put back, and hit again; and what must hold of it whatever struck (D53, D54)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from loomctl.disk.lock import Lock
+from loomctl.disk.store import Store
+from loomctl.model.state import VOLATILE
+from tests.faults.bench import Answer, Bench
+from tests.scenes import SESSION, Json, Scene, artifact
+
+SENTENCE = "The heliotrope switch survives a reload."
+GUIDE = "Cerulean code is reviewed twice."
+RESPONSE = "What was asked: " + "a switch that survives; " * 200
+PHASES: Json = {
+    "frame": {"steps": [{"id": "ask", "prompt": "Ask what is wanted."}, {"id": "note", "prompt": "Note it."}]},
+    "build": {"steps": [{"id": "make", "prompt": "Make it."}, {"id": "polish", "prompt": "Polish it."}]},
+}
+# What differs between two runs that did the same.
+_TIMES = ("started_at", "completed_at", "created_at", "ended_at", "last_activity", "requested_at")
+
+
+def lay_out(scene: Scene) -> Scene:
+    """Start a run on a workflow with a spec for every session and a guide that comes with the second phase."""
+    scene.write("spec.md", f"# The spec\n\n{SENTENCE}\n")
+    scene.write("guide.md", f"# The guide\n\n{GUIDE}\n")
+    guide = artifact("guide", "guide.md", reload_triggers=["phase_start"])
+    scene.workflow([artifact("spec", "spec.md")], PHASES, by_phase={"build": [guide]})
+    scene.begin()
+    return scene
+
+
+class Stand:
+    """A project and its user's folder, as they were when this was made; `put_back` makes them so again."""
+
+    def __init__(self, scene: Scene, forks: Bench, home: Path) -> None:
+        self.scene, self.forks, self._home = scene, forks, home
+        self._kept = home.parent / f"kept-{home.name}"
+        self.keep()
+
+    def keep(self) -> None:
+        """Take what is there now for what is put back."""
+        if self._kept.exists():
+            shutil.rmtree(self._kept)
+        for number, place in enumerate((self.scene.root, self._home)):
+            shutil.copytree(place, self._kept / str(number), symlinks=True)
+
+    def put_back(self) -> None:
+        """Make project and user's folder what they were."""
+        for number, place in enumerate((self.scene.root, self._home)):
+            shutil.rmtree(place)
+            shutil.copytree(self._kept / str(number), place, symlinks=True)
+
+    @property
+    def store(self) -> Store:
+        """The project's store."""
+        return Store(str(self.scene.store))
+
+    def cli(self, *arguments: str, given: str | None = None, session: str | None = SESSION, **how: Any) -> Answer:
+        """Run a command, with `--json`."""
+        return self.forks.ask(
+            "cli", *arguments, "--json", cwd=self.scene.root, environ=self.scene.environ(session), given=given, **how
+        )
+
+    def hook(self, event: str, *, session: str = SESSION, told: Json | None = None, **how: Any) -> Answer:
+        """Answer a hook event."""
+        body = {"session_id": session, "cwd": str(self.scene.root), "transcript_path": "", **(told or {})}
+        return self.forks.ask(
+            "hook", event, cwd=self.scene.root, environ=self.scene.environ(session), given=json.dumps(body), **how
+        )
+
+    def work(self, name: str, *arguments: str, **how: Any) -> Answer:
+        """Do one of the bench's works."""
+        return self.forks.ask(name, *arguments, cwd=self.scene.root, environ=self.scene.environ(), **how)
+
+
+def strikes(calls: list[str]) -> Iterator[Json]:
+    """Give every place where a kill can meet these writes: before each, half-way within each that has a content.
+
+    Before an fsync nothing is there that is not there after it as well: a kill takes no more than a power cut does.
+    """
+    for number, call in enumerate(calls, 1):
+        if not call.startswith("fsync "):
+            yield {"at": number}
+        if call.startswith(("write ", "pwrite ")):
+            yield {"at": number, "half": True}
+
+
+def chain(folder: Path) -> list[Json]:
+    """Read a run's events and check them: numbers without a gap, each with the hash of the line before (D54)."""
+    found: list[Json] = []
+    prev = ""
+    for line in (folder / "events.jsonl").read_bytes().split(b"\n"):
+        try:
+            entry = json.loads(line)
+        except ValueError:  # torn off by a kill; the next append says so
+            continue
+        assert (entry["seq"], entry["prev"]) == (len(found) + 1, prev)
+        prev = hashlib.sha256(line).hexdigest()
+        found.append({**entry, "sha256": prev})
+    return found
+
+
+def sound(scene: Scene) -> None:
+    """Hold that every run is whole: state, plan, backup and log are read, what the state says of the log is true, the
+    locks are free and no other file is torn.
+    """
+    store = Store(str(scene.store))
+    for run_id in store.run_ids():
+        run = store.read(run_id)
+        folder = Path(run.folder)
+        entries = chain(folder)
+        head = run.state["ledger_head"]
+        assert entries[head["seq"] - 1]["sha256"] == head["sha256"]
+        assert "ledger.mismatch" not in {entry["event"] for entry in entries}
+        backup = folder / "state.backup.json"
+        if backup.exists():
+            before = json.loads(backup.read_bytes())
+            assert before["run_id"] == run_id
+            assert before["revision"] in (run.state["revision"] - 1, run.state["revision"])
+        with Lock(os.path.join(store.local, "locks", f"{run_id}.lock"), patience=0):
+            pass
+    for path in [*scene.store.rglob("*.json"), *Path(os.environ["LOOM_STATE_HOME"]).rglob("*.json")]:
+        json.loads(path.read_bytes())
+    for path in scene.store.rglob("response*.md"):
+        assert path.read_text(encoding="utf-8") == RESPONSE
+
+
+def litter(scene: Scene) -> list[str]:
+    """Name what half-done work left: files beside others, folders on their way out, second files of a kind."""
+    home = Path(os.environ["LOOM_STATE_HOME"])
+    found = [path for top in (scene.store, home) for path in top.rglob("*")]
+    return sorted(path.name for path in found if path.name.endswith(".tmp") or path.name.startswith("removed-"))
+
+
+def essence(state: Json) -> Json:
+    """Give what a state says, without what differs between two runs that did the same."""
+
+    def without(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: without(inner) for key, inner in value.items() if key not in _TIMES}
+        return [without(inner) for inner in value] if isinstance(value, list) else value
+
+    plain: Json = without({key: value for key, value in state.items() if key not in VOLATILE})
+    return plain

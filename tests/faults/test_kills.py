@@ -1,0 +1,245 @@
+"""SIGKILL at every write: whatever Loom was doing, the old or the new state is there and the work goes on (D53)."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from loomctl.disk import known
+from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK
+from tests.faults.bench import Answer
+from tests.faults.stand import GUIDE, RESPONSE, SENTENCE, Stand, chain, essence, litter, sound, strikes
+from tests.scenes import OTHER, SESSION, Json
+
+UPDATES = 12
+
+
+def test_a_long_run_of_updates_is_killed_at_every_write(stand: Stand) -> None:
+    """One run, killed in turn before and half-way within each write of twelve updates, is never put back in between:
+    what was said to be written is there, nothing else is, and the next update works at once.
+    """
+    folder = stand.scene.run_dir
+
+    def update(**more: Any) -> Answer:
+        return stand.work("update", str(stand.scene.store), folder.name, str(UPDATES), **more)
+
+    everything = list(strikes(update(count=True).calls))
+    assert len(everything) > 150
+    reached = UPDATES
+    for fault in everything:
+        answer = update(fault=fault)
+        assert answer.signal == signal.SIGKILL, fault
+        said = max([reached, *(int(line) for line in answer.stdout.split())])
+        sound(stand.scene)
+        state = stand.scene.state
+        reached = state["context"]["n"]
+        assert reached in (said, said + 1), fault
+        assert len(state["context"]["fill"]) == 3000
+    assert update().stdout.split()[-1] == str(reached + UPDATES)
+    sound(stand.scene)
+    assert litter(stand.scene) == []
+    ticks = [entry["properties"]["n"] for entry in chain(folder) if entry["event"] == "tick"]
+    assert sorted(set(ticks)) == list(range(1, reached + UPDATES + 1))
+
+
+class Deed(NamedTuple):
+    """A piece of work that is killed, and how it goes on afterwards.
+
+    before: what is done first; do: the work; again: what a user or a host does after a kill; after: what must hold
+    then, beside the same state as without a kill.
+    """
+
+    do: Callable[[Stand, Json], Answer]
+    again: Callable[[Stand], Answer]
+    before: Callable[[Stand], object] = lambda _: None
+    after: Callable[[Stand, Answer], object] = lambda *_: None
+
+
+def done(stand: Stand, **how: Any) -> Answer:
+    """End the current step."""
+    return stand.cli("done", given=RESPONSE, **how)
+
+
+def next_or_done(stand: Stand) -> Answer:
+    """Go on as an assistant does: end the step if it is still the one it works on, else ask for the next."""
+    if stand.scene.state["current_step"] == "frame/note":
+        answer = done(stand)
+        assert answer.code == 0
+        return answer
+    return stand.cli("next")
+
+
+def told_of_the_guide(stand: Stand, answer: Answer) -> None:
+    """Hold that what the second phase brings was given, or stands noted as given in full."""
+    given = stand.scene.state["context_metadata"]["artifacts_in_context"]
+    assert GUIDE in answer.stdout or "guide" in {entry["artifact_id"] for entry in given}
+
+
+def start(stand: Stand, source: str = "startup", session: str = SESSION, **how: Any) -> Answer:
+    """Start a session."""
+    return stand.hook("session-start", session=session, told={"source": source}, **how)
+
+
+def stop(stand: Stand, **how: Any) -> Answer:
+    """End a turn with a message."""
+    return stand.hook("stop", told={"last_assistant_message": RESPONSE}, **how)
+
+
+def closing(stand: Stand) -> None:
+    """Mark the step as closing."""
+    assert stand.cli("done").code == 0
+
+
+def over(stand: Stand) -> None:
+    """Cancel the run."""
+    assert stand.cli("cancel").code == 0
+
+
+def the_run(stand: Stand) -> str:
+    """Name the run, there or not."""
+    return next(path.name for path in (stand._kept / "0/.loom/runs").iterdir())
+
+
+def removed_again(stand: Stand) -> Answer:
+    """Remove the run again; if it is gone already, that is said."""
+    there = bool(stand.store.run_ids())
+    answer = stand.cli("runs", "rm", the_run(stand), "--yes")
+    assert answer.code == (EXIT_OK if there else EXIT_NO_RUN)
+    return answer._replace(code=EXIT_OK)
+
+
+def archived_again(stand: Stand) -> Answer:
+    """Archive the run again, under another name where one stands already; if it is gone, that is said."""
+    there = bool(stand.store.run_ids())
+    path = stand.scene.store / "archive" / f"{the_run(stand)}.tar.gz"
+    more = ("--to", str(path.with_name("second.tar.gz"))) if path.exists() else ()
+    answer = stand.cli("runs", "archive", the_run(stand), *more)
+    assert answer.code == (EXIT_OK if there else EXIT_NO_RUN)
+    return answer._replace(code=EXIT_OK)
+
+
+def brought_back(stand: Stand, _: Answer) -> None:
+    """Unpack the archive and hold that the run is whole."""
+    path = max((stand.scene.store / "archive").glob("*.tar.gz"))
+    subprocess.run(["tar", "-xzf", path, "-C", stand.scene.store / "runs"], check=True)
+    sound(stand.scene)
+    assert stand.store.run_ids() == [the_run(stand)]
+
+
+DEEDS: dict[str, Deed] = {
+    "done": Deed(
+        lambda stand, fault: done(stand, **fault),
+        next_or_done,
+        before=done,
+        after=told_of_the_guide,
+    ),
+    "done that closes": Deed(
+        lambda stand, fault: stand.cli("done", **fault),
+        lambda stand: stop(stand) if stand.cli("done").code == 0 else stand.cli("next"),
+    ),
+    "undo": Deed(
+        lambda stand, fault: stand.cli("undo", **fault),
+        lambda stand: stand.cli("next") if stand.scene.state["current_step"] == "frame/ask" else stand.cli("undo"),
+        before=done,
+    ),
+    "resume": Deed(
+        lambda stand, fault: stand.cli("resume", session=OTHER, **fault),
+        lambda stand: stand.cli("resume", session=OTHER),
+    ),
+    "session-start": Deed(lambda stand, fault: start(stand, "compact", **fault), lambda stand: start(stand, "compact")),
+    "session-start of another session": Deed(
+        lambda stand, fault: start(stand, session=OTHER, **fault),
+        lambda stand: start(stand, session=OTHER),
+        before=lambda stand: stand.hook("session-end", told={"reason": "other"}),
+    ),
+    "stop": Deed(lambda stand, fault: stop(stand, **fault), stop),
+    "stop that closes": Deed(
+        lambda stand, fault: stop(stand, **fault), lambda stand: (stop(stand), stand.cli("next"))[1], before=closing
+    ),
+    "session-end": Deed(
+        lambda stand, fault: stand.hook("session-end", told={"reason": "other"}, **fault),
+        lambda stand: stand.hook("session-end", told={"reason": "other"}),
+    ),
+    "pre-compact": Deed(
+        lambda stand, fault: stand.hook("pre-compact", told={"trigger": "auto"}, **fault),
+        lambda stand: stand.hook("pre-compact", told={"trigger": "auto"}),
+    ),
+    "runs rm": Deed(
+        lambda stand, fault: stand.cli("runs", "rm", the_run(stand), "--yes", **fault), removed_again, before=over
+    ),
+    "runs archive": Deed(
+        lambda stand, fault: stand.cli("runs", "archive", the_run(stand), **fault),
+        archived_again,
+        before=over,
+        after=brought_back,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEEDS)
+def test_a_deed_that_is_killed_at_every_write_can_be_done_again(stand: Stand, name: str) -> None:
+    """After each kill every file is whole, what a user or the host does next works, and it leads to where the deed
+    without a kill leads; nothing half done is left.
+    """
+    deed = DEEDS[name]
+    deed.before(stand)
+    stand.keep()
+    before = {run_id: essence(stand.store.read_state(run_id)) for run_id in stand.store.run_ids()}
+    undisturbed = deed.do(stand, {"count": True})
+    assert (undisturbed.code, undisturbed.signal) == (0, 0), undisturbed
+    deed.again(stand)
+    goal = {run_id: essence(stand.store.read_state(run_id)) for run_id in stand.store.run_ids()}
+    assert undisturbed.calls
+    for fault in strikes(undisturbed.calls):
+        stand.put_back()
+        struck = deed.do(stand, {"fault": fault})
+        assert struck.signal == signal.SIGKILL, fault
+        sound(stand.scene)
+        answer = deed.again(stand)
+        assert answer.code == 0, (fault, undisturbed.calls[fault["at"] - 1], answer)
+        sound(stand.scene)
+        reached = {run_id: essence(stand.store.read_state(run_id)) for run_id in stand.store.run_ids()}
+        assert reached == goal, (fault, undisturbed.calls[fault["at"] - 1], before)
+        assert litter(stand.scene) == [], (fault, undisturbed.calls[fault["at"] - 1])
+        deed.after(stand, answer)
+
+
+def test_a_start_that_is_killed_at_every_write_leaves_a_run_or_none(stand: Stand) -> None:
+    """After each kill what is listed as a run is whole and can be taken up; and starting again starts a run."""
+    first = stand.scene.run_dir.name
+    stand.cli("cancel", first)
+    stand.keep()
+    for fault in strikes(stand.cli("run", "more work", "--workflow", "tiny", count=True).calls):
+        stand.put_back()
+        assert stand.cli("run", "more work", "--workflow", "tiny", fault=fault).signal == signal.SIGKILL
+        sound(stand.scene)
+        begun = [run_id for run_id in stand.store.run_ids() if run_id != first]
+        for run_id in begun:
+            taken = stand.cli("resume", run_id, session=OTHER)
+            assert (taken.code, taken.json["step"]["id"]) == (0, "frame/ask"), (fault, taken)
+            assert SENTENCE in taken.json["slip"]["text"]
+        again = stand.cli("run", "more work", "--workflow", "tiny")
+        assert again.code == 0, (fault, again)
+        assert again.json["run_id"] not in begun
+        sound(stand.scene)
+
+
+def test_what_the_user_folder_holds_is_old_or_new_after_a_kill(stand: Stand) -> None:
+    """The note that a run is known here and the compiled settings are whole after each kill, and nothing piles up."""
+    run_id, store = stand.scene.run_dir.name, str(stand.scene.store)
+    for work, arguments in (("note", (run_id, store)), ("settings", (store,))):
+        stand.put_back()
+        stand.scene.write(".loom/config.yaml", "hook_budget: 6000\n")
+        for fault in strikes(stand.work(work, *arguments, count=True).calls):
+            stand.put_back()
+            stand.scene.write(".loom/config.yaml", "hook_budget: 6000\n")
+            assert stand.work(work, *arguments, fault=fault).signal == signal.SIGKILL
+            sound(stand.scene)
+            assert known.is_known(run_id, store)
+            assert stand.work(work, *arguments).stdout == ("6000\n" if work == "settings" else "\n")
+            sound(stand.scene)
+            assert litter(stand.scene) == []
