@@ -59,6 +59,8 @@ def append(run_dir: str, run_id: str, events: Sequence[Event], *, durable: bool,
             files.write_all(descriptor, b"".join(line + b"\n" for line in lines))
             if durable:
                 os.fsync(descriptor)
+    except OSError as error:
+        raise files.naming(error, os.path.join(run_dir, FILE)) from None
     finally:
         os.close(descriptor)
     return Head(seq, sha256)
@@ -91,7 +93,7 @@ def _tail(descriptor: int, size: int) -> tuple[Head, bytes]:
         end = data.rfind(b"\n")
         while end >= first:
             begin = data.rfind(b"\n", first, end) + 1 or first
-            seq = _seq_of(data[begin:end])
+            seq = seq_of(data[begin:end])
             if seq:
                 return Head(seq, digests.of_bytes(data[begin:end])), data[end + 1 :]
             end = begin - 1
@@ -100,7 +102,7 @@ def _tail(descriptor: int, size: int) -> tuple[Head, bytes]:
         reach *= 4
 
 
-def _seq_of(line: bytes) -> int:
+def seq_of(line: bytes) -> int:
     """Give an entry's number; 0 for a line that is no entry."""
     try:
         entry = json.loads(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import clock, events, files, layouts, run_index
+from loomctl.disk import clock, events, files, layouts, run_index, trouble
 from loomctl.disk.lock import PATIENCE, Lock
 from loomctl.model import frozen_plan, ids, sessions
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError, quoted
@@ -228,7 +228,7 @@ class Store:
         if isinstance(error, FileNotFoundError):
             what = f"the state of the run {home.run_id} is gone; the one before is there"
             return LoomError("NO_STATE", what, where=home.state, hint=f"loomctl state restore {home.run_id}")
-        hint = f"ls -l {quoted(home.state)}"
+        hint = trouble.way_out(error) or f"ls -l {quoted(home.state)}"
         return LoomError("UNREADABLE", "the state cannot be read", where=home.state, why=str(error), hint=hint)
 
     @staticmethod

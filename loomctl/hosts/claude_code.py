@@ -215,7 +215,7 @@ def _delivered(space: Workspace, made: Slip, event_name: str, notes: list[str]) 
     from loomctl.engine import priming, remembering
 
     _kept(notes, lambda: remembering.remember(space, made))
-    line = "; ".join([priming.one_line_for_people(made), *(one_line(note, 200) for note in notes)])
+    line = "; ".join([priming.one_line_for_people(made), *(one_line(note, 600) for note in notes)])
     return _context(event_name, made.text or None, line)
 
 
@@ -349,15 +349,20 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
 
 
 def _words(error: Exception) -> str:
-    if isinstance(error, LoomError):
-        return error.what
-    return (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
+    """Say what went wrong, and with which file."""
+    if isinstance(error, (OSError, LoomError)):
+        from loomctl.disk import trouble
+
+        return trouble.said(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _failure(space: Workspace | None, name: str, error: Exception) -> str | None:
     """Tell of a failure in one line, and note it in the bound run's events where that can be done (D55)."""
+    from loomctl.disk import trouble
+
     said = _words(error)
-    hint = error.hint if isinstance(error, LoomError) else ""
+    hint = error.hint if isinstance(error, LoomError) else trouble.way_out(error) if isinstance(error, OSError) else ""
     if name == "pre-tool-use":
         return None
     if space is not None:
@@ -370,8 +375,8 @@ def _failure(space: Workspace | None, name: str, error: Exception) -> str | None
                 space.store.update(binding["run_id"], lambda state: (state, [note]), durable=False, patience=0.5)
         except Exception:  # noqa: BLE001, S110 - it was worth a try, and the line below tells of it anyhow
             pass
-    line = f"the {name} hook could not do its work: {one_line(said, 300)}" + (
-        f" ({one_line(hint, 200)})" if hint else ""
+    line = f"the {name} hook could not do its work: {one_line(said, 600)}" + (
+        f" ({one_line(hint, 600)})" if hint else ""
     )
     if name in ("pre-compact", "session-end"):
         return None
