@@ -61,7 +61,7 @@ def next_step(space: Workspace, run_id: str) -> Driven:
     run = run._replace(state=space.store.update(run_id, change))
     ended = closed[0] if closed else None
     made = settling.tell(space, run, settled[0])
-    presence.note_stage(space, run.state)
+    notes += presence.noted_stage(space, run.state)
     return Driven(run, settled[0].move, ended=ended, slip=made, notes=notes)
 
 
@@ -117,8 +117,7 @@ def done(
     if held["closing"] is not None:
         return Driven(run, run_life.Move("step", step=held["closing"]["step_id"]), closing=held["closing"])
     made = settling.tell(space, run, held["settled"])
-    presence.note_stage(space, run.state)
-    notes = [*held["notes"], *ending.unregistered(run, held["ended"])]
+    notes = [*held["notes"], *presence.noted_stage(space, run.state), *ending.unregistered(run, held["ended"])]
     return Driven(run, held["settled"].move, ended=held["ended"], slip=made, notes=notes)
 
 
@@ -159,10 +158,10 @@ def undo(space: Workspace, run_id: str) -> Driven:
         return sessions.active(state, session_id, at=clock.now()), happened
 
     run = run._replace(state=space.store.update(run_id, change))
-    presence.note_stage(space, run.state)
+    notes = presence.noted_stage(space, run.state)
     entry = run_life.open_visit(run.state)
     kind = "paused" if run.state["status"] == "paused" else "step"
-    return Driven(run, run_life.Move(kind, step=entry["step_id"] if entry else None))
+    return Driven(run, run_life.Move(kind, step=entry["step_id"] if entry else None), notes=notes)
 
 
 def approve(space: Workspace, run_id: str) -> Driven:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from loomctl.disk import clock, git, machine
+from loomctl.disk import clock, git, machine, trouble
 from loomctl.disk.events import Event
 from loomctl.model import run_life, sessions
+from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,6 +90,15 @@ def note_stage(
         here = {"step": entry["step_id"], "stage": entry.get("stage")} if entry else {"step": None, "stage": None}
         binding = {**binding, **here}
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=transcript_path)
+
+
+def noted_stage(space: Workspace, state: Mapping[str, Any]) -> list[str]:
+    """Note the same after what cannot be taken back: what goes wrong is given as a line for the user, not raised."""
+    try:
+        note_stage(space, state)
+    except (OSError, LoomError) as error:
+        return [f"What this session was told of could not be noted ({trouble.said(error)})."]
+    return []
 
 
 def leave(space: Workspace, run_id: str, reason: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.disk import git, known, run_index
+from loomctl.disk import git, known, run_index, trouble
 from loomctl.disk.events import Event
 from loomctl.disk.store import ambiguous
 from loomctl.engine import ending, finding, presence, priming, prompts, refreezing, remembering, settling, stages
@@ -86,19 +86,23 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
     event = settling.with_owed(event, run.state)
     made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
     made = remembering.record(space, run.run_id, made)
-    presence.note_stage(space, run.state)
-    _write_prompt_anew(space, run)
+    notes += presence.noted_stage(space, run.state)
+    notes += _write_prompt_anew(space, run)
     run = run._replace(state=space.store.read(run.run_id).state)
     return Resumed(run, held[0].move, made, differences, notes)
 
 
-def _write_prompt_anew(space: Workspace, run: Run) -> None:
-    """Write the open visit's prompt with this machine's paths."""
+def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:
+    """Write the open visit's prompt with this machine's paths; gives what went wrong, for it is taken up by now."""
     entry = run_life.open_visit(run.state)
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is not None and place is not None and entry.get("stage"):
         known_here = prompts.placeholder_values(space.project, run)
-        stages.write_prompt(run.folder, entry["stage"], prompts.step_prompt(place, entry["visit"], known_here))
+        try:
+            stages.write_prompt(run.folder, entry["stage"], prompts.step_prompt(place, entry["visit"], known_here))
+        except OSError as error:
+            return [f"The step's prompt could not be written with this machine's paths ({trouble.said(error)})."]
+    return []
 
 
 def _meant(space: Workspace, named: str | None, *, reopen: bool) -> str:

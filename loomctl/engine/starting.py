@@ -146,7 +146,7 @@ def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]
         event = event._replace(facts=(*event.facts, triggers.MANUAL))
     made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
     made = remembering.record(space, run.run_id, made)
-    presence.note_stage(space, run.state)
+    notes = [*notes, *presence.noted_stage(space, run.state)]
     return Started(run, held[0].move, made, notes, warnings)
 
 
