@@ -45,6 +45,15 @@ class Local:
         path = self._path(self._sessions, session_id)
         return path if os.path.lexists(path) else ""
 
+    def damaged_binding(self, session_id: str | None) -> str:
+        """Give the path of a session's binding that cannot be read as one; empty for one of another place (D23)."""
+        try:
+            path = self.unusable_binding(session_id)
+        except LoomError:  # no file can have its name
+            return ""
+        found = _read(self._sessions, session_id) or {}
+        return "" if found.get("session_id") == session_id and isinstance(found.get("run_id"), str) else path
+
     def _store(self) -> str:
         return os.path.dirname(os.path.realpath(self._base))
 

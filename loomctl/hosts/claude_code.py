@@ -119,6 +119,9 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
         return _told("SessionStart", announcing.unreadable(found.unreadable)) if found.unreadable else None
     if not known.is_known(found.run_id, space.store.folder):
         return _told("SessionStart", announcing.unknown_run(found.run_id))
+    damaged = space.local.damaged_binding(space.caller.session_id)
+    if damaged:
+        notes.append(f"this session's binding cannot be read: {damaged}; loomctl resume {found.run_id} binds it again")
     if not found.may_write:
         holders = space.local.live_sessions(found.run_id, but=space.caller.session_id, conversing=True)
         if holders:
@@ -280,6 +283,9 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.model import run_life
 
     binding = space.local.binding(space.caller.session_id)
+    if binding is None and (damaged := space.local.damaged_binding(space.caller.session_id)):
+        line = f"this session's binding cannot be read: {damaged}; loomctl resume binds it again, then end the step"
+        return _context("Stop", None, line)
     if binding is None or not space.store.has(binding["run_id"]):
         return None
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=_text(event, "transcript_path") or None)
