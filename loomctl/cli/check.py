@@ -1,4 +1,4 @@
-"""`loomctl check`: every problem of a workflow, plan or state file at once."""
+"""`loomctl check`: every problem of a workflow, plan or state file, or of a run's events, at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FABERS_LIST = "workflows.yaml"  # which of its workflows FABER offers
 @click.argument("targets", nargs=-1, metavar="FILE|WORKFLOW...", shell_complete=complete_workflows)
 @json_option
 def check(targets: tuple[str, ...], as_json: bool) -> int:
-    """Check workflow, plan and state files: every problem with its JSON path and what to do.
+    """Check workflow, plan and state files and a run's events: every problem with its place and what to do.
 
     Without a target: the project's own workflows, FABER's among them. Exit code 5 if anything is an error.
 
@@ -28,7 +28,7 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
     Examples:
       loomctl check .loom/workflows/review.yaml
       loomctl check core
-      loomctl check .loom/runs/*/state.json
+      loomctl check .loom/runs/*/state.json .loom/runs/*/events.jsonl
     """
     project = asking.any_space().project
     places = workflow_files.Places(os.path.dirname(project.store), project.store, project.plugin_root)

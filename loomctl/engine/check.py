@@ -1,12 +1,12 @@
-"""Saying everything that is wrong with a workflow, plan or state file at once: by its schema and by what it means."""
+"""Saying everything that is wrong with a workflow, plan, state or log at once: by its schema and by what it means."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
 
-from loomctl.disk import workflow_files
-from loomctl.engine import schema_checks
+from loomctl.disk import events, workflow_files
+from loomctl.engine import log_checks, schema_checks
 from loomctl.engine.resolve import resolve_file
 from loomctl.model import frozen_plan, migrations, state
 from loomctl.model.problems import at, choices, error, shown, warning
@@ -24,13 +24,15 @@ _LARGEST = 64 << 20
 
 
 def check_file(path: str, *, project_dir: str, store: str, bundle: str) -> list[Problem]:
-    """Give every problem of a workflow, plan or state file, errors first; an empty list: all is well.
+    """Give every problem of a workflow, plan or state file, or of a run's log, errors first; none: all is well.
 
-    The file's content says which of the three it is. Raises nothing for what is in the file.
+    A log is known by its name, the others by their content. Raises nothing for what is in the file.
     """
     if path.endswith(".dot"):
         hint = "write the workflow as .json or .yaml: loomctl schema workflow"
         return [error("NOT_SUPPORTED", "$", "workflows in DOT are not supported yet", hint)]
+    if os.path.basename(path) == events.FILE:
+        return log_checks.check_log(path)
     loaded = workflow_files.load(path, max_depth=_DEEPEST, largest=_LARGEST)
     if loaded.problems:
         return loaded.problems
