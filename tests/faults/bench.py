@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import builtins
 import ctypes
-import errno
 import importlib
 import io
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -37,13 +37,18 @@ CAPABILITIES = (1, 2, 3)
 
 
 class Answer(NamedTuple):
-    """How a child ended. signal: 0 if by itself; calls: its writes as `name path`, where they were counted."""
+    """How a child ended.
+
+    signal: 0 if by itself; calls: its writes as `name path`, where they were counted; waited: seconds that it would
+    have slept, where it was `impatient`.
+    """
 
     code: int
     signal: int
     stdout: str
     stderr: str
     calls: list[str]
+    waited: float
 
     @property
     def json(self) -> dict[str, Any]:
@@ -97,7 +102,8 @@ class Bench:
         fault: `{at, half?, errno?, onward?}`: at the write with this number (from 1) the child is killed, or with
         `errno` that write fails (with `onward` all that need space after it, too); half: half of it is written first.
         how: `count` (list the writes), `unprivileged` (file modes count for root, too), `file_size` (bytes that a file
-        may have at most), `clock` (seconds that its clock goes wrong, or a list of them: one for each reading).
+        may have at most), `clock` (seconds that its clock goes wrong, or a list of them: one for each reading),
+        `impatient` (it does not really sleep).
         """
         request = {
             "work": work,
@@ -267,7 +273,26 @@ def _wrong_clock(request: dict[str, Any]) -> None:
     time.gmtime = lambda at=None: really_utc(really() + difference() if at is None else at)
 
 
-_CONDITIONS = {"unprivileged": _as_others, "file_size": _small_files, "clock": _wrong_clock}
+_waited = [0.0]
+
+
+def _no_waiting(_: dict[str, Any]) -> None:
+    """Let time pass by itself wherever the child would wait, and add up how much."""
+    really = time.monotonic
+
+    def sleep(seconds: Any) -> None:
+        _waited[0] += seconds
+
+    time.sleep = sleep
+    time.monotonic = lambda: really() + _waited[0]
+
+
+_CONDITIONS = {
+    "unprivileged": _as_others,
+    "file_size": _small_files,
+    "clock": _wrong_clock,
+    "impatient": _no_waiting,
+}
 
 
 def _say(value: object) -> None:
@@ -341,33 +366,31 @@ def _child(request: dict[str, Any], files: tuple[int, int, int], log: int) -> No
         code = _do(request)
         sys.stdout.flush()
         sys.stderr.flush()
-    except OSError as error:  # standard output cannot take it
-        if error.errno not in (errno.EFBIG, errno.ENOSPC):
-            raise
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 70
     finally:
-        if request.get("count"):
-            really_write(log, json.dumps(writes.calls).encode())
+        told = {"calls": writes.calls if request.get("count") else [], "waited": _waited[0]}
+        really_write(log, json.dumps(told).encode())
         os._exit(code)
 
 
-def _memory() -> int:
-    """Give a file that stands nowhere."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("bench")
-    import tempfile
-
-    descriptor, path = tempfile.mkstemp()
-    os.unlink(path)
-    return descriptor
-
-
-def _read(descriptor: int) -> str:
-    size = os.fstat(descriptor).st_size
-    data = os.pread(descriptor, size, 0)
-    os.close(descriptor)
-    return data.decode("utf-8", "replace")
+def _drained(pipes: tuple[int, ...]) -> list[str]:
+    """Read what comes out of some pipes until each is closed."""
+    parts: dict[int, list[bytes]] = {pipe: [] for pipe in pipes}
+    waiting = select.poll()
+    for pipe in pipes:
+        waiting.register(pipe, select.POLLIN | select.POLLHUP)
+    open_ones = set(pipes)
+    while open_ones:
+        for pipe, _ in waiting.poll():
+            part = os.read(pipe, 1 << 16)
+            if part:
+                parts[pipe].append(part)
+            else:
+                waiting.unregister(pipe)
+                open_ones.remove(pipe)
+                os.close(pipe)
+    return [b"".join(parts[pipe]).decode("utf-8", "replace") for pipe in pipes]
 
 
 def _prepare() -> None:
@@ -393,19 +416,23 @@ def _serve() -> None:
             request = json.loads(line)
             given = request["given"]
             stdin = os.open(os.devnull, os.O_RDONLY) if given is None else _pipe_of(given)
-            stdout, stderr, log = _memory(), _memory(), _memory()
+            reading, writing = zip(*(os.pipe() for _ in range(3)), strict=True)
             pid = os.fork()
             if pid == 0:
-                _child(request, (stdin, stdout, stderr), log)
+                _child(request, (stdin, *writing[:2]), writing[2])
+            for descriptor in (stdin, *writing):
+                os.close(descriptor)
+            stdout, stderr, told = _drained(reading)
             _, status = os.waitpid(pid, 0)
-            os.close(stdin)
             killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
             answer = {
                 "code": os.WEXITSTATUS(status) if not killed else -killed,
                 "signal": killed,
-                "stdout": _read(stdout),
-                "stderr": _read(stderr),
-                "calls": json.loads(_read(log) or "[]"),
+                "stdout": stdout,
+                "stderr": stderr,
+                "calls": [],
+                "waited": 0.0,
+                **json.loads(told or "{}"),
             }
             os.write(answers, (json.dumps(answer) + "\n").encode())
 

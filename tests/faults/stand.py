@@ -128,7 +128,8 @@ def sound(scene: Scene) -> None:
         with Lock(os.path.join(store.local, "locks", f"{run_id}.lock"), patience=0):
             pass
     for path in [*scene.store.rglob("*.json"), *Path(os.environ["LOOM_STATE_HOME"]).rglob("*.json")]:
-        json.loads(path.read_bytes())
+        if "broken" not in path.name:  # set aside on purpose
+            json.loads(path.read_bytes())
     for path in scene.store.rglob("response*.md"):
         assert path.read_text(encoding="utf-8") == RESPONSE
 
