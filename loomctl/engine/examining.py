@@ -50,14 +50,9 @@ class Examiner:
         is_fabers = os.path.dirname(run.state_path) != run.folder
         self._own = {"state_path": run.state, "plan_path": run.plan} if is_fabers else None
         self._known = prompts.placeholder_values(space.project, run)
-        recorded = []
-        for record in sessions.history(run.state):
-            environment = record.get("environment")
-            root = environment.get("project_root") or environment.get("cwd") if isinstance(environment, dict) else None
-            if isinstance(root, str) and root not in recorded:
-                recorded.append(root)
+        recorded = tuple(sessions.roots(run.state))
         self._roots = Roots(
-            space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, tuple(recorded)
+            space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, recorded
         )
         self.warnings: list[tuple[str, str]] = list(space.settings.warnings)
         self._answers = self._ask_the_environment()

@@ -128,8 +128,15 @@ def _under_way(state: State, plan: Mapping[str, Any]) -> State:
 
 
 def _differences(space: Workspace, state: State, environment: Mapping[str, Any]) -> list[str]:
-    """Say what is not as the last session on record left it: machine, commit, dirty files (design §5)."""
-    records = [one for one in sessions.history(state) if one.get("session_id") != space.caller.session_id]
+    """Say what is not as the last session on record left it: machine, commit, dirty files (design §5).
+
+    The caller's own record counts where it is of another place: a host resumes a conversation where it is moved to.
+    """
+    records = [
+        one
+        for one in sessions.history(state)
+        if one.get("session_id") != space.caller.session_id or sessions.root_of(one) != space.project.root
+    ]
     last = records[-1].get("environment") if records else None
     if not isinstance(last, dict):
         return []

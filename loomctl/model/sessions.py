@@ -71,10 +71,36 @@ def entered(
         if source == "resume" or (source != "compact" and record.get("ended_at")):
             record["resumes"] = record.get("resumes", 0) + 1
         record.update(ended_at=None, end_reason=None, last_activity=at)
+        state = _with_earlier_root(state, record, environment)
         record["environment"] = {**record.get("environment", {}), **environment}
     if source == "compact":
         record["compactions"] = [*record.get("compactions", []), {"at": at, "trigger": compaction}]
     return _with(state, records, current=session_id, total=total)
+
+
+def _with_earlier_root(state: State, record: Mapping[str, Any], environment: Mapping[str, Any]) -> State:
+    """Keep the project root that a session's record is about to forget, for it came to another place (D9)."""
+    before = root_of(record)
+    kept = state["sessions"].get("earlier_roots")
+    earlier = kept if isinstance(kept, list) else []
+    if before is None or before == environment.get("project_root", before) or before in earlier:
+        return state
+    return {**state, "sessions": {**state["sessions"], "earlier_roots": [*earlier, before]}}
+
+
+def root_of(record: Mapping[str, Any]) -> str | None:
+    """Give the project root in which a session worked, as far as its record tells."""
+    environment = record.get("environment")
+    root = environment.get("project_root") or environment.get("cwd") if isinstance(environment, dict) else None
+    return root if isinstance(root, str) else None
+
+
+def roots(state: Mapping[str, Any]) -> list[str]:
+    """Give every project root in which the run was worked on, each once: what paths of other places begin with (D9)."""
+    kept = state["sessions"].get("earlier_roots")
+    earlier = [root for root in kept if isinstance(root, str)] if isinstance(kept, list) else []
+    found = [*(root_of(record) for record in history(state)), *earlier]
+    return list(dict.fromkeys(root for root in found if root is not None))
 
 
 def left(state: State, session_id: str, *, at: str, reason: str) -> State:
