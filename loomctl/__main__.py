@@ -9,8 +9,10 @@ def main() -> int:
     _open_what_is_closed()
     arguments = sys.argv[1:]
     if arguments[:1] == ["hook"]:
-        from loomctl.hosts.claude_code import main as answer
-
+        try:
+            from loomctl.hosts.claude_code import main as answer
+        except ImportError as error:  # the plugin is being replaced, or is not whole: no hook fails for it (D55)
+            return _without_package(arguments[1:], str(error))
         return answer(arguments[1:])
     if arguments == ["expressions"]:
         from loomctl.disk.expressions import child_main
@@ -39,6 +41,15 @@ def _open_what_is_closed() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it stays open to the end
+
+
+def _without_package(arguments: list[str], why: str) -> int:
+    if arguments == ["session-start"]:
+        import json
+
+        told = f"Loom: its plugin is not whole ({why}), so nothing is restored; after an update start the session again"
+        print(json.dumps({"systemMessage": told}))
+    return 0
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import os
 import sys
 
 from loomctl import __version__
-from loomctl.disk import config, files, project
+from loomctl.disk import config, files, project, trouble
 from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine.caller import Caller, Workspace, workspace
 from loomctl.hosts.claude_transcript import Transcript
@@ -357,21 +357,18 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
 def _words(error: Exception) -> str:
     """Say what went wrong, and with which file."""
     if isinstance(error, (OSError, LoomError)):
-        from loomctl.disk import trouble
-
         return trouble.said(error)
     return f"{type(error).__name__}: {error}"
 
 
 def _failure(space: Workspace | None, name: str, error: Exception) -> str | None:
     """Tell of a failure in one line, and note it in the bound run's events where that can be done (D55)."""
-    from loomctl.disk import trouble
-
     said = _words(error)
     hint = error.hint if isinstance(error, LoomError) else trouble.way_out(error) if isinstance(error, OSError) else ""
     if name == "pre-tool-use":
         return None
-    if space is not None:
+    held = isinstance(error, LoomError) and error.code == "HELD"  # the note would wait for the same lock in vain
+    if space is not None and not held:
         try:
             binding = space.local.binding(space.caller.session_id)
             if binding is not None:
