@@ -40,7 +40,7 @@ class Answer(NamedTuple):
     """How a child ended.
 
     signal: 0 if by itself; calls: its writes as `name path`, where they were counted; waited: seconds that it would
-    have slept, where it was `impatient`.
+    have waited for locks, where it was `impatient`.
     """
 
     code: int
@@ -103,7 +103,7 @@ class Bench:
         `errno` that write fails (with `onward` all that need space after it, too); half: half of it is written first.
         how: `count` (list the writes), `unprivileged` (file modes count for root, too), `file_size` (bytes that a file
         may have at most), `clock` (seconds that its clock goes wrong, or a list of them: one for each reading),
-        `impatient` (it does not really sleep).
+        `impatient` (it does not really wait for a lock).
         """
         request = {
             "work": work,
@@ -276,15 +276,23 @@ def _wrong_clock(request: dict[str, Any]) -> None:
 _waited = [0.0]
 
 
-def _no_waiting(_: dict[str, Any]) -> None:
-    """Let time pass by itself wherever the child would wait, and add up how much."""
-    really = time.monotonic
+class _Impatient:
+    """A clock on which time passes by itself wherever somebody would wait; it adds up how much."""
 
-    def sleep(seconds: Any) -> None:
+    @staticmethod
+    def sleep(seconds: float) -> None:
         _waited[0] += seconds
 
-    time.sleep = sleep
-    time.monotonic = lambda: really() + _waited[0]
+    @staticmethod
+    def monotonic() -> float:
+        return time.monotonic() + _waited[0]
+
+
+def _no_waiting(_: dict[str, Any]) -> None:
+    """Wait for locks without waiting."""
+    from loomctl.disk import lock
+
+    vars(lock)["time"] = _Impatient
 
 
 _CONDITIONS = {

@@ -79,7 +79,7 @@ HOOKS = ("session-start", "session-start of another session", "stop", "stop that
 
 @pytest.mark.parametrize("name", HOOKS)
 def test_a_hook_on_a_full_disk_primes_and_says_that_it_could_not_record(stand: Stand, name: str) -> None:
-    """At whichever write the disk is full, the context is given, the user is told what is missing, and nothing is lost."""
+    """At whichever write the disk is full, the context is given, the user is told, and nothing is lost."""
     deed = DEEDS[name]
     deed.before(stand)
     stand.keep()
