@@ -198,7 +198,7 @@ class Writes:
             if isinstance(where, str) and name not in BY_DESCRIPTOR:
                 raise OSError(code, os.strerror(code), where)
             raise OSError(code, os.strerror(code))
-        if self._fault.get("half") and real is not None:
+        if self._fault.get("half") and data and real is not None:
             real(data[: len(data) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
         return None

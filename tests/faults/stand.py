@@ -46,11 +46,12 @@ class Stand:
         self.keep()
 
     def keep(self) -> None:
-        """Take what is there now for what is put back."""
+        """Take what is there now for what is put back, and put it back: all that is struck begins with new files."""
         if self._kept.exists():
             shutil.rmtree(self._kept)
         for number, place in enumerate((self.scene.root, self._home)):
             shutil.copytree(place, self._kept / str(number), symlinks=True)
+        self.put_back()
 
     def put_back(self) -> None:
         """Make project and user's folder what they were."""
