@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FILE = "events.jsonl"
+_FARTHEST = 16 << 20  # bytes from the end in which an entry is looked for; no entry is as long
 
 
 class Event(NamedTuple):
@@ -84,7 +85,10 @@ def _line(run_id: str, event: Event, seq: int, prev: str) -> bytes:
 
 
 def _tail(descriptor: int, size: int) -> tuple[Head, bytes]:
-    """Give the last entry and all that stands behind it, reading from the end in growing pieces."""
+    """Give the last entry and all that stands behind it, reading from the end in growing pieces.
+
+    Where there is none within _FARTHEST, none is known, and that much stands for what is torn.
+    """
     reach = 64 * 1024
     while True:
         start = max(0, size - reach)
@@ -97,7 +101,7 @@ def _tail(descriptor: int, size: int) -> tuple[Head, bytes]:
             if seq:
                 return Head(seq, digests.of_bytes(data[begin:end])), data[end + 1 :]
             end = begin - 1
-        if start == 0:
+        if start == 0 or reach >= _FARTHEST:
             return Head(0, ""), data
         reach *= 4
 

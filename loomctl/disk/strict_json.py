@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # Strings first, so that brackets and colons inside them are not seen; a broken string is left to the parser.
 _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[\[\]{}:,]')
 _LONGEST_NUMBER = 400  # digits; what JSON writers of other languages can read back
+MOST_PROBLEMS = 100  # of one file; finding each next one takes time, and nobody reads on
 _HINTS = (
     ("Illegal trailing comma", "take the comma out"),
     ("Expecting property name", "keys stand in double quotes, and no comma follows the last entry"),
@@ -88,6 +89,8 @@ def _shape(text: str, max_depth: int) -> list[Problem]:
             if key in keys:
                 message = f"the key {shown(key)} stands twice, here and at {position(text, keys[key])}"
                 found.append(error("DUPLICATE_KEY", position(text, last.start()), message, "keep one of them"))
+                if len(found) == MOST_PROBLEMS:
+                    return found
             keys.setdefault(key, last.start())
         last = token if mark[0] == '"' else None
     return found

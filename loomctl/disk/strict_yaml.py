@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from loomctl.disk.strict_json import surrogates
+from loomctl.disk.strict_json import MOST_PROBLEMS, surrogates
 from loomctl.model.problems import error, kind_of, shown
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _WORDS: dict[str, bool | None] = {
     **{form: False for word in ("false", "no", "off") for form in (word, word.title(), word.upper())},
 }
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_MOST_VALUES = 20_000  # of one file; the reader makes some ten thousand a second
 _FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?")
 
 
@@ -69,8 +70,11 @@ class _Reader:
         self._max_depth = max_depth
         self._stack: list[_Frame] = []
         self._documents = 0
+        self._values = 0
 
     def take(self, event: yaml.Event) -> bool:
+        if len(self.found) >= MOST_PROBLEMS:
+            return False
         if isinstance(event, yaml.DocumentStartEvent):
             self._documents += 1
             if self._documents > 1:
@@ -86,6 +90,11 @@ class _Reader:
         return True
 
     def _node(self, event: Any) -> bool:
+        self._values += 1
+        if self._values > _MOST_VALUES:
+            message = f"more than {_MOST_VALUES:,} values"
+            self._fail("TOO_LARGE", event, message, "no workflow needs this; JSON is read faster")
+            return False
         if event.anchor is not None:
             self._fail("YAML_ALIAS", event, f"the anchor &{event.anchor}", "anchors and aliases are not read here")
         if event.tag is not None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from loomctl.model.problems import Problem
 
 SUFFIXES = (".json", ".yaml", ".yml")
-LARGEST_JSON = 4 << 20
-LARGEST_YAML = 512 << 10
+LARGEST_JSON = 1 << 20
+LARGEST_YAML = 256 << 10
 DEEPEST = 64
 # FABER's own workflows go by these names; where FABER is not there, the bundle's of the same name stands in (D5).
 FABER_PREFIXES = ("fractary-faber:", "fractary-faber-", "faber:")

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import events, workflow_files
+from loomctl.disk.strict_json import MOST_PROBLEMS
 from loomctl.engine import log_checks, schema_checks
 from loomctl.engine.resolve import resolve_file
 from loomctl.model import frozen_plan, migrations, state
@@ -47,7 +48,19 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str) -> list[
         found += _plan_problems(raw) if kind == PLAN else _state_problems(raw, path)
     if not _is_foreign(kind, raw) and not any(problem.code in ("TOO_DEEP", "SCHEMA_TOO_NEW") for problem in found):
         found += schema_checks.beyond(raw, kind, bundle=bundle, known=found)
-    return sorted(found, key=lambda problem: problem.severity)
+    return _first(sorted(found, key=lambda problem: problem.severity))
+
+
+def _first(found: list[Problem]) -> list[Problem]:
+    """Cut what nobody reads to the end; the last one says how much there is."""
+    more = len(found) - MOST_PROBLEMS
+    if more <= 0:
+        return found
+    told = f"{more:,} more problems of this file are not shown"
+    return [
+        *found[:MOST_PROBLEMS],
+        found[0]._replace(code="TOO_MANY", where="$", message=told, hint="mend these first"),
+    ]
 
 
 def kind_of(raw: object) -> str | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import files
+from loomctl.disk.strict_json import MOST_PROBLEMS
 from loomctl.model.problems import at, choices, error, errors, kind_of, shown
 
 if TYPE_CHECKING:
@@ -34,17 +36,19 @@ def schema(kind: str, *, bundle: str) -> dict[str, Any]:
 
 
 def problems(raw: object, kind: str, *, bundle: str) -> list[Problem]:
-    """Give what the schema says, by place."""
+    """Give what the schema says, by place: the first MOST_PROBLEMS of it."""
     from jsonschema import Draft202012Validator
 
     found = Draft202012Validator(schema(kind, bundle=bundle)).iter_errors(raw)
-    said = dict.fromkeys(problem for refused in found for problem in _said(refused))
+    said = dict.fromkeys(islice((problem for refused in found for problem in _said(refused)), MOST_PROBLEMS))
     return sorted(said, key=lambda problem: problem.where)
 
 
 def beyond(raw: object, kind: str, *, bundle: str, known: Sequence[Problem]) -> Iterator[Problem]:
-    """Give what the schema says of places that no error in `known` speaks of already."""
+    """Give what the schema says of places that no error in `known` speaks of already; nothing where it says enough."""
     spoken = [problem.where for problem in errors(known)]
+    if len(spoken) >= MOST_PROBLEMS:
+        return
     for problem in problems(raw, kind, bundle=bundle):
         if not any(_related(problem.where, where) for where in spoken):
             spoken.append(problem.where)

@@ -1,0 +1,65 @@
+"""Loom's own processes under limits of memory and processor time, so that what grows without end fails the test."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.scenes import MAIN, SESSION, Ended, Scene
+
+MEMORY = 2 << 30  # bytes of address space
+SECONDS = 20  # of processor time; what is asked here takes a tenth of it
+
+
+_LIMITED = ["/bin/sh", "-c", f'ulimit -v {MEMORY >> 10}; ulimit -t {SECONDS}; exec "$@"', "sh"]
+
+
+def run(command: list[str], *, cwd: Path, environ: dict[str, str], given: bytes | None = None) -> Ended:
+    """Run a command under the limits; what the system had to end has a negative code."""
+    with subprocess.Popen(
+        [*_LIMITED, *command],
+        cwd=cwd,
+        env=environ,
+        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        stdout, stderr = child.communicate(given)
+    return Ended(child.returncode, stdout.decode("utf-8"), stderr.decode("utf-8", "replace"))
+
+
+def loomctl(scene: Scene, *arguments: str, given: bytes | None = None, session: str | None = SESSION) -> Ended:
+    """Run a command of Loom's."""
+    command = [sys.executable, "-I", str(MAIN), *arguments]
+    return run(command, cwd=scene.root, environ=scene.environ(session), given=given)
+
+
+def hook(scene: Scene, event: str, given: bytes | None = None, *, session: str = SESSION, **told: Any) -> Ended:
+    """Answer a hook event. given: standard input as it is."""
+    body = {"session_id": session, "cwd": str(scene.root), "transcript_path": "", "hook_event_name": event, **told}
+    command = [sys.executable, "-I", "-S", str(MAIN), "hook", event]
+    data = json.dumps(body).encode() if given is None else given
+    return run(command, cwd=scene.root, environ=scene.environ(session), given=data)
+
+
+def in_good_order(ended: Ended, *, as_json: bool = False) -> str:
+    """Make sure that a command ended with an exit code of D52 and no traceback; gives the error's code, or ""."""
+    assert ended.code in range(9), (ended.code, ended.stderr[-2000:])
+    assert "Traceback" not in ended.stdout + ended.stderr
+    if as_json:
+        return str(ended.json.get("error", {}).get("code", ""))
+    said = ended.stderr.removeprefix("loomctl: ")
+    return said.partition(":")[0] if ended.stderr else ""
+
+
+def fails_open(ended: Ended) -> str:
+    """Make sure that a hook ended with 0, with nothing or one JSON document and no traceback; gives its message."""
+    assert ended.code == 0, (ended.code, ended.stderr[-2000:])
+    assert ended.stderr == ""
+    if not ended.stdout:
+        return ""
+    document = json.loads(ended.stdout) if ended.stdout.startswith("{") else {}
+    return str(document.get("systemMessage", ""))
