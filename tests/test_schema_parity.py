@@ -22,7 +22,11 @@ from loomctl.model.problems import errors
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "tests" / "examples"
 SCHEMAS = {kind: schema_checks.schema(kind, bundle=str(ROOT)) for kind in ("workflow", "plan", "state")}
-PLACES = {"project_dir": str(ROOT / "no-project"), "store": str(ROOT / "no-project" / ".loom"), "bundle": str(ROOT)}
+PLACES: dict[str, Any] = {
+    "project_dir": str(ROOT / "no-project"),
+    "store": str(ROOT / "no-project" / ".loom"),
+    "bundle": str(ROOT),
+}
 # What only meaning tells: no schema can say these.
 BEYOND_A_SCHEMA = {"DUPLICATE_ID", "UNRESOLVED_PLACEHOLDER", "GIT_COMMAND"}
 

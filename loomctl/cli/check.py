@@ -35,7 +35,9 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
     found: dict[str, list[Problem]] = {}
     for target in targets or _own(places):
         path = target if os.path.exists(target) else workflow_files.locate(target, places).path
-        found[target] = check_file(path, project_dir=places.project_dir, store=places.store, bundle=places.bundle)
+        found[target] = check_file(
+            path, project_dir=places.project_dir, store=places.store, bundle=places.bundle, by_user=bool(targets)
+        )
     failed = any(errors(problems) for problems in found.values())
     if as_json:
         files = [

@@ -141,8 +141,17 @@ def _read(level: _Level, *, with_yaml: bool) -> tuple[dict[str, Any], list[tuple
     compiled = _compiled(level)
     source = compiled.get("source")
     path = level.path if level.path is not None else (source.get("path") if isinstance(source, dict) else None)
+    leads_out = level.names is _PROJECT and level.path is not None and _leads_out(level.path)
+    if leads_out and with_yaml:
+        raise LoomError(
+            "UNSAFE_LINK",
+            "the project's settings are a link that leads out of the project",
+            where=level.path or "",
+            why="nothing of what stands there is read",
+            hint="put the settings themselves there, or keep yours in your own config.yaml: loomctl paths",
+        )
     now = {
-        **_fingerprint(path if isinstance(path, str) else ""),
+        **_fingerprint("" if leads_out or not isinstance(path, str) else path),
         "names": list(level.names),
     }  # another Loom knew others
     if source == now:
@@ -165,6 +174,8 @@ def _keep(level: _Level, compiled: dict[str, Any]) -> None:
     folder = os.path.dirname(level.compiled)
     if level.names is _PROJECT and not os.path.isdir(os.path.dirname(folder)):
         return
+    if level.names is _PROJECT:
+        files.refuse_links(os.path.dirname(folder), level.compiled)
     try:
         files.make_folder(folder)
         files.write_atomically(level.compiled, files.to_json(compiled), durable=False)
@@ -244,6 +255,14 @@ def _fit(compiled: dict[str, Any], level: _Level) -> dict[str, Any]:
     return {name: settings[name] for name in level.names if name in settings and not _misfit(name, settings[name])}
 
 
+def _leads_out(path: str) -> bool:
+    """Tell whether a project's settings are a link to somewhere outside of the project."""
+    if not os.path.islink(path):
+        return False
+    root = os.path.realpath(os.path.dirname(os.path.dirname(path)))
+    return not os.path.realpath(path).startswith(root.rstrip(os.sep) + os.sep)
+
+
 def _warnings(compiled: dict[str, Any]) -> list[tuple[str, str]]:
     said = compiled.get("warnings")
     pairs = said if isinstance(said, list) else []
@@ -263,6 +282,8 @@ def _fingerprint(path: str) -> dict[str, Any]:
 
 def _compiled(level: _Level) -> dict[str, Any]:
     try:
+        if level.names is _PROJECT:
+            files.refuse_links(os.path.dirname(os.path.dirname(level.compiled)), level.compiled)
         value = files.read_json(level.compiled, limit=LARGEST)
     except (OSError, LoomError):
         return {}

@@ -54,6 +54,17 @@ def git_folders(top: str) -> tuple[str, str] | None:
     return folder, os.path.normpath(os.path.join(folder, common)) if common else folder
 
 
+def is_worktree_of(top: str, folder: str, common: str) -> bool:
+    """Tell whether a repository knows the checkout at `top` as its own worktree.
+
+    A `.git` file alone proves nothing: a project that was unpacked could name any repository of its user's.
+    """
+    kept = os.path.join(os.path.realpath(common), "worktrees")
+    back = _first_line(os.path.join(folder, "gitdir"))
+    named = os.path.realpath(os.path.join(folder, back)) if back else ""
+    return os.path.dirname(os.path.realpath(folder)) == kept and named == os.path.realpath(os.path.join(top, ".git"))
+
+
 def head(top: str) -> Head:
     """Read branch and commit from git's files, without starting git."""
     folders = git_folders(top)

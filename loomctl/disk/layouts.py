@@ -63,16 +63,17 @@ def home(store: str, roots: Sequence[str], run_id: str) -> Home | None:
 def homes(store: str, roots: Sequence[str], *, own: bool = True) -> dict[str, Home]:
     """Find every run there is; of two with one id the first counts, Loom's own before FABER's.
 
-    own: False leaves Loom's out.
+    own: False leaves Loom's out. What bears a name that no run can have is somebody else's.
     """
     found: dict[str, Home] = {}
-    for run_id in _names(os.path.join(store, "runs")) if own else ():
+    for run_id in filter(ids.is_fit, _names(os.path.join(store, "runs")) if own else ()):
         looms_own = looms(store, run_id)
         if os.path.isfile(looms_own.state) or os.path.isfile(looms_own.backup):
             found[run_id] = looms_own
     for root in roots:
         for run_id, path in _faber_states(root):
-            found.setdefault(run_id, _fabers(store, root, run_id, path))
+            if ids.is_fit(run_id):
+                found.setdefault(run_id, _fabers(store, root, run_id, path))
     return found
 
 

@@ -23,6 +23,7 @@ class Local:
     """The `.loom/local` folder: small files, one session's each, replaced atomically, never fsynced."""
 
     def __init__(self, folder: str) -> None:
+        self._store_folder = os.path.dirname(folder)
         self._base = folder
         self._sessions = os.path.join(folder, "sessions")
         self._primed = os.path.join(folder, "primed")
@@ -33,7 +34,7 @@ class Local:
 
         `{session_id, run_id, host, process, bound_at, store, transcript_path?, step?, stage?, ended?}`
         """
-        found = _read(self._sessions, session_id) or {}
+        found = self._read(self._sessions, session_id) or {}
         if found.get("session_id") != session_id or not isinstance(found.get("run_id"), str):
             return None
         return found if found.get("store") == self._store() else None  # copied along with a project: not made here
@@ -51,7 +52,7 @@ class Local:
             path = self.unusable_binding(session_id)
         except LoomError:  # no file can have its name
             return ""
-        found = _read(self._sessions, session_id) or {}
+        found = self._read(self._sessions, session_id) or {}
         return "" if found.get("session_id") == session_id and isinstance(found.get("run_id"), str) else path
 
     def _store(self) -> str:
@@ -179,7 +180,7 @@ class Local:
 
     def primed(self, session_id: str | None) -> dict[str, Any]:
         """Give what a session was given: `{run_id, epoch, artifacts: {id: {sha256, form, slip}}, restores: {…}}`."""
-        found = _read(self._primed, session_id) or {}
+        found = self._read(self._primed, session_id) or {}
         artifacts = found.get("artifacts")
         epoch = found.get("epoch")
         return {
@@ -198,9 +199,20 @@ class Local:
 
     def _write(self, folder: str, session_id: str, value: dict[str, Any]) -> None:
         path = self._path(folder, session_id)
-        files.refuse_links(self._base, path)
+        files.refuse_links(self._store_folder, path)
         files.make_folder(folder)
         files.write_atomically(path, files.to_json(value), durable=False)
+
+    def _read(self, folder: str, session_id: str | None) -> dict[str, Any] | None:
+        if not session_id:
+            return None
+        try:
+            path = self._path(folder, session_id)
+            files.refuse_links(self._store_folder, path)
+            value = files.read_json(path, limit=1 << 22)
+        except (OSError, LoomError):
+            return None
+        return value if isinstance(value, dict) else None
 
 
 def _process(binding: dict[str, Any]) -> dict[str, Any]:
@@ -214,15 +226,3 @@ def _last_sign(path: str) -> float:
         return os.stat(path).st_mtime
     except OSError:
         return 0.0
-
-
-def _read(folder: str, session_id: str | None) -> dict[str, Any] | None:
-    if not session_id:
-        return None
-    try:
-        value = files.read_json(
-            os.path.join(folder, checked_id(session_id, what="session id") + ".json"), limit=1 << 22
-        )
-    except (OSError, LoomError):
-        return None
-    return value if isinstance(value, dict) else None

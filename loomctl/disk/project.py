@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import git, user_folders
+from loomctl.disk import files, git, user_folders
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -65,7 +65,8 @@ def _upward(start: str) -> Project | None:
     while True:
         owner = folder if main is None or top is None else os.path.join(main, os.path.relpath(folder, top))
         store = os.path.normpath(os.path.join(owner, STORE))
-        if os.path.isdir(store) or _is_faber(folder) or _is_faber(owner):
+        is_loom = os.path.isdir(store) and not os.path.islink(store)  # a link could open another project's store
+        if is_loom or _is_faber(folder) or _is_faber(owner):
             return Project(folder, store, plugin_root())
         if folder in (top, os.path.dirname(folder)):
             return None
@@ -78,18 +79,24 @@ def _is_faber(folder: str) -> bool:
 
 
 def new(start: str) -> Project:
-    """Say where a first run's store goes: the repository's top (the main checkout's for a worktree), else `start`."""
+    """Say where a first run's store goes: the repository's top (the main checkout's for a worktree), else `start`.
+
+    Raises UNSAFE_LINK where a link stands in its place.
+    """
     start = os.path.realpath(start)
     top, main = _checkout(start)
     root = top or start
-    return Project(root, os.path.join(main or root, STORE), plugin_root())
+    store = os.path.join(main or root, STORE)
+    files.refuse_links(main or root, store)
+    return Project(root, store, plugin_root())
 
 
 def _checkout(start: str) -> tuple[str | None, str | None]:
     """Give `(top of the checkout, top of the main checkout)`, the second only for a linked worktree."""
     top = git.top_of(start)
     folders = git.git_folders(top) if top is not None else None
-    if folders is None or folders[0] == folders[1] or os.path.basename(folders[1]) != ".git":
+    if top is None or folders is None or folders[0] == folders[1] or os.path.basename(folders[1]) != ".git":
         return top, None
     main = os.path.realpath(os.path.dirname(folders[1]))
-    return top, main if os.path.isdir(main) and main != top else None
+    known = os.path.isdir(main) and main != top and git.is_worktree_of(top, *folders)
+    return top, main if known else None

@@ -72,7 +72,7 @@ def standing(store: Store) -> Standing:
         _write(store, OPEN, {"version": VERSION, "made": made, "runs": is_open})
     return Standing(
         [one["run_id"] for one in every if one["status"] in ACTIVE],
-        [one["run_id"] for one in every if one["status"] is None and not one["error"].startswith("BAD_ID")],
+        [one["run_id"] for one in every if one["status"] is None],
     )
 
 

@@ -154,8 +154,6 @@ class Store:
         ids.checked_id(home.run_id)
         if home.faber:
             return self._view(home, None).state
-        if os.path.islink(home.folder):
-            self.run_dir(home.run_id)  # says what is wrong with it
         return self._own_state(home, whole=False)
 
     def earlier_sessions(self, run_id: str) -> list[dict[str, Any]]:
@@ -203,6 +201,8 @@ class Store:
         return Run(run_id, home.folder, state, plan, home.state, source.path if source else own_plan)
 
     def _own_state(self, home: Home, *, whole: bool = True) -> State:
+        if whole or os.path.islink(home.state) or os.path.islink(home.folder):
+            files.refuse_links(home.top, home.state)
         try:
             return accepted(files.read_json(home.state), where=home.state, run_id=home.run_id, whole=whole)
         except LoomError as error:
@@ -241,6 +241,7 @@ class Store:
 
     def _own_plan(self, home: Home) -> dict[str, Any]:
         path = os.path.join(home.folder, "plan.json")
+        files.refuse_links(os.path.dirname(os.path.dirname(home.folder)), path)
         try:
             return frozen_plan.accepted(files.read_json(path), where=path)
         except OSError as error:
@@ -403,7 +404,9 @@ class Store:
 
     def lock(self, run_id: str, patience: float = PATIENCE) -> Lock:
         """Give the lock that everybody who writes to the run holds. patience: seconds."""
-        return Lock(os.path.join(self.local, "locks", f"{ids.checked_id(run_id)}.lock"), patience=patience)
+        path = os.path.join(self.local, "locks", f"{ids.checked_id(run_id)}.lock")
+        files.refuse_links(self.folder, path)
+        return Lock(path, patience=patience)
 
 
 def ambiguous(found: Sequence[str]) -> LoomError:

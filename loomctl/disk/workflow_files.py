@@ -181,9 +181,10 @@ def _folders(ref: str, places: Places, beside: str | None) -> tuple[str, list[st
 
 
 def project_folders(places: Places) -> list[str]:
-    """List the folders of the project's own workflows: Loom's, then FABER's."""
+    """List the folders of the project's own workflows, Loom's, then FABER's; links out of the project are left out."""
     faber = (os.path.join(places.project_dir, *folder.split("/")) for folder in _FABER_FOLDERS)
-    return [os.path.join(places.store, "workflows"), *faber]
+    folders = [os.path.join(places.store, "workflows"), *faber]
+    return [folder for folder in folders if is_inside(folder, places.project_dir)]
 
 
 def _in_folder(folder: str, name: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.disk import events, workflow_files
 from loomctl.disk.strict_json import MOST_PROBLEMS
 from loomctl.engine import log_checks, schema_checks
-from loomctl.engine.resolve import resolve_file
+from loomctl.engine.resolve import outside, resolve_file
 from loomctl.model import frozen_plan, migrations, state
 from loomctl.model.problems import at, choices, error, shown, warning
 
@@ -24,11 +24,14 @@ _DEEPEST = 600
 _LARGEST = 64 << 20
 
 
-def check_file(path: str, *, project_dir: str, store: str, bundle: str) -> list[Problem]:
+def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user: bool = True) -> list[Problem]:
     """Give every problem of a workflow, plan or state file, or of a run's log, errors first; none: all is well.
 
-    A log is known by its name, the others by their content. Raises nothing for what is in the file.
+    A log is known by its name, the others by their content. by_user: its user named it; a file that was only found in
+    the project is not read where it is a link out of it (D10). Raises nothing for what is in the file.
     """
+    if not by_user and not workflow_files.is_inside(path, project_dir):
+        return [outside(path)]
     if path.endswith(".dot"):
         hint = "write the workflow as .json or .yaml: loomctl schema workflow"
         return [error("NOT_SUPPORTED", "$", "workflows in DOT are not supported yet", hint)]

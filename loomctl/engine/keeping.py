@@ -115,6 +115,8 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
         )
     with space.store.lock(run_id) as lock:
         _refuse_active(space, run_id, force=force)
+        if is_inside(path, space.store.folder):  # the place that nobody named
+            files.refuse_links(space.store.folder, path)
         files.make_folder(os.path.dirname(path))
         beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
         count = archives.pack(folder, run_id, beside)

@@ -56,15 +56,18 @@ class _Link(NamedTuple):
         return in_file(self.name, problems) if self.name else list(problems)
 
 
-def resolve(ref: str, *, project_dir: str, store: str, bundle: str, base: str | None = None) -> Resolved:
-    """Resolve a workflow by what the user named it: id, `loom:id`, `project:id` or path.
+def resolve(
+    ref: str, *, project_dir: str, store: str, bundle: str, base: str | None = None, by_user: bool = True
+) -> Resolved:
+    """Resolve a workflow by its name: id, `loom:id`, `project:id` or path.
 
-    base: the folder that paths are relative to, the current directory by default. Raises LoomError if nothing goes by
+    base: the folder that paths are relative to, the current directory by default. by_user: a path may lie anywhere,
+    for its user named it; what a project's settings name stays in the project. Raises LoomError if nothing goes by
     that name; what is wrong with the files is in `problems`.
     """
     places = Places(project_dir, store, bundle)
     found = workflow_files.locate(ref, places, base=base)
-    named = "/" in ref or "\\" in ref or ref.endswith(workflow_files.SUFFIXES)
+    named = by_user and ("/" in ref or "\\" in ref or ref.endswith(workflow_files.SUFFIXES))
     resolved = _resolved(found.path, places, trusted=named)
     if found.stands_in:
         resolved.problems.insert(0, _stand_in(ref, found.path, "$"))
@@ -84,7 +87,7 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
     following: str | None = path
     while following is not None:
         if not any(workflow_files.is_inside(following, root) for root in roots):
-            problems += chain[-1].said([_outside(following, "$.extends")]) if chain else [_outside(following, "$")]
+            problems += chain[-1].said([outside(following, "$.extends")]) if chain else [outside(following)]
             break
         name = workflow_files.portable(following, places) if chain else ""
         loaded = workflow_files.load(following)
@@ -143,6 +146,7 @@ def _stand_in(ref: str, path: str, where: str) -> Problem:
     return warning("STAND_IN", where, message, hint)
 
 
-def _outside(path: str, where: str) -> Problem:
+def outside(path: str, where: str = "$") -> Problem:
+    """Say that a file is none that a project may name (D10)."""
     message = f"{os.path.basename(path)} lies outside of the project and the bundle; nothing of it is read"
     return error("PATH_ESCAPE", where, message, "copy it into .loom/workflows/")

@@ -66,6 +66,7 @@ def start(
         store=project.store,
         bundle=project.plugin_root,
         base=space.caller.cwd,
+        by_user=workflow is not None,
     )
     merged = resolved.checked()
     warnings = [problem for problem in resolved.problems if problem.severity == "warning"]

@@ -39,7 +39,7 @@ class Transcript(Conversation):
 
         A slip's id counts where it is a line of its own in something that was given to the assistant.
         """
-        wanted = [slip for slip in slips if f"{_MARK}{slip}".encode() in self._read()]
+        wanted = [slip for slip in slips if f"{_MARK}{slip}".encode("utf-8", "replace") in self._read()]
         if not wanted:
             return frozenset()
         lines: set[str] = set()

@@ -43,8 +43,7 @@ def checked_id(text: str, *, what: str = "run id") -> str:
 
     Letters, digits, `.`, `_` and `-`; not beginning with `.` or `-`; no `..`; 200 characters at most.
     """
-    fit = 0 < len(text) <= LONGEST_ID and text[0] not in ".-" and ".." not in text and _ID_CHARACTERS.issuperset(text)
-    if not fit:
+    if not is_fit(text):
         raise LoomError(
             "BAD_ID",
             f"{text[:80]!r} is no {what}",
@@ -53,6 +52,11 @@ def checked_id(text: str, *, what: str = "run id") -> str:
             exit_code=EXIT_USAGE,
         )
     return text
+
+
+def is_fit(text: str) -> bool:
+    """Tell whether `checked_id` takes a text."""
+    return 0 < len(text) <= LONGEST_ID and text[0] not in ".-" and ".." not in text and _ID_CHARACTERS.issuperset(text)
 
 
 def make_plan_id(project: str, work: str) -> str:

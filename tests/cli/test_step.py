@@ -168,6 +168,7 @@ def test_a_linked_worktree_registers_the_runs_own_file(begun: Scene, cli: Cli) -
     git_folder.mkdir(parents=True)
     tree.mkdir()
     (git_folder / "commondir").write_text("../..\n")
+    (git_folder / "gitdir").write_text(f"{tree / '.git'}\n")
     (tree / ".git").write_text(f"gitdir: {git_folder}\n")
     work = begun.run_dir / "work.md"
     work.write_text("# work\n")

@@ -203,6 +203,7 @@ def test_a_linked_worktree_has_its_own_root_in_the_main_store(scene: Scene) -> N
     git_folder = scene.root / ".git" / "worktrees" / "tree"
     git_folder.mkdir(parents=True)
     (git_folder / "commondir").write_text("../..\n")
+    (git_folder / "gitdir").write_text(f"{tree / '.git'}\n")
     (tree / ".git").write_text(f"gitdir: {git_folder}\n")
     space = scene.space(OTHER, cwd=tree)
     begun = starting.start(space, "x", workflow="tiny")

@@ -1,0 +1,71 @@
+"""Hooks and commands answered in the test's own process, ten times faster than in theirs, with nothing hidden."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from typing import Any
+
+from loomctl.cli.main import main
+from loomctl.disk import artifact_paths
+from loomctl.hosts import claude_code
+from loomctl.model.errors import LoomError
+from tests.scenes import SESSION, Ended, Scene
+
+
+class Surroundings:
+    """Standard streams, folder and environment of one call; and the faults that a hook would keep to itself."""
+
+    def __init__(self, scene: Scene, given: str, *, session: str | None = SESSION) -> None:
+        self._scene, self._given, self._session = scene, given, session
+        self.hidden: list[Exception] = []
+
+    def __enter__(self) -> Surroundings:
+        self._kept = sys.stdin, sys.stdout, sys.stderr, dict(os.environ), os.getcwd(), claude_code._failure
+        self._out, self._err = io.BytesIO(), io.BytesIO()
+        sys.stdin = io.TextIOWrapper(io.BytesIO(self._given.encode("utf-8", "surrogatepass")), encoding="utf-8")
+        sys.stdout = io.TextIOWrapper(self._out, encoding="utf-8", write_through=True)
+        sys.stderr = io.TextIOWrapper(self._err, encoding="utf-8", write_through=True)
+        os.environ.update(self._scene.environ(self._session))
+        if self._session is None:
+            os.environ.pop("CLAUDE_CODE_SESSION_ID", None)
+        os.chdir(self._scene.root)
+        artifact_paths._REAL.clear()  # it lives as long as a process
+        claude_code._failure = self._noted
+        return self
+
+    def _noted(self, space: Any, name: str, error: Exception) -> str | None:
+        if not isinstance(error, (LoomError, OSError)):
+            self.hidden.append(error)
+        return self._kept[5](space, name, error)
+
+    def __exit__(self, *raised: object) -> None:
+        self._alive = sys.stdout, sys.stderr  # collected, they would close what they wrote into
+        sys.stdin, sys.stdout, sys.stderr, environ, cwd, claude_code._failure = self._kept
+        os.environ.clear()
+        os.environ.update(environ)
+        os.chdir(cwd)
+
+    def ended(self, code: int) -> Ended:
+        """Give what the call left."""
+        return Ended(code, self._out.getvalue().decode("utf-8"), self._err.getvalue().decode("utf-8", "replace"))
+
+
+def hook(scene: Scene, event: str, given: str | None = None, *, session: str = SESSION, **told: Any) -> Ended:
+    """Answer a hook event. given: standard input as it is. Raises the fault that the hook would hide."""
+    body = {"session_id": session, "cwd": str(scene.root), "transcript_path": "", "hook_event_name": event, **told}
+    with Surroundings(scene, json.dumps(body) if given is None else given, session=session) as streams:
+        code = claude_code.main([event])
+    if streams.hidden:
+        raise streams.hidden[0]
+    return streams.ended(code)
+
+
+def loomctl(scene: Scene, *arguments: str, given: str | None = None, session: str | None = SESSION) -> Ended:
+    """Run a command. given: the response of a `done`."""
+    response = [] if given is None else ["--response-file", "-"]
+    with Surroundings(scene, given or "", session=session) as streams:
+        code = main(["--debug", *arguments, *response])
+    return streams.ended(code)
