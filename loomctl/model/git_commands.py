@@ -35,7 +35,7 @@ _ALLOWED = {
     "--contains_",
     "rev-parse": "--short --short= --abbrev-ref --abbrev-ref= --verify -q --quiet --symbolic-full-name --show-toplevel "
     "--show-prefix --is-inside-work-tree --is-shallow-repository --branches --tags --remotes --all",
-    "describe": "--tags --all --always --dirty --dirty= --long --abbrev= --match= --exclude= --first-parent "
+    "describe": "--tags --all --always --long --abbrev= --match= --exclude= --first-parent "
     "--exact-match --contains --candidates=",
 }
 _NUMBERED = {"log": ("-", "-n", "-U", "-M"), "show": ("-", "-n", "-U", "-M"), "diff": ("-U", "-M")}
@@ -51,7 +51,13 @@ _SETTINGS = (
     "gpg.x509.program=false",
     "log.showSignature=false",
     "color.ui=false",
+    "diff.submodule=short",
+    "status.submoduleSummary=false",
 )
+# What a submodule's own files hold is asked of a git of its own there, under settings that nobody has looked at: its
+# filters and monitors would run. Which commit it stands at is read without. (`describe --dirty` knows no such option,
+# so it is not allowed.)
+_NOT_WITHIN = "--ignore-submodules=dirty"
 
 
 def git_command_problem(command: str) -> str | None:
@@ -87,7 +93,9 @@ def git_argv(command: str) -> list[str]:
         argv += ["-c", setting]
     argv.append(verb)
     if verb in _SHOWS_CHANGES:
-        argv += ["--no-ext-diff", "--no-textconv"]
+        argv += ["--no-ext-diff", "--no-textconv", "--submodule=short"]
+    if verb in (*_SHOWS_CHANGES, "status"):
+        argv.append(_NOT_WITHIN)
     if verb == "shortlog" and not any(word[:1] != "-" or word == "--all" for word in rest):
         rest = ["HEAD", *rest]  # without a revision it would wait for a log on stdin
     return argv + rest

@@ -72,7 +72,7 @@ COMMANDS = [
     "git branch -vv",
     "git rev-parse --short HEAD",
     "git shortlog -sn",
-    "git describe --tags --dirty",
+    "git describe --tags --always",
 ]
 
 
