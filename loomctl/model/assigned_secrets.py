@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PASSWORDS = ("password", "passwd", "passphrase", "pwd")
-_NAMES = (*_PASSWORDS, "secret", "token", "key", "bearer ", "authorization")
+_NAMES = (*_PASSWORDS, "secret", "token", "key", "bearer ", "authorization", 'auth"')
 _OWN_NAMES = (*_PASSWORDS, "secret", "token", "api_key", "api-key", "apikey")
 
 # A key is a secret only as one of these; a primary key, a cache key and a public key are not.
@@ -26,7 +26,12 @@ _BARE = r"""[^\s"'`,;()<>{}\[\]|&\\]{6,4096}"""
 _HEADERS = {
     "authorization": r"""["'`\]]{0,2}[ \t]*[:=,][ \t]*["'`]?(?:[Bb]asic|[Tt]oken|[Bb]ot) +([\w.~+/-]{8,4096}=*)""",
     "bearer ": r"([\w.~+/-]{16,4096}=*)",
+    'auth"': r"""[ \t]*:[ \t]*"([A-Za-z0-9+/]{15,4096}=*)\"""",
 }
+
+# In a file of settings for a shell a value goes on to the next blank.
+_SHELL_VALUE = r"""(?:(?!&&|\|\|)[^\s"'`;<>]){5,4096}"""
+_CALL = r"[\w.$]*[(\[{].*[)\]}]"
 
 _WORDS = r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+"
 _SLUG = r"(?:[A-Za-z]+[0-9]{0,2}|[0-9]+)(?:[^A-Za-z0-9\s]+(?:[A-Za-z]+[0-9]{0,2}|[0-9]+))*"
@@ -58,8 +63,16 @@ def assigned_secrets(text: str) -> Iterator[tuple[int, int, str]]:
             at = low.find(name, rest)
 
 
+def names_a_secret(key: str) -> bool:
+    """Tell whether the values of a key of this name need a look."""
+    low = key.lower()
+    return any(name.strip() in low for name in _NAMES) or low == "auth"
+
+
 def _kind(name: str) -> str:
-    return {"bearer ": "token", "authorization": "credentials"}.get(name, "password" if name in _PASSWORDS else name)
+    return {"bearer ": "token", "authorization": "credentials", 'auth"': "credentials"}.get(
+        name, "password" if name in _PASSWORDS else name
+    )
 
 
 def _value(text: str, low: str, name: str, at: int) -> tuple[int, int, bool] | None:
@@ -75,6 +88,10 @@ def _value(text: str, low: str, name: str, at: int) -> tuple[int, int, bool] | N
     if quoted:
         group = 2 if quoted[2] is not None else 4
         return (*quoted.span(group), _is_secret(name, quoted[group], literal=True))
+    if sign == "=" and text[at:after].isupper() and _begins_line(text, at):
+        shell = re.compile(_SHELL_VALUE).match(text, after + 1)
+        if shell and not re.compile(_CALL).fullmatch(shell[0]):
+            return (*shell.span(), _is_secret(name, shell[0], literal=True))
     bare = re.compile(_BARE).match(text, after + len(sign)) if sign else None
     return (*bare.span(), _bare_is_secret(text, name, at, sign, bare)) if bare else None
 
@@ -88,7 +105,14 @@ def _sign(text: str, low: str, name: str, at: int) -> str:
     if sign:
         return sign[0]
     is_option = text[after : after + 1] == " " and "--" in low[max(0, at - 20) : at].rpartition(" ")[2]
-    return " " if is_option else ""
+    is_netrc = name == "password" and text[after : after + 1] == " " and " login " in low[max(0, at - 80) : at]
+    return " " if is_option or is_netrc else ""
+
+
+def _begins_line(text: str, at: int) -> bool:
+    """Tell whether a line begins with the name that ends at this place, as in a file of settings for a shell."""
+    before = text[max(0, at - 80) : at].rpartition("\n")[2].strip().removeprefix("export ").strip()
+    return not before or (before.replace("_", "").isalnum() and before.isupper())
 
 
 def _bare_is_secret(text: str, name: str, at: int, sign: str, bare: re.Match[str]) -> bool:
@@ -104,8 +128,9 @@ def _bare_is_secret(text: str, name: str, at: int, sign: str, bare: re.Match[str
     is_setting = sign == "=" and (ends_line or text[at : at + len(name)].isupper())
     is_option = sign == " " or "--" in text[max(0, at - 20) : at].rpartition(" ")[2]
     is_query = sign == "=" and follows[:1] == "&" != follows[1:2]
+    is_connection = sign == "=" and follows[:1] in (";", "") and ";" in text[max(0, at - 12) : at]
     is_password = name in _PASSWORDS and not _UNLIKE_CODE.isdisjoint(value)
-    if is_option or is_yaml or is_setting or is_query or is_password:
+    if is_option or is_yaml or is_setting or is_query or is_connection or is_password:
         return _is_secret(name, value, literal=False)
     return len(value) >= 16 and not is_placeholder(value) and looks_random(value)
 

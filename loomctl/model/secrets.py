@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 
-from loomctl.model.assigned_secrets import assigned_secrets, is_placeholder, looks_random
+from loomctl.model.assigned_secrets import assigned_secrets, is_placeholder, looks_random, names_a_secret
+from loomctl.model.fences import one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     Span = tuple[int, int, str]  # where a secret begins, where it ends, its kind
 
@@ -59,15 +62,80 @@ _TOKENS = (
     ("grafana token", ("glsa_", "glc_"), r"[A-Za-z0-9_+/=]{30,}"),
     ("rubygems key", ("rubygems_",), r"[0-9a-f]{40,}"),
     ("postman key", ("PMAK-",), r"[0-9a-f-]{40,}"),
+    ("twilio key", ("SK", "AC"), r"[0-9a-f]{32}(?![A-Za-z0-9])"),
+    ("azure signature", ("sig=",), r"[A-Za-z0-9%+/_-]{40,}=*"),
+    ("mailgun key", ("key-",), r"[0-9a-f]{32}(?![A-Za-z0-9])"),
+    ("square token", ("sq0atp-", "sq0csp-"), r"[A-Za-z0-9_-]{22,}"),
+    ("heroku key", ("HRKU-",), r"[A-Za-z0-9_-]{30,}"),
+    ("new relic key", ("NRAK-",), r"[A-Z0-9]{27,}"),
+    ("sentry token", ("sntrys_", "sntryu_"), r"[A-Za-z0-9+/=_-]{40,}"),
+    ("supabase token", ("sbp_",), r"[0-9a-f]{40,}"),
+    ("planetscale token", ("pscale_tkn_", "pscale_pw_", "pscale_oauth_"), r"[A-Za-z0-9_.-]{30,}"),
+    ("doppler token", ("dp.pt.", "dp.ct."), r"[A-Za-z0-9]{40,}"),
+    ("fly token", ("fm2_", "fm1r_", "fm1a_", "fo1_"), r"[A-Za-z0-9+/=_-]{40,}"),
+    ("figma token", ("figd_",), r"[A-Za-z0-9_-]{36,}"),
+    ("perplexity key", ("pplx-",), r"[A-Za-z0-9]{40,}"),
+    ("replicate token", ("r8_",), r"[A-Za-z0-9]{37,}"),
+    ("langsmith key", ("lsv2_pt_", "lsv2_sk_"), r"[0-9a-f]{32}_[0-9a-f]{10}"),
     ("age key", ("AGE-SECRET-KEY-1",), r"[A-Z0-9]{50,}"),
     # Two or more dots make a JSON Web Token of what else is some JSON in base64: _told_apart.
     ("json web token", ("eyJ",), r"[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){0,2})?"),
 )
 
+# Tokens with a sign of their own in their middle: what stands before it, the sign, and what follows.
+_AROUND_A_SIGN = (
+    ("telegram token", r"(?<![A-Za-z0-9])[0-9]{6,12}\Z", ":AA", r"[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])"),
+    ("azure secret", r"(?<![A-Za-z0-9])[A-Za-z0-9_~.-]{3}[0-9]\Z", "Q~", r"[A-Za-z0-9_~.-]{31,34}"),
+    ("terraform token", r"(?<![A-Za-z0-9])[A-Za-z0-9]{14}\Z", ".atlasv1.", r"[A-Za-z0-9_=-]{60,}"),
+    ("mailchimp key", r"(?<![A-Za-z0-9])[0-9a-f]{32}\Z", "-us", r"[0-9]{1,2}(?![A-Za-z0-9])"),
+)
+_DISCORD = r"(?<![A-Za-z0-9_-])[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.([A-Za-z0-9_-]{27,40})(?![A-Za-z0-9_-])"
+
 _KEY_BEGINS, _KEY_ENDS = "-----BEGIN ", "PRIVATE KEY"
 _BASE64_RUN = r"[A-Za-z0-9+/=]{20,}"
 _BASE64_LINES = r"(?:[A-Za-z0-9+/=]{16,}(?:\s|\\[nr])*)+"
 _USERINFO = r"([^\s/?#@:\"'<>`\\]*)(?::(?!\d{1,5}[?#,])([^\s/\"'<>`\\]+))?@"
+
+
+def masked_line(text: str, limit: int) -> str:
+    """Give a text on one line of at most `limit` UTF-16 units, its secrets masked before anything is cut."""
+    return one_line(mask(text)[0], limit)
+
+
+def masked(value: Any) -> Any:
+    """Give a copy of a JSON value with the secrets in its texts and keys masked; it stays the same kind of value.
+
+    A text is looked at by itself and as the value of its key, for that may say what it is. Without recursion.
+    """
+    whole: list[Any] = [value]
+    waiting: list[tuple[Any, Any, str]] = [(whole, 0, "")]  # where a value stands that is not masked yet, and its key
+    while waiting:
+        place, at, key = waiting.pop()
+        item = place[at]
+        if isinstance(item, str):
+            place[at] = _masked_text(key, item)
+        elif isinstance(item, dict):
+            copy: dict[str, Any] = {}
+            for name, child in item.items():
+                shown = mask(name)[0]
+                while shown in copy:
+                    shown += "'"
+                copy[shown] = child
+                waiting.append((copy, shown, name))
+            place[at] = copy
+        elif isinstance(item, (list, tuple)):
+            place[at] = list(item)
+            waiting += [(place[at], index, key) for index in range(len(item))]
+    return whole[0]
+
+
+def _masked_text(key: str, text: str) -> str:
+    clean, count = mask(text)
+    if count or not names_a_secret(key):
+        return clean
+    quoted = f'"{key}": {json.dumps(text, ensure_ascii=False)}'
+    kind = next((found[2] for found in assigned_secrets(quoted) if found[0] > len(key) + 3), None)
+    return text if kind is None else f"[masked: {kind}]"
 
 
 def mask(text: str) -> tuple[str, int]:
@@ -78,7 +146,7 @@ def mask(text: str) -> tuple[str, int]:
     stays as it was. Takes time that grows with the length of the text and no faster.
     """
     spans: list[Span] = []
-    for find in (_tokens, _private_keys, _passwords_in_addresses, assigned_secrets):
+    for find in (_tokens, _tokens_around_a_sign, _private_keys, _passwords_in_addresses, assigned_secrets):
         spans += find(text)
     if not spans:
         return text, 0
@@ -120,6 +188,21 @@ def _tokens(text: str) -> Iterator[Span]:
                     if found and _told_apart(prefix, found):
                         yield at, found.end(), kind
                     at = text.find(prefix, found.end() if found else at + len(prefix))
+
+
+def _tokens_around_a_sign(text: str) -> Iterator[Span]:
+    for kind, before, sign, body in _AROUND_A_SIGN:
+        at = text.find(sign)
+        while at >= 0:
+            begins = re.compile(before).search(text[max(0, at - 36) : at])
+            ends = re.compile(body).match(text, at + len(sign)) if begins else None
+            if begins and ends:
+                yield at - len(begins[0]), ends.end(), kind
+            at = text.find(sign, at + len(sign))
+    if text.count(".") > 1:
+        for found in re.compile(_DISCORD).finditer(text):
+            if looks_random(found[1]):
+                yield *found.span(), "discord token"
 
 
 def _told_apart(prefix: str, found: re.Match[str]) -> bool:
