@@ -157,7 +157,7 @@ def _interrupted(*, as_json: bool) -> int:
 def _said(error: LoomError, *, as_json: bool, debug: bool) -> int:
     """Print an error where it belongs; where that takes nothing, on standard error; else the exit code says it all."""
     if debug:
-        traceback.print_exc()
+        printing.note(traceback.format_exc())
     try:
         if as_json and not streams.output_fails():
             printing.document({"error": error.to_dict()})

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from loomctl.model.fences import visible
+from loomctl.model.fences import visible, visible_in_json
+from loomctl.model.secrets import mask, masked
 
 SCHEMA_VERSION = 1
 
@@ -21,9 +22,14 @@ def document(value: dict[str, Any]) -> None:
     All beyond ASCII is escaped where the stream speaks something else, or where half a character stands in it, as in
     the name of a folder that is no UTF-8: a reader gets back what was meant, never a `?`.
     """
-    whole = {"schema_version": SCHEMA_VERSION, **value}
-    printed = json.dumps(whole, ensure_ascii=False, indent=1)
-    click.echo(printed if _goes_out_whole(printed) else json.dumps(whole, indent=1))
+    plain({"schema_version": SCHEMA_VERSION, **value})
+
+
+def plain(value: Any) -> None:
+    """Print a JSON value, its secrets masked (D21) and nothing in it raw."""
+    shown = masked(value)
+    printed = visible_in_json(json.dumps(shown, ensure_ascii=False, indent=1))
+    click.echo(printed if _goes_out_whole(printed) else json.dumps(shown, indent=1))
 
 
 def _goes_out_whole(printed: str) -> bool:
@@ -35,17 +41,18 @@ def _goes_out_whole(printed: str) -> bool:
 
 
 def text(value: str = "", **style: Any) -> None:
-    """Print text; what a terminal would obey instead of show is made visible.
+    """Print text, its secrets masked (D21); what a terminal would obey instead of show is made visible.
 
     style: click's, such as bold=True; only on a terminal, and not under NO_COLOR.
     """
-    plain = not style or os.environ.get("NO_COLOR") or not sys.stdout.isatty()
-    click.echo(visible(value) if plain else click.style(visible(value), **style))
+    bare = not style or os.environ.get("NO_COLOR") or not sys.stdout.isatty()
+    shown = visible(mask(value)[0])
+    click.echo(shown if bare else click.style(shown, **style))
 
 
 def note(value: str) -> None:
     """Print a line beside the result, on standard error."""
-    click.echo(visible(value), err=True)
+    click.echo(visible(mask(value)[0]), err=True)
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:

@@ -14,7 +14,7 @@ from loomctl.engine import finding, prompts, stages
 from loomctl.model import run_life, sessions
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.model.fences import one_line
-from loomctl.model.secrets import mask
+from loomctl.model.secrets import masked_line
 
 if TYPE_CHECKING:
     from loomctl.disk.store import Run
@@ -62,9 +62,9 @@ def show(run: str | None, stage: str | None, as_json: bool) -> int:
     if state.get("work_id"):
         lines.append(f"work item {one_line(state['work_id'], 120)}")
     if state.get("goal"):
-        lines.append(f"goal      {one_line(mask(str(state['goal']))[0], 300)}")
+        lines.append(f"goal      {masked_line(str(state['goal']), 300)}")
     for name, path in state["artifacts"].items():
-        lines.append(f"artifact  {one_line(str(name), 80)}: {one_line(str(path), 300)}")
+        lines.append(f"artifact  {one_line(str(name), 80)}: {masked_line(str(path), 300)}")
     lines += [f"sessions  {sessions.summary(state)}", f"folder    {found.folder}", ""]
     for place in run_life.places(found.plan):
         seen = run_life.visits(state, place.key)
@@ -93,11 +93,11 @@ def _show_stage(found: Run, stage: str, *, as_json: bool) -> int:
     parts = {
         name: stages.read_text(found.folder, names[0], name) for name in (stages.PROMPT, stages.RESPONSE, stages.STATUS)
     }
-    masked = {name: mask(text)[0] for name, text in parts.items() if text is not None}
+    present = {name: text for name, text in parts.items() if text is not None}
     if as_json:
-        printing.document({"run_id": found.run_id, "stage": names[0], "files": masked})
+        printing.document({"run_id": found.run_id, "stage": names[0], "files": present})
     else:
-        printing.text("\n\n".join(f"--- {name} ---\n{text}" for name, text in masked.items()) or "(no files)")
+        printing.text("\n\n".join(f"--- {name} ---\n{text}" for name, text in present.items()) or "(no files)")
     return EXIT_OK
 
 

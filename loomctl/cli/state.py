@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -35,7 +34,7 @@ def state() -> int:
 @click.option("--path", metavar="JSONPATH", help="Only what stands at this path, e.g. artifacts.spec_path.")
 @json_option
 def show(run: str | None, path: str | None, as_json: bool) -> int:
-    """Print a run's state, or the value at one path of it.
+    """Print a run's state, or the value at one path of it; secrets of known kinds are masked, in the file they are not.
 
     \b
     Examples:
@@ -46,9 +45,7 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
     run_id = str(finding.to_read(space, run).run_id)
     found = space.store.read_state(run_id)
     if path is None:
-        printing.document({"run_id": run_id, "state": found}) if as_json else printing.text(
-            json.dumps(found, ensure_ascii=False, indent=1)
-        )
+        printing.document({"run_id": run_id, "state": found}) if as_json else printing.plain(found)
         return EXIT_OK
     question = expressions.Question("path", path)
     answer = expressions.answer([question], {"state": found}, environment_python=None)[0]
@@ -64,7 +61,7 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
         printing.document({"run_id": run_id, "path": path, "value": answer.value})
     else:
         value = answer.value
-        printing.text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1))
+        printing.text(value) if isinstance(value, str) else printing.plain(value)
     return EXIT_OK
 
 

@@ -9,6 +9,7 @@ from loomctl.engine import prompts
 from loomctl.engine.resuming import restored_lines
 from loomctl.model import run_life
 from loomctl.model.fences import one_line, visible
+from loomctl.model.secrets import masked_line
 from loomctl.model.slip import cut_lines
 from loomctl.model.units import utf8_bytes
 
@@ -52,7 +53,7 @@ def slip_lines(made: Slip, *, done: bool = True) -> list[str]:
     return [
         head,
         *(f"  {line}" for line in restored_lines(made, done=done)),
-        *(f"  ! {code}: {one_line(text, 300)}" for code, text in made.warnings),
+        *(f"  ! {one_line(code, 40)}: {masked_line(text, 300)}" for code, text in made.warnings),
     ]
 
 

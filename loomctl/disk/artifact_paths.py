@@ -8,6 +8,7 @@ from loomctl.disk import layouts
 from loomctl.model import foreign_paths, placeholders
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Plac
     """
     text = _own_file(expanded(declared, known), known, roots)
     if not _is_path(text):
-        raise LoomError("BAD_PATH", f"{declared!r:.200} is no path", hint="name a file of the project: specs/258.md")
+        shown_name, hint = masked_line(declared, 200), "name a file of the project: specs/258.md"
+        raise LoomError("BAD_PATH", f"{shown_name!r} is no path", hint=hint)
     absolute = foreign_paths.is_absolute(text)
     wanted = text if absolute else os.path.join(roots.project, text)
     path = os.path.realpath(wanted) if wanted.startswith("/") else ""
@@ -89,7 +91,7 @@ def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Plac
     raise LoomError(
         "PATH_ESCAPE",
         "the path leads out of the project, the run's folder and the bundle",
-        where=declared[:300],
+        where=masked_line(declared, 300),
         why="symbolic links are followed before this is decided",
         hint="move the file into the project, or allow its folder under extra_roots in your own config.yaml",
     )
@@ -117,7 +119,7 @@ def expanded(declared: str, known: Mapping[str, str | None]) -> str:
         raise LoomError(
             "UNRESOLVED_PLACEHOLDER",
             f"{{{expansion.missing[0]:.80}}} has no value in this run",
-            where=declared[:300],
+            where=masked_line(declared, 300),
             hint="known are " + " ".join(f"{{{name}}}" for name in placeholders.NAMES),
         )
     return expansion.text

@@ -7,6 +7,7 @@ import os
 
 from loomctl.disk import clock, digests, files
 from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _line(run_id: str, event: Event, seq: int, prev: str) -> bytes:
     if event.step_id:
         entry["step_id"] = event.step_id
     entry["prev"] = prev
-    entry["properties"] = dict(event.properties)
+    entry["properties"] = masked(dict(event.properties))  # a log is shown and sent around (D21)
     return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 LARGEST_JSON = 64 * 1024 * 1024
+DEEPEST = 400  # of JSON: what every Python writes back, however deep its own calls are
+_LONGEST_NUMBER = 400  # digits
 
 
 def read_bytes(path: str, *, limit: int = LARGEST_JSON) -> bytes:
@@ -47,9 +49,11 @@ def read_bytes(path: str, *, limit: int = LARGEST_JSON) -> bytes:
 
 
 def parse_json(data: bytes, *, where: str) -> Any:
-    """Parse JSON strictly (UTF-8, no NaN, no endless depth). Raises LoomError BAD_JSON with line and column."""
+    """Parse JSON strictly (UTF-8, no NaN, no endless number or depth). Raises LoomError BAD_JSON with its place."""
     try:
-        return json.loads(data.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite)
+        value = json.loads(
+            data.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite, parse_int=_countable
+        )
     except UnicodeDecodeError as error:
         hint = f"save it as UTF-8; what it is now: file {quoted(where)}"
         raise LoomError("BAD_JSON", "the file is not UTF-8 text", where=where, why=str(error), hint=hint) from None
@@ -67,6 +71,31 @@ def parse_json(data: bytes, *, where: str) -> Any:
     except ValueError as error:
         hint = "correct that value, or bring back the file as it was"
         raise LoomError("BAD_JSON", "the file is not JSON", where=where, why=str(error), hint=hint) from None
+    if data.count(b"[") + data.count(b"{") > DEEPEST and _is_deep(value):
+        hint, why = "make it flatter, or bring back the file as it was", f"{DEEPEST} levels are read"
+        raise LoomError("BAD_JSON", "the JSON is nested too deep", where=where, why=why, hint=hint)
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    """Tell whether a value is nested deeper than DEEPEST, level by level: each is looked at once."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if type(parent) is dict else parent if type(parent) is list else ())
+            if type(child) is dict or type(child) is list
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _countable(digits: str) -> int:
+    if len(digits) > _LONGEST_NUMBER:
+        raise ValueError(f"the number {digits[:20]}… is too long")
+    return int(digits)
 
 
 def _no_constant(word: str) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from loomctl.model import run_life
-from loomctl.model.fences import one_line
-from loomctl.model.secrets import mask
+from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +31,9 @@ def unknown_run(run_id: str) -> str:
 
 def held_elsewhere(run_id: str, holders: Sequence[str]) -> str:
     """Say that another live session drives the only active run."""
-    return f"Loom: the run {run_id} is driven by another session ({one_line(holders[0], 60)}); this one is not primed"
+    return (
+        f"Loom: the run {run_id} is driven by another session ({masked_line(holders[0], 60)}); this one is not primed"
+    )
 
 
 def for_the_summary(run: Run, given: Sequence[str]) -> str:
@@ -42,18 +43,18 @@ def for_the_summary(run: Run, given: Sequence[str]) -> str:
     """
     state = run.state
     at = f", phase {state['current_phase']}, step {state['current_step']}" if state.get("current_phase") else ""
-    lines = [one_line(f"This conversation works on the Loom run {run.run_id}{at}.", 500)]
+    lines = [masked_line(f"This conversation works on the Loom run {run.run_id}{at}.", 500)]
     if state.get("goal"):
-        lines.append(f"Its goal: {one_line(mask(str(state['goal']))[0], 300)}")
+        lines.append(f"Its goal: {masked_line(str(state['goal']), 300)}")
     lines.append(
         "Keep in the summary: the run's id; the current step and what is done and open in it; decisions and their "
         "reasons; exact file paths, names, numbers and error messages that the next steps need; what the user wants."
     )
-    names = ", ".join(one_line(name, 60) for name in given[:20])
+    names = ", ".join(masked_line(name, 60) for name in given[:20])
     if names:
         lines.append(f"Loom gives these back in full after the compaction, so they need no retelling: {names}.")
     entry = run_life.open_visit(state)
     if entry is not None and entry["status"] == "closing":
-        key = one_line(entry["step_id"], 120)
+        key = masked_line(entry["step_id"], 120)
         lines.append(f"The step {key} is being ended; its result is expected as the final message.")
     return "\n".join(lines) + "\n"

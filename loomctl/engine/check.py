@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from loomctl.disk import events, workflow_files
+from loomctl.disk import events, files, workflow_files
 from loomctl.disk.strict_json import MOST_PROBLEMS
 from loomctl.engine import log_checks, schema_checks
 from loomctl.engine.resolve import outside, resolve_file
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WORKFLOW, PLAN, STATE = "workflow", "plan", "state"
 KINDS = (WORKFLOW, PLAN, STATE)
 # Plans and states are written by machines and may hold more than a person would write.
-_DEEPEST = 600
+_DEEPEST = files.DEEPEST
 _LARGEST = 64 << 20
 
 

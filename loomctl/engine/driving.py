@@ -9,8 +9,8 @@ from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine import ending, presence, settling, stages
 from loomctl.model import run_life, sessions
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
 from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked_line
 from loomctl.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
@@ -207,7 +207,7 @@ def say_move(driven: Driven) -> str:
     state = driven.run.state
     if driven.move.kind == "approval":
         asked = "; ".join(
-            one_line(str(item.get("reason") or item.get("id")), 200) for item in state["pending_approvals"]
+            masked_line(str(item.get("reason") or item.get("id")), 200) for item in state["pending_approvals"]
         )
         return f"The run waits for approval: {asked}. Its user decides: loomctl approve {driven.run.run_id}"
     if driven.move.kind == "completed":

@@ -10,11 +10,11 @@ from loomctl.engine import prompts
 from loomctl.model import due, sessions
 from loomctl.model.conditions import ConditionThrew, NeedsEngine, evaluate
 from loomctl.model.due import DEFER, ERROR, SKIP, Given, Verdict
-from loomctl.model.fences import one_line, visible
+from loomctl.model.fences import visible
 from loomctl.model.packing import Piece
 from loomctl.model.paths_in_state import read as read_path
 from loomctl.model.records import NamedTuple
-from loomctl.model.secrets import mask
+from loomctl.model.secrets import mask, masked_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,7 +89,9 @@ class Examiner:
             return "false"
 
     def _warn_threw(self, artifact: Mapping[str, Any], message: str) -> None:
-        text = f"{artifact['id']}: {one_line(artifact['condition'], 200)} — {one_line(message, 200)}; taken as false"
+        text = (
+            f"{artifact['id']}: {masked_line(artifact['condition'], 200)} — {masked_line(message, 200)}; taken as false"
+        )
         if ("CONDITION_THREW", text) not in self.warnings:
             self.warnings.append(("CONDITION_THREW", text))
 
@@ -164,26 +166,26 @@ class Examiner:
         from loomctl.model import placeholders
 
         wish = placeholders.expand(str(artifact.get("command") or artifact["id"]), self._known).text
-        wish = one_line(wish, 200)
+        wish = masked_line(wish, 200)
         return f"use the skill `{wish}`" if artifact["type"] == "skill" else f"run `{wish}`"
 
     def _pointer(self, artifact: Mapping[str, Any], note: str) -> Piece:
-        line = f"{one_line(artifact['id'], 80)}: {one_line(note, 300)}"
+        line = f"{masked_line(artifact['id'], 80)}: {masked_line(note, 300)}"
         return Piece(artifact["id"], "", None, "text", "", line, bool(artifact.get("required")))
 
     def _piece(self, artifact: Mapping[str, Any], reading: Reading, *, required: bool) -> Piece:
         text, masked = mask(visible(reading.text or ""))
         if masked:
             self.warnings.append(("SECRETS_MASKED", f"{artifact['id']}: {masked} masked"))
-        path = one_line(reading.path, 200)
+        path = masked_line(reading.path, 200)
         read = f"read {path}" if reading.absolute else f"run `{path}`"
         if reading.absolute and reading.path.startswith("{plugin_root}"):
-            read = f"read {one_line(reading.absolute, 300)}"
+            read = f"read {masked_line(reading.absolute, 300)}"
         size = f"{reading.bytes:,} bytes, {reading.sha256[:8]}"
-        pointer = f"{one_line(artifact['id'], 80)}: not in full, for room ({size}); {read}"
+        pointer = f"{masked_line(artifact['id'], 80)}: not in full, for room ({size}); {read}"
         markdown = reading.kind == "digest" or path.endswith((".md", ".markdown"))
         info = "json" if reading.kind == "json" else "markdown" if markdown else "text"
-        heading = f"{one_line(artifact['id'], 80)}: {path}" + (" (rendered for reading)" if reading.rendered else "")
+        heading = f"{masked_line(artifact['id'], 80)}: {path}" + (" (rendered for reading)" if reading.rendered else "")
         # What Loom's own commands can say again comes after what the project alone can say.
         patient = reading.kind == "digest" or reading.path.startswith("{plugin_root}")
         return Piece(artifact["id"], heading, text, reading.kind, info, pointer, required, patient)

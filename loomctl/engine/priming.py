@@ -8,9 +8,8 @@ from loomctl.engine.examining import Entry, Examiner
 from loomctl.engine.remembering import Held, held
 from loomctl.model import due, run_life, sessions, slip
 from loomctl.model.due import ERROR, LOAD, SKIP
-from loomctl.model.fences import one_line
 from loomctl.model.records import NamedTuple
-from loomctl.model.secrets import mask
+from loomctl.model.secrets import masked_line
 from loomctl.model.slip import Budget
 from loomctl.model.units import utf8_bytes, utf16_units
 
@@ -202,20 +201,20 @@ def _texts(space: Workspace, run: Run, entries: Sequence[Entry], budget: Budget,
     head = [
         f"# Loom: the run {run.run_id}",
         _INTRODUCTION,
-        one_line(" · ".join(standing), 600),
+        masked_line(" · ".join(standing), 600),
     ]
     if state.get("goal"):
-        head.append(f"goal: {one_line(mask(str(state['goal']))[0], 400)}")
-    head.append(one_line(sessions.summary(state), 300))
+        head.append(f"goal: {masked_line(str(state['goal']), 400)}")
+    head.append(masked_line(sessions.summary(state), 300))
     history = []
     for entry in state["steps"]:
         if entry.get("by") == "engine" or entry["status"] in ("in_progress", "closing"):
             continue
-        note = one_line(mask(str(entry["note"]))[0], 160) if entry.get("note") else ""
-        told = f"- {one_line(entry['step_id'], 120)}: {run_life.how_it_ended(entry)}"
+        note = masked_line(str(entry["note"]), 160) if entry.get("note") else ""
+        told = f"- {masked_line(entry['step_id'], 120)}: {masked_line(run_life.how_it_ended(entry), 40)}"
         history.append(told + (f" — {note}" if note else ""))
     fresh = [entry.id for entry in entries if entry.reason == "fresh"]
-    notes = [one_line(f"Already in this conversation, unchanged: {', '.join(fresh)}.", 1000)] if fresh else []
+    notes = [masked_line(f"Already in this conversation, unchanged: {', '.join(fresh)}.", 1000)] if fresh else []
     notes += [_three_ways(run, entry) for entry in entries if entry.decision == ERROR and entry.required]
     upcoming = prompts.upcoming(space.project, run, may_write=may_write, budget=budget)
     return slip.Texts("\n".join(head), (["Done so far:", *history] if history else []), upcoming, notes)
@@ -223,9 +222,9 @@ def _texts(space: Workspace, run: Run, entries: Sequence[Entry], budget: Budget,
 
 def _three_ways(run: Run, entry: Entry) -> str:
     """Say how to go on without a required artifact (D18)."""
-    why = f"{entry.reason}: {one_line(entry.message, 200)}; {one_line(entry.path or 'no path', 200)}"
+    why = f"{entry.reason}: {masked_line(entry.message, 200)}; {masked_line(entry.path or 'no path', 200)}"
     return (
-        f"Required artifact {one_line(entry.id, 80)} could not be given ({why}). "
+        f"Required artifact {masked_line(entry.id, 80)} could not be given ({why}). "
         "Ways forward: put the file there; or correct its path "
         f"(`loomctl check {run.folder}/plan.json`, `loomctl state show {run.run_id}`); or go on without it, "
         "telling the user what is not known."
@@ -246,7 +245,7 @@ def one_line_for_people(made: Slip) -> str:
     told = [text for code, text in made.warnings if code not in ("LARGE_ARTIFACT", "SECRETS_MASKED", "REBASED_PATH")]
     if told:
         more = f" (and {len(told) - 1} more: loomctl prime-context --dry-run)" if len(told) > 1 else ""
-        parts.append(f"warning: {one_line(told[0], 160)}{more}")
+        parts.append(f"warning: {masked_line(told[0], 160)}{more}")
     if made.failed:
         parts.append(f"missing: {', '.join(entry.id for entry in made.failed)}")
-    return one_line("; ".join(parts), 400)
+    return masked_line("; ".join(parts), 400)

@@ -7,7 +7,8 @@ import os
 from loomctl.disk import artifact_paths
 from loomctl.engine import stages
 from loomctl.model import ids, placeholders, run_life
-from loomctl.model.fences import one_line
+from loomctl.model.fences import visible
+from loomctl.model.secrets import mask, masked_line
 from loomctl.model.slip import NEXT_SHARE, cut_lines
 
 TYPE_CHECKING = False
@@ -46,13 +47,18 @@ def placeholder_values(project: Project, run: Run) -> dict[str, str | None]:
     )
 
 
+def told(prompt: str) -> str:
+    """Give a prompt as it is shown: secrets masked, controls visible (D21). The stage's own file keeps it (D47)."""
+    return visible(mask(prompt)[0])
+
+
 def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> str:
     """Render a step for the assistant: heading, what it is for, its text with placeholders expanded."""
     step = place.step
-    name = one_line(str(step.get("name") or step["id"]), 120)
-    lines = [f"## Step {one_line(place.key, 120)}: {name} (visit {visit})"]
+    name = masked_line(str(step.get("name") or step["id"]), 120)
+    lines = [f"## Step {masked_line(place.key, 120)}: {name} (visit {visit})"]
     if step.get("description"):
-        lines.append(one_line(str(step["description"]), 400))
+        lines.append(masked_line(str(step["description"]), 400))
     lines.append(_instruction(step, known))
     return "\n\n".join(lines)
 
@@ -76,7 +82,7 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     status = state["status"]
     if status == "awaiting_feedback" and state["pending_approvals"]:
         asked = "; ".join(
-            one_line(str(item.get("reason") or item.get("id")), 200) for item in state["pending_approvals"]
+            masked_line(str(item.get("reason") or item.get("id")), 200) for item in state["pending_approvals"]
         )
         return f"## Next\n\nThe run waits for its user: {asked}. The user decides; then `loomctl approve {run.run_id}`."
     if status in ("paused", "failed", "completed", "cancelled"):
@@ -86,9 +92,9 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     if entry is None or place is None:
         return "## Next\n\n`loomctl next` gives the next step."
     if entry["status"] == "closing":
-        key = one_line(entry["step_id"], 120)
+        key = masked_line(entry["step_id"], 120)
         return f"## Next\n\nThe step {key} is closing: its result is expected as your final message."
-    prompt = step_prompt(place, entry["visit"], placeholder_values(project, run))
+    prompt = told(step_prompt(place, entry["visit"], placeholder_values(project, run)))
     if budget is None:
         return f"{prompt}\n\n{ENDING}"
     return _shortened(prompt, os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT), budget)

@@ -9,8 +9,8 @@ from loomctl.engine import ending, finding, presence, priming, prompts, refreezi
 from loomctl.engine.starting import bind, others_under_way
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
 from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked_line
 from loomctl.model.state import TERMINAL
 
 TYPE_CHECKING = False
@@ -51,7 +51,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
             exit_code=EXIT_USAGE,
         )
     others = space.local.live_sessions(run.run_id, but=space.caller.session_id, conversing=True)
-    driven = [f"Another session on this machine drives this run too: {one_line(others[0], 60)}"] if others else []
+    driven = [f"Another session on this machine drives this run too: {masked_line(others[0], 60)}"] if others else []
     trouble = known.note(run.run_id, space.store.folder)
     notes = [*driven, *others_under_way(space, run), *presence.without_git(space), *([trouble] if trouble else [])]
     space.store.prepare(commit_runs=space.settings.commit_runs)
@@ -142,7 +142,7 @@ def _differences(space: Workspace, state: State, environment: Mapping[str, Any])
         return []
     said: list[str] = []
     if last.get("hostname") != environment["hostname"]:
-        said.append(f"machine: {environment['hostname']}, before {one_line(str(last.get('hostname')), 80)}")
+        said.append(f"machine: {environment['hostname']}, before {masked_line(str(last.get('hostname')), 80)}")
     if last.get("project_root") and last.get("project_root") != space.project.root:
         said.append("the project is at another path; the run's paths were resolved afresh")
     said.extend(_commits(space.project.root, last.get("git_commit"), environment["git_commit"]))
@@ -172,17 +172,19 @@ def restored_lines(made: Slip, *, done: bool = True) -> list[str]:
 
 def _restored(entry: Entry, loaded: str) -> str:
     """Say it of one; names and messages come from files, so each stays on its line."""
-    name, message = one_line(entry.id, 80), one_line(entry.message, 200)
+    name, message = masked_line(entry.id, 80), masked_line(entry.message, 200)
     size = f" of {entry.bytes:,} bytes" if entry.bytes is not None else ""
     if entry.decision == "load" and entry.form == "full":
         return f"✓ {name} {loaded}, in full{size.replace(' of', ':')}"
     if entry.decision == "load" and entry.form is not None:
-        return f"◐ {name}: {entry.form}{size}, the rest for lack of room at its path: {one_line(entry.path or '', 200)}"
+        return (
+            f"◐ {name}: {entry.form}{size}, the rest for lack of room at its path: {masked_line(entry.path or '', 200)}"
+        )
     if entry.decision == "load":
         return f"✗ {name} left out, for lack of room"
     if entry.reason == "fresh":
         return f"✓ {name} is in this conversation already, unchanged"
     if entry.decision == "defer":
         return f"… {name} deferred: {message}"
-    at = f" ({one_line(entry.path, 200)})" if entry.path else ""
+    at = f" ({masked_line(entry.path, 200)})" if entry.path else ""
     return f"✗ {name} {entry.reason}: {message}{at}" if entry.decision == "error" else ""

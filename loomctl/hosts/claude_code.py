@@ -17,7 +17,6 @@ from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine.caller import Caller, Workspace, workspace
 from loomctl.hosts.claude_transcript import Transcript
 from loomctl.model.errors import LoomError
-from loomctl.model.fences import one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -216,9 +215,10 @@ def _primed(
 def _delivered(space: Workspace, made: Slip, event_name: str, notes: list[str]) -> str:
     """Remember what was given, and say it in one line."""
     from loomctl.engine import priming, remembering
+    from loomctl.model.secrets import masked_line
 
     _kept(notes, lambda: remembering.remember(space, made))
-    line = "; ".join([priming.one_line_for_people(made), *(one_line(note, 600) for note in notes)])
+    line = "; ".join([priming.one_line_for_people(made), *(masked_line(note, 600) for note in notes)])
     return _context(event_name, made.text or None, line)
 
 
@@ -232,7 +232,10 @@ def _context(event_name: str, text: str | None, line: str | None) -> str:
     if text:
         output["hookSpecificOutput"] = {"hookEventName": event_name, "additionalContext": text}
     if line:
-        output["systemMessage"] = line if line.startswith("Loom") else f"Loom: {line}"
+        from loomctl.model.fences import visible
+        from loomctl.model.secrets import mask
+
+        output["systemMessage"] = visible(mask(line if line.startswith("Loom") else f"Loom: {line}")[0])
     return json.dumps(output, ensure_ascii=False) if output else ""
 
 
@@ -363,10 +366,13 @@ def _words(error: Exception) -> str:
 
 def _failure(space: Workspace | None, name: str, error: Exception) -> str | None:
     """Tell of a failure in one line, and note it in the bound run's events where that can be done (D55)."""
-    said = _words(error)
-    hint = error.hint if isinstance(error, LoomError) else trouble.way_out(error) if isinstance(error, OSError) else ""
     if name == "pre-tool-use":
         return None
+    from loomctl.model.secrets import masked_line
+
+    said = masked_line(_words(error), 600)
+    way = error.hint if isinstance(error, LoomError) else trouble.way_out(error) if isinstance(error, OSError) else ""
+    hint = masked_line(way, 600)
     held = isinstance(error, LoomError) and error.code == "HELD"  # the note would wait for the same lock in vain
     if space is not None and not held:
         try:
@@ -374,13 +380,11 @@ def _failure(space: Workspace | None, name: str, error: Exception) -> str | None
             if binding is not None:
                 from loomctl.disk.events import Event as Happening
 
-                note = Happening("hook.failed", {"hook": name, "error": one_line(said, 300)}, space.caller.session_id)
+                note = Happening("hook.failed", {"hook": name, "error": said}, space.caller.session_id)
                 space.store.update(binding["run_id"], lambda state: (state, [note]), durable=False, patience=0.5)
         except Exception:  # noqa: BLE001, S110 - it was worth a try, and the line below tells of it anyhow
             pass
-    line = f"the {name} hook could not do its work: {one_line(said, 600)}" + (
-        f" ({one_line(hint, 600)})" if hint else ""
-    )
+    line = f"the {name} hook could not do its work: {said}" + (f" ({hint})" if hint else "")
     if name in ("pre-compact", "session-end"):
         return None
     return _told("SessionStart", f"Loom: {line}") if name == "session-start" else _context("", None, line)

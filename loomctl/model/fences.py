@@ -44,6 +44,28 @@ def visible(text: str) -> str:
     return text
 
 
+def visible_in_json(text: str) -> str:
+    """Give a JSON text whose strings hold nothing raw that a terminal obeys or a reader does not see: it is escaped.
+
+    What it says stays the same for whoever parses it.
+    """
+    if text.isascii() and "\x7f" not in text:  # the C0 controls are escaped in any JSON
+        return text
+    for character in ("\x7f", *_HIDDEN):
+        if character in text:
+            text = text.replace(character, _json_escape(character))
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = "".join(_json_escape(one) if "\ud800" <= one <= "\udfff" else one for one in text)
+    return text
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
 def fenced(text: str, info: str = "") -> str:
     """Put the text between fences that nothing in it can close: longer than any run of backticks or tildes inside.
 

@@ -12,9 +12,13 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _TEXT_OR_NULL, _LIST_OR_NULL = TEXT + NOTHING, LIST + NOTHING
-_PLAN = Shape({"plan_id": TEXT, "workflow_id": TEXT, "phases": LIST, "artifacts": LIST}, {"autonomy": OBJECT})
-_AUTONOMY = Shape({}, {"level": TEXT, "require_approval_for": LIST})
-_PHASE = Shape({"id": TEXT, "steps": LIST}, {"require_approval": FLAG})
+_PLAN = Shape(
+    {"plan_id": TEXT, "workflow_id": TEXT, "phases": LIST, "artifacts": LIST},
+    {"autonomy": OBJECT, "commands": LIST},
+    ("plan_id", "workflow_id"),
+)
+_AUTONOMY = Shape({}, {"level": TEXT, "require_approval_for": LIST}, ("level",))
+_PHASE = Shape({"id": TEXT, "steps": LIST}, {"require_approval": FLAG}, ("id",))
 _STEP = Shape(
     {"key": TEXT, "id": TEXT},
     {
@@ -25,7 +29,9 @@ _STEP = Shape(
         "max_retries": WHOLE,
         "require_approval": FLAG,
         "result_handling": OBJECT,
+        "kind": TEXT,
     },
+    ("key", "id"),
 )
 _HANDLING = Shape({}, {"on_success": TEXT, "on_warning": TEXT, "on_failure": TEXT})
 _ARTIFACT = Shape(
@@ -42,7 +48,9 @@ _ARTIFACT = Shape(
         "condition_code": _LIST_OR_NULL,
         "path_steps": _LIST_OR_NULL,
     },
+    ("id", "type", "load_strategy", "when", "phase"),
 )
+_KINDS = ("agent", "prompt")  # what this loomctl does; a plan that asks for more is not done in part
 
 
 def accepted(raw: object, *, where: str) -> dict[str, Any]:
@@ -63,7 +71,7 @@ def accepted(raw: object, *, where: str) -> dict[str, Any]:
         raise _bad(where, "$.schema_version", f"the schema version is {SCHEMA_VERSION}")
     if version < SCHEMA_VERSION:
         raw = _migrated(raw, where)
-    for problem in _problems(raw):
+    for problem in _problems(raw, where):
         if problem is not None:
             raise _bad(where, *problem)
     return raw
@@ -78,7 +86,7 @@ def _migrated(raw: dict[str, Any], where: str) -> dict[str, Any]:
         raise _bad(where, "$.schema_version", str(error)) from None
 
 
-def _problems(plan: dict[str, Any]) -> Iterator[tuple[str, str] | None]:
+def _problems(plan: dict[str, Any], where: str) -> Iterator[tuple[str, str] | None]:
     """Look at one place after the other, the outer before the inner."""
     yield misfit("$", plan, _PLAN)
     if "autonomy" in plan:
@@ -88,12 +96,26 @@ def _problems(plan: dict[str, Any]) -> Iterator[tuple[str, str] | None]:
         yield misfit(path, phase, _PHASE)
         for number, step in enumerate(phase["steps"]):
             yield misfit(f"{path}.steps[{number}]", step, _STEP)
+            _refuse_later(f"{path}.steps[{number}]", step, where)
             handling = f"{path}.steps[{number}].result_handling"
             yield misfit(handling, step.get("result_handling", {}), _HANDLING)
     for index, artifact in enumerate(plan["artifacts"]):
         path = f"$.artifacts[{index}]"
         yield misfit(path, artifact, _ARTIFACT)
         yield not_text(f"{path}.triggers", artifact.get("triggers"))
+
+
+def _refuse_later(path: str, step: dict[str, Any], where: str) -> None:
+    """Refuse a step that runs something: nothing in a plan runs here (D30). Raises NOT_SUPPORTED."""
+    kind = step.get("kind", _KINDS[0])
+    if kind not in _KINDS or "run" in step:
+        raise LoomError(
+            "NOT_SUPPORTED",
+            f"this plan has a step of a kind that this loomctl does not do: {'run' if 'run' in step else kind:.40}",
+            where=f"{where} {path}",
+            why="Loom runs no commands of a workflow",
+            hint=f"loomctl check {quoted(where)}",
+        )
 
 
 def _bad(where: str, path: str, why: str) -> LoomError:

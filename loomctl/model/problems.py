@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.model.errors import EXIT_INVALID, LoomError, quoted
+from loomctl.model.secrets import mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -68,8 +69,8 @@ def in_file(name: str, problems: Iterable[Problem]) -> list[Problem]:
 
 
 def shown(value: object, limit: int = 60) -> str:
-    """Quote a value from a file for a message: one line, control characters escaped, `limit` characters at most."""
-    text = repr(value) if isinstance(value, str) else kind_of(value)
+    """Quote a value from a file for a message: one line, escaped, secrets masked, `limit` characters at most."""
+    text = repr(mask(value)[0]) if isinstance(value, str) else kind_of(value)  # before it is cut
     return text if len(text) <= limit else text[: limit - 2] + "…" + text[-1]
 
 

@@ -6,10 +6,11 @@ from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 TEXT, WHOLE, FLAG, LIST, OBJECT = (str,), (int,), (bool,), (list,), (dict,)
 NOTHING = (type(None),)
+LARGEST = 2**53 - 1  # what every reader of JSON counts exactly
 _NAMES: dict[type, str] = {
     str: "text",
     int: "a whole number",
@@ -22,10 +23,14 @@ _NAMES: dict[type, str] = {
 
 
 class Shape(NamedTuple):
-    """An object's keys with the types that each may have. needed: must be there; if_there: may be missing."""
+    """An object's keys with the types that each may have. needed: must be there; if_there: may be missing.
+
+    lines: texts that are shown as names; a line break or control character in one could pose as something else.
+    """
 
     needed: Mapping[str, tuple[type, ...]]
     if_there: Mapping[str, tuple[type, ...]]
+    lines: Sequence[str] = ()
 
 
 ANY_OBJECT = Shape({}, {})
@@ -41,6 +46,11 @@ def misfit(path: str, value: object, shape: Shape) -> tuple[str, str] | None:
                 return f"{path}.{key}", "it is missing"
         elif type(value[key]) not in types:  # true is no whole number
             return f"{path}.{key}", f"it is {_NAMES[type(value[key])]}, not {_NAMES[types[0]]}"
+        elif type(value[key]) is int and not -LARGEST <= value[key] <= LARGEST:
+            return f"{path}.{key}", "it is too large a number"
+    for key in shape.lines:
+        if not str(value.get(key, "")).isprintable():
+            return f"{path}.{key}", "it holds a line break or a control character"
     return None
 
 

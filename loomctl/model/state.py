@@ -74,7 +74,9 @@ _STATE = Shape(
         "approvals": LIST,
         "ledger_head": OBJECT,
     },
+    ("run_id", "plan_id", "workflow_id", "status", "work_id", "current_phase", "current_step"),
 )
+_SHOWN = ("step_id", "phase", "stage", "status", "started_at")
 _VISIT = Shape(
     {
         "step_id": TEXT,
@@ -86,10 +88,11 @@ _VISIT = Shape(
         "rank": WHOLE,
     },
     {},
+    _SHOWN,
 )
 # What the engine or FABER did itself has no stage.
-_WITHOUT_STAGE = Shape({**_VISIT.needed, "stage": NOTHING}, {})
-_APPROVAL = Shape({"id": TEXT}, {})
+_WITHOUT_STAGE = Shape({**_VISIT.needed, "stage": NOTHING}, {}, _SHOWN)
+_APPROVAL = Shape({"id": TEXT}, {"after_rank": WHOLE}, ("id",))
 _SESSIONS = Shape({}, {"session_history": LIST, "current_session_id": _TEXT_OR_NULL})
 _RECORD = Shape(
     {"session_id": TEXT},

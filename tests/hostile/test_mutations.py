@@ -1,0 +1,56 @@
+"""Each value of each file that Loom reads, replaced by what should not stand there: accepted, or refused by one error.
+
+A sample of some hundred of the 700,000 pairs of damage and reader; `scripts/fuzz 10 files` tries others for as long as
+it is told.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.hostile.mutations import once
+from tests.hostile.victim import KINDS, READERS
+from tests.scenes import CHECKOUT
+
+COUNTS = {"state": 50, "plan": 50, "workflow": 20, "events": 15, "transcript": 20, "primed": 20}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_damage_of_a_file_is_a_fault_of_looms(kind: str) -> None:
+    """No traceback, no exit code 70, nothing raw, no broken JSON, in bounded memory and time."""
+    command = [sys.executable, "-m", "tests.hostile.mutations", kind, str(COUNTS.get(kind, 10))]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    wrong = [line for line in done.stdout.splitlines() if not line.startswith("# ")]
+    assert (done.returncode, wrong) == (0, []), done.stdout[-3000:] + done.stderr[-2000:]
+
+
+FOUND: list[tuple[str, tuple[str | int, ...], str, str]] = [
+    ("primed", ("artifacts", "state", "slip"), "controls", "UserPromptSubmit"),
+    ("primed", ("artifacts", "data", "slip"), "controls", "closing, then next"),
+    ("state", ("context_metadata", "artifacts_in_context", 0, "form"), "controls", "state show"),
+    ("state", ("context_metadata", "artifacts_in_context", 0, "sha256"), "controls", "show --json"),
+    ("state", ("revision",), "a number of 4,300 digits", "pause"),
+    ("state", ("steps", 0, "visit"), "a number of 401 digits", "done"),
+    ("state", ("context",), "nested deeply", "show --json"),
+    ("state", ("context",), "nested deeply", "SessionStart"),
+    ("plan", ("artifacts", 6, "condition_code"), "a list of everything", "SessionStart"),
+    ("plan", ("artifacts", 6, "condition_code"), "a list of everything", "PreCompact"),
+    ("plan", ("artifacts", 6, "condition_code"), "nested", "prime-context"),
+    ("plan", ("artifacts", 6, "condition_code", 0), "controls", "resume"),
+    ("plan", ("commands",), "true", "trust"),
+]
+
+
+@pytest.mark.parametrize(("kind", "path", "hostile", "reader"), FOUND, ids=[f"{one[0]} {one[3]}" for one in FOUND])
+def test_what_was_found_once_stays_mended(kind: str, path: tuple[str | int, ...], hostile: str, reader: str) -> None:
+    """Damages that had gone wrong, and those that were suspected to."""
+    assert once(kind, path, hostile, reader) is None
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_an_undamaged_project_is_read_in_good_order(reader: str) -> None:
+    """Every reader of these tests works where nothing is wrong: what they refuse is the damage."""
+    assert once("known", ("since",), "no text", reader) is None
