@@ -125,7 +125,8 @@ def _bare_is_secret(text: str, name: str, at: int, sign: str, bare: re.Match[str
         return False
     ends_line = follows.lstrip(" ")[:1] == "#" or follows[:1] in ("", "\n", "\r")
     is_yaml = ends_line and sign.strip(" \t\"'") == ":"
-    is_setting = sign == "=" and (ends_line or text[at : at + len(name)].isupper())
+    ends_text = follows[:1] in ("\\", '"', "'", "`")
+    is_setting = sign == "=" and (ends_line or ends_text or text[at : at + len(name)].isupper())
     is_option = sign == " " or "--" in text[max(0, at - 20) : at].rpartition(" ")[2]
     is_query = sign == "=" and follows[:1] == "&" != follows[1:2]
     is_connection = sign == "=" and follows[:1] in (";", "") and ";" in text[max(0, at - 12) : at]

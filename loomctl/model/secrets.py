@@ -237,14 +237,16 @@ def _private_keys(text: str) -> Iterator[Span]:
 
 
 def _passwords_in_addresses(text: str) -> Iterator[Span]:
-    at = text.find("://")
+    at = text.find(":/")
     if at < 0 or "@" not in text:
         return
     pattern = re.compile(_USERINFO)
     while at >= 0:
-        found = pattern.match(text, at + 3)
+        slashes = 3 if text.startswith("://", at) else 2
+        # One slash is left of two where an address was taken for a path; a drive's letter is no scheme.
+        found = pattern.match(text, at + slashes) if slashes == 3 or text[max(0, at - 3) : at].isalpha() else None
         if found and found[2] and not is_placeholder(found[2]):
             yield *found.span(2), "password"
         elif found and not found[2] and len(found[1]) >= _SHORTEST_TOKEN and looks_random(found[1]):
             yield *found.span(1), "token"
-        at = text.find("://", at + 3)
+        at = text.find(":/", at + slashes)

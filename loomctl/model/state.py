@@ -87,11 +87,12 @@ _VISIT = Shape(
         "visit": WHOLE,
         "rank": WHOLE,
     },
-    {},
+    {"artifacts": OBJECT},
     _SHOWN,
 )
+_REGISTERED = Shape({}, {"set": OBJECT, "before": OBJECT})
 # What the engine or FABER did itself has no stage.
-_WITHOUT_STAGE = Shape({**_VISIT.needed, "stage": NOTHING}, {}, _SHOWN)
+_WITHOUT_STAGE = Shape({**_VISIT.needed, "stage": NOTHING}, _VISIT.if_there, _SHOWN)
 _APPROVAL = Shape({"id": TEXT}, {"after_rank": WHOLE}, ("id",))
 _SESSIONS = Shape({}, {"session_history": LIST, "current_session_id": _TEXT_OR_NULL})
 _RECORD = Shape(
@@ -165,6 +166,7 @@ def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
     for index, visit in enumerate(raw["steps"]):
         without_stage = isinstance(visit, dict) and visit.get("by") in ("engine", "faber")
         yield f"$.steps[{index}]", visit, _WITHOUT_STAGE if without_stage else _VISIT
+        yield f"$.steps[{index}].artifacts", visit.get("artifacts", {}), _REGISTERED
     for path, entries, shape in (
         ("$.pending_approvals", raw["pending_approvals"], _APPROVAL),
         ("$.approvals", raw.get("approvals", []), _APPROVAL),

@@ -1,0 +1,291 @@
+"""Keys of the usual kinds, planted wherever text comes from, never come out: injected, logged, shown or in errors.
+
+The files that hold what was written (state, responses, prompts) hold it as it is (D47); what Loom tells does not.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loomctl.model.secrets import mask, masked
+from tests.hostile import inside, keys
+from tests.scenes import OTHER, Ended, Json, Scene, artifact
+
+
+def git(folder: Path, *words: str) -> None:
+    """Run git."""
+    own = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", *own, *words], cwd=folder, check=True, capture_output=True)
+
+
+class Told:
+    """A project with keys wherever text comes from, and what came out of it, by where it did."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out: dict[str, str] = {}
+        self.documents: list[str] = []
+        self.scene = Scene(folder)
+        self._plant()
+        self._run()
+        self._end()
+        self._break()
+        logs = self.scene.store.rglob("events.jsonl")
+        self.out["events"] = "".join(path.read_text(encoding="utf-8") for path in logs)
+
+    def _note(self, where: str, ended: Ended) -> None:
+        self.out[where] = self.out.get(where, "") + ended.stdout + ended.stderr
+        if "--json" in where and ended.stdout:
+            self.documents.append(ended.stdout)
+
+    def loomctl(self, *words: str, given: str | None = None, session: str | None = OTHER) -> None:
+        """Run a command."""
+        self._note(" ".join(words)[:60], inside.loomctl(self.scene, *words, given=given, session=session))
+
+    def hook(self, event: str, **told: Any) -> None:
+        """Answer a hook."""
+        self._note(f"{event} {told.get('source', '')}".strip(), inside.hook(self.scene, event, session=OTHER, **told))
+
+    def _plant(self) -> None:
+        scene = self.scene
+        scene.root.joinpath(".git").rmdir()
+        git(scene.root.parent, "init", "-q", str(scene.root))
+        scene.write("spec.md", f"# Spec\n\n{keys.TEXT}\n")
+        scene.write(".env", "\n".join(f"KEY_{n}={text}" for n, text in enumerate(keys.ON_A_LINE.values())))
+        scene.write("data.json", json.dumps(keys.PLANTED))
+        scene.write("long.md", f"{keys.TEXT}\n" * 40)
+        scene.write("notes/a.md", keys.TEXT)
+        git(scene.root, "add", "spec.md")
+        git(scene.root, "commit", "-q", "-m", f"use {keys.LINE}\n\n{keys.TEXT}")
+        git(scene.root, "checkout", "-q", "-b", "use-" + keys.PLANTED["github"])
+        declared = [
+            artifact("spec", "spec.md"),
+            artifact("env", ".env"),
+            artifact("data", "data.json", type="json"),
+            artifact("long", "long.md"),
+            artifact("notes", "notes", type="directory", load_strategy="all"),
+            artifact("state", "{state_path}", type="json"),
+            artifact("gone", f"gone/{keys.PLANTED['gitlab']}/{keys.PLANTED['npm']}.md"),
+            artifact("log", "git log -3", type="git_info"),
+            artifact("branch", "git branch -v", type="git_info"),
+            artifact("from-state", "artifacts.token_path"),
+        ]
+        for one in declared:
+            if one["type"] == "git_info":
+                one["command"] = one.pop("path")
+            if one["id"] == "from-state":
+                one["path_from_state"] = one.pop("path")
+        step = {"id": "one", "name": keys.LINE, "description": keys.LINE, "prompt": f"Use\n{keys.TEXT}"}
+        phases: Json = {
+            "a": {"steps": [step]},
+            "b": {"require_approval": True, "steps": [{"id": "two", "prompt": "Go on."}]},
+        }
+        scene.workflow(declared, phases, description=keys.LINE)
+
+    def _run(self) -> None:
+        scene = self.scene
+        self.loomctl("run", keys.LINE, "--workflow", "tiny", "--json")
+        self.loomctl("run", keys.LINE, "--workflow", "tiny", "--dry-run")
+        context = {"secrets": keys.PLANTED, "list": list(keys.PLANTED.values()), keys.PLANTED["github"]: 1}
+        paths = {"token_path": f"x/{keys.PLANTED['github']}/{keys.PLANTED['basic auth']}", "a": keys.LINE}
+        scene.edit(context=context, artifacts=paths)
+        for source in ("startup", "compact", "resume"):
+            self.hook("session-start", source=source)
+        self.hook("pre-compact", trigger="auto")
+        for word in ("next", "show", "state show", "prime-context --force", "runs", "sessions", "resume"):
+            self.loomctl(*word.split())
+            self.loomctl(*word.split(), "--json")
+        self.loomctl("prime-context", "--dry-run")
+        for path in ("context", "context.secrets.github", f"context.{keys.PLANTED['github']}x"):
+            self.loomctl("state", "show", "--path", path)
+
+    def _end(self) -> None:
+        run_id = self.scene.run_dir.name
+        self.hook("stop", last_assistant_message=keys.TEXT)
+        self.loomctl("show", run_id, keys.LINE)
+        self.loomctl("show", keys.PLANTED["slack"])
+        self.loomctl("resume", keys.PLANTED["stripe"])
+        self.loomctl("done", "--note", keys.LINE, "--json", given=keys.TEXT)
+        self.loomctl("show", run_id, "001")
+        self.loomctl("show", run_id, "001", "--json")
+        self.loomctl("approve", session=None)
+        self.loomctl("next")
+        self.hook("stop", last_assistant_message=keys.TEXT)
+        self.loomctl("done", "--outcome", "failed", "--note", keys.PLANTED["openai"], given=keys.TEXT)
+        self.loomctl("show", run_id)
+        self.loomctl("paths", "--json")
+        self.hook("session-end", reason=keys.LINE)
+
+    def _break(self) -> None:
+        scene = self.scene
+        for settings_text in (
+            f"hook_budget: {keys.PLANTED['anthropic']}\n",
+            f"{keys.PLANTED['github']}: {keys.PLANTED['google']}\n",
+            f"default_workflow: {keys.PLANTED['npm']}\n",
+        ):
+            scene.write(".loom/config.yaml", settings_text)
+            self.loomctl("runs")
+            self.loomctl("prime-context", "--force", "--text")
+            self.loomctl("run", keys.LINE, "--dry-run")
+        for name, text in keys.ON_A_LINE.items():
+            evil = {"id": text, "phases": {text: {"steps": [{"id": text, "kind": text, text: 1}]}}, "autonomy": text}
+            scene.write(f".loom/workflows/{name.replace(' ', '-')}.json", json.dumps(evil))
+        self.loomctl("check")
+        self.loomctl("check", "--json")
+        (scene.run_dir / "state.json").write_text(json.dumps({**scene.state, "status": keys.TEXT}), encoding="utf-8")
+        self.hook("session-start", source="startup")
+        self.loomctl("show", scene.run_dir.name)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Give what came out of such a project."""
+    folder = tmp_path_factory.mktemp("secrets")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in tuple(os.environ):
+            if name.startswith(("CLAUDE", "GIT_", "XDG_", "LOOM_")):
+                patch.delenv(name)
+        patch.setenv("HOME", str(folder))
+        patch.setenv("LOOM_STATE_HOME", str(folder / "state"))
+        found = Told(folder / "shop")
+    for document in found.documents:
+        json.loads(document)
+    return found.out
+
+
+def test_no_planted_key_comes_out(told: dict[str, str]) -> None:
+    """Not from any hook, command, error or log."""
+    assert {where: keys.seen(text) for where, text in told.items() if keys.seen(text)} == {}
+
+
+def test_what_is_masked_is_said(told: dict[str, str]) -> None:
+    """The tests above would pass if nothing came out at all."""
+    for where in (
+        "session-start startup",
+        "show",
+        "show --json",
+        "state show",
+        "events",
+        "next",
+        "check",
+        "runs --json",
+    ):
+        assert "[masked: " in told[where], where
+    assert len(set(re.findall(r"\[masked: ([a-z ]+)\]", told["state show"]))) > 15
+
+
+def test_the_files_of_a_run_hold_what_was_written(scene: Scene) -> None:
+    """A response, a prompt and a goal are the record; masking them would lose what cannot be had again (D47)."""
+    scene.workflow(phases={"a": {"steps": [{"id": "one", "prompt": f"Use {keys.LINE}."}]}})
+    inside.loomctl(scene, "run", keys.LINE, "--workflow", "tiny")
+    inside.loomctl(scene, "done", given=keys.TEXT)
+    stage = scene.run_dir / "stages" / scene.state["steps"][0]["stage"]
+    assert (stage / "response.md").read_text(encoding="utf-8") == keys.TEXT
+    assert f"Use {keys.LINE}." in (stage / "prompt.md").read_text(encoding="utf-8")
+    assert scene.state["goal"] == keys.LINE
+
+
+def test_the_keys_are_where_the_tests_look_for_them() -> None:
+    """Unmasked, every kind is seen in the text; masked, none."""
+    assert set(keys.seen(keys.TEXT)) == set(keys.PLANTED)
+    assert keys.seen(json.dumps(keys.PLANTED)) == keys.seen(keys.TEXT)
+    assert keys.seen(mask(keys.TEXT)[0]) == []
+
+
+WORDS = st.lists(
+    st.sampled_from(
+        ["the", "key", "is", "\n", "a", "=", ":", '"', "'", "{", "}", "x_1", "漢", "-", "—", "`", ",", "(", ")"]
+    ),
+    max_size=30,
+).map(" ".join)
+
+
+@given(WORDS, st.sampled_from(sorted(keys.PLANTED)), WORDS)
+@settings(max_examples=300, deadline=None)
+def test_a_key_is_masked_in_any_text(before: str, kind: str, after: str) -> None:
+    """Of every kind, wherever it stands between blanks; and what is masked once stays."""
+    text = f"{before}\n{keys.PLANTED[kind]}\n{after}"
+    clean, count = mask(text)
+    assert kind not in keys.seen(clean)
+    assert count >= 1
+    assert mask(clean)[0] == clean
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(sorted(keys.PLANTED.values())) | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "password", "token", "b c"]), inner)
+    ),
+    max_leaves=12,
+)
+
+
+def shape(value: Any) -> Any:
+    """Give a JSON value with its texts left out."""
+    if isinstance(value, dict):
+        return {key: shape(child) for key, child in value.items()}
+    return [shape(child) for child in value] if isinstance(value, list) else "" if isinstance(value, str) else value
+
+
+@given(JSON)
+@settings(max_examples=200, deadline=None)
+def test_a_masked_json_value_keeps_its_shape(value: Any) -> None:
+    """Only texts change, none of the planted keys is left, and masked again it stays."""
+    clean = masked(value)
+    assert shape(clean) == shape(value)
+    assert keys.seen(json.dumps(clean, ensure_ascii=False)) == []
+    assert masked(clean) == clean
+
+
+def test_a_value_is_masked_by_the_name_of_its_key() -> None:
+    """What no sign of its own tells."""
+    found = masked({"db": {"password": "hun" + "ter22"}, "tokens": ["a"], "auth": "required"})
+    assert found == {"db": {"password": "[masked: password]"}, "tokens": ["a"], "auth": "required"}
+
+
+def test_a_deep_value_is_masked_without_recursion() -> None:
+    """A hundred thousand levels, which nothing else could walk."""
+    value: Any = "password=" + "hun" + "ter22x"
+    for _ in range(100_000):
+        value = [value]
+    clean = masked(value)
+    while isinstance(clean, list):
+        (clean,) = clean
+    assert clean == "password=[masked: password]"
+
+
+def test_what_identifies_is_not_mangled(scene: Scene) -> None:
+    """Commits, digests, identifiers, slips and images carry meaning, and come through injection and `--json`."""
+    digest = hashlib.sha256(b"x").hexdigest()
+    kept = [
+        hashlib.sha1(b"x").hexdigest(),
+        digest,
+        f"blob://sha256/{digest}",
+        f"sha256-{base64.b64encode(hashlib.sha256(b'y').digest()).decode()}",
+        str(uuid.UUID(int=2**127 + 12345)),
+        f"Loom slip {digest[:16]}",
+        "data:image/png;base64," + base64.b64encode(bytes(range(256)) * 3).decode(),
+        "toolu_01A09q90qw90lq917835lq9",
+        "msg_01XFDUDYJgAACzvnptvVoYEL",
+        "2026-11-22T01:26:46Z",
+    ]
+    scene.write("spec.md", "\n".join(kept))
+    scene.workflow([artifact("spec", "spec.md")])
+    scene.begin()
+    state = scene.edit(context={"kept": kept, "commit": kept[0]})
+    given = inside.hook(scene, "session-start", source="startup").context
+    assert [one for one in kept if one not in given] == []
+    shown = inside.loomctl(scene, "show", "--json").json["state"]
+    assert shown["context"] == state["context"]
+    assert shown["ledger_head"]["sha256"] == scene.state["ledger_head"]["sha256"]
