@@ -10,7 +10,7 @@ A page is plain Markdown. What counts in it:
 - A comment `<!-- before` holds commands that set the scene and are not shown.
 
 In what is shown `…` stands for anything within a line, and alone on a line for any number of lines. Times, ids in
-hexadecimal and the home folder (`~`) differ from run to run; numbers of bytes and characters may differ by a tenth.
+hexadecimal and the home folder (`~`) differ from run to run; numbers of bytes and characters may differ by a quarter.
 What lies below `https://git.example.org/` is in the folder `server` beside the homes.
 """
 
@@ -263,7 +263,7 @@ def _is(shown: str, printed: str) -> bool:
     if found is None:
         return False
     close = [
-        abs(_value(got) - number) <= max(number / 10, 50) for number, got in zip(numbers, found.groups(), strict=True)
+        abs(_value(got) - number) <= max(number / 4, 50) for number, got in zip(numbers, found.groups(), strict=True)
     ]
     return all(close)
 
