@@ -35,6 +35,10 @@ ENDS: dict[str, dict[int, str]] = {
     "loomctl paths": {3: "no such run"},
     "loomctl runs rm": {3: "no such run", 6: "the run is under way"},
     "loomctl runs archive": {3: "no such run", 6: "the run is under way"},
+    "loomctl runs restore": {3: "no such archive", 6: "the run's lock is held"},
+    "loomctl state restore": {**NO_RUN, 6: "another process is writing the run"},
+    "loomctl tidy": {1: "something could not be removed"},
+    "loomctl doctor": {1: "at least one check failed", 8: "there is no Python 3.10 or newer"},
     "loomctl plugin path": {8: "installed without its bundle"},
     "loomctl demo": {1: "something was lost", 8: "no git"},
 }

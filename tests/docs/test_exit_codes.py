@@ -19,6 +19,7 @@ MEANS = {
     "BUG": "a fault in Loom; `--debug` shows where",
     "NOT_REMEMBERED": "this machine's own folder cannot be written, so trust would not last",
     "SCHEMA": "the file does not fit the published schema in some other way",
+    "SCHEMA_TOO_OLD": "the file's schema is older than any that this Loom can migrate",
     "SYSTEM": "the system refused something: a full disk, a missing permission",
     "UNKNOWN_SETTING": "a `config.yaml` has a name that is no setting, or one that it may not set",
     "USAGE": "a command, option or argument that there is not, or that does not fit the others",

@@ -12,7 +12,9 @@ import pytest
 from loomctl.cli import telling
 from loomctl.disk import artifact_files
 from loomctl.disk.config import Settings
+from loomctl.hosts import loom_commands
 from loomctl.model import slip, triggers
+from tests.cli.test_help import ALL
 from tests.docs.pages import DOCS
 from tests.scenes import CHECKOUT
 
@@ -104,6 +106,15 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert artifact_files.WARN_BYTES == 100 * 1024
     assert artifact_files.REFUSE_BYTES == 1024 * 1024
     assert artifact_files.SUMMARY_BYTES == 16 * 1024 * 1024
+
+
+def test_what_is_put_to_the_user_is_said() -> None:
+    """The protocol and the page on security name each command that an assistant cannot give by itself."""
+    security = (DOCS / "explanation" / "security.md").read_text(encoding="utf-8")
+    asked = [*loom_commands._ASK, *(" ".join(verbs) for verbs in loom_commands._ASK_BOTH)]
+    for verb in (verb for verb in asked if f"loomctl {verb}" in ALL):
+        assert f"`{verb}`" in row("PreToolUse")[1]
+        assert re.search(rf"`(loomctl )?{verb}`", security), verb
 
 
 def test_every_hook_of_the_bundle_is_in_the_table() -> None:
