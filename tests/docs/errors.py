@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from loomctl.cli import main
 from loomctl.model import errors as exits
 from tests.scenes import CHECKOUT
 
@@ -97,7 +98,7 @@ def _exit(node: ast.Call) -> int:
     for keyword in node.keywords:
         if keyword.arg == "exit_code":
             assert isinstance(keyword.value, ast.Name), ast.unparse(node)
-            return EXITS[keyword.value.id]
+            return EXITS[keyword.value.id] if keyword.value.id in EXITS else int(getattr(main, keyword.value.id))
     return int(exits.EXIT_INVALID)
 
 
