@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import io
-import json
 import os
 import sys
 import time
 from typing import TYPE_CHECKING
 
+from loomctl.cli import documents, streams, system_errors
 from loomctl.disk import project
 from loomctl.engine import doctoring
 from loomctl.engine.patient import Patient
@@ -23,20 +22,41 @@ if TYPE_CHECKING:
     from loomctl.model.findings import Finding
 
 CHECKS = {**doctoring.CHECKS, "assistant": claude_doctoring.assistant}
+INTERRUPTED = 130
 _COLOURS = {PASS: "32", WARN: "33", FAIL: "31"}
 
 
 def main(*, as_json: bool) -> int:
     """Examine this installation, print what was found; gives 1 if anything is a FAIL, else 0 (D52)."""
-    findings = doctoring.examine(_patient(), CHECKS)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    streams.prepare()
+    code = tell(as_json=as_json)
+    streams.finish()
+    return code
+
+
+def tell(*, as_json: bool) -> int:
+    """Do it with streams that are prepared already."""
+    code = EXIT_OK
     try:
+        findings = doctoring.examine(_patient(), CHECKS)
+        code = EXIT_FINDINGS if any(finding.status == FAIL for finding in findings.values()) else EXIT_OK
         print(_document(findings) if as_json else _text(findings), flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return EXIT_FINDINGS if any(finding.status == FAIL for finding in findings.values()) else EXIT_OK
+    except KeyboardInterrupt:
+        return _failed("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # `loomctl doctor | head`
+        return code
+    except OSError as problem:
+        error = system_errors.in_words(problem, "loomctl doctor")
+        return _failed(f"loomctl: {error}", error.exit_code)
+    return code
+
+
+def _failed(words: str, code: int) -> int:
+    try:
+        print(words, file=sys.stderr, flush=True)
+    except OSError:
+        pass
+    return code
 
 
 def _patient() -> Patient:
@@ -63,7 +83,7 @@ def _document(findings: Mapping[str, Finding]) -> str:
         more = {"details": list(finding.details), **finding.facts}
         checks.append({key: value for key, value in {**told, **more}.items() if value not in ("", [])})
     ok = all(finding.status != FAIL for finding in findings.values())
-    return json.dumps({"schema_version": 1, "ok": ok, "checks": checks}, ensure_ascii=False, indent=1)
+    return documents.rendered({"ok": ok, "checks": checks})
 
 
 def _text(findings: Mapping[str, Finding]) -> str:

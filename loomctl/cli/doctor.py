@@ -20,4 +20,4 @@ def doctor(as_json: bool) -> int:
       loomctl doctor
       loomctl doctor --json
     """
-    return diagnosis.main(as_json=as_json)
+    return diagnosis.tell(as_json=as_json)

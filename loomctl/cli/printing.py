@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import codecs
-import json
 import os
 import sys
 from typing import Any
 
 import click
 
-from loomctl.model.fences import visible, visible_in_json
-from loomctl.model.secrets import mask, masked
-
-SCHEMA_VERSION = 1
+from loomctl.cli import documents
+from loomctl.model.fences import visible
+from loomctl.model.secrets import mask
 
 
 def document(value: dict[str, Any]) -> None:
-    """Print one JSON document in UTF-8.
-
-    All beyond ASCII is escaped where the stream speaks something else, or where half a character stands in it, as in
-    the name of a folder that is no UTF-8: a reader gets back what was meant, never a `?`.
-    """
-    plain({"schema_version": SCHEMA_VERSION, **value})
+    """Print one JSON document, its schema version first."""
+    click.echo(documents.rendered(value))
 
 
 def plain(value: Any) -> None:
     """Print a JSON value, its secrets masked (D21) and nothing in it raw."""
-    shown = masked(value)
-    printed = visible_in_json(json.dumps(shown, ensure_ascii=False, indent=1))
-    click.echo(printed if _goes_out_whole(printed) else json.dumps(shown, indent=1))
-
-
-def _goes_out_whole(printed: str) -> bool:
-    try:
-        printed.encode()
-        return codecs.lookup(sys.stdout.encoding).name == "utf-8"
-    except (UnicodeEncodeError, LookupError):
-        return False
+    click.echo(documents.plain(value))
 
 
 def text(value: str = "", **style: Any) -> None:

@@ -150,6 +150,15 @@ def test_a_reader_that_goes_away_is_no_error(begun: Scene) -> None:
     assert ended.stdout == ""
 
 
+def test_a_full_disk_behind_it_is_said(begun: Scene) -> None:
+    """What could not be printed is an error of its own, as of any command (D52)."""
+    line = '"$@" >/dev/full'
+    for more in ([], ["--json"]):
+        words = ["/bin/sh", "-c", line, "sh", *BARE, "doctor", *more]
+        ended = run(words, cwd=begun.root, environ=begun.environ())
+        assert (ended.code, "standard output" in ended.stderr, "Traceback" in ended.stderr) == (5, True, False)
+
+
 def test_the_document_is_json_in_any_locale(begun: Scene) -> None:
     """Letters beyond ASCII in a path do not stop it."""
     folder = begun.root / "dossier é"
