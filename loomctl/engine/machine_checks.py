@@ -254,13 +254,12 @@ def disk(patient: Patient) -> Finding:
 def _full(place: str) -> Iterator[Finding]:
     room = sizes.room(place)
     where = sizes.nearest(place)
+    hint = f"loomctl tidy; df {shlex.quote(where)}"
     if room.free < NEARLY_NONE or room.files == 0:
         what = "no more files can be made" if room.files == 0 else f"only {sizes.in_words(room.free)} are free"
-        yield Finding(FAIL, f"{what} where Loom writes: {where}", f"df {shlex.quote(where)}")
+        yield Finding(FAIL, f"{what} where Loom writes: {where}", hint)
     elif room.free < LITTLE:
-        yield Finding(
-            WARN, f"{sizes.in_words(room.free)} are free where Loom writes: {where}", f"df {shlex.quote(where)}"
-        )
+        yield Finding(WARN, f"{sizes.in_words(room.free)} are free where Loom writes: {where}", hint)
 
 
 def _environments(cache: str) -> list[str]:
