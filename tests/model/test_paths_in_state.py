@@ -16,7 +16,7 @@ from jsonpath_ng.ext import parser as extended
 
 from loomctl.model.paths_in_state import MAX_SOURCE, MAX_STEPS, MISSING, compile_path, read
 
-# Python 3.10 gets an older one, which raises for some paths and indexes text.
+# Python 3.10 gets an older one, which knows less.
 MODERN = tuple(map(int, version("jsonpath-ng").split(".")[:2])) >= (1, 16)
 
 STATE: dict[str, Any] = {
@@ -65,7 +65,7 @@ def test_a_plain_path_reads_what_the_library_reads(source: str, expected: object
     assert steps is not None
     assert json.loads(json.dumps(steps)) == steps
     assert read(steps, STATE) == expected
-    if MODERN:
+    if known_to_the_library(steps, STATE):
         assert library(source, STATE) == expected
 
 
@@ -146,6 +146,21 @@ def library(source: str, document: object) -> object:
     return first
 
 
+def known_to_the_library(steps: list[Any], document: object) -> bool:
+    """Tell whether the library here follows a path as its newest one does.
+
+    The older takes `true…` for no name, finds letters in a text by an index, and raises where a list is too short.
+    """
+    value = document
+    for step in steps if not MODERN else ():
+        if isinstance(step, int) and not (isinstance(value, list) and step >= -len(value)):
+            return False
+        if isinstance(step, str) and step.startswith(("true", "false")):
+            return False
+        value = read([step], value)
+    return True
+
+
 KEYS = st.sampled_from(["a", "b", "a-b", "true", "null", "where", "0", "", "a b", "é", "*", "'"])
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers(0, 9) | st.text(max_size=3),
@@ -195,13 +210,12 @@ PIECES += [
 ]
 
 
-@pytest.mark.skipif(not MODERN, reason="this jsonpath-ng is older than the one that the reader follows")
 @settings(max_examples=600, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=5).map("".join), DOCUMENTS)
 def test_what_is_compiled_equals_the_library(source: str, document: object) -> None:
     """For random paths and documents: a path that compiles is one to jsonpath-ng too, with the same first match."""
     steps = compile_path(source)
-    if steps is not None:
+    if steps is not None and known_to_the_library(steps, document):
         assert read(steps, document) == library(source, document)
 
 
