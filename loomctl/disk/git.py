@@ -185,7 +185,10 @@ def _run(
             return None
         finally:
             if process.returncode is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except (ProcessLookupError, PermissionError):  # it has ended; the second is how macOS says so
+                    pass
                 process.wait()
 
 
