@@ -170,3 +170,15 @@ def test_a_terminal_of_any_locale_shows_the_run(begun: Scene, environ: dict[str,
     assert "größe 🧵" in seen
     assert "▸ frame/ask" in seen
     assert "Traceback" not in seen
+
+
+def test_a_hook_names_the_file_that_it_could_not_write(begun: Scene) -> None:
+    """What went wrong is said with its place, in the line that the user sees; the text goes out all the same (D55)."""
+    primed = begun.store / "local" / "primed"
+    for path in primed.iterdir():
+        path.unlink()
+    primed.rmdir()
+    primed.touch()
+    told = begun.hook("session-start", source="resume")
+    assert "Ask what is wanted." in told.context
+    assert f"this could not be recorded: File exists: {primed}" in told.message
