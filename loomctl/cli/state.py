@@ -216,9 +216,9 @@ def _plan_lines(standing: Standing, plan: Refrozen | LoomError | None, *, done: 
         return ["Loom: its plan is damaged, and stays so", *(f"  {line}" for line in str(plan).splitlines())]
     verb = "is made" if done else "would be made"
     sure = {
-        True: "it is, byte for byte, the one that the run began with",
+        True: "it says exactly what the plan did that the run began with",
         False: "its files are the same, but another version of Loom freezes them otherwise",
-        None: "whether it is byte for byte the same is not recorded",
+        None: "whether it says exactly the same is not recorded",
     }[plan.same]
     lines = [f"Loom: the plan {verb} anew from {one_line(', '.join(plan.sources), 300)}", f"  {sure}"]
     return [*lines, f"  kept      {plan.kept}"] if plan.kept else lines

@@ -118,10 +118,12 @@ def _content(path: str) -> dict[str, Any]:
 
 
 def forget_sessions(local: str, run_id: str) -> None:
-    """Remove the bindings to a run, and what sessions were given of it."""
+    """Remove the bindings to a run, what sessions were given of it, and the marks of those that may live."""
     for found in session_files(local):
         if found.run_id == run_id:
             files.remove(found.path)
+            if not os.path.islink(os.path.join(local, "live")):
+                files.remove(os.path.join(local, "live", found.session_id))
 
 
 def owner_lives(path: str) -> bool:

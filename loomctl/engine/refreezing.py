@@ -28,8 +28,8 @@ _LARGEST = 64 << 20
 class Refrozen(NamedTuple):
     """A plan that was made anew, or would be.
 
-    kept: the name under which the damaged plan stays, None where there was none; same: whether the new one is, byte for
-    byte, what the run began with; None where that is not recorded.
+    kept: the name under which the damaged plan stays, None where there was none; same: whether the new one says exactly
+    what the one did that the run began with; None where that is not recorded.
     """
 
     kept: str | None
@@ -38,7 +38,7 @@ class Refrozen(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """What a plan was made of. sha256: of the plan's file, empty where it is not recorded."""
+    """What a plan was made of. sha256: of what the plan said, empty where it is not recorded."""
 
     plan_id: str
     created_at: str
@@ -53,11 +53,16 @@ def recipe_for_the_log(plan: Mapping[str, Any], autonomy: str | None) -> dict[st
     autonomy: what the user asked for instead of the workflow's.
     """
     return {
-        "sha256": digests.of_bytes(files.to_json(dict(plan))),
+        "sha256": _digest(plan),
         "created_at": plan["created_at"],
         "sources": plan["sources"],
         "autonomy": autonomy,
     }
+
+
+def _digest(plan: Mapping[str, Any]) -> str:
+    """Give the hash of what a plan says; how its file is laid out does not count."""
+    return digests.of_bytes(files.to_json_line(dict(plan)))
 
 
 def trouble(folder: str) -> LoomError | None:
@@ -79,7 +84,7 @@ def outlook(space: Workspace, run_id: str, state: State) -> Refrozen | LoomError
     folder = space.store.run_dir(run_id)
     try:
         recipe = _recipe(folder, state)
-        return _told(recipe, files.to_json(_made(space, folder, recipe)), None)
+        return _told(recipe, _made(space, folder, recipe), None)
     except LoomError as error:
         return error
 
@@ -95,10 +100,10 @@ def refreeze(space: Workspace, run_id: str) -> Refrozen:
 
     def change(state: State) -> tuple[State, list[Event]]:
         recipe = _recipe(folder, state)
-        data = files.to_json(_made(space, folder, recipe))
+        plan = _made(space, folder, recipe)
         kept = recovery.set_aside(path, path, recovery.BROKEN)
-        files.write_atomically(path, data, mode=0o644)
-        held[:] = [_told(recipe, data, kept)]
+        files.write_atomically(path, files.to_json(plan), mode=0o644)
+        held[:] = [_told(recipe, plan, kept)]
         return state, [Event("plan.restored", held[0]._asdict(), space.caller.session_id)]
 
     space.store.update(run_id, change)
@@ -118,8 +123,8 @@ def keep_migrated(run: Run) -> list[Event]:
     return happened
 
 
-def _told(recipe: Recipe, data: bytes, kept: str | None) -> Refrozen:
-    same = digests.of_bytes(data) == recipe.sha256 if recipe.sha256 else None
+def _told(recipe: Recipe, plan: Mapping[str, Any], kept: str | None) -> Refrozen:
+    same = _digest(plan) == recipe.sha256 if recipe.sha256 else None
     return Refrozen(kept, same, [one["path"] for one in recipe.sources])
 
 
