@@ -11,6 +11,7 @@ from loomctl.model.ids import checked_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 # A binding of a session whose process is not known counts as alive for this long after its last sign.
@@ -119,7 +120,7 @@ class Local:
         if not os.path.isdir(self._live):  # marked for the first time
             found = self.bindings()
             for binding in found:
-                self._mark(binding["session_id"])
+                self._tried(self._mark, binding["session_id"])
             return found
         living: list[tuple[float, dict[str, Any]]] = []
         for name in os.listdir(self._live):
@@ -128,8 +129,16 @@ class Local:
             if found_here is not None and not gone and self._may_live(found_here):
                 living.append((_last_sign(self._path(self._sessions, name)), found_here))
             else:
-                files.remove(os.path.join(self._live, name))
+                self._tried(files.remove, os.path.join(self._live, name))
         return [binding for _, binding in sorted(living, key=lambda pair: pair[0])]
+
+    @staticmethod
+    def _tried(write: Callable[[str], None], name: str) -> None:
+        """Do a write that only makes looking quicker: who may not write, or has no room, looks all the same."""
+        try:
+            write(name)
+        except (OSError, LoomError):
+            pass
 
     def _mark(self, session_id: str) -> None:
         mark = os.path.join(self._live, session_id)
