@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REMOVED, ARRIVING = "removed-", "arriving-"
 """What the names of folders in `local` begin with: runs that are being deleted, archives that are being unpacked."""
-_LOCKED = ("state.json.tmp", "state.backup.json.tmp", "faber-state.backup.json.tmp")
+_BESIDE = (".json.tmp", ".md.tmp")
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -42,10 +42,10 @@ class SessionFile(NamedTuple):
 
 
 def is_leftover(name: str) -> bool:
-    """Tell a file that a killed writer left by its name: `x.json.4711.0a1b2c3d.tmp`, or `state.json.tmp`."""
+    """Tell a file that a killed writer left by its name: `x.json.4711.0a1b2c3d.tmp`, or `x.json.tmp`."""
     parts = name.split(".")
     by_name = len(parts) > 3 and parts[-1] == "tmp" and parts[-3].isdigit() and len(parts[-2]) == 8
-    return name in _LOCKED or (by_name and _HEX.issuperset(parts[-2]))
+    return name.endswith(_BESIDE) or (by_name and _HEX.issuperset(parts[-2]))
 
 
 def leftovers(folder: str) -> Iterator[Found]:

@@ -250,7 +250,7 @@ class Store:
                 "the run's plan cannot be read",
                 where=path,
                 why=str(error),
-                hint=f"loomctl state restore {home.run_id}",
+                hint=trouble.way_out(error) or f"loomctl state restore {home.run_id}",
             ) from None
         except LoomError as error:
             if error.code in ("BAD_JSON", "BAD_PLAN", "TOO_LARGE"):

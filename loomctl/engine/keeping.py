@@ -119,7 +119,10 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
             files.refuse_links(space.store.folder, path)
         files.make_folder(os.path.dirname(path))
         beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
-        count = archives.pack(folder, run_id, beside)
+        try:
+            count = archives.pack(folder, run_id, beside)
+        except OSError as error:
+            raise files.naming(error, path) if error.filename in (None, beside) else error from None
         try:
             _named(beside, path, run_id)
         finally:
