@@ -145,8 +145,8 @@ def test_a_damaged_state_is_refused_and_brought_back(hit: Stand, damage: str, tm
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_plan_is_refused(hit: Stand, damage: str) -> None:
-    """Every command says one error that names the file and what to do; every hook goes on; the file is left alone."""
+def test_a_damaged_plan_is_refused_and_made_anew(hit: Stand, damage: str, tmp_path: Path) -> None:
+    """Every command says one error that names the file, every hook goes on; what the hint says makes the plan again."""
     folder = hit.scene.run_dir
     path = folder / "plan.json"
     DAMAGES[damage](path)
@@ -163,6 +163,9 @@ def test_a_damaged_plan_is_refused(hit: Stand, damage: str) -> None:
             assert str(path) in answer.message
         assert seen(path) == before, event
     assert hit.scene.state["steps"] == state["steps"]
+    mended(hit, asked(hit, "next"), tmp_path / "tools", command="next")
+    sound(hit.scene)
+    assert asked(hit, "done").json["next"]["id"] == "build/make"
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
