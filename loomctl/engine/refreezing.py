@@ -10,7 +10,7 @@ from loomctl.disk import digests, files, recovery, workflow_files
 from loomctl.disk.events import Event
 from loomctl.engine.resolve import resolve_file
 from loomctl.model import frozen_plan
-from loomctl.model.errors import LoomError
+from loomctl.model.errors import LoomError, quoted
 from loomctl.model.plan import build_plan
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def trouble(folder: str) -> LoomError | None:
     try:
         frozen_plan.accepted(files.read_json(path), where=path)
     except OSError as error:
-        return LoomError("BAD_PLAN", "the run's plan cannot be read", where=path, why=str(error))
+        hint = f"ls -l {quoted(path)}"
+        return LoomError("BAD_PLAN", "the run's plan cannot be read", where=path, why=str(error), hint=hint)
     except LoomError as error:
         if error.code == "SCHEMA_TOO_NEW":
             raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import clock, environments, files, housekeeping, user_folders
 from loomctl.disk.events import Event
-from loomctl.model.errors import LoomError
+from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.state import TERMINAL
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def _told(space: Workspace, items: Sequence[Item], failed: list[tuple[Item, str]
 
         def note(state: State, happened: Event = happened) -> tuple[State, list[Event]]:
             if state["status"] not in TERMINAL:
-                raise LoomError("RUN_IS_ACTIVE", "the run is under way again")
+                raise LoomError("RUN_IS_ACTIVE", "the run is under way again", hint="loomctl tidy", exit_code=EXIT_HELD)
             return state, [happened]
 
         try:

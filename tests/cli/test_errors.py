@@ -24,8 +24,9 @@ from tests.scenes import CHECKOUT, OTHER, Scene
 
 SOURCES = sorted(CHECKOUT.glob("loomctl/**/*.py"))
 
-# Codes that end a command in two ways: what a person typed is 2, the same in a file is 5.
+# Codes that end a command in two ways: what a person typed is 2, the same in a file is 5, in another's hands 6.
 TWO_ENDS = {
+    "RUN_EXISTS": {"EXIT_USAGE", "EXIT_HELD"},
     "BAD_ID": {"EXIT_USAGE", "EXIT_INVALID"},
     "NO_OPEN_STEP": {"EXIT_USAGE", "EXIT_INVALID"},
     "PATH_ESCAPE": {"EXIT_USAGE", "EXIT_INVALID"},
@@ -166,7 +167,7 @@ FAILING = [
     Failing(["runs", "rm", "shop", "--yes"], 6, "RUN_IS_ACTIVE", begin),
     Failing(["runs", "rm", "shop", "--force"], 2, "NOT_CONFIRMED", over),
     Failing(["runs", "archive", "shop", "--to", "shop.tar.gz"], 2, "ARCHIVE_EXISTS", archived),
-    Failing(["runs", "archive", "shop", "--to", "spec.md/x"], 5, "SYSTEM", over, 5),
+    Failing(["runs", "archive", "shop", "--to", "spec.md/x"], 5, "SYSTEM", over, None),
     Failing(["show"], 7, "SCHEMA_TOO_NEW", newer_state, None),
     Failing(["show", "shop", "nowhere"], 3, "NO_SUCH_STAGE", begin),
     Failing(["sessions", "nowhere"], 3, "NO_SUCH_RUN", begin),
@@ -178,6 +179,8 @@ FAILING = [
     Failing(["plugin", "path", "more"], 2, "USAGE"),
     Failing(["demo", "--nonsense"], 2, "USAGE"),
     Failing(["show", "../etc"], 2, "BAD_ID", begin),
+    Failing(["doctor", "--nonsense"], 2, "USAGE"),
+    Failing(["tidy"], 3, "NO_ACTIVE_RUN", None, None),
     Failing(["nonsense"], 2, "USAGE"),
 ]
 
