@@ -20,11 +20,12 @@ SOURCES = "\n".join(path.read_text(encoding="utf-8") for path in (CHECKOUT / "lo
 
 @pytest.fixture
 def begun(scene: Scene, cli: Cli) -> Scene:
-    """A run on work item 258, with its first step done."""
+    """A run on work item 258, with two steps done; the last write ended the second."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
     assert cli("run", "258", "--workflow", "tiny").code == 0
     assert cli("done", given="asked").code == 0
+    assert cli("done", given="made").code == 0
     return scene
 
 

@@ -17,11 +17,12 @@ from tests.scenes import MAIN, Scene, artifact, fingerprint
 
 @pytest.fixture
 def begun(scene: Scene, cli: Cli) -> Scene:
-    """A run with one step done."""
+    """A run with two steps done; the last write ended the second."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
     assert cli("run", "add dark mode", "--workflow", "tiny").code == 0
     assert cli("done", given="asked").code == 0
+    assert cli("done", given="made").code == 0
     return scene
 
 
@@ -45,7 +46,7 @@ def test_the_hint_of_a_broken_run_mends_it(begun: Scene, cli: Cli) -> None:
     assert cli("resume").code == 0
     again = line.partition("loomctl ")[2].split()
     assert cli(*again).code == 0
-    assert cli("show").stdout.count("✓ frame/ask  succeeded") == 1
+    assert cli("show").stdout.count("✓ build/make  succeeded") == 1
 
 
 def test_a_healthy_state_is_replaced_after_a_word_alone(begun: Scene, cli: Cli) -> None:
@@ -53,19 +54,19 @@ def test_a_healthy_state_is_replaced_after_a_word_alone(begun: Scene, cli: Cli) 
     before = fingerprint(begun.run_dir)
     ended = cli("state", "restore", given="y\n")
     assert (ended.code, ended.stdout) == (2, "")
-    assert "step      frame/ask (visit 1): succeeded → in_progress" in ended.stderr
+    assert "step      build/make (visit 1): succeeded → in_progress" in ended.stderr
     assert "NOT_CONFIRMED" in ended.stderr
     assert fingerprint(begun.run_dir) == before
     assert cli("state", "restore", "--json").json["error"]["code"] == "NOT_CONFIRMED"
     ended = cli("state", "restore", "--yes")
     assert ended.code == 0
     assert "--from state.replaced-1.json" in ended.stdout
-    assert begun.state["current_step"] == "frame/ask"
-    assert cli("state", "restore", "--from", "state.replaced-1.json", "--yes").code == 0
     assert begun.state["current_step"] == "build/make"
+    assert cli("state", "restore", "--from", "state.replaced-1.json", "--yes").code == 0
+    assert begun.state["current_step"] == "build/polish"
 
 
-@pytest.mark.parametrize(("answer", "step"), [("y\n", "frame/ask"), ("n\n", "build/make"), ("\x04", "build/make")])
+@pytest.mark.parametrize(("answer", "step"), [("y\n", "build/make"), ("n\n", "build/polish"), ("\x04", "build/polish")])
 def test_a_terminal_asks(begun: Scene, answer: str, step: str) -> None:
     """A person sees what would be lost and says yes or no."""
     ours, theirs = pty.openpty()
@@ -93,7 +94,7 @@ def test_a_terminal_asks(begun: Scene, answer: str, step: str) -> None:
         child.wait()
     os.close(ours)
     assert "succeeded → in_progress" in seen.decode()
-    assert child.returncode == (0 if step == "frame/ask" else 2)
+    assert child.returncode == (0 if step == "build/make" else 2)
     assert begun.state["current_step"] == step
 
 

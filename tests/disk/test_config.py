@@ -217,9 +217,9 @@ def test_how_long_things_are_kept_is_said_by_both(store: Path, user: Path) -> No
     assert (loaded.local_days, loaded.environments_days) == (7, 3)
     said = [message.partition(": ")[2] for _, message in loaded.warnings]
     assert said == [
-        "retention.environments_days is allowed in your own config.yaml only",
-        "retention.nonsense is no setting here",
-        "local_days is no setting here",
+        "'retention.environments_days' is allowed in your own config.yaml only",
+        "'retention.nonsense' is no setting here",
+        "'local_days' is no setting here",
     ]
 
 

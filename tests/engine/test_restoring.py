@@ -26,13 +26,20 @@ from tests.scenes import MAIN, OTHER, SESSION, Scene, artifact, fingerprint
 
 
 @pytest.fixture
-def begun(scene: Scene) -> Scene:
-    """A run with one step done and the next one open."""
+def halfway(scene: Scene) -> Scene:
+    """A run with one step done and the next one, of the next phase, open."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin()
     driving.done(scene.space(), scene.run_dir.name, response="asked")
     return scene
+
+
+@pytest.fixture
+def begun(halfway: Scene) -> Scene:
+    """A run with two steps done and the next one open; the last write ended the second."""
+    driving.done(halfway.space(), halfway.run_dir.name, response="made")
+    return halfway
 
 
 def restored(scene: Scene, **more: Any) -> tuple[restoring.Standing, restoring.Restored]:
@@ -99,9 +106,9 @@ def test_every_damage_is_said_and_mended(begun: Scene, damage: bytes | int | dic
     last = begun.events()[-1]
     assert (last["event"], last["properties"]["reason"]) == ("state.restored", code)
     assert last["properties"]["events_after"] == len(standing.state.later)
-    assert standing.state.results == ["001-frame.ask@1"]  # the last write was the end of that step
-    assert resuming.resume(begun.space()).move.step == "frame/ask"
-    response = (begun.run_dir / "stages" / "001-frame.ask@1" / "response.md").read_text()
+    assert standing.state.results == ["002-build.make@1"]  # the last write was the end of that step
+    assert resuming.resume(begun.space()).move.step == "build/make"
+    response = (begun.run_dir / "stages" / "002-build.make@1" / "response.md").read_text()
     assert driving.done(begun.space(), begun.run_dir.name, response=response).ended is not None
 
 
@@ -135,18 +142,18 @@ def test_looking_changes_nothing(begun: Scene) -> None:
     assert fingerprint(begun.store) == before
 
 
-def test_what_is_lost_is_said(begun: Scene) -> None:
+def test_what_is_lost_is_said(halfway: Scene) -> None:
     """Of a state that can be used: which visits and sessions differ, and which events stay in the log behind it."""
-    resuming.resume(begun.space(OTHER))
-    store, run_id = begun.space().store, begun.run_dir.name
-    old = begun.run_dir / "state.old.json"
-    (begun.run_dir / "state.json").rename(old)
-    old.rename(begun.run_dir / "state.replaced-1.json")
-    kept = json.loads((begun.run_dir / "state.replaced-1.json").read_bytes())
+    resuming.resume(halfway.space(OTHER))
+    store, run_id = halfway.space().store, halfway.run_dir.name
+    old = halfway.run_dir / "state.old.json"
+    (halfway.run_dir / "state.json").rename(old)
+    old.rename(halfway.run_dir / "state.replaced-1.json")
+    kept = json.loads((halfway.run_dir / "state.replaced-1.json").read_bytes())
     replace_with = {**kept, "revision": kept["revision"] + 5, "goal": "another"}
-    (begun.run_dir / "state.json").write_text(json.dumps(replace_with))
-    driving.done(begun.space(OTHER), run_id, response="made")
-    standing = restoring.examine(begun.space(), run_id, source="state.replaced-1.json")
+    (halfway.run_dir / "state.json").write_text(json.dumps(replace_with))
+    driving.done(halfway.space(OTHER), run_id, response="made")
+    standing = restoring.examine(halfway.space(), run_id, source="state.replaced-1.json")
     found = standing.state
     assert found is not None
     assert found.lost is not None
@@ -155,22 +162,22 @@ def test_what_is_lost_is_said(begun: Scene) -> None:
     assert told == {("build/make", "succeeded", "in_progress"), ("build/polish", "in_progress", None)}
     assert "goal" in found.lost.keys
     assert [event["event"] for event in found.later] == ["stage.completed", "stage.started"]
-    restoring.restore(begun.space(), standing)
+    restoring.restore(halfway.space(), standing)
     assert store.read_state(run_id)["revision"] > replace_with["revision"]
-    assert [event["event"] for event in begun.events()][-3:] == ["stage.completed", "stage.started", "state.restored"]
+    assert [event["event"] for event in halfway.events()][-3:] == ["stage.completed", "stage.started", "state.restored"]
 
 
-def test_a_restoration_can_be_taken_back(begun: Scene) -> None:
+def test_a_restoration_can_be_taken_back(halfway: Scene) -> None:
     """A healthy state that was replaced comes back by its name, and nothing was lost in between."""
-    before = begun.state
-    driving.done(begun.space(), begun.run_dir.name, response="made")
-    wanted = begun.state
-    _, done = restored(begun)
+    before = halfway.state
+    driving.done(halfway.space(), halfway.run_dir.name, response="made")
+    wanted = halfway.state
+    _, done = restored(halfway)
     assert done.kept == "state.replaced-1.json"
-    assert begun.state["steps"] == before["steps"] or begun.state["steps"] != wanted["steps"]
-    _, again = restored(begun, source="state.replaced-1.json")
+    assert halfway.state["steps"] == before["steps"] or halfway.state["steps"] != wanted["steps"]
+    _, again = restored(halfway, source="state.replaced-1.json")
     assert again.kept == "state.replaced-2.json"
-    assert begun.state["steps"] == wanted["steps"]
+    assert halfway.state["steps"] == wanted["steps"]
 
 
 def test_a_state_that_says_the_same_is_not_written(begun: Scene) -> None:
@@ -203,7 +210,7 @@ def test_without_a_usable_backup_it_is_said_what_is_left(begun: Scene) -> None:
     with pytest.raises(LoomError, match="NO_WAY_BACK") as error:
         restoring.examine(begun.space(), begun.run_dir.name)
     count = len(begun.events())
-    assert f"its plan, {count} events and 1 stages with results (001-frame.ask@1)" in error.value.why
+    assert f"its plan, {count} events and 2 stages with results (001-frame.ask@1, 002-build.make@1)" in error.value.why
     assert error.value.hint.startswith(f"loomctl runs archive {begun.run_dir.name}")
     assert fingerprint(begun.store) == before
 
