@@ -142,10 +142,10 @@ def test_a_stored_path_survives_a_move(tmp_path: Path) -> None:
 
 def test_a_path_of_many_parts_is_decided_soon(world: World) -> None:
     """The longest path that is taken at all does not keep a hook for seconds."""
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(LoomError, match="PATH_ESCAPE"):
         locate("/" + "a/" * 2000 + "x.md", world.known, world.roots)
-    assert time.monotonic() - began < 3
+    assert time.process_time() - began < 3
 
 
 @pytest.mark.parametrize(

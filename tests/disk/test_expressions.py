@@ -27,7 +27,7 @@ STATE: dict[str, Any] = {
     "n": 5,
 }
 LIMIT = expressions.TOTAL_SECONDS
-SLACK = 2.0  # a busy machine's own
+SLACK = 10.0  # a child process starts in it, on whatever machine
 
 
 @pytest.fixture(autouse=True)

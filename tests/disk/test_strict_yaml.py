@@ -50,9 +50,9 @@ MISTAKES = [
 @pytest.mark.parametrize(("text", "code", "where"), MISTAKES)
 def test_a_mistake_has_its_place(text: str, code: str | None, where: str | None) -> None:
     """Each mistake is an error with a code, line and column; nothing is read."""
-    began = time.monotonic()
+    began = time.process_time()
     value, problems = parse(text, max_depth=64)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
     assert value is None
     assert problems
     assert code is None or {problem.code for problem in problems} == {code}
@@ -61,11 +61,11 @@ def test_a_mistake_has_its_place(text: str, code: str | None, where: str | None)
 
 def test_a_bomb_does_not_go_off() -> None:
     """Aliases are refused one by one, not followed."""
-    began = time.monotonic()
+    began = time.process_time()
     value, problems = parse(BOMB, max_depth=64)
     assert value is None
     assert {problem.code for problem in problems} == {"YAML_ALIAS"}
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_every_mistake_is_said_at_once() -> None:

@@ -108,9 +108,9 @@ def test_files_that_cannot_be_read_are_findings(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[" * 1000 + "]" * 1000, '{"phases":' * 1000 + "1" + "}" * 1000, "[" * 1_000_000])
 def test_depth_never_breaks_it(tmp_path: Path, text: str) -> None:
     """A thousand levels and a million are the same clear error, at once."""
-    began = time.monotonic()
+    began = time.process_time()
     assert [code for _, code, _ in checked(tmp_path, text)] == ["TOO_DEEP"]
-    assert time.monotonic() - began < 3
+    assert time.process_time() - began < 3
 
 
 def test_depth_of_a_workflow_is_less_than_of_a_plan(tmp_path: Path) -> None:

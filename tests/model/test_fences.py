@@ -120,7 +120,7 @@ def test_the_longest_run_is_found(text: str) -> None:
 
 def test_a_megabyte_is_shown_and_fenced_quickly() -> None:
     """Neither a text full of backticks nor one full of control characters takes more than a moment."""
-    started = time.perf_counter()
+    started = time.process_time()
     for text in ("`" * 1_000_000, "`a" * 500_000, "\x1b\x85" * 500_000, "é\ud800" * 500_000):
         fenced(visible(text))
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5

@@ -123,6 +123,6 @@ def test_a_stored_path_names_no_machine(path: str, stored: str) -> None:
 
 def test_a_long_text_of_brackets_takes_linear_time() -> None:
     """A megabyte of single brackets is read in about a second, not in minutes."""
-    began = time.monotonic()
+    began = time.process_time()
     expand("{ " * 500_000, {})
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
