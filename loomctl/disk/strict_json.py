@@ -11,8 +11,9 @@ from loomctl.model.problems import error, shown
 if TYPE_CHECKING:
     from loomctl.model.problems import Problem
 
-# Strings first, so that brackets and colons inside them are not seen; a broken string is left to the parser.
-_TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[\[\]{}:,]')
+# Strings first, so that brackets and colons inside them are not seen. A string without its end matches too (as group 1
+# says): looked for again from each of its quotes, it would take time by the square.
+_TOKEN = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*("?)|[\[\]{}:,]')
 _LONGEST_NUMBER = 400  # digits; what JSON writers of other languages can read back
 MOST_PROBLEMS = 100  # of one file; finding each next one takes time, and nobody reads on
 _HINTS = (
@@ -77,6 +78,8 @@ def _shape(text: str, max_depth: int) -> list[Problem]:
     last: re.Match[str] | None = None
     for token in _TOKEN.finditer(text):
         mark = token.group()
+        if token[1] == "":  # the parser says where it should have ended
+            return found
         if mark in ("{", "["):
             stack.append({} if mark == "{" else None)
             if len(stack) > max_depth:

@@ -48,6 +48,7 @@ FILES: dict[str, tuple[str, str, str]] = {
     "1,000 deep": ("json", '{"id":' * 1_000 + "1" + "}" * 1_000, "TOO_DEEP"),
     "1,000 deep, in YAML": ("yaml", "- " * 1_000 + "a", "TOO_DEEP"),
     "a number of a million digits": ("json", '{"id": ' + "9" * 1_000_000 + "}", "JSON_SYNTAX"),
+    "a text of quotes without an end": ("json", '{"id": "' + '\\"' * 200_000, "JSON_SYNTAX"),
     "an exponent without end": ("json", '{"id": 1e999999999}', "JSON_SYNTAX"),
     "an id of a million dots": ("json", json.dumps({"id": "." * 1_000_000, "phases": {}}), "BAD_ID"),
     "larger than any workflow": ("json", json.dumps({"id": "w", "description": "x" * (1 << 20)}), "TOO_LARGE"),
