@@ -136,7 +136,7 @@ def _row(record: dict[str, Any]) -> list[str]:
     described = record.get("environment")
     environment: dict[str, Any] = described if isinstance(described, dict) else {}
     ended = f"{record['ended_at']} ({record.get('end_reason')})" if record.get("ended_at") else "open"
-    dirty = {True: "+", False: "", None: "?"}.get(environment.get("dirty"), "?")
+    dirty = "+" if environment.get("dirty") is True else "" if environment.get("dirty") is False else "?"
     commit = environment.get("git_commit")
     return [
         str(record.get("session_id"))[:20],

@@ -174,14 +174,12 @@ class Local:
         conversing: leave out terminals, which have no conversation that a priming could be for.
         """
         known = self._living()
-        latest = {
-            _process(entry).get("started"): entry["session_id"] for entry in known
-        }  # after /clear the old one left
+        latest = {_started(entry): entry["session_id"] for entry in known}  # after /clear the old one left
         return [
             entry["session_id"]
             for entry in known
             if entry["run_id"] == run_id
-            and (not _process(entry).get("started") or latest[_process(entry).get("started")] == entry["session_id"])
+            and (not _started(entry) or latest[_started(entry)] == entry["session_id"])
             and entry["session_id"] != but
             and not (conversing and entry.get("host") == TERMINAL)
             and self.is_alive(entry)
@@ -227,6 +225,10 @@ class Local:
 def _process(binding: dict[str, Any]) -> dict[str, Any]:
     process = binding.get("process")
     return process if isinstance(process, dict) else {}
+
+
+def _started(binding: dict[str, Any]) -> str:
+    return str(_process(binding).get("started") or "")
 
 
 def _last_sign(path: str) -> float:

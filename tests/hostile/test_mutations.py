@@ -40,6 +40,11 @@ FOUND: list[tuple[str, tuple[str | int, ...], str, str]] = [
     ("plan", ("artifacts", 6, "condition_code"), "a list of everything", "PreCompact"),
     ("plan", ("artifacts", 6, "condition_code"), "nested", "prime-context"),
     ("plan", ("artifacts", 6, "condition_code", 0), "controls", "resume"),
+    ("state", ("approvals", 0, "after_rank"), "an empty object", "undo"),
+    ("state", ("steps", 0, "artifacts"), "true", "undo"),
+    ("state", ("steps", 0, "artifacts", "before"), "null", "undo"),
+    ("state", ("sessions", "session_history", 0, "environment", "dirty"), "an empty list", "sessions"),
+    ("binding", ("process", "started"), "an empty list", "resume elsewhere"),
     ("plan", ("commands",), "true", "trust"),
 ]
 

@@ -307,7 +307,7 @@ def judged(trial: object, reader: str, read: Callable[[], Ended]) -> str | None:
         return f"{trial}: {reader}: {traceback.format_exc(limit=-6)}"
     if ended.code not in (*range(9),):
         return f"{trial}: {reader}: exit code {ended.code}: {ended.stdout[-300:]} {ended.stderr[-1500:]}"
-    raw = [character for character in ended.stdout + ended.stderr if _is_raw(character)]
+    raw = [character for character in ended.stdout + ended.stderr if is_raw(character)]
     if raw:
         return f"{trial}: {reader}: shown raw: {sorted(set(raw))!r}"
     if ended.stdout and (reader.endswith("--json") or ended.stdout.startswith("{")):
@@ -318,7 +318,8 @@ def judged(trial: object, reader: str, read: Callable[[], Ended]) -> str | None:
     return None
 
 
-def _is_raw(character: str) -> bool:
+def is_raw(character: str) -> bool:
+    """Tell what a terminal obeys or nobody sees."""
     code = ord(character)
     return (
         (code < 32 and character not in "\n\t")
