@@ -78,6 +78,8 @@ def _kind(name: str) -> str:
 def _value(text: str, low: str, name: str, at: int) -> tuple[int, int, bool] | None:
     """Give where the value of the name at this place begins and ends and whether it is a secret, if it has a value."""
     after = at + len(name)
+    if "]" not in low[max(0, at - 40) : at].rpartition("[masked: ")[2] and "[masked: " in low[max(0, at - 40) : at]:
+        return None  # the word in a mask assigns nothing
     if name in _HEADERS:
         header = re.compile(_HEADERS[name]).match(text, after)
         if not header:
