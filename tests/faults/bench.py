@@ -30,6 +30,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 # The system calls that write, as Python names them. What only reads is not counted.
 BY_DESCRIPTOR = ("write", "pwrite", "ftruncate", "fsync")
 BY_PATH = ("replace", "rename", "link", "symlink", "unlink", "remove", "mkdir", "rmdir", "chmod")
+STDERR = 2
 # Those that need space on a disk.
 HUNGRY = ("open", "write", "pwrite", "mkdir", "link", "symlink")
 # What root may do although a file's mode forbids it: override it, read and search all the same, act as its owner.
@@ -172,6 +173,8 @@ class Writes:
     def _wrapped(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(first: Any, *more: Any, **named: Any) -> Any:
             by_descriptor = name in BY_DESCRIPTOR
+            if by_descriptor and first <= STDERR:  # what is said goes to whoever listens, not to a disk
+                return real(first, *more, **named)
             if not by_descriptor and not named and _changes_nothing(name, first):
                 return real(first, *more, **named)
             where = self._paths.get(first, f"fd {first}") if by_descriptor else first

@@ -37,7 +37,8 @@ def told(answer: Answer) -> None:
     if answer.code == 0:
         assert NO_SPACE in answer.stdout
         return
-    assert (answer.code, answer.error["code"], answer.error["message"]) == (EXIT_INVALID, "SYSTEM", NO_SPACE)
+    assert (answer.code, answer.error["code"]) == (EXIT_INVALID, "SYSTEM")
+    assert NO_SPACE in answer.error["message"]
     assert os.path.isabs(answer.error["where"])
     assert not answer.error["where"].endswith(".tmp")
     place = shlex.split(answer.error["hint"].rpartition(": ")[2])
@@ -95,7 +96,7 @@ def test_a_hook_on_a_full_disk_primes_and_says_that_it_could_not_record(stand: S
         if name.startswith("session-start"):
             assert SENTENCE in answer.context
             lost_a_name = undisturbed.calls[fault["at"] - 1].startswith(("pwrite", "ftruncate"))
-            assert f"could not be recorded: {NO_SPACE}: {stand.scene.store}" in answer.message or lost_a_name
+            assert f"{NO_SPACE}: {stand.scene.store}" in answer.message or lost_a_name
         elif name.startswith("stop") and answer.stdout:
             assert NO_SPACE in answer.message or "succeeded" in answer.message
         assert deed.again(stand).code == 0
@@ -109,7 +110,8 @@ def test_a_hook_on_a_full_disk_primes_and_says_that_it_could_not_record(stand: S
 def test_a_limit_on_the_size_of_files_is_met_in_the_same_way(stand: Stand, size: int) -> None:
     """Where the system itself refuses to let a file grow, the command says which, and a hook primes all the same."""
     answer = stand.cli("done", given=RESPONSE, file_size=size)
-    assert (answer.code, answer.error["message"]) == (EXIT_INVALID, "File too large")
+    assert (answer.code, answer.error["code"]) == (EXIT_INVALID, "SYSTEM")
+    assert "File too large" in answer.error["message"]
     assert answer.error["where"].startswith(str(stand.scene.run_dir))
     assert "ulimit" in answer.error["hint"]
     sound(stand.scene)
@@ -117,7 +119,8 @@ def test_a_limit_on_the_size_of_files_is_met_in_the_same_way(stand: Stand, size:
     assert litter(stand.scene) == []
     primed = stand.hook("session-start", told={"source": "compact"}, file_size=size)
     assert SENTENCE in primed.context
-    assert "could not be recorded: File too large" in primed.message
+    assert "could not be recorded" in primed.message
+    assert "File too large" in primed.message
     sound(stand.scene)
     assert stand.cli("done", given=RESPONSE).code == 0
     assert stand.scene.state["current_step"] == "frame/note"
@@ -198,7 +201,7 @@ def test_a_disk_that_is_really_full(begun: Scene, tmp_path: Path) -> None:
     read = on_a_disk_of_its_own(begun, tmp_path)
     done, hook, after, check = (read(name) for name in ("done", "hook", "next", "check"))
     assert done["code"] == EXIT_INVALID
-    assert done["told"]["error"]["message"] in (NO_SPACE, "File too large")
+    assert any(why in done["told"]["error"]["message"] for why in (NO_SPACE, "File too large"))
     assert done["told"]["error"]["where"].startswith(str(begun.root))
     assert hook["code"] == 0
     assert SENTENCE in hook["told"]["hookSpecificOutput"]["additionalContext"]
