@@ -182,19 +182,22 @@ def _run(
 
 
 def _wait(process: subprocess.Popen[bytes], job: _Job, log: str, quiet: float) -> int | None:
-    seen, since = _progress(job, log), time.monotonic()
+    seen, since = _progress(job, log, process.pid), time.monotonic()
     while time.monotonic() - since <= quiet:
         try:
             return process.wait(0.25)
         except subprocess.TimeoutExpired:
-            now = _progress(job, log)
+            now = _progress(job, log, process.pid)
             if now != seen:
                 seen, since = now, time.monotonic()
     return None
 
 
-def _progress(job: _Job, log: str) -> tuple[int, int]:
-    """Measure what has come so far: bytes on disk, and lines that report something else than another try."""
+def _progress(job: _Job, log: str, pid: int) -> tuple[int, int, int]:
+    """Measure what has come so far: bytes on disk, lines that report something else than another try, and work done.
+
+    Who waits for an index does not work; who works on a slow or busy machine is not waiting.
+    """
     size = 0
     for folder in (os.path.join(job.work, "tmp"), job.environment):
         for parent, _, names in os.walk(folder):
@@ -203,7 +206,19 @@ def _progress(job: _Job, log: str) -> tuple[int, int]:
                     size += os.lstat(os.path.join(parent, name)).st_size
                 except FileNotFoundError:
                     continue
-    return size, sum(1 for line in _read(log).splitlines() if not _NO_PROGRESS.search(line))
+    return size, sum(1 for line in _read(log).splitlines() if not _NO_PROGRESS.search(line)), _worked(pid)
+
+
+def _worked(pid: int) -> int:
+    """Give the processor time that a process and its children took so far, in ticks; 0 where the system is silent."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as source:
+            fields = source.read().rpartition(b")")[2].split()
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as source:
+            children = source.read().split()
+    except (OSError, ValueError):
+        return 0
+    return int(fields[11]) + int(fields[12]) + sum(_worked(int(child)) for child in children)
 
 
 def _read(path: str) -> str:

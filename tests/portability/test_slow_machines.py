@@ -1,0 +1,36 @@
+"""On a slow or busy machine a set-up that works is not taken for one that waits."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from loomctl.disk import package_installers
+from loomctl.disk.package_installers import _Job
+
+BUSY = "import time; end = time.process_time() + 1.5\nwhile time.process_time() < end: pass\nraise SystemExit(3)"
+CHILD = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {BUSY!r}]))"
+WAITS = "import time; time.sleep(60)"
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> _Job:
+    """A set-up with its folders."""
+    for name in ("work/tmp", "environment"):
+        (tmp_path / name).mkdir(parents=True)
+    return _Job("requirements.lock", str(tmp_path / "environment"), str(tmp_path / "work"), 1.0)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="this system does not tell what processes do")
+@pytest.mark.parametrize("program", [BUSY, CHILD], ids=["by itself", "in a child"])
+def test_a_tool_that_works_in_silence_is_waited_for(job: _Job, program: str) -> None:
+    """Nothing printed and nothing written for longer than the patience, but at work: it ends by itself."""
+    assert package_installers._run([sys.executable, "-c", program], job, quiet=0.6).code == 3
+
+
+def test_a_tool_that_waits_in_silence_is_stopped(job: _Job) -> None:
+    """One that does nothing at all for longer than the patience is ended."""
+    assert package_installers._run([sys.executable, "-c", WAITS], job, quiet=0.6).code is None
