@@ -379,7 +379,15 @@ def artifact_path(data: bytes) -> None:
     project, run, plugin = (os.path.join(_WORLD, name) for name in ("project", "run", "plugin"))
     roots = artifact_paths.Roots(project, run, plugin, (), ("/home/b/shop", "C:\\shop", _WORLD))
     known = artifact_paths.values(
-        project_root=project, run_id="r", plan_id="p", work_id=None, run_suffix="s", run_dir=run, plugin_root=plugin
+        project_root=project,
+        run_id="r",
+        plan_id="p",
+        work_id=None,
+        run_suffix="s",
+        run_dir=run,
+        state_path=os.path.join(run, "state.json"),
+        plan_path=os.path.join(run, "plan.json"),
+        plugin_root=plugin,
     )
     try:
         place = artifact_paths.locate(text.replace("OUTSIDE", os.path.join(_WORLD, "outside")), known, roots)
