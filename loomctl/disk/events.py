@@ -7,7 +7,6 @@ import os
 
 from loomctl.disk import clock, digests, files
 from loomctl.model.records import NamedTuple
-from loomctl.model.secrets import masked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,6 +80,8 @@ def _line(run_id: str, event: Event, seq: int, prev: str) -> bytes:
     if event.step_id:
         entry["step_id"] = event.step_id
     entry["prev"] = prev
+    from loomctl.model.secrets import masked  # most hooks write no event
+
     entry["properties"] = masked(dict(event.properties))  # a log is shown and sent around (D21)
     return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 

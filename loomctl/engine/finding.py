@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.disk import faber_files, known, run_index
+from loomctl.disk import known, run_index
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.store import ambiguous
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
@@ -66,6 +66,8 @@ def find(space: Workspace, named: str | None = None, *, over: bool = True) -> Fo
 
 def _pointed_at(space: Workspace) -> str | None:
     """Give the run that FABER's pointer file names: a hint, which decides between several active runs (D5)."""
+    from loomctl.disk import faber_files
+
     return next((named for root in space.project.faber_roots if (named := faber_files.pointed_at(root))), None)
 
 
