@@ -244,6 +244,38 @@ def test_a_word_that_is_nearly_right_is_answered_with_the_right_one(cli: Cli) ->
         assert meant in ended.stderr, ended
 
 
+LONG = "y" * 300
+TOO_LONG = [
+    (["show", LONG], "BAD_ID"),
+    (["resume", LONG], "BAD_ID"),
+    (["show", "shop", LONG], "NO_SUCH_STAGE"),
+    (["run", "x", "--workflow", LONG], "BAD_ID"),
+    (["run", "x", "--workflow", f"./{LONG}.json"], "UNKNOWN_WORKFLOW"),
+    (["check", f"{LONG}.json"], "UNKNOWN_WORKFLOW"),
+    (["check", "/" + "y/" * 4000], "UNKNOWN_WORKFLOW"),
+    (["done", "--response-file", LONG], "UNREADABLE"),
+    (["done", "--artifact", f"x={LONG}"], "MISSING"),
+    (["done", "--artifact", f"{LONG}=spec.md"], "USAGE"),
+    (["runs", "archive", "shop", "--force", "--to", LONG], "SYSTEM"),
+    (["prime-context", "--trigger", LONG], "UNKNOWN_TRIGGER"),
+    (["state", "show", "--path", "y." * 9000], "NOTHING_THERE"),
+]
+
+
+def test_a_name_that_no_file_system_takes_is_one_clear_error(scene: Scene, cli: Cli) -> None:
+    """Whatever a person types that is too long: one error with a hint, never a bug, and the run is as it was."""
+    scene.write("spec.md", "x")
+    scene.workflow()
+    scene.begin()
+    before = (scene.run_dir / "state.json").read_bytes()
+    for words, code in TOO_LONG:
+        ended = cli(*words, "--json")
+        assert ended.json["error"]["code"] == code, (words, ended)
+        assert ended.json["error"]["hint"]
+        assert len(ended.stdout) < 30_000
+    assert (scene.run_dir / "state.json").read_bytes() == before
+
+
 # ---- What the system refuses.
 
 

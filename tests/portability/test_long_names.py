@@ -53,38 +53,6 @@ def test_an_id_that_is_too_long_is_found_by_check_and_by_run(scene: Scene, kind:
     assert not (scene.store / "runs").exists()
 
 
-LONG = "y" * 300
-TOO_LONG = [
-    (["show", LONG], "BAD_ID"),
-    (["resume", LONG], "BAD_ID"),
-    (["show", "shop", LONG], "NO_SUCH_STAGE"),
-    (["run", "x", "--workflow", LONG], "BAD_ID"),
-    (["run", "x", "--workflow", f"./{LONG}.json"], "UNKNOWN_WORKFLOW"),
-    (["check", f"{LONG}.json"], "UNKNOWN_WORKFLOW"),
-    (["check", "/" + "y/" * 4000], "UNKNOWN_WORKFLOW"),
-    (["done", "--response-file", LONG], "UNREADABLE"),
-    (["done", "--artifact", f"x={LONG}"], "MISSING"),
-    (["done", "--artifact", f"{LONG}=spec.md"], "USAGE"),
-    (["runs", "archive", "shop", "--force", "--to", LONG], "SYSTEM"),
-    (["prime-context", "--trigger", LONG], "UNKNOWN_TRIGGER"),
-    (["state", "show", "--path", "y." * 9000], "NOTHING_THERE"),
-]
-
-
-def test_a_name_that_no_file_system_takes_is_one_clear_error(scene: Scene) -> None:
-    """Whatever a person types that is too long: one error with a hint, never a bug, and the run is as it was."""
-    scene.write("spec.md", "x")
-    scene.workflow()
-    scene.begin()
-    before = (scene.run_dir / "state.json").read_bytes()
-    for words, code in TOO_LONG:
-        ended = scene.loomctl(*words, "--json")
-        assert ended.json["error"]["code"] == code, (words, ended)
-        assert ended.json["error"]["hint"]
-        assert len(ended.stdout) < 30_000
-    assert (scene.run_dir / "state.json").read_bytes() == before
-
-
 @pytest.mark.parametrize("session", ["i" * (LONGEST_ID + 1), "../../x", ".hidden", "a b"])
 def test_a_session_id_that_is_no_name_is_refused_before_anything_is_written(scene: Scene, session: str) -> None:
     """A command says which variable it is; a hook primes all the same, for that writes nothing of the session's."""
