@@ -6,9 +6,10 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from loomctl.disk.lock import Lock
 from loomctl.disk.store import Store
@@ -37,27 +38,61 @@ def lay_out(scene: Scene) -> Scene:
     return scene
 
 
+class Kept(NamedTuple):
+    """A folder, a file or a link as it was. content: None for a folder, the target of a link."""
+
+    path: Path
+    mode: int
+    content: bytes | None
+    times: tuple[int, int]
+
+    def put_back(self) -> None:
+        """Make it again."""
+        if stat.S_ISLNK(self.mode):
+            self.path.symlink_to(os.fsdecode(self.content or b""))
+            return
+        if self.content is None:
+            self.path.mkdir(mode=stat.S_IMODE(self.mode))
+            return
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IMODE(self.mode))
+        os.write(descriptor, self.content)
+        os.utime(descriptor, ns=self.times)
+        os.close(descriptor)
+
+
+def _as_it_is(path: Path) -> Kept:
+    status = path.lstat()
+    content = None
+    if stat.S_ISLNK(status.st_mode):
+        content = os.fsencode(path.readlink())
+    elif stat.S_ISREG(status.st_mode):
+        content = path.read_bytes()
+    return Kept(path, status.st_mode, content, (status.st_atime_ns, status.st_mtime_ns))
+
+
 class Stand:
-    """A project and its user's folder, as they were when this was made; `put_back` makes them so again."""
+    """A project and its user's folder, as they were when this was made; `put_back` makes them so again.
+
+    kept_runs: the runs there were then.
+    """
 
     def __init__(self, scene: Scene, forks: Bench, home: Path) -> None:
         self.scene, self.forks, self._home = scene, forks, home
-        self._kept = home.parent / f"kept-{home.name}"
         self.keep()
 
     def keep(self) -> None:
         """Take what is there now for what is put back, and put it back: all that is struck begins with new files."""
-        if self._kept.exists():
-            shutil.rmtree(self._kept)
-        for number, place in enumerate((self.scene.root, self._home)):
-            shutil.copytree(place, self._kept / str(number), symlinks=True)
+        tops = (self.scene.root, self._home)
+        self._kept = [_as_it_is(path) for top in tops for path in (top, *sorted(top.rglob("*")))]
+        self.kept_runs = self.store.run_ids()
         self.put_back()
 
     def put_back(self) -> None:
         """Make project and user's folder what they were."""
-        for number, place in enumerate((self.scene.root, self._home)):
+        for place in (self.scene.root, self._home):
             shutil.rmtree(place)
-            shutil.copytree(self._kept / str(number), place, symlinks=True)
+        for kept in self._kept:
+            kept.put_back()
 
     @property
     def store(self) -> Store:

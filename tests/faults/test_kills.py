@@ -102,7 +102,7 @@ def over(stand: Stand) -> None:
 
 def the_run(stand: Stand) -> str:
     """Name the run, there or not."""
-    return next(path.name for path in (stand._kept / "0/.loom/runs").iterdir())
+    return stand.kept_runs[0]
 
 
 def removed_again(stand: Stand) -> Answer:
