@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from loomctl.disk import children, files, sizes, user_folders
 from loomctl.disk import config as settings
 from loomctl.disk import known as known_runs
+from loomctl.disk import project as projects
 from loomctl.disk.lock import holder
 from loomctl.disk.project import package_parent
 from loomctl.engine.machine_checks import UPDATE_HELPER, UPDATE_PLUGIN
@@ -31,6 +32,10 @@ def project(patient: Patient) -> Finding:
     if not patient.cwd:
         return Finding(FAIL, "the working directory is gone", "cd")
     if patient.project is None or patient.store is None:
+        try:
+            projects.new(patient.cwd)
+        except LoomError as error:  # a link stands where the store would be, and hooks pass it by
+            return Finding(FAIL, f"{error.what}: {error.where}", f"ls -l {shlex.quote(error.where)}")
         return Finding(PASS, f"no project with a .loom folder at or above {patient.cwd}, so hooks stay silent")
     root, store = patient.project.root, patient.store
     details = [f"store: {store.folder}"]

@@ -93,9 +93,9 @@ SETTINGS: list[tuple[str, str, str]] = [
     ("hook_budget: [\n", FAIL, ""),
     ("hook_budget: much\n", FAIL, "hook_budget is 'much'"),
     ("- a\n- b\n", FAIL, "mapping"),
-    ("hook_bugdet: 5000\n", WARN, "hook_bugdet is no setting here"),
+    ("hook_bugdet: 5000\n", WARN, "'hook_bugdet' is no setting here"),
     ("extra_roots: [/]\n", WARN, "your own config.yaml only"),
-    ("hook_bugdet: 1\nhook_budget: 1\n", FAIL, "hook_budget is 1"),
+    ("hook_bugdet: 1\nhook_budget: 1\n", FAIL, "hook_budget is a number"),
 ]
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 from typing import Any
 
 from loomctl.cli.main import main
@@ -24,7 +25,7 @@ class Surroundings:
 
     def __enter__(self) -> Surroundings:
         self._kept = sys.stdin, sys.stdout, sys.stderr, dict(os.environ), os.getcwd(), claude_code._failure
-        self._out, self._err = io.BytesIO(), io.BytesIO()
+        self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         sys.stdin = io.TextIOWrapper(io.BytesIO(self._given.encode("utf-8", "surrogatepass")), encoding="utf-8")
         sys.stdout = io.TextIOWrapper(self._out, encoding="utf-8", write_through=True)
         sys.stderr = io.TextIOWrapper(self._err, encoding="utf-8", write_through=True)
@@ -42,7 +43,12 @@ class Surroundings:
         return self._kept[5](space, name, error)
 
     def __exit__(self, *raised: object) -> None:
-        self._alive = sys.stdout, sys.stderr  # collected, they would close what they wrote into
+        self._told = []
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            stream.buffer.seek(0)
+            self._told.append(stream.buffer.read())
+            stream.close()
         sys.stdin, sys.stdout, sys.stderr, environ, cwd, claude_code._failure = self._kept
         os.environ.clear()
         os.environ.update(environ)
@@ -50,7 +56,7 @@ class Surroundings:
 
     def ended(self, code: int) -> Ended:
         """Give what the call left."""
-        return Ended(code, self._out.getvalue().decode("utf-8"), self._err.getvalue().decode("utf-8", "replace"))
+        return Ended(code, self._told[0].decode("utf-8"), self._told[1].decode("utf-8", "replace"))
 
 
 def hook(scene: Scene, event: str, given: str | None = None, *, session: str = SESSION, **told: Any) -> Ended:
