@@ -97,6 +97,10 @@ _BASE64_LINES = r"(?:[A-Za-z0-9+/=]{16,}(?:\s|\\[nr])*)+"
 _USERINFO = r"([^\s/?#@:\"'<>`\\]*)(?::(?!\d{1,5}[?#,])([^\s/\"'<>`\\]+))?@"
 
 
+# A terminal's sequence for colours and the like, as it is and as it is made visible.
+_COLOUR = re.compile(r"[\x1b␛]\[[0-9;:?]{0,40}[A-Za-z]")
+
+
 def masked_line(text: str, limit: int) -> str:
     """Give a text on one line of at most `limit` UTF-16 units, its secrets masked before anything is cut."""
     return one_line(mask(text)[0], limit)
@@ -146,8 +150,11 @@ def mask(text: str) -> tuple[str, int]:
     stays as it was. Takes time that grows with the length of the text and no faster.
     """
     spans: list[Span] = []
+    bare = text
+    if "\x1b" in text or "␛" in text:  # a colour's last letter is no part of the word behind it
+        bare = _COLOUR.sub(lambda found: " " * len(found.group()), text)
     for find in (_tokens, _tokens_around_a_sign, _private_keys, _passwords_in_addresses, assigned_secrets):
-        spans += find(text)
+        spans += find(bare)
     if not spans:
         return text, 0
     parts: list[str] = []

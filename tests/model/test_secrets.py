@@ -349,3 +349,13 @@ def test_no_text_makes_it_slow(begins: str) -> None:
         started = time.process_time()
         mask(text)
         assert time.process_time() - started < 3, part
+
+
+@pytest.mark.parametrize("escape", ["\x1b", "␛"])
+def test_a_colour_hides_no_key(escape: str) -> None:
+    """Logs are coloured: a key directly behind a terminal's code is masked, and the code stays as it was."""
+    key = "ghp_" + "0123456789abcdefghij" * 2
+    text, count = mask(f"out {escape}[31m{key}{escape}[0m and password={escape}[1;32mhunter2hunter2X9{escape}[0m")
+    assert count >= 1
+    assert key not in text
+    assert text.startswith(f"out {escape}[31m[masked: github token]{escape}[0m")
