@@ -242,6 +242,7 @@ def test_an_interrupted_process_says_so_and_no_more(scene: Scene) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - a shell's job ignores it
         ) as child:
             assert child.stdin is not None
             assert child.stdout is not None

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,6 +86,8 @@ def test_hooks_go_on_from_the_new_plugin(host: Host, place: str) -> None:
     assert list(host.data.rglob("*.pyc"))
     shutil.rmtree(old)
     new = install(host.plugins / "loom" / place, "2.0.0")
+    for path in Path(new).rglob("*.py"):  # compiled modules tell versions apart by whole seconds and sizes
+        os.utime(path, (time.time() + 5,) * 2)
     again = host.hook(new, "session-start", source="compact")
     assert (again.code, again.stderr) == (0, "")
     assert "# Loom 2.0.0: the run" in again.context

@@ -251,7 +251,7 @@ CONDITIONS = [
 
 
 def test_conditions_that_loop_or_allocate_without_end_are_ended(scene: Scene) -> None:
-    """All of them in one run: the session starts, they are false or unknown, and the others are answered."""
+    """All of them in one run: the session starts, each is answered or given up in time, and so are the others."""
     scene.write("spec.md", "The contrast is 7:1.\n")
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin()
@@ -265,4 +265,4 @@ def test_conditions_that_loop_or_allocate_without_end_are_ended(scene: Scene) ->
     shown = scene.loomctl("prime-context", "--force", "--json", "--dry-run").json["artifacts"]
     reasons = {one["id"]: one["reason"] for one in shown}
     assert {reasons.pop("spec")} == {"manual"}
-    assert set(reasons.values()) <= {"condition_false", "needs_environment"}
+    assert set(reasons.values()) <= {"condition_false", "needs_environment", "manual"}  # an array of any size is true
