@@ -122,6 +122,9 @@ def troubles(store: str) -> list[LoomError]:
     """
     found = []
     for level in _levels(store, with_yaml=True):
+        if level.names is _PROJECT and _leads_out(level.path or ""):
+            found.append(_led_out(level.path or ""))
+            continue
         try:
             found += [LoomError(code, said) for code, said in _parsed(level.path or "", level.names)[1]]
         except LoomError as error:
@@ -143,13 +146,7 @@ def _read(level: _Level, *, with_yaml: bool) -> tuple[dict[str, Any], list[tuple
     path = level.path if level.path is not None else (source.get("path") if isinstance(source, dict) else None)
     leads_out = level.names is _PROJECT and level.path is not None and _leads_out(level.path)
     if leads_out and with_yaml:
-        raise LoomError(
-            "UNSAFE_LINK",
-            "the project's settings are a link that leads out of the project",
-            where=level.path or "",
-            why="nothing of what stands there is read",
-            hint="put the settings themselves there, or keep yours in your own config.yaml: loomctl paths",
-        )
+        raise _led_out(level.path or "")
     now = {
         **_fingerprint("" if leads_out or not isinstance(path, str) else path),
         "names": list(level.names),
@@ -262,6 +259,16 @@ def _leads_out(path: str) -> bool:
         return False
     root = os.path.realpath(os.path.dirname(os.path.dirname(path)))
     return not os.path.realpath(path).startswith(root.rstrip(os.sep) + os.sep)
+
+
+def _led_out(path: str) -> LoomError:
+    return LoomError(
+        "UNSAFE_LINK",
+        "the project's settings are a link that leads out of the project",
+        where=path,
+        why="nothing of what stands there is read",
+        hint="put the settings themselves there, or keep yours in your own config.yaml: loomctl paths",
+    )
 
 
 def _warnings(compiled: dict[str, Any]) -> list[tuple[str, str]]:

@@ -308,6 +308,15 @@ def refuse_links(base: str, path: str) -> None:
             )
 
 
+def leads_away(base: str, path: str) -> bool:
+    """Tell whether a symbolic link below `base` leads to a place, so that nothing there is Loom's."""
+    try:
+        refuse_links(base, path)
+    except LoomError:
+        return True
+    return False
+
+
 def make_folder(path: str, *, mode: int = 0o700) -> None:
     """Make a folder and its parents; whatever the umask, nobody but the user may write into what was made."""
     if os.path.isdir(path):

@@ -96,10 +96,14 @@ class Local:
 
     def unbind(self, session_id: str) -> None:
         """Forget a session's binding."""
-        files.remove(os.path.join(self._sessions, checked_id(session_id, what="session id") + ".json"))
+        path = self._path(self._sessions, session_id)
+        files.refuse_links(self._store_folder, path)
+        files.remove(path)
 
     def bindings(self) -> list[dict[str, Any]]:
         """List every binding there is, the latest sign of life last; unreadable ones are left out."""
+        if files.leads_away(self._store_folder, self._sessions):
+            return []
         try:
             names = os.listdir(self._sessions)
         except OSError:
@@ -117,6 +121,8 @@ class Local:
         Each has a mark in `live/`; the mark of one that is found dead goes, so that looking for the living costs no
         more after a thousand sessions. A binding stays: its conversation may be resumed.
         """
+        if files.leads_away(self._store_folder, self._live):  # what lies there must not go
+            return []
         if not os.path.isdir(self._live):  # marked for the first time
             found = self.bindings()
             for binding in found:
@@ -142,6 +148,7 @@ class Local:
 
     def _mark(self, session_id: str) -> None:
         mark = os.path.join(self._live, session_id)
+        files.refuse_links(self._store_folder, mark)
         if not os.path.lexists(mark):
             files.make_folder(self._live)
             os.close(files.open_own(mark, os.O_WRONLY))

@@ -102,7 +102,9 @@ def standing_quick(store: Store) -> Standing:
 
 def forget_open(store: Store) -> None:
     """Drop the note of open runs: one that was over is under way again."""
-    files.remove(os.path.join(store.local, OPEN))
+    path = os.path.join(store.local, OPEN)
+    if not files.leads_away(store.folder, path):
+        files.remove(path)
 
 
 def _summary(store: Store, home: Home) -> dict[str, Any]:
@@ -128,8 +130,10 @@ def _stamp(path: str) -> list[int] | None:
 
 
 def _read(store: Store, name: str) -> dict[str, Any]:
+    path = os.path.join(store.local, name)
     try:
-        value = files.read_json(os.path.join(store.local, name))
+        files.refuse_links(store.folder, path)
+        value = files.read_json(path)
     except (OSError, LoomError):
         return {}
     fits = isinstance(value, dict) and value.get("version") == VERSION and value.get("store") == _place(store)
