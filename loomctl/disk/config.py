@@ -184,7 +184,7 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
     if not path or not os.path.isfile(path):
         return {}, []
     from loomctl.disk import strict_yaml
-    from loomctl.model.problems import shown
+    from loomctl.model.secrets import masked_line
 
     try:
         text = files.read_bytes(path, limit=LARGEST).decode("utf-8-sig")
@@ -206,13 +206,13 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
         if name in names or name == _RETENTION:
             expected = _misfit(name, value)
             if expected:
-                message = f"{name} is {shown(value)}"
+                message = f"{name} is {masked_line(repr(value), 60)}"
                 where, hint = f"{path} $.{name}", "correct it, or take the line out"
                 raise LoomError("BAD_CONFIG", message, where=where, why=f"it is {expected}", hint=hint)
             settings[name] = [os.path.expanduser(item) for item in value] if name == "extra_roots" else value
         else:
             note = "is allowed in your own config.yaml only" if name in _USER else "is no setting here"
-            warnings.append(("UNKNOWN_SETTING", f"{path}: {shown(name)} {note}"))
+            warnings.append(("UNKNOWN_SETTING", f"{path}: {masked_line(name, 60)} {note}"))
     return settings, warnings
 
 

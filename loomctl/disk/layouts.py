@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from loomctl.disk import files
 from loomctl.model import ids
 from loomctl.model.records import NamedTuple
 
@@ -66,7 +67,7 @@ def homes(store: str, roots: Sequence[str], *, own: bool = True) -> dict[str, Ho
     own: False leaves Loom's out. What bears a name that no run can have is somebody else's.
     """
     found: dict[str, Home] = {}
-    for run_id in filter(ids.is_fit, _names(os.path.join(store, "runs")) if own else ()):
+    for run_id in filter(ids.is_fit, _names(store, "runs") if own else ()):
         looms_own = looms(store, run_id)
         if os.path.isfile(looms_own.state) or os.path.isfile(looms_own.backup):
             found[run_id] = looms_own
@@ -79,20 +80,23 @@ def homes(store: str, roots: Sequence[str], *, own: bool = True) -> dict[str, Ho
 
 def _faber_states(root: str) -> Iterator[tuple[str, str]]:
     for folder in _RUN_FOLDERS:
-        base = os.path.join(root, folder)
-        for name in _names(base):
-            path = os.path.join(base, name, "state.json")
+        for name in _names(root, folder):
+            path = os.path.join(root, folder, name, "state.json")
             if os.path.isfile(path):
                 yield name, path
     base = os.path.join(root, _PLAN_FOLDER)
-    for plan_id in _names(base):
-        for name in _names(os.path.join(base, plan_id)):
+    for plan_id in _names(root, _PLAN_FOLDER):
+        for name in _names(base, plan_id):
             suffix = name[len("state-") : -len(".json")]
             if name.startswith("state-") and name.endswith(".json") and suffix and not suffix.endswith(".backup"):
                 yield f"{plan_id}-run-{suffix}", os.path.join(base, plan_id, name)
 
 
-def _names(folder: str) -> list[str]:
+def _names(top: str, folder: str) -> list[str]:
+    """List what lies in a folder below `top`; nothing where a link leads there, for then it is not this project's."""
+    folder = os.path.join(top, folder)
+    if files.leads_away(top, folder):
+        return []
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except OSError:

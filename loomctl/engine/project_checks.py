@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from loomctl.disk import children, files, sizes, user_folders
 from loomctl.disk import config as settings
 from loomctl.disk import known as known_runs
-from loomctl.disk import project as projects
 from loomctl.disk.lock import holder
-from loomctl.disk.project import package_parent
+from loomctl.disk.project import new, package_parent
 from loomctl.engine.machine_checks import UPDATE_HELPER, UPDATE_PLUGIN
 from loomctl.model.errors import LoomError
 from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
@@ -33,9 +32,9 @@ def project(patient: Patient) -> Finding:
         return Finding(FAIL, "the working directory is gone", "cd")
     if patient.project is None or patient.store is None:
         try:
-            projects.new(patient.cwd)
-        except LoomError as error:  # a link stands where the store would be, and hooks pass it by
-            return Finding(FAIL, f"{error.what}: {error.where}", f"ls -l {shlex.quote(error.where)}")
+            new(patient.cwd)
+        except LoomError as refused:  # a link stands where the store would be
+            return Finding(FAIL, f"{refused.what}, and is not followed: {refused.where}", _look_at(refused.where))
         return Finding(PASS, f"no project with a .loom folder at or above {patient.cwd}, so hooks stay silent")
     root, store = patient.project.root, patient.store
     details = [f"store: {store.folder}"]
@@ -53,7 +52,11 @@ def _links(patient: Patient) -> Iterator[Finding]:
     for place in (patient.store.folder, patient.store.runs_folder, patient.store.local):
         if os.path.islink(place):
             found = f"a symbolic link stands where Loom keeps its own files, and is not followed: {place}"
-            yield Finding(FAIL, found, f"ls -l {shlex.quote(place)}")
+            yield Finding(FAIL, found, _look_at(place))
+
+
+def _look_at(place: str) -> str:
+    return f"ls -l {shlex.quote(place)}"
 
 
 def _writing(patient: Patient) -> Iterator[Finding]:

@@ -194,6 +194,23 @@ def test_a_store_that_is_a_link_to_another_projects_is_none(scene: Scene, tmp_pa
     stays(scene, tmp_path / "outside")
 
 
+@pytest.mark.parametrize("name", [".loom/runs", ".fractary/runs", ".fractary/faber/runs", ".fractary"])
+def test_a_folder_of_runs_that_is_a_link_to_another_projects_lists_none(
+    scene: Scene, tmp_path: Path, name: str
+) -> None:
+    """Neither their names nor their goals."""
+    other = other_project(tmp_path)
+    for folder in ("runs", "faber/runs"):
+        shutil.copytree(other.store / "runs", tmp_path / "outside" / "fractary" / folder)
+    scene.workflow()
+    target = {".loom/runs": other.store / "runs", ".fractary": tmp_path / "outside" / "fractary"}
+    link = scene.root / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(target.get(name, tmp_path / "outside" / "fractary" / "runs"))
+    assert inside.loomctl(scene, "runs", "--json").json["runs"] == []
+    stays(scene, tmp_path / "outside")
+
+
 @pytest.mark.parametrize("names", ["a common folder", "a worktree's folder"])
 def test_a_git_file_that_names_another_projects_repository_does_not_open_its_store(tmp_path: Path, names: str) -> None:
     """The main checkout's store is for its own worktrees, which their repository knows."""
