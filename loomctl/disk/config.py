@@ -184,6 +184,7 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
     if not path or not os.path.isfile(path):
         return {}, []
     from loomctl.disk import strict_yaml
+    from loomctl.model.problems import shown
     from loomctl.model.secrets import masked_line
 
     try:
@@ -212,7 +213,7 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
             settings[name] = [os.path.expanduser(item) for item in value] if name == "extra_roots" else value
         else:
             note = "is allowed in your own config.yaml only" if name in _USER else "is no setting here"
-            warnings.append(("UNKNOWN_SETTING", f"{path}: {masked_line(name, 60)} {note}"))
+            warnings.append(("UNKNOWN_SETTING", f"{path}: {shown(name)} {note}"))
     return settings, warnings
 
 
