@@ -95,7 +95,7 @@ SETTINGS: list[tuple[str, str, str]] = [
     ("- a\n- b\n", FAIL, "mapping"),
     ("hook_bugdet: 5000\n", WARN, "'hook_bugdet' is no setting here"),
     ("extra_roots: [/]\n", WARN, "your own config.yaml only"),
-    ("hook_bugdet: 1\nhook_budget: 1\n", FAIL, "hook_budget is a number"),
+    ("hook_bugdet: 1\nhook_budget: 1\n", FAIL, "hook_budget is 1"),
 ]
 
 
