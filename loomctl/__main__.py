@@ -52,8 +52,23 @@ def _without_package(arguments: list[str], why: str) -> int:
     return 0
 
 
+def _hook() -> None:
+    """Run a hook and end the process, sparing it collections of garbage while it works and at its end."""
+    import gc
+
+    gc.disable()
+    code = main()
+    try:
+        sys.stdout.flush()
+    except OSError:  # the host went away
+        pass
+    os._exit(code)
+
+
 if __name__ == "__main__":
     here = __file__.rsplit("/", 2)[0]
     if here not in sys.path:
         sys.path.insert(0, here)
+    if sys.argv[1:2] == ["hook"]:
+        _hook()
     sys.exit(main())

@@ -127,7 +127,7 @@ def _file(
             value = files.parse_json(data, where=path)
         except LoomError as error:
             return Reading(bytes=len(data), problem="unparsable", message=error.why or error.what)
-        text = data.decode("utf-8-sig")
+        text = files.text_of(data)
         if render is not None and isinstance(value, dict):
             try:
                 text, kind = render(value)
@@ -137,7 +137,7 @@ def _file(
     elif b"\0" in data:
         return Reading(bytes=len(data), problem="binary", message="it holds NUL bytes; only text is given")
     else:
-        text = data.decode("utf-8-sig", "replace")
+        text = files.text_of(data, "replace")
         if "�" in text and b"\xef\xbf\xbd" not in data:
             warnings.append(("NOT_UTF8", "bytes that are not UTF-8 are shown as �"))
     return Reading(text, digests.of_text(text), len(data), kind=kind, rendered=rendered, warnings=tuple(warnings))

@@ -188,7 +188,7 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
     from loomctl.model.secrets import masked_line
 
     try:
-        text = files.read_bytes(path, limit=LARGEST).decode("utf-8-sig")
+        text = files.text_of(files.read_bytes(path, limit=LARGEST))
     except (UnicodeDecodeError, OSError) as error:
         hint = f"ls -l {quoted(path)}"
         raise LoomError("BAD_CONFIG", "the settings cannot be read", where=path, why=str(error), hint=hint) from None

@@ -48,12 +48,15 @@ def read_bytes(path: str, *, limit: int = LARGEST_JSON) -> bytes:
     return data
 
 
+def text_of(data: bytes, errors: str = "strict") -> str:
+    """Give UTF-8 as text, without the mark that some editors put before it. Raises UnicodeDecodeError."""
+    return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors)  # "utf-8-sig" is one more module for a hook
+
+
 def parse_json(data: bytes, *, where: str) -> Any:
     """Parse JSON strictly (UTF-8, no NaN, no endless number or depth). Raises LoomError BAD_JSON with its place."""
     try:
-        value = json.loads(
-            data.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite, parse_int=_countable
-        )
+        value = json.loads(text_of(data), parse_constant=_no_constant, parse_float=_finite, parse_int=_countable)
     except UnicodeDecodeError as error:
         hint = f"save it as UTF-8; what it is now: file {quoted(where)}"
         raise LoomError("BAD_JSON", "the file is not UTF-8 text", where=where, why=str(error), hint=hint) from None

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def boot_id() -> str:
     """Name this boot of this machine; empty where the system does not tell."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
-            return source.read().strip()
+        with open("/proc/sys/kernel/random/boot_id", "rb") as source:
+            return source.read().strip().decode("ascii")
     except (OSError, ValueError):
         return ""
 

@@ -128,7 +128,7 @@ def load(path: str, *, max_depth: int = DEEPEST, largest: int = LARGEST_JSON) ->
         return Loaded(None, [error("UNREADABLE", "$", f"the file cannot be read: {said}")], "")
     sha256 = digests.of_bytes(data)
     try:
-        text = data.decode("utf-8-sig")
+        text = files.text_of(data)
     except UnicodeDecodeError as problem:
         where = strict_json.position(data.decode("latin-1"), problem.start)
         return Loaded(None, [error("NOT_UTF8", where, "the file is not UTF-8 text", "save it as UTF-8")], sha256)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import compress
 
 from loomctl.model.assigned_secrets import assigned_secrets, is_placeholder, looks_random, names_a_secret
 from loomctl.model.fences import one_line
@@ -153,7 +154,11 @@ def mask(text: str) -> tuple[str, int]:
     bare = text
     if "\x1b" in text or "␛" in text:  # a colour's last letter is no part of the word behind it
         bare = _COLOUR.sub(lambda found: " " * len(found.group()), text)
-    for find in (_tokens, _tokens_around_a_sign, _private_keys, _passwords_in_addresses, assigned_secrets):
+    words = _long_words(bare)
+    if words:
+        spans += _tokens(bare, words)
+        spans += _tokens_around_a_sign(bare, words)
+    for find in (_private_keys, _passwords_in_addresses, assigned_secrets):
         spans += find(bare)
     if not spans:
         return text, 0
@@ -180,9 +185,13 @@ def _apart(spans: list[Span]) -> Iterator[Span]:
     yield start, end, kind
 
 
-def _tokens(text: str) -> Iterator[Span]:
-    # Dozens of prefixes are looked for, so first comes a much smaller text that holds every possible token.
-    words = "\n".join([word for word in text.split() if len(word) >= _SHORTEST_TOKEN])
+def _long_words(text: str) -> str:
+    """Give the words, one a line, that are long enough for a token: dozens of signs are looked for, here first."""
+    words = text.split()
+    return "\n".join(compress(words, map((_SHORTEST_TOKEN - 1).__lt__, map(len, words))))
+
+
+def _tokens(text: str, words: str) -> Iterator[Span]:
     for kind, prefixes, body in _TOKENS:
         for prefix in prefixes:
             if prefix in words:
@@ -197,16 +206,16 @@ def _tokens(text: str) -> Iterator[Span]:
                     at = text.find(prefix, found.end() if found else at + len(prefix))
 
 
-def _tokens_around_a_sign(text: str) -> Iterator[Span]:
+def _tokens_around_a_sign(text: str, words: str) -> Iterator[Span]:
     for kind, before, sign, body in _AROUND_A_SIGN:
-        at = text.find(sign)
+        at = text.find(sign) if sign in words else -1
         while at >= 0:
             begins = re.compile(before).search(text[max(0, at - 36) : at])
             ends = re.compile(body).match(text, at + len(sign)) if begins else None
             if begins and ends:
                 yield at - len(begins[0]), ends.end(), kind
             at = text.find(sign, at + len(sign))
-    if text.count(".") > 1:
+    if words.count(".") > 1:
         for found in re.compile(_DISCORD).finditer(text):
             if looks_random(found[1]):
                 yield *found.span(), "discord token"

@@ -8,7 +8,7 @@ def utf16_units(text: str) -> int:
 
     The units of two texts add up to the units of the two joined.
     """
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+    return len(text) if text.isascii() else len(text.encode("utf-16", "surrogatepass")) // 2 - 1  # its mark
 
 
 def utf8_bytes(text: str) -> int:
