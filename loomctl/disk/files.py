@@ -54,13 +54,18 @@ def text_of(data: bytes, errors: str = "strict") -> str:
 
 
 def parse_json(data: bytes, *, where: str) -> Any:
-    """Parse JSON strictly (UTF-8, no NaN, no endless number or depth). Raises LoomError BAD_JSON with its place."""
+    """Parse JSON strictly (UTF-8, no NaN, no endless number or depth).
+
+    Raises LoomError: BAD_JSON with its place, GIT_CONFLICT.
+    """
     try:
         value = json.loads(text_of(data), parse_constant=_no_constant, parse_float=_finite, parse_int=_countable)
     except UnicodeDecodeError as error:
         hint = f"save it as UTF-8; what it is now: file {quoted(where)}"
         raise LoomError("BAD_JSON", "the file is not UTF-8 text", where=where, why=str(error), hint=hint) from None
     except json.JSONDecodeError as error:
+        if b"<<<<<<< " in data and b"\n>>>>>>> " in data:
+            raise in_conflict(where, where) from None
         raise LoomError(
             "BAD_JSON",
             "the file is not JSON",
@@ -78,6 +83,17 @@ def parse_json(data: bytes, *, where: str) -> Any:
         hint, why = "make it flatter, or bring back the file as it was", f"{DEEPEST} levels are read"
         raise LoomError("BAD_JSON", "the JSON is nested too deep", where=where, why=why, hint=hint)
     return value
+
+
+def in_conflict(where: str, path: str) -> LoomError:
+    """Give the error of a file in which git left two sides; path: what is to be taken from one of them."""
+    return LoomError(
+        "GIT_CONFLICT",
+        "the file holds git's conflict marks: a merge left two sides in it",
+        where=where,
+        why="it is not merged line by line; one side counts: --theirs is what was merged in, --ours what was here",
+        hint=f"git checkout --theirs -- {quoted(path)}",
+    )
 
 
 def _is_deep(value: Any) -> bool:
@@ -113,7 +129,7 @@ def _finite(digits: str) -> float:
 
 
 def read_json(path: str, *, limit: int = LARGEST_JSON) -> Any:
-    """Read and parse a JSON file. Raises OSError, or LoomError (BAD_JSON, TOO_LARGE)."""
+    """Read and parse a JSON file. Raises OSError, or LoomError (BAD_JSON, GIT_CONFLICT, TOO_LARGE)."""
     return parse_json(read_bytes(path, limit=limit), where=path)
 
 

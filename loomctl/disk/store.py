@@ -141,7 +141,7 @@ class Store:
         """Read a run's state; one of an older schema is migrated in memory (D56).
 
         One of FABER's says here what its file says by itself; where it stands in its workflow `read` knows. Raises
-        LoomError: NO_SUCH_RUN, NO_STATE, BAD_JSON, BAD_STATE, RUN_ID_MISMATCH, SCHEMA_TOO_NEW, TOO_LARGE.
+        LoomError: NO_SUCH_RUN, NO_STATE, BAD_JSON, GIT_CONFLICT, BAD_STATE, RUN_ID_MISMATCH, SCHEMA_TOO_NEW, TOO_LARGE.
         """
         return self.read_home(self.home(run_id))
 
@@ -234,6 +234,8 @@ class Store:
     @staticmethod
     def _with_way_back(home: Home, error: LoomError) -> LoomError:
         """Offer what keeps the broken file and puts the one before in its place, if there is one (D53)."""
+        if error.code == "GIT_CONFLICT":  # its plan and its events are of the same side
+            return files.in_conflict(error.where, home.folder)
         if error.code in ("BAD_JSON", "BAD_STATE", "TOO_LARGE"):
             backup = os.path.lexists(home.backup)
             error.hint = f"loomctl state restore {home.run_id}" if backup else f"loomctl check {quoted(home.state)}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 # What says that a file is damaged; anything else that keeps it from being read is no reason to replace it unasked.
-DAMAGE = ("BAD_JSON", "BAD_STATE", "RUN_ID_MISMATCH", "NO_STATE", "TOO_LARGE")
+DAMAGE = ("BAD_JSON", "GIT_CONFLICT", "BAD_STATE", "RUN_ID_MISMATCH", "NO_STATE", "TOO_LARGE")
 
 
 class Restoration(NamedTuple):

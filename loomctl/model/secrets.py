@@ -95,6 +95,13 @@ _DISCORD = r"(?<![A-Za-z0-9_-])[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.([A-
 _KEY_BEGINS, _KEY_ENDS = "-----BEGIN ", "PRIVATE KEY"
 _BASE64_RUN = r"[A-Za-z0-9+/=]{20,}"
 _BASE64_LINES = r"(?:[A-Za-z0-9+/=]{16,}(?:\s|\\[nr])*)+"
+# Commands that are given a password among their options: their names, the option with what may stand before the value.
+_COMMANDS = (
+    ("curl ", r"(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"']{0,256}:"),
+    ("sshpass ", r"(?<=sshpass )-p[ ]?[\"']?"),
+    ("mysql ", r"-p[\"']?(?=\S*[0-9])"),
+    ("mysqldump ", r"-p[\"']?(?=\S*[0-9])"),
+)
 _USERINFO = r"([^\s/?#@:\"'<>`\\]*)(?::(?!\d{1,5}[?#,])([^\s/\"'<>`\\]+))?@"
 
 
@@ -158,7 +165,7 @@ def mask(text: str) -> tuple[str, int]:
     if words:
         spans += _tokens(bare, words)
         spans += _tokens_around_a_sign(bare, words)
-    for find in (_private_keys, _passwords_in_addresses, assigned_secrets):
+    for find in (_private_keys, _passwords_in_addresses, _passwords_of_commands, assigned_secrets):
         spans += find(bare)
     if not spans:
         return text, 0
@@ -266,3 +273,17 @@ def _passwords_in_addresses(text: str) -> Iterator[Span]:
         elif found and not found[2] and len(found[1]) >= _SHORTEST_TOKEN and looks_random(found[1]):
             yield *found.span(1), "token"
         at = text.find(":/", at + slashes)
+
+
+def _passwords_of_commands(text: str) -> Iterator[Span]:
+    for name, option in _COMMANDS:
+        at = text.find(name)
+        while at >= 0:
+            end = text.find("\n", at)
+            end = min(len(text) if end < 0 else end, at + 4096)
+            for found in re.compile(r"(?<=[ \t])" + option + r"""([^\s"'`]{4,256})""").finditer(
+                text, at + len(name) - 1, end
+            ):
+                if not is_placeholder(found[1]):
+                    yield *found.span(1), "password"
+            at = text.find(name, end)

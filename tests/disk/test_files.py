@@ -74,6 +74,15 @@ def test_what_no_reader_takes_is_not_written(value: Any) -> None:
         files.to_json(value)
 
 
+def test_both_sides_of_a_merge_are_no_json(tmp_path: Path) -> None:
+    """The error of a file that git could not merge says so, and gives the line that takes one side."""
+    path = tmp_path / "a file.json"
+    path.write_text('{\n<<<<<<< HEAD\n"a": 1\n=======\n"a": 2\n>>>>>>> theirs\n}\n')
+    with pytest.raises(LoomError) as caught:
+        files.read_json(str(path))
+    assert (caught.value.code, caught.value.hint) == ("GIT_CONFLICT", f"git checkout --theirs -- '{path}'")
+
+
 def test_a_byte_order_mark_is_no_content() -> None:
     """A file that an editor saved with a mark is read all the same."""
     assert files.parse_json(b"\xef\xbb\xbf{}", where="x") == {}

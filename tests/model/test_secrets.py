@@ -180,6 +180,11 @@ ASSIGNED = [
     (f"Driver={{x}};Uid=sa;Pwd={PASSWORD}1x;", f"{PASSWORD}1x"),
     (f'{{"auths": {{"h": {{"auth": "{made(40)}=="}}}}}}', "=="),
     (f"machine h login me password {PASSWORD}\n", PASSWORD),
+    (f"curl -u admin:{SHORT}! https://x.org", f"{SHORT}!"),
+    (f"$ curl -sS --user 'bob:{PASSWORD}' x.org", PASSWORD),
+    (f"sshpass -p {PASSWORD} ssh root@host", PASSWORD),
+    (f"sshpass -p'{PASSWORD}' ssh root@host", PASSWORD),
+    (f"mysqldump -u root -p{PASSWORD} shop", PASSWORD),
     (f"İİ token='{RANDOM}' ß", RANDOM),
 ]
 
@@ -237,6 +242,8 @@ ORDINARY = [
     'private_key_path: "/etc/ssl/k1.pem"',
     'cache_key = "abc-123-def456"; primary_key="ab12cd34ef"; public_key: "ab12cd34ef56"',
     "PWD=/home/me/x12",
+    'curl -u "$USER:$PASS" x; curl -u user:password x; curl -u name https://x.org:8080/y',
+    "sshpass -p $PASSWORD ssh h; docker run -p 3306:3306 mysql -p -h x; mysql -pass",
     "commit " + made(40, HEX),
     "sha256:" + made(64, HEX),
     '"sha256": "' + made(64, HEX) + '"',
