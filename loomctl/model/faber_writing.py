@@ -18,7 +18,9 @@ _APART = ("schema_version", "run_id", "steps", "phases", "current_step", "pendin
 # What Loom notes at a visit for as long as it is so.
 _PASSING = ("closing", "note", "passed", "stopped", "reopened", "artifacts")
 # Lists whose entries have a name: a change of one entry is written to that entry, whatever else stands in the list.
-_NAMED = {"session_history": "session_id", "artifacts_in_context": "artifact_id"}
+_NAMED = {"session_history": "session_id", "artifacts_in_context": "artifact_id", "approvals": "id"}
+# What a key held in a shape that the engine cannot work in stands under this name from the first change of it on.
+_SET_ASIDE = "{}_before_loom"
 
 
 def written(view: View, after: State) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def written(view: View, after: State) -> dict[str, Any]:
     if (after["current_step"], after["current_phase"]) != (before["current_step"], before["current_phase"]):
         _write_position(raw, after)
     if after["pending_approvals"] != before["pending_approvals"]:
-        raw["pending_approvals"] = _approvals(view.raw, after)
+        _put(raw, "pending_approvals", _approvals(view.raw, after))
     visits = _write_visits(raw, view, after)
     _write_phases(raw, view, after, visits)
     _write_counters(raw, view, after, visits)
@@ -43,16 +45,20 @@ def _write_position(raw: dict[str, Any], after: State) -> None:
     phase, key = after["current_phase"], after["current_step"]
     of, _, step_id = key.partition("/") if key else ("", "", "")
     if "current_step_id" in raw:
-        raw["current_step_id"] = f"{of}:{step_id}" if key else None
+        _put(raw, "current_step_id", f"{of}:{step_id}" if key else None)
     if "current_step" in raw or "current_step_id" not in raw:
-        raw["current_step"] = None if not key else step_id if of == phase else key
+        _put(raw, "current_step", None if not key else step_id if of == phase else key)
 
 
 def _approvals(raw: Mapping[str, Any], after: State) -> list[Any]:
-    """Give what is asked for, each entry that was there as it stood."""
+    """Give what is asked for, each entry that was there as it stood, and those that nobody here understands."""
     listed = raw.get("pending_approvals")
-    stood = {entry["id"]: listed[index] for index, entry in asked(raw)} if isinstance(listed, list) else {}
-    return [stood.get(entry["id"], entry) for entry in after["pending_approvals"]]
+    if not isinstance(listed, list):
+        return list(after["pending_approvals"])
+    read = {index: entry["id"] for index, entry in asked(raw)}
+    wanted = {entry["id"]: entry for entry in after["pending_approvals"]}
+    kept = [entry for index, entry in enumerate(listed) if index not in read or read[index] in wanted]
+    return [*kept, *(entry for name, entry in wanted.items() if name not in read.values())]
 
 
 # ---- Steps.
@@ -82,7 +88,7 @@ def _write_visits(raw: dict[str, Any], view: View, after: State) -> list[dict[st
             listed.append(_entry({}, visit))
         else:
             listed[index] = _entry(listed[index], visit)
-    raw["steps"] = [entry for index, entry in enumerate(listed) if index not in gone]
+    _put(raw, "steps", [entry for index, entry in enumerate(listed) if index not in gone])
     return changed
 
 
@@ -142,10 +148,14 @@ def _write_phases(raw: dict[str, Any], view: View, after: State, visits: list[di
             changed[name] = found
     if isinstance(listed, list):
         names = [words.name_of(entry, "name", "id", "phase") for entry in listed]
-        kept = [changed.get(name or "", entry) for name, entry in zip(names, listed, strict=True)]
+        last = {name: index for index, name in enumerate(names)}  # of two with one name, which is read (`words.phases`)
+        kept = [
+            changed[name] if name in changed and last[name] == index else listed[index]
+            for index, name in enumerate(names)
+        ]
         raw["phases"] = [*kept, *({"name": name, **phase} for name, phase in changed.items() if name not in names)]
     elif changed:
-        raw["phases"] = {**(listed if isinstance(listed, dict) else {}), **changed}
+        _put(raw, "phases", {**(listed if isinstance(listed, dict) else {}), **changed})
 
 
 def _write_counters(raw: dict[str, Any], view: View, after: State, visits: list[dict[str, Any]]) -> None:
@@ -192,23 +202,48 @@ def _changed(raw: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[s
         elif isinstance(here, list) and isinstance(was, list) and isinstance(value, list):
             found[key] = _changed_list(key, here, was, value)
         else:
-            found[key] = value
+            _put(found, key, value)
     return found
+
+
+def _put(raw: dict[str, Any], key: str, value: Any) -> None:
+    """Set a key; what it held and the engine did not see, being of another kind, is set aside beside it."""
+    held = raw.get(key)
+    kinds = {type(held), type(value)}
+    if held not in (None, "", [], {}) and len(kinds) > 1 and kinds & {list, dict}:
+        aside = _SET_ASIDE.format(key)
+        while aside in raw:
+            aside += "_"
+        raw[aside] = held
+    raw[key] = value
 
 
 def _changed_list(key: str, raw: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
     """Change a list: named entries each by its name, others where the list only grew; else it is replaced."""
     name = _NAMED.get(key)
     if name is None:
-        return [*raw, *after[len(before) :]] if after[: len(before)] == before else after
-    was = {entry[name]: entry for entry in before}
-    now = {entry[name]: entry for entry in after}
+        unseen = [entry for entry in raw if entry not in before]
+        return [*raw, *after[len(before) :]] if after[: len(before)] == before else [*unseen, *after]
+    was, now = _counted_by(before, name), _counted_by(after, name)
+    read = {place: named for named, (place, _) in _counted_by(raw, name).items() if named in was}
     found: list[Any] = []
-    for entry in raw:
-        named = words.within(entry, name)
-        if not isinstance(named, str) or named not in was:
+    for place, entry in enumerate(raw):
+        named = read.get(place)
+        if named is None:
             found.append(entry)
         elif named in now:
-            kept = {key: value for key, value in was[named].items() if key not in now[named]}
-            found.append(_changed(entry, was[named], {**kept, **now.pop(named)}))
-    return [*found, *(entry for entry in after if entry[name] in now)]
+            (_, old), (_, new) = was[named], now.pop(named)
+            found.append(_changed(entry, old, {**{key: old[key] for key in old if key not in new}, **new}))
+    return [*found, *(entry for _, entry in now.values())]
+
+
+def _counted_by(entries: list[Any], name: str) -> dict[tuple[str, int], tuple[int, Any]]:
+    """Give the entries that have a name, with their places, by it and by how many of that name came before."""
+    found: dict[tuple[str, int], tuple[int, Any]] = {}
+    counts: dict[str, int] = {}
+    for place, entry in enumerate(entries):
+        named = words.name_of(entry, name)
+        if named is not None:
+            counts[named] = counts.get(named, -1) + 1
+            found[named, counts[named]] = place, entry
+    return found

@@ -215,3 +215,59 @@ def test_whatever_stands_in_a_file_is_read_into_the_engines_shape(data: st.DataO
     assert refused in ("", "it holds a line break or a control character", "it is too large a number")
     if not refused:
         run_life.advance(found.state, FROZEN, at=AT)
+
+
+def worked(state: Json, steps: list[str]) -> Json:
+    """Do to a state what the engine does: a session, a visit, an approval, a reload, an end."""
+    state = copy.deepcopy(state)
+    record = {"session_id": "new", "started_at": AT, "compactions": [{"at": AT}], "phases_completed": []}
+    state["sessions"]["session_history"].append(record)
+    state["sessions"].update(current_session_id="new", total_sessions=9)
+    for entry in state["sessions"]["session_history"]:
+        entry.update(ended_at=AT, resumes=2)
+        entry["environment"] = {**entry.get("environment", {}), "hostname": "here"}
+        entry["artifacts_loaded"] = [*entry.get("artifacts_loaded", []), "spec"]
+    for entry in [*state["context_metadata"]["artifacts_in_context"], {"artifact_id": "spec"}]:
+        entry.update(loaded_at=AT)
+    state["context_metadata"]["artifacts_in_context"].append({"artifact_id": "spec", "loaded_at": AT})
+    state["context_metadata"]["reload_count"] += 1
+    state["artifacts"]["spec_path"] = "spec.md"
+    state["context"]["key"] = "value"
+    state["errors"].append({"at": AT})
+    state["approvals"].append({"id": "phase:release", "at": AT})
+    state["pending_approvals"] = [*state["pending_approvals"], {"id": "phase:build", "phase": "build"}]
+    state["phases"].setdefault("build", {})["status"] = "completed"
+    visits = [
+        {"step_id": key, "phase": key.split("/")[0], "visit": 7, "rank": 9, "stage": "009-x@7", "status": status}
+        for key, status in zip(steps, ("succeeded", "in_progress"), strict=True)
+    ]
+    state["steps"] += [{**visit, "started_at": AT, "completed_at": AT} for visit in visits]
+    state.update(status="paused", current_phase="release", current_step=None)
+    return state
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), era=st.sampled_from(sorted(ERAS)))
+def test_a_change_loses_nothing_that_stood_in_the_file(data: st.DataObject, era: str) -> None:
+    """Lists where objects are usual, two entries of one name, texts, keys of others: each is there after a change."""
+    raw = ERAS[era]()
+    planted = []
+    for number in range(data.draw(st.integers(1, 4))):
+        mark = f"kept-{number}"
+        value = data.draw(st.sampled_from([[mark], {"a": mark}, {"a": {"status": mark}}, [{"id": "x", "odd": mark}]]))
+        holder: Any = raw
+        path = data.draw(st.sampled_from(places(raw)))
+        for key in path:
+            holder = holder[key]
+        if isinstance(holder, list):  # beside another, whose name it may bear
+            twin = {**holder[0], "odd": mark} if holder and isinstance(holder[0], dict) else value
+            holder.insert(data.draw(st.integers(0, len(holder))), twin)
+        elif isinstance(holder, dict):
+            holder[data.draw(st.sampled_from([*KEYS, *holder, "odd"]))] = value
+        else:
+            continue
+        planted.append(mark)
+    there = [mark for mark in planted if mark in json.dumps(raw)]  # a later one may have taken its place
+    found = view(raw, RUN_ID, FROZEN)
+    after = json.dumps(written(found, worked(found.state, ["frame/push-frame", "build/implement"])))
+    assert [mark for mark in there if mark not in after] == []
