@@ -104,6 +104,7 @@ def git(*arguments: str, cwd: Path) -> None:
 def test_a_linked_worktree_uses_the_main_checkouts_store(world: World, relative: bool) -> None:
     """A worktree outside the main checkout leads to the main checkout's store, from any of its sub-directories."""
     world.remember()
+    world.add_script("dd", 'exec /bin/dd "$@"')
     main, linked = world.root / "main ü", world.root / "linked"
     (main / "sub").mkdir(parents=True)
     git("init", "--quiet", cwd=main)
@@ -135,6 +136,15 @@ def test_a_git_file_that_leads_nowhere_ends_the_search(world: World, text: str) 
     """A worktree whose main checkout is gone, or a damaged `.git` file, is a place without a store."""
     touch(world.root / "x/.git", text)
     assert world.hook("session-start", cwd=world.root / "x") is None
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_a_git_file_without_an_end_ends_the_search(world: World, shell: list[str]) -> None:
+    """Only its beginning is read: an archive can bring along a file of any size."""
+    world.add_script("dd", 'exec /bin/dd "$@"')
+    endless = touch(world.root / "x/.git", "gitdir: ")
+    os.truncate(endless, 1 << 40)
+    assert world.hook("session-start", cwd=endless.parent, shell=shell) is None
 
 
 def test_a_worktree_below_its_main_checkout_does_not_loop(world: World) -> None:
