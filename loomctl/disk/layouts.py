@@ -61,13 +61,13 @@ def home(store: str, roots: Sequence[str], run_id: str) -> Home | None:
     return None
 
 
-def homes(store: str, roots: Sequence[str], *, own: bool = True) -> dict[str, Home]:
+def homes(store: str, roots: Sequence[str]) -> dict[str, Home]:
     """Find every run there is; of two with one id the first counts, Loom's own before FABER's.
 
-    own: False leaves Loom's out. What bears a name that no run can have is somebody else's.
+    What bears a name that no run can have is somebody else's.
     """
     found: dict[str, Home] = {}
-    for run_id in filter(ids.is_fit, _names(store, "runs") if own else ()):
+    for run_id in filter(ids.is_fit, _names(store, "runs")):
         looms_own = looms(store, run_id)
         if os.path.isfile(looms_own.state) or os.path.isfile(looms_own.backup):
             found[run_id] = looms_own
@@ -90,6 +90,11 @@ def _faber_states(root: str) -> Iterator[tuple[str, str]]:
             suffix = name[len("state-") : -len(".json")]
             if name.startswith("state-") and name.endswith(".json") and suffix and not suffix.endswith(".backup"):
                 yield f"{plan_id}-run-{suffix}", os.path.join(base, plan_id, name)
+
+
+def run_folders(store: str, roots: Sequence[str]) -> list[str]:
+    """List the folders that runs stand in, there or not."""
+    return [os.path.join(store, "runs"), *(os.path.join(root, name) for root in roots for name in _RUN_FOLDERS)]
 
 
 def _names(top: str, folder: str) -> list[str]:

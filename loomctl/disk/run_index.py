@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from loomctl.disk.store import Store
 
 INDEX, OPEN = "runs.json", "open-runs.json"
-VERSION = 1
+VERSION = 2
+# What a hook reads of states while it looks for a run, in bytes: it has seconds, and a state can come from anywhere.
+LARGEST_LOOKED_AT, MOST_LOOKED_AT = 2 << 20, 32 << 20
 # A file that was written this recently may be written again without its time telling so.
 RACY_NS = 2_000_000_000
 _KEYS = ("workflow_id", "work_id", "goal", "status", "current_phase", "current_step", "updated_at")
@@ -36,12 +38,34 @@ class Standing(NamedTuple):
     unreadable: list[str]
 
 
+class _Room:
+    """How many bytes of states may still be read; None: any number."""
+
+    def __init__(self, left: int | None = None) -> None:
+        self._left = left
+
+    def takes(self, stamp: list[int] | None) -> bool:
+        if self._left is None or stamp is None:
+            return True
+        if stamp[1] > min(self._left, LARGEST_LOOKED_AT):
+            return False
+        self._left -= stamp[1]
+        return True
+
+
+_NOT_LOOKED_AT = {"status": None, "error": "TOO_LARGE: a hook does not look into it"}
+
+
 def summaries(store: Store) -> list[dict[str, Any]]:
     """Give every run in a few words, by id.
 
     `{run_id, workflow_id, work_id, goal, status, current_phase, current_step, updated_at, sessions}`, or
     `{run_id, status: None, error}` for one whose state cannot be read.
     """
+    return _summaries(store, _Room())
+
+
+def _summaries(store: Store, room: _Room) -> list[dict[str, Any]]:
     known = _read(store, INDEX).get("runs")
     known = known if isinstance(known, dict) else {}
     racy = time.time_ns() - RACY_NS
@@ -53,7 +77,7 @@ def summaries(store: Store) -> list[dict[str, Any]]:
         if stamp is not None and isinstance(entry, list) and entry[:1] == [stamp] and _is_summary(entry[-1]):
             summary = entry[-1]
         else:
-            summary = _summary(store, home)
+            summary = _summary(store, home) if room.takes(stamp) else _NOT_LOOKED_AT
         found.append({"run_id": home.run_id, **summary})
         if stamp is not None and stamp[0] < racy and "error" not in summary:
             kept[home.run_id] = [stamp, summary]
@@ -64,10 +88,14 @@ def summaries(store: Store) -> list[dict[str, Any]]:
 
 def standing(store: Store) -> Standing:
     """Give the runs that are active, and those that cannot be read; and note which are open, for `standing_quick`."""
-    now = time.time_ns()
-    made = _stamp(store.runs_folder)
-    every = summaries(store)
-    if made is not None and made[0] < now - RACY_NS:
+    return _standing(store, _Room())
+
+
+def _standing(store: Store, room: _Room) -> Standing:
+    racy = time.time_ns() - RACY_NS
+    made = [_stamp(folder) for folder in store.run_folders()]
+    every = _summaries(store, room)
+    if made[0] is not None and all(stamp is None or stamp[0] < racy for stamp in made):
         is_open = [one["run_id"] for one in every if one["status"] not in TERMINAL]
         _write(store, OPEN, {"version": VERSION, "made": made, "runs": is_open})
     return Standing(
@@ -80,23 +108,26 @@ def standing_quick(store: Store) -> Standing:
     """As `standing`, at a cost that does not grow with the runs that are over: what a hook can afford.
 
     Only runs that were open before are read, while no run came or went; one that another program took from completed
-    to active meanwhile is seen after the next command.
+    to active meanwhile, or began beside another of its plan, is seen after the next command. A state that is too large
+    to be looked into, alone or together with the others, cannot be read.
     """
+    room = _Room(MOST_LOOKED_AT)
     noted = _read(store, OPEN)
-    made, is_open = _stamp(store.runs_folder), noted.get("runs")
-    if made is None or noted.get("made") != made or not isinstance(is_open, list):
-        return standing(store)
-    names = {name for name in is_open if isinstance(name, str)} | {home.run_id for home in store.homes(own=False)}
+    made, is_open = [_stamp(folder) for folder in store.run_folders()], noted.get("runs")
+    if made[0] is None or noted.get("made") != made or not isinstance(is_open, list):
+        return _standing(store, room)
     active: list[str] = []
     unreadable: list[str] = []
-    for name in sorted(names):
+    for name in sorted({name for name in is_open if isinstance(name, str)}):
         try:
-            status = store.read_state(name)["status"]
+            home = store.home(name)
+            status = store.read_home(home)["status"] if room.takes(_stamp(home.state)) else None
         except LoomError as error:
             if error.code not in ("BAD_ID", "NO_SUCH_RUN"):
                 unreadable.append(name)
         else:
             active.extend([name] if status in ACTIVE else [])
+            unreadable.extend([name] if status is None else [])
     return Standing(active, unreadable)
 
 

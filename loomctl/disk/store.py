@@ -95,10 +95,14 @@ class Store:
         """List the runs there are, oldest name first; one whose state is gone is there while its backup is."""
         return [home.run_id for home in self.homes()]
 
-    def homes(self, *, own: bool = True) -> list[Home]:
-        """List where every run's files are, by id; own: False for FABER's alone."""
-        found = layouts.homes(self.folder, self._roots, own=own)
+    def homes(self) -> list[Home]:
+        """List where every run's files are, by id."""
+        found = layouts.homes(self.folder, self._roots)
         return [found[run_id] for run_id in sorted(found)]
+
+    def run_folders(self) -> list[str]:
+        """List the folders that runs stand in, there or not: one that came or went changes the time of its own."""
+        return layouts.run_folders(self.folder, self._roots)
 
     def has(self, run_id: str) -> bool:
         """Tell whether there is such a run, without looking at the others."""

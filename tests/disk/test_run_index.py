@@ -40,17 +40,17 @@ def edit(store: Store, run_id: str, **changes: Any) -> None:
 def reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note every state that is read from now on."""
     seen: list[str] = []
-    whole, glance = store.read_state, store.glance
+    whole, glance = store.read_home, store.glance
 
-    def read_state(run_id: str) -> State:
-        seen.append(run_id)
-        return whole(run_id)
+    def read_home(home: Home) -> State:
+        seen.append(home.run_id)
+        return whole(home)
 
     def glanced(home: Home) -> State:
         seen.append(home.run_id)
         return glance(home)
 
-    monkeypatch.setattr(store, "read_state", read_state)
+    monkeypatch.setattr(store, "read_home", read_home)
     monkeypatch.setattr(store, "glance", glanced)
     return seen
 
@@ -132,6 +132,41 @@ def test_a_hook_reads_open_runs_alone(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run_index.standing_quick(store).active == ["over-3", RUN_ID]
     make_run(tmp_path, "new", status="in_progress")
     assert run_index.standing_quick(store).active == ["new", "over-3", RUN_ID]
+
+
+def test_a_hook_reads_open_runs_of_fabers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are over cost it nothing either, in each of FABER's layouts."""
+    made, _ = make_run(tmp_path, status="completed")
+    root = tmp_path / "faber"
+    for number in range(6):
+        status = "in_progress" if number == 3 else "completed"
+        folder = root / (".fractary/runs", ".fractary/faber/runs")[number % 2] / f"p-run-{number}"
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text(json.dumps({"run_id": folder.name, "status": status}))
+    store = Store(made.folder, [str(root)])
+    for path in (store.runs_folder, *store.run_folders(), *(str(path) for path in root.rglob("state.json"))):
+        os.utime(path, ns=(1_700_000_000 * 10**9,) * 2)
+    assert run_index.standing(store).active == ["p-run-3"]
+    seen = reads(store, monkeypatch)
+    assert run_index.standing_quick(store).active == ["p-run-3"]
+    assert seen == ["p-run-3"]
+
+
+def test_a_hook_looks_into_no_state_that_would_hold_it_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One large state, or very many: what it did not look into it calls unreadable, and a command reads it all."""
+    store, _ = make_run(tmp_path, "large", status="in_progress")
+    edit(store, "large", odd="x" * run_index.LARGEST_LOOKED_AT)
+    make_run(tmp_path, "small", status="in_progress")
+    seen = reads(store, monkeypatch)
+    assert run_index.standing_quick(store) == (["small"], ["large"])
+    assert run_index.standing(store) == (["large", "small"], [])
+    aged(store)
+    run_index.standing(store)
+    seen.clear()
+    assert run_index.standing_quick(store) == (["small"], ["large"])
+    assert seen == ["small"]
+    monkeypatch.setattr(run_index, "MOST_LOOKED_AT", 10)
+    assert run_index.standing_quick(store) == ([], ["large", "small"])
 
 
 def test_a_store_that_cannot_be_written_is_listed_all_the_same(tmp_path: Path) -> None:
