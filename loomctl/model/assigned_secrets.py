@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PASSWORDS = ("password", "passwd", "passphrase", "pwd")
-_NAMES = (*_PASSWORDS, "secret", "token", "key", "bearer ", "authorization", 'auth"')
+_NAMES = (*_PASSWORDS, "secret", "token", "key", "bearer ", "authorization", 'auth"', "_auth", "cookie")
 _OWN_NAMES = (*_PASSWORDS, "secret", "token", "api_key", "api-key", "apikey")
 
 # A key is a secret only as one of these; a primary key, a cache key and a public key are not.
@@ -26,6 +26,8 @@ _BARE = r"""[^\s"'`,;()<>{}\[\]|&\\]{6,4096}"""
 _HEADERS = {
     "authorization": r"""["'`\]]{0,2}[ \t]*[:=,][ \t]*["'`]?(?:[Bb]asic|[Tt]oken|[Bb]ot) +([\w.~+/-]{8,4096}=*)""",
     "bearer ": r"([\w.~+/-]{16,4096}=*)",
+    "cookie": r"""["'`]{0,2}[ \t]*[:=,][ \t]*["'`]?([^\s"'`=;]{1,100}=[^\n"'`]{8,4096})""",
+    "_auth": r"[ \t]*=[ \t]*([A-Za-z0-9+/]{12,4096}=*)",
     'auth"': r"""[ \t]*:[ \t]*"([A-Za-z0-9+/]{15,4096}=*)\"""",
 }
 
@@ -70,9 +72,8 @@ def names_a_secret(key: str) -> bool:
 
 
 def _kind(name: str) -> str:
-    return {"bearer ": "token", "authorization": "credentials", 'auth"': "credentials"}.get(
-        name, "password" if name in _PASSWORDS else name
-    )
+    kinds = {"bearer ": "token", "authorization": "credentials", 'auth"': "credentials", "_auth": "credentials"}
+    return kinds.get(name, "password" if name in _PASSWORDS else name)
 
 
 def _value(text: str, low: str, name: str, at: int) -> tuple[int, int, bool] | None:
@@ -84,7 +85,9 @@ def _value(text: str, low: str, name: str, at: int) -> tuple[int, int, bool] | N
         header = re.compile(_HEADERS[name]).match(text, after)
         if not header:
             return None
-        return (*header.span(1), looks_random(header[1]) or (name == "authorization" and not is_placeholder(header[1])))
+        value = header[1].partition("=")[2].partition(";")[0] if name == "cookie" else header[1]
+        is_secret = looks_random(value) or (name in ("authorization", "_auth") and not is_placeholder(value))
+        return (*header.span(1), is_secret or (name == "cookie" and len(value) >= 24 and value.isalnum()))
     sign = _sign(text, low, name, at)
     quoted = re.compile(_QUOTED).match(text, after + len(sign)) if sign else None
     if quoted:
@@ -106,6 +109,10 @@ def _sign(text: str, low: str, name: str, at: int) -> str:
     sign = re.compile(_SIGN, re.VERBOSE).match(text, after)
     if sign:
         return sign[0]
+    if "|" in text[max(0, at - 40) : at].rpartition("\n")[2]:  # a table in Markdown
+        cell = re.compile(r"[`*]{0,2}[ \t]{0,20}\|[ \t]{0,20}[`]?").match(text, after)
+        if cell:
+            return cell[0]
     is_option = text[after : after + 1] == " " and "--" in low[max(0, at - 20) : at].rpartition(" ")[2]
     is_netrc = name == "password" and text[after : after + 1] == " " and " login " in low[max(0, at - 80) : at]
     return " " if is_option or is_netrc else ""
@@ -115,6 +122,17 @@ def _begins_line(text: str, at: int) -> bool:
     """Tell whether a line begins with the name that ends at this place, as in a file of settings for a shell."""
     before = text[max(0, at - 80) : at].rpartition("\n")[2].strip().removeprefix("export ").strip()
     return not before or (before.replace("_", "").isalnum() and before.isupper())
+
+
+def _begins_setting(text: str, at: int) -> bool:
+    """Tell whether nothing but a dotted name stands on the line before the place, as in INI and properties files."""
+    before = text[max(0, at - 80) : at].rpartition("\n")[2].strip()
+    return all(character.isalnum() or character in "_.-/:" for character in before)
+
+
+def _is_code(value: str) -> bool:
+    """Tell a name in a program, alone or after a point, from a value."""
+    return value.replace("_", "").replace(".", "").isalpha() or ("_" in value and value.replace("_", "").isalnum())
 
 
 def _bare_is_secret(text: str, name: str, at: int, sign: str, bare: re.Match[str]) -> bool:
@@ -129,11 +147,14 @@ def _bare_is_secret(text: str, name: str, at: int, sign: str, bare: re.Match[str
     is_yaml = ends_line and sign.strip(" \t\"'") == ":"
     ends_text = follows[:1] in ("\\", '"', "'", "`")
     is_setting = sign == "=" and (ends_line or ends_text or text[at : at + len(name)].isupper())
+    is_ini = name in _PASSWORDS and sign.strip(" \t") == "=" and ends_line and _begins_setting(text, at)
+    is_cell = "|" in sign
     is_option = sign == " " or "--" in text[max(0, at - 20) : at].rpartition(" ")[2]
     is_query = sign == "=" and follows[:1] == "&" != follows[1:2]
     is_connection = sign == "=" and follows[:1] in (";", "") and ";" in text[max(0, at - 12) : at]
+    is_ini = is_ini and not _is_code(value)
     is_password = name in _PASSWORDS and not _UNLIKE_CODE.isdisjoint(value)
-    if is_option or is_yaml or is_setting or is_query or is_connection or is_password:
+    if is_option or is_yaml or is_ini or is_cell or is_setting or is_query or is_connection or is_password:
         return _is_secret(name, value, literal=False)
     return len(value) >= 16 and not is_placeholder(value) and looks_random(value)
 

@@ -78,6 +78,8 @@ _TOKENS = (
     ("perplexity key", ("pplx-",), r"[A-Za-z0-9]{40,}"),
     ("replicate token", ("r8_",), r"[A-Za-z0-9]{37,}"),
     ("langsmith key", ("lsv2_pt_", "lsv2_sk_"), r"[0-9a-f]{32}_[0-9a-f]{10}"),
+    ("netlify token", ("nfp_",), r"[A-Za-z0-9]{36,}"),
+    ("pulumi token", ("pul-",), r"[0-9a-f]{40}(?![A-Za-z0-9])"),
     ("age key", ("AGE-SECRET-KEY-1",), r"[A-Z0-9]{50,}"),
     # Two or more dots make a JSON Web Token of what else is some JSON in base64: _told_apart.
     ("json web token", ("eyJ",), r"[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){0,2})?"),
@@ -102,6 +104,8 @@ _COMMANDS = (
     ("mysql ", r"-p[\"']?(?=\S*[0-9])"),
     ("mysqldump ", r"-p[\"']?(?=\S*[0-9])"),
 )
+# A line of PostgreSQL's password file: host, port, database, user, password.
+_PGPASS = r"[^\s:]+:(?:[0-9]{2,5}|\*):[^\s:]+:[^\s:]+:([^\s:]{4,256})[ \t\r]*$"
 _USERINFO = r"([^\s/?#@:\"'<>`\\]*)(?::(?!\d{1,5}[?#,])([^\s/\"'<>`\\]+))?@"
 
 
@@ -165,7 +169,7 @@ def mask(text: str) -> tuple[str, int]:
     if words:
         spans += _tokens(bare, words)
         spans += _tokens_around_a_sign(bare, words)
-    for find in (_private_keys, _passwords_in_addresses, _passwords_of_commands, assigned_secrets):
+    for find in (_private_keys, _passwords_in_addresses, _passwords_of_commands, _password_files, assigned_secrets):
         spans += find(bare)
     if not spans:
         return text, 0
@@ -287,3 +291,14 @@ def _passwords_of_commands(text: str) -> Iterator[Span]:
                 if not is_placeholder(found[1]):
                     yield *found.span(1), "password"
             at = text.find(name, end)
+
+
+def _password_files(text: str) -> Iterator[Span]:
+    for sign in (":5432:", ":*:", ":6432:", ":5433:"):
+        at = text.find(sign)
+        while at >= 0:
+            start = text.rfind("\n", 0, at) + 1
+            line = re.compile(_PGPASS, re.MULTILINE).match(text, start) if at - start < 256 else None
+            if line and not is_placeholder(line[1]):
+                yield *line.span(1), "password"
+            at = text.find(sign, at + len(sign))
