@@ -51,8 +51,8 @@ def _here() -> str:
             "NO_FOLDER",
             "the folder that this command was started in is gone",
             where=os.environ.get("PWD", ""),
-            why="it was moved or removed meanwhile",
-            hint="cd into your project, and start it there",
+            why="it was moved or removed meanwhile; go into your project, and start it there",
+            hint="cd",
             exit_code=EXIT_USAGE,
         ) from None
 

@@ -40,7 +40,8 @@ def path(as_json: bool) -> int:
             "NO_BUNDLE",
             "this loomctl was installed without its bundle",
             where=root,
-            hint="install it from a checkout: pipx install .",
+            why="it is installed with it from a checkout",
+            hint="pipx install .",
             exit_code=EXIT_SETUP,
         )
     if as_json:

@@ -81,7 +81,7 @@ class Machine:
                 f"loomctl {' '.join(arguments)} ended with {done.returncode}",
                 where=self.project,
                 why=told[:600],
-                hint="leave its files, to look at: loomctl demo --keep",
+                hint="loomctl demo --keep",
             )
         return document
 
@@ -120,7 +120,7 @@ def demo(keep: bool, as_json: bool) -> int:
     """
     if shutil.which("git") is None:
         raise LoomError(
-            "NO_GIT", "the demo plays in a git project, and there is no git", hint="install git", exit_code=EXIT_SETUP
+            "NO_GIT", "the demo plays in a git project, and there is no git", hint="git --version", exit_code=EXIT_SETUP
         )
     base = os.path.realpath(tempfile.mkdtemp(prefix="loom-demo-"))
     began = time.monotonic()

@@ -127,7 +127,7 @@ def _run(arguments: list[str]) -> int:
         said = LoomError(
             "BUG",
             f"{type(error).__name__}: {error}",
-            why="this is a fault in Loom, not in what you did; please report it with what this prints",
+            why="this is a fault in Loom, not in what you did; please report it with what this prints under --debug",
             hint=_again(words),
             exit_code=EXIT_BUG,
         )
@@ -142,7 +142,7 @@ def _wants(option: str, words: list[str]) -> bool:
 def _again(words: list[str]) -> str:
     """Give the command line that shows where an error came from."""
     line = shlex.join(word for word in words if word not in ("--debug", "--json"))
-    return f"loomctl --debug {line}" if len(line) <= LONGEST_LINE else "run it again, with --debug as the first word"
+    return f"loomctl --debug {line}" if len(line) <= LONGEST_LINE else "loomctl --debug doctor"
 
 
 def _interrupted(*, as_json: bool) -> int:

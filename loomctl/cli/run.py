@@ -10,7 +10,7 @@ from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import complete_runs, complete_workflows, json_option, run_argument
 from loomctl.engine import resuming, starting
 from loomctl.model import sessions
-from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 
 if TYPE_CHECKING:
     from loomctl.disk.store import Run
@@ -57,9 +57,8 @@ def run(
     """
     if resumed is not None:
         if work or workflow or autonomy or dry_run:
-            raise LoomError(
-                "USAGE", "--resume takes up a run as it is", hint="loomctl run --resume RUN", exit_code=EXIT_USAGE
-            )
+            hint = f"loomctl run --resume {quoted(resumed)}"
+            raise LoomError("USAGE", "--resume takes up a run as it is", hint=hint, exit_code=EXIT_USAGE)
         return tell_resumed(resumed, reopen=reopen, as_json=as_json)
     space = asking.space(make=True)
     begun = starting.start(space, " ".join(work), workflow=workflow, autonomy=autonomy, dry_run=dry_run)

@@ -73,7 +73,8 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         raise LoomError(
             "NOT_BOUND",
             "trust is given by a person, or in the session that drives the run",
-            hint=f"in a terminal: loomctl trust {found.run_id}",
+            why="a person types it in a terminal",
+            hint=f"loomctl trust {found.run_id}",
             exit_code=EXIT_NO_RUN,
         )
     run_read = space.store.read(found.run_id)
@@ -93,7 +94,7 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
     trouble = known.note(found.run_id, space.store.folder, trusted=digest)
     if trouble:
         raise LoomError(
-            "NOT_REMEMBERED", trouble, exit_code=EXIT_SETUP, hint="set LOOM_STATE_HOME to a folder of yours"
+            "NOT_REMEMBERED", trouble, exit_code=EXIT_SETUP, hint='export LOOM_STATE_HOME="$HOME/.loom-state"'
         )
     if as_json:
         printing.document({"run_id": found.run_id, "trusted": digest, "commands": commands, "artifacts": loads})

@@ -12,7 +12,7 @@ import click
 
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import files
+from loomctl.disk import files, trouble
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import driving, finding, registering
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
@@ -101,7 +101,7 @@ def _response(path: str | None) -> str | None:
                 "the response cannot be read",
                 where=path,
                 why=error.strerror or str(error),
-                hint="name a file that can be read, or give the response on standard input",
+                hint=trouble.look(path),
                 exit_code=EXIT_USAGE,
             ) from None
     if path is None and not _has_input():
@@ -111,7 +111,8 @@ def _response(path: str | None) -> str | None:
         raise LoomError(
             "TOO_LARGE",
             f"a response has at most {LARGEST_RESPONSE:,} bytes",
-            hint="write it into a file and register that: loomctl done --artifact notes=notes.md",
+            why="what is longer is written into a file, and that is registered",
+            hint="loomctl done --artifact notes=notes.md",
             exit_code=EXIT_USAGE,
         )
     text = data.decode("utf-8", "replace")
@@ -133,8 +134,8 @@ def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
         raise LoomError(
             "USAGE",
             f"--artifact {given!r:.80}",
-            why="it is NAME=PATH",
-            hint="write it so: loomctl done --artifact spec_path=specs/258.md",
+            why="it is NAME=PATH, such as --artifact spec_path=specs/258.md",
+            hint="loomctl done --help",
             exit_code=EXIT_USAGE,
         )
     return name, registering.portable(space, run_id, path)

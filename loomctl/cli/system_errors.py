@@ -19,6 +19,7 @@ def in_words(error: OSError, again: str) -> LoomError:
     said = trouble.of(error)
     if not said.where and streams.output_fails():
         said.where = "standard output"
-        said.hint = "send it to where there is room, or close what reads it; the work is done"
+        said.why = said.why or "the work is done; what it says did not reach who was to read it"
+        said.hint = "df -h"
     said.hint = said.hint or again
     return said

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import files
-from loomctl.model.errors import LoomError
+from loomctl.model.errors import LoomError, quoted
 from loomctl.model.fences import one_line
 from loomctl.model.ids import checked_id
 
@@ -82,8 +82,8 @@ def _below(folder: str, inside: str = "") -> Iterator[str]:
                     "NOT_A_FILE",
                     "the run's folder holds a link or another thing that no archive brings back",
                     where=entry.path,
-                    why="Loom itself makes none there",
-                    hint=f"look at it, then remove it: ls -l {entry.path}",
+                    why="Loom itself makes none there; once it is removed, the rest can be packed",
+                    hint=f"ls -l {quoted(entry.path)}",
                 )
 
 
@@ -123,8 +123,8 @@ def _bad_copy(path: str, why: str) -> LoomError:
         "ARCHIVE_BAD",
         "the archive does not hold the run as it is; the run stays",
         where=path,
-        why=one_line(why, 300),
-        hint="try again when nothing writes to the run",
+        why=f"{one_line(why, 300)}; try again when nothing writes to the run",
+        hint="loomctl sessions",
     )
 
 
@@ -237,5 +237,5 @@ def _bad(path: str, why: str) -> LoomError:
         "this is no archive of a run, and nothing was unpacked",
         where=path,
         why=one_line(why, 300),
-        hint="archives are made by: loomctl runs archive RUN",
+        hint=f"tar -tzf {quoted(path)}",
     )

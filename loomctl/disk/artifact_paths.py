@@ -70,8 +70,8 @@ def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Plac
     """
     text = _own_file(expanded(declared, known), known, roots)
     if not _is_path(text):
-        shown_name, hint = masked_line(declared, 200), "name a file of the project: specs/258.md"
-        raise LoomError("BAD_PATH", f"{shown_name!r} is no path", hint=hint)
+        shown_name, why = masked_line(declared, 200), "a path names a file of the project: specs/258.md"
+        raise LoomError("BAD_PATH", f"{shown_name!r} is no path", why=why, hint="loomctl paths")
     absolute = foreign_paths.is_absolute(text)
     wanted = text if absolute else os.path.join(roots.project, text)
     path = os.path.realpath(wanted) if wanted.startswith("/") else ""
@@ -92,8 +92,8 @@ def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Plac
         "PATH_ESCAPE",
         "the path leads out of the project, the run's folder and the bundle",
         where=masked_line(declared, 300),
-        why="symbolic links are followed before this is decided",
-        hint="move the file into the project, or allow its folder under extra_roots in your own config.yaml",
+        why="links are followed first; a folder elsewhere is allowed under extra_roots in your own config.yaml",
+        hint="loomctl paths",
     )
 
 
@@ -120,7 +120,8 @@ def expanded(declared: str, known: Mapping[str, str | None]) -> str:
             "UNRESOLVED_PLACEHOLDER",
             f"{{{expansion.missing[0]:.80}}} has no value in this run",
             where=masked_line(declared, 300),
-            hint="known are " + " ".join(f"{{{name}}}" for name in placeholders.NAMES),
+            why="known are " + " ".join(f"{{{name}}}" for name in placeholders.NAMES),
+            hint="loomctl paths",
         )
     return expansion.text
 

@@ -195,12 +195,14 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
     raw, problems = strict_yaml.parse(text, max_depth=DEPTH)
     if problems:
         where = f"{path} {problems[0].where}"
-        raise LoomError("BAD_CONFIG", problems[0].message, where=where, hint=problems[0].hint or "correct it there")
+        raise LoomError("BAD_CONFIG", problems[0].message, where=where, why=problems[0].hint, hint=_edit(path))
     if raw is None:
         return {}, []
     if not isinstance(raw, dict):
-        hint = "write one setting a line: hook_budget: 9500"
-        raise LoomError("BAD_CONFIG", "settings are a mapping of names to values", where=path, hint=hint)
+        why = "each line gives one setting, such as hook_budget: 9500"
+        raise LoomError(
+            "BAD_CONFIG", "settings are a mapping of names to values", where=path, why=why, hint=_edit(path)
+        )
     settings: dict[str, Any] = {}
     warnings: list[tuple[str, str]] = []
     for name, value in _each(raw):
@@ -208,13 +210,18 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
             expected = _misfit(name, value)
             if expected:
                 message = f"{name} is {masked_line(repr(value), 60)}"
-                where, hint = f"{path} $.{name}", "correct it, or take the line out"
-                raise LoomError("BAD_CONFIG", message, where=where, why=f"it is {expected}", hint=hint)
+                where, why = f"{path} $.{name}", f"it is {expected}"
+                raise LoomError("BAD_CONFIG", message, where=where, why=why, hint=_edit(path))
             settings[name] = [os.path.expanduser(item) for item in value] if name == "extra_roots" else value
         else:
             note = "is allowed in your own config.yaml only" if name in _USER else "is no setting here"
             warnings.append(("UNKNOWN_SETTING", f"{path}: {shown(name)} {note}"))
     return settings, warnings
+
+
+def _edit(path: str) -> str:
+    """Give the line that opens a file of settings."""
+    return f"${{EDITOR:-vi}} {quoted(path)}"
 
 
 def _each(raw: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -267,8 +274,8 @@ def _led_out(path: str) -> LoomError:
         "UNSAFE_LINK",
         "the project's settings are a link that leads out of the project",
         where=path,
-        why="nothing of what stands there is read",
-        hint="put the settings themselves there, or keep yours in your own config.yaml: loomctl paths",
+        why="nothing of what stands there is read; a file of its own is, and so is your own config.yaml",
+        hint=f"ls -l {quoted(path)}",
     )
 
 

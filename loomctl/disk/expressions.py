@@ -89,8 +89,8 @@ def syntax_error(source: str, kind: str = "condition") -> str | None:
         raise LoomError(
             "NEEDS_ENVIRONMENT",
             f"nothing here can check the {kind} {one_line(source)!r}",
-            why=one_line(missing),
-            hint="start Loom by its bin/loomctl, which makes the environment that it needs",
+            why=f"{one_line(missing)}; bin/loomctl makes the environment that it needs",
+            hint="loomctl doctor",
             exit_code=EXIT_SETUP,
         ) from None
 

@@ -44,7 +44,7 @@ def read_bytes(path: str, *, limit: int = LARGEST_JSON) -> bytes:
     data = b"".join(parts)
     if len(data) > limit:
         what = f"the file grew over {limit:,} bytes while it was read"
-        raise LoomError("TOO_LARGE", what, where=path, hint="try again when nothing writes to it")
+        raise LoomError("TOO_LARGE", what, where=path, hint=f"ls -l {quoted(path)}")
     return data
 
 
@@ -61,7 +61,7 @@ def parse_json(data: bytes, *, where: str) -> Any:
     try:
         value = json.loads(text_of(data), parse_constant=_no_constant, parse_float=_finite, parse_int=_countable)
     except UnicodeDecodeError as error:
-        hint = f"save it as UTF-8; what it is now: file {quoted(where)}"
+        hint = f"file {quoted(where)}"
         raise LoomError("BAD_JSON", "the file is not UTF-8 text", where=where, why=str(error), hint=hint) from None
     except json.JSONDecodeError as error:
         if b"<<<<<<< " in data and b"\n>>>>>>> " in data:
@@ -71,16 +71,16 @@ def parse_json(data: bytes, *, where: str) -> Any:
             "the file is not JSON",
             where=f"{where}:{error.lineno}:{error.colno}",
             why=error.msg,
-            hint="correct it at that line and column, or bring back the file as it was",
+            hint=f"python3 -m json.tool {quoted(where)} /dev/null",
         ) from None
     except RecursionError:
-        hint = "make it flatter, or bring back the file as it was"
+        hint = f"loomctl check {quoted(where)}"
         raise LoomError("BAD_JSON", "the JSON is nested too deep", where=where, hint=hint) from None
     except ValueError as error:
-        hint = "correct that value, or bring back the file as it was"
+        hint = f"loomctl check {quoted(where)}"
         raise LoomError("BAD_JSON", "the file is not JSON", where=where, why=str(error), hint=hint) from None
     if data.count(b"[") + data.count(b"{") > DEEPEST and _is_deep(value):
-        hint, why = "make it flatter, or bring back the file as it was", f"{DEEPEST} levels are read"
+        hint, why = f"loomctl check {quoted(where)}", f"{DEEPEST} levels are read"
         raise LoomError("BAD_JSON", "the JSON is nested too deep", where=where, why=why, hint=hint)
     return value
 
@@ -256,7 +256,8 @@ def open_own(path: str, flags: int) -> int:
             "UNSAFE_LINK",
             "a symbolic link stands where Loom writes a file of its own",
             where=path,
-            hint=f"look where it leads, then remove it: ls -l {quoted(path)}",
+            why="where it leads, something else would be changed; once it is removed, Loom makes its own",
+            hint=f"ls -l {quoted(path)}",
         ) from None
 
 
@@ -323,7 +324,7 @@ def refuse_links(base: str, path: str) -> None:
                 "a symbolic link stands where Loom keeps its own files",
                 where=at,
                 why="it could lead anywhere; Loom neither reads nor writes through it",
-                hint=f"look at it, then remove it: ls -l {quoted(at)}",
+                hint=f"ls -l {quoted(at)}",
             )
 
 

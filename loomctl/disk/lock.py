@@ -61,8 +61,8 @@ class Lock:
                         "HELD",
                         f"the run's lock is held by {self._holder()}",
                         where=self._path,
-                        why=f"waited {self._patience:g} s",
-                        hint="try again; a holder that died frees the lock by itself",
+                        why=f"waited {self._patience:g} s; a holder that died frees it by itself: try again",
+                        hint="loomctl doctor",
                         exit_code=EXIT_HELD,
                     ) from None
                 time.sleep(0.005)

@@ -15,8 +15,8 @@ import time
 from contextlib import contextmanager
 from typing import NamedTuple, NoReturn
 
-from loomctl.disk import package_installers
-from loomctl.model.errors import EXIT_SETUP, LoomError
+from loomctl.disk import package_installers, trouble
+from loomctl.model.errors import EXIT_SETUP, LoomError, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ def make(place: Place) -> bool:
         except OSError as problem:
             if os.access(place.python, os.X_OK):  # where files cannot be locked, another one may have been first
                 return False
-            raise _failed(f"cannot write {problem.filename or place.base}", str(problem), "free space there") from None
+            hint = trouble.way_out(problem) or f"df -h {quoted(place.base)}"
+            raise _failed(f"cannot write {problem.filename or place.base}", str(problem), hint) from None
         finally:
             shutil.rmtree(making, ignore_errors=True)
         say(f"ready after {time.monotonic() - started:.0f} s")
@@ -108,7 +109,7 @@ def _place(lock: str, bases: Sequence[str]) -> Place:
         with open(lock, encoding="utf-8") as lines:
             lock_id = lines.readline().rpartition(" ")[2].strip()
     except OSError as problem:
-        raise _failed("cannot read requirements.lock", str(problem), "install Loom anew") from None
+        raise _failed("cannot read requirements.lock", str(problem), trouble.look(lock)) from None
     name = f"env-{lock_id}-{sys.version_info[0]}.{sys.version_info[1]}"
     why = "neither HOME nor XDG_CACHE_HOME is set"
     for base in filter(None, bases):
@@ -118,7 +119,7 @@ def _place(lock: str, bases: Sequence[str]) -> Place:
                 return Place(base, name, lock)
         except OSError as problem:
             why = str(problem)
-    raise _failed("there is nowhere to keep Loom's own environment", why, "set XDG_CACHE_HOME to a folder of yours")
+    raise _failed("there is nowhere to keep Loom's own environment", why, "export XDG_CACHE_HOME=$(mktemp -d)")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from loomctl.model.errors import EXIT_SETUP, LoomError
+from loomctl.model.errors import EXIT_SETUP, LoomError, quoted
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -232,8 +232,8 @@ def _unreachable(ended: _Ended) -> bool:
 
 def _error(ended: _Ended | None, job: _Job) -> LoomError:
     if ended is None:
-        what, hint = "nothing can install packages for this Python", "install uv, python3-venv or python3-pip"
-        why = f"uv is not on PATH, and {sys.executable} has neither ensurepip nor pip"
+        what, hint = "nothing can install packages for this Python", f"{quoted(sys.executable)} -m ensurepip --version"
+        why = f"uv is not on PATH, and {sys.executable} has neither ensurepip (python3-venv) nor pip"
         return LoomError("NO_INSTALLER", what, why=why, hint=hint, exit_code=EXIT_SETUP)
     lines = [re.sub(r"://[^/@\s]+@", "://…@", line.strip())[:300] for line in ended.log.splitlines()]
     if _unreachable(ended):
@@ -243,8 +243,9 @@ def _error(ended: _Ended | None, job: _Job) -> LoomError:
         ]  # pip's word where it is not the usual
         why = "; ".join([said[0] if said else f"no answer for {job.patience:.0f} s", *asked])
         what = "the package index cannot be reached, so Loom's own environment was not made"
-        hint = "check the network and pip's settings (PIP_INDEX_URL, pip.conf); LOOM_SETUP_TIMEOUT=60 waits longer"
+        why += "; the network or pip's settings (PIP_INDEX_URL, pip.conf) stand in the way"
+        hint = "LOOM_SETUP_TIMEOUT=60 loomctl --version"
         return LoomError("INDEX_UNREACHABLE", what, why=why, hint=hint, exit_code=EXIT_SETUP)
     telling = [line for line in lines if _TELLING.search(line)] or [line for line in lines if line][-5:]
-    what, hint = "Loom's packages could not be installed", "check pip's settings: python3 -m pip config list"
+    what, hint = "Loom's packages could not be installed", "python3 -m pip config list"
     return LoomError("SETUP_FAILED", what, why="\n       ".join(telling[:8]), hint=hint, exit_code=EXIT_SETUP)

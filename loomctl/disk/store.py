@@ -415,14 +415,14 @@ class Store:
         return Lock(path, patience=patience)
 
 
-def ambiguous(found: Sequence[str]) -> LoomError:
-    """Make the error that lists several runs instead of guessing (D1)."""
+def ambiguous(found: Sequence[str], way: str = "loomctl show") -> LoomError:
+    """Make the error that lists several runs instead of guessing (D1). way: what is done to one of them."""
     listed = "\n".join(f"    {run_id}" for run_id in found[:20])
     more = f"\n    and {len(found) - 20} more" if len(found) > 20 else ""
     return LoomError(
         "AMBIGUOUS_RUN",
         f"{len(found)} runs could be meant",
-        why=f"they are\n{listed}{more}",
-        hint="name one, or its beginning: loomctl show RUN",
+        why=f"name one, or its beginning; they are\n{listed}{more}",
+        hint=f"{way} {found[0]}",
         exit_code=EXIT_NO_RUN,
     )

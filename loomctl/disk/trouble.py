@@ -57,6 +57,11 @@ def way_out(error: OSError) -> str:
     return ""
 
 
+def look(path: str) -> str:
+    """Give a line that shows a file, or the nearest folder upward where it is not there."""
+    return f"ls -l {quoted(path if os.path.lexists(path) else _there(os.path.dirname(path) or os.curdir))}"
+
+
 def _path(error: OSError) -> str:
     name = error.filename
     return os.fsdecode(name) if isinstance(name, (str, bytes)) else ""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import digests, files, strict_json
-from loomctl.model.errors import EXIT_INVALID, EXIT_USAGE, LoomError
+from loomctl.disk import digests, files, strict_json, trouble
+from loomctl.model.errors import EXIT_INVALID, EXIT_USAGE, LoomError, quoted
 from loomctl.model.fields import is_id
-from loomctl.model.problems import choices, error, refusal, shown
+from loomctl.model.problems import choices, error, nearest, refusal, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,8 @@ def locate(ref: str, places: Places, *, base: str | None = None, named_in: str |
             "NOT_SUPPORTED",
             "workflows in DOT are not supported yet",
             where=ref,
-            hint="write the workflow as .json or .yaml: loomctl schema workflow",
+            why="a workflow is written as .json or .yaml",
+            hint="loomctl schema workflow",
         )
     if "/" in ref or "\\" in ref or ref.endswith(SUFFIXES):
         path = os.path.normpath(os.path.join(base or os.getcwd(), ref))
@@ -83,7 +84,8 @@ def locate(ref: str, places: Places, *, base: str | None = None, named_in: str |
                 "UNKNOWN_WORKFLOW",
                 f"there is no workflow file {shown(ref, 200)}",
                 where=path,
-                hint="a path is relative to the file that names it; an id has no ending and no slash",
+                why="a path is relative to the file that names it, or to here; an id has no ending and no slash",
+                hint=trouble.look(path),
                 exit_code=EXIT_USAGE,
             )
         return Found(path)
@@ -93,7 +95,7 @@ def locate(ref: str, places: Places, *, base: str | None = None, named_in: str |
             "BAD_ID",
             f"{shown(ref)} names no workflow",
             why="a workflow is named by its id, loom:id, project:id or a path",
-            hint="loomctl run WORK --workflow core",
+            hint="loomctl check core",
             exit_code=EXIT_USAGE,
         )
     for folder in folders:
@@ -104,8 +106,8 @@ def locate(ref: str, places: Places, *, base: str | None = None, named_in: str |
     raise LoomError(
         "UNKNOWN_WORKFLOW",
         f"there is no workflow {shown(ref)}",
-        why="looked in " + ", ".join(folders),
-        hint=choices(name, known) if known else "put one into .loom/workflows/",
+        why=(choices(name, known) if known else "there is none yet") + "; looked in " + ", ".join(folders),
+        hint=f"loomctl check {nearest(name, known) or 'core'}",
         exit_code=EXIT_USAGE,
     )
 
@@ -194,7 +196,8 @@ def _in_folder(folder: str, name: str) -> str | None:
             "AMBIGUOUS_WORKFLOW",
             f"the workflow {name} stands in two files",
             where=", ".join(present),
-            hint="keep one of them, or name the file by its path",
+            why="one of them is kept, or the file is named by its path",
+            hint="ls -l " + " ".join(quoted(path) for path in present),
             exit_code=EXIT_INVALID,
         )
     if not present and os.path.isfile(os.path.join(folder, name + ".dot")):

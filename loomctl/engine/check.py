@@ -10,6 +10,7 @@ from loomctl.disk.strict_json import MOST_PROBLEMS
 from loomctl.engine import log_checks, schema_checks
 from loomctl.engine.resolve import outside, resolve_file
 from loomctl.model import frozen_plan, migrations, state
+from loomctl.model.errors import UPDATE
 from loomctl.model.problems import at, choices, error, shown, warning
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user:
     if not by_user and not workflow_files.is_inside(path, project_dir):
         return [outside(path)]
     if path.endswith(".dot"):
-        hint = "write the workflow as .json or .yaml: loomctl schema workflow"
+        hint = "loomctl schema workflow"
         return [error("NOT_SUPPORTED", "$", "workflows in DOT are not supported yet", hint)]
     if os.path.basename(path) == events.FILE:
         return log_checks.check_log(path)
@@ -113,8 +114,7 @@ def _newer(raw: dict[str, Any], known: int) -> Iterator[Problem]:
     version = raw.get("schema_version")
     if isinstance(version, int) and not isinstance(version, bool) and version > known:
         message = f"schema {version} is newer than this loomctl, which knows {known}; the rest is not checked"
-        hint = "update the plugin: claude plugin update loom@loom"
-        yield error("SCHEMA_TOO_NEW", "$.schema_version", message, hint)
+        yield error("SCHEMA_TOO_NEW", "$.schema_version", message, UPDATE)
 
 
 def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
@@ -128,7 +128,7 @@ def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
         for step_where, step in _objects(phase, "steps", where):
             key, wanted = step.get("key"), f"{phase.get('id')}/{step.get('id')}"
             if isinstance(key, str) and key != wanted:
-                hint = "a step's key is phase/id; write the plan anew with loomctl run"
+                hint = "a step's key is phase/id"
                 yield error("KEY_MISMATCH", at(step_where, "key"), f"{shown(key)} is not {shown(wanted)}", hint)
             yield from _twice(seen, f"step {key}", ("step", key), at(step_where, "key"))
     for where, artifact in _objects(raw, "artifacts"):
@@ -141,7 +141,7 @@ def _state_problems(raw: dict[str, Any], path: str) -> Iterator[Problem]:
     ours = raw.get("plan_id") if os.path.basename(path).startswith("state-") else run_id
     if os.path.basename(os.path.dirname(folder)) == "runs" and os.path.basename(folder) != ours:
         message = f"the folder is {shown(os.path.basename(folder))}, the file says {shown(run_id)}"
-        hint = "put the folder back under its own name, or remove the copy: loomctl runs"
+        hint = "loomctl runs"
         yield error("RUN_ID_MISMATCH", "$.run_id", message, hint)
     if _is_foreign(STATE, raw):
         yield _foreign("state")

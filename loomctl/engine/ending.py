@@ -133,8 +133,8 @@ def refuse_pending(space: Workspace, state: Mapping[str, Any], run_id: str) -> N
     raise LoomError(
         "HELD",
         f"the step {entry['step_id']} is being ended by the session {str(owner)[:60]}, which is alive",
-        why="its result is expected as that session's final message",
-        hint=f"wait for it, or end the step yourself with a result: loomctl done {run_id} --response-file FILE",
+        why="its result is expected as that session's final message; with --response-file you end the step yourself",
+        hint=f"loomctl show {run_id}",
         exit_code=EXIT_HELD,
     )
 

@@ -115,11 +115,12 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "") -> s
             raise LoomError(
                 "HELD",
                 f"the run {run_id} is driven by the session {others[0][:60]}, which is alive",
-                hint=f"to bind this session to it, too: loomctl resume {run_id}",
+                why="to take it up binds this session to it, too",
+                hint=f"loomctl resume {run_id}",
                 exit_code=EXIT_HELD,
             )
-    way = f"in a terminal: loomctl {verb} {run_id}; or here, after loomctl resume {run_id}"
-    why = "a person decides that, or the session that drives the run" if verb else "only run and resume bind a session"
+    decides = f"a person decides that, in a terminal, or the session that drives the run, after loomctl resume {run_id}"
+    why = decides if verb else "only run and resume bind a session"
     unusable = space.local.unusable_binding(space.caller.session_id)
     if unusable:
         why = "its binding is damaged, or was made in another place"
@@ -128,7 +129,7 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "") -> s
         f"this session does not drive the run {run_id}",
         where=unusable,
         why=why,
-        hint=way if verb else f"loomctl resume {run_id}",
+        hint=f"loomctl {verb or 'resume'} {run_id}",
         exit_code=EXIT_NO_RUN,
     )
 
@@ -149,10 +150,11 @@ def must_be_known(space: Workspace, run_id: str) -> None:
 
 def no_active_run(unreadable: Sequence[str] = ()) -> LoomError:
     """Say that nothing is under way, with the ways forward; a run that cannot be read is named, not passed over."""
+    ways = 'loomctl run "what to do" starts one, loomctl resume RUN takes one up'
     return LoomError(
         "NO_ACTIVE_RUN",
         "No active run",
-        why=f"the state of {', '.join(unreadable[:5])} cannot be read: loomctl runs" if unreadable else "",
-        hint='loomctl run "what to do" starts one; loomctl resume RUN takes one up; loomctl runs lists all',
+        why=f"the state of {', '.join(unreadable[:5])} cannot be read" if unreadable else ways,
+        hint="loomctl runs",
         exit_code=EXIT_NO_RUN,
     )

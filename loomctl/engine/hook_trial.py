@@ -43,15 +43,19 @@ _WORKFLOW = {
 }
 
 
+# A folder of one's own for what is only made for a while.
+_OWN_FOLDER = 'mkdir -p "$HOME/.cache/tmp" && export TMPDIR="$HOME/.cache/tmp"'
+
+
 def round_trip(patient: Patient) -> Finding:
     """Call the SessionStart hook as a host does, in a temporary project with a run of its own, and read its answer."""
     base = tempfile.gettempdir()
     if os.path.realpath(base) == os.path.realpath(patient.cwd or os.sep):  # where Python turns without any other place
-        return Finding(WARN, "a hook cannot be tried: no temporary folder can be written", "export TMPDIR=/a/folder")
+        return Finding(WARN, "a hook cannot be tried: no temporary folder can be written", _OWN_FOLDER)
     try:
         folder = tempfile.mkdtemp(prefix="loom-doctor-")
     except OSError as error:
-        return Finding(WARN, f"a hook cannot be tried: {error}", "export TMPDIR=/a/folder")
+        return Finding(WARN, f"a hook cannot be tried: {error}", _OWN_FOLDER)
     try:
         return _tried(patient, os.path.realpath(folder))
     finally:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
+from loomctl.disk import trouble
 from loomctl.disk.artifact_paths import is_inside
 from loomctl.model import placeholders
-from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def portable(space: Workspace, run_id: str, path: str) -> str:
             "MISSING",
             f"there is no {path}",
             where=os.path.normpath(os.path.join(space.caller.cwd, path)),
-            hint="write the file first; a relative path counts from here or from the project's root",
+            why="a file is written first; a relative path counts from here or from the project's root",
+            hint=trouble.look(os.path.normpath(os.path.join(space.caller.cwd, path))),
             exit_code=EXIT_USAGE,
         )
     allowed = (root, run_dir, space.project.plugin_root, *space.settings.extra_roots)
@@ -38,7 +40,7 @@ def portable(space: Workspace, run_id: str, path: str) -> str:
             f"{path} lies outside of the project, so no session could be given it",
             where=found,
             why="symbolic links are followed before this is decided",
-            hint="copy it into the project first",
+            hint=f"cp -r {quoted(found)} {quoted(root)}",
             exit_code=EXIT_USAGE,
         )
     found = os.path.join(os.path.realpath(os.path.dirname(found)), os.path.basename(found))

@@ -125,7 +125,7 @@ def _parent(chain: list[_Link], places: Places, problems: list[Problem]) -> str 
         found = workflow_files.locate(ref, places, named_in=link.path)
     except LoomError as refused:
         code = "UNKNOWN_PARENT" if refused.code == "UNKNOWN_WORKFLOW" else refused.code
-        problems += link.said([error(code, "$.extends", f"extends: {refused.what}", refused.hint)])
+        problems += link.said([error(code, "$.extends", f"extends: {refused.what}", refused.why or refused.hint)])
         return None
     if found.stands_in:
         problems += link.said([_stand_in(ref, found.path, "$.extends")])

@@ -110,11 +110,11 @@ def _meant(space: Workspace, named: str | None, *, reopen: bool) -> str:
     if found.run_id is not None:
         return found.run_id
     if found.candidates:
-        raise ambiguous(found.candidates)
+        raise ambiguous(found.candidates, "loomctl resume")
     dormant = [one["run_id"] for one in run_index.summaries(space.store) if one["status"] in ("failed", "pending")]
     if len(dormant) == 1:
         return str(dormant[0])
-    raise ambiguous(dormant) if dormant else finding.no_active_run(found.unreadable)
+    raise ambiguous(dormant, "loomctl resume") if dormant else finding.no_active_run(found.unreadable)
 
 
 def _under_way(state: State, plan: Mapping[str, Any]) -> State:

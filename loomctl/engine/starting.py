@@ -10,7 +10,7 @@ from loomctl.disk.store import Run
 from loomctl.engine import finding, presence, priming, prompts, refreezing, remembering, settling
 from loomctl.engine.resolve import resolve
 from loomctl.model import ids, placeholders, run_life, triggers
-from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.plan import build_plan
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import mask
@@ -56,7 +56,8 @@ def start(
         raise LoomError(
             "NO_WORK",
             "a run needs something to do",
-            hint='say what, or name a tracker\'s id: loomctl run "add dark mode"',
+            why='it is said in words, or by a tracker\'s id: loomctl run "add dark mode"',
+            hint="loomctl run --help",
             exit_code=EXIT_USAGE,
         )
     project = space.project
@@ -100,8 +101,8 @@ def _new_store(space: Workspace) -> list[str]:
         raise LoomError(
             "NO_PROJECT",
             f"{root} is no project",
-            why="a store here would be found from every folder below it that is in no repository",
-            hint="cd into your project first; or make it one: git init",
+            why="a store here would be found from all folders below that are in no repository; go into a project first",
+            hint=f"ls -d {quoted(root.rstrip(os.sep))}/*/.git",
             exit_code=EXIT_USAGE,
         )
     return [f"Loom keeps this project's runs in {space.store.folder} (git ignores them)."]
@@ -190,8 +191,10 @@ def _check_placeholders(space: Workspace, run: Run) -> None:
             "UNRESOLVED_PLACEHOLDER",
             "; ".join(lacking),
             where=run.plan["workflow_id"],
-            why="this run has no work id" if state["work_id"] is None else "these have no value",
-            hint="start it with a tracker's id: loomctl run 258",
+            why="this run has no work id: start it with a tracker's"
+            if state["work_id"] is None
+            else "these have no value",
+            hint="loomctl run --help",
             exit_code=EXIT_USAGE,
         )
 
@@ -207,6 +210,6 @@ def _check_lengths(run: Run) -> None:
             "the path of this project leaves no room for the names of a run's files",
             where=run.folder,
             why=f"paths here have at most {most} bytes, and these would have up to {needed}",
-            hint="move the project to a shorter path",
+            hint=f"ls -ld {quoted(run.folder.partition('/.loom/')[0])}",
             exit_code=EXIT_USAGE,
         )

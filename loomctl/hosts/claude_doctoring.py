@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import files, user_folders
 from loomctl.engine.hook_checks import REINSTALL, beats_of
-from loomctl.model.errors import LoomError
+from loomctl.model.errors import LoomError, quoted
 from loomctl.model.findings import FAIL, PASS, WARN, Finding
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def assistant(patient: Patient) -> Finding:
         settings = _settings(source)
         if settings.get("disableAllHooks") is True:
             return Finding(
-                FAIL, "disableAllHooks switches every hook off", f"grep -n disableAllHooks {source}", [source]
+                FAIL, "disableAllHooks switches every hook off", f"grep -n disableAllHooks {quoted(source)}", [source]
             )
         said = settings.get("enabledPlugins")
         for name, value in said.items() if isinstance(said, dict) else ():

@@ -17,10 +17,13 @@ EXIT_SKEW = 7
 EXIT_SETUP = 8
 EXIT_BUG = 70
 
+UPDATE = "claude plugin update loom@loom"
+
 
 class LoomError(Exception):
     """Something a person can mend: what happened, where, why, and a hint that can be pasted (D52).
 
+    hint: one command line that a shell runs and that mends it or shows more; what else is to be said is the why's.
     code: a stable upper-case word for scripts (`PATH_ESCAPE`); where: a file and, if known, a JSON path;
     exit_code: one of the EXIT_* values.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.model.errors import EXIT_SKEW, LoomError, quoted
+from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError, quoted
 from loomctl.model.shapes import FLAG, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit, not_text
 
 TYPE_CHECKING = False
@@ -64,7 +64,7 @@ def accepted(raw: object, *, where: str) -> dict[str, Any]:
             "SCHEMA_TOO_NEW",
             f"this plan has schema {version}, this loomctl knows {SCHEMA_VERSION}",
             where=where,
-            hint="update the plugin: claude plugin update loom@loom",
+            hint=UPDATE,
             exit_code=EXIT_SKEW,
         )
     if not isinstance(raw, dict) or type(version) is not int:

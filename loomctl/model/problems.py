@@ -106,15 +106,17 @@ def refusal(problems: Iterable[Problem], *, what: str, where: str, code: str = "
     if not found:
         return None
     codes = {problem.code for problem in found}
-    lines = [f"{problem.where}: {problem.message}" for problem in found[:_SHOWN]]
+    lines = [
+        f"{problem.where}: {problem.message}" + (f"; {problem.hint}" if problem.hint else "")
+        for problem in found[:_SHOWN]
+    ]
     if len(found) > _SHOWN:
         lines.append(f"and {len(found) - _SHOWN} more: loomctl check {quoted(where)}")
-    hint = next((problem.hint for problem in found if problem.hint), f"loomctl check {quoted(where)}")
     return LoomError(
         codes.pop() if len(codes) == 1 else code,
         what,
         where=where,
         why="\n       ".join(lines),
-        hint=hint,
+        hint=f"loomctl check {quoted(where)}",
         exit_code=EXIT_INVALID,
     )

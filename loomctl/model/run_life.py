@@ -165,7 +165,8 @@ def end_visit(
     Raises BAD_OUTCOME and NO_OPEN_STEP.
     """
     if outcome not in OUTCOMES:
-        raise LoomError("BAD_OUTCOME", f"{outcome!r:.60} is no outcome", hint=f"one of {', '.join(OUTCOMES)}")
+        why = f"there are {', '.join(OUTCOMES)}"
+        raise LoomError("BAD_OUTCOME", f"{outcome!r:.60} is no outcome", why=why, hint="loomctl done --help")
     entry = open_visit(without_closing(state))
     if entry is None:
         raise _nothing_open()
@@ -273,8 +274,8 @@ def approved(state: State, *, at: str) -> tuple[State, list[str]]:
     """
     granted = [str(item["id"]) for item in state["pending_approvals"]]
     if not granted or state["status"] not in ("awaiting_feedback", "in_progress"):
-        why = f"the run is {state['status']}" if granted else ""
-        hint = "take it up first: loomctl resume" if granted else "loomctl show"
+        why = f"the run is {state['status']}: it is taken up first" if granted else ""
+        hint = f"loomctl {'resume' if granted else 'show'} {state['run_id']}"
         raise LoomError("NOTHING_TO_APPROVE", "this run asks for no approval", why=why, hint=hint, exit_code=EXIT_USAGE)
     rank = max((entry["rank"] for entry in state["steps"]), default=0)
     given = [{"id": name, "granted_at": at, "after_rank": rank} for name in granted]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.model.errors import EXIT_SKEW, LoomError
+from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError, quoted
 from loomctl.model.shapes import ANY_OBJECT, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit
 
 TYPE_CHECKING = False
@@ -123,7 +123,7 @@ def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool 
             "SCHEMA_TOO_NEW",
             f"this state has schema {version}, this loomctl knows {SCHEMA_VERSION}",
             where=where,
-            hint="update the plugin: claude plugin update loom@loom",
+            hint=UPDATE,
             exit_code=EXIT_SKEW,
         )
     if type(version) is int and version < SCHEMA_VERSION:
@@ -141,8 +141,8 @@ def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool 
             "RUN_ID_MISMATCH",
             f"the file says it is run {str(raw['run_id'])[:200]!r}, not {run_id!r}",
             where=where,
-            why="a run's folder and its state carry one id",
-            hint="put the folder back under its own name, or remove the copy: loomctl runs",
+            why="a run's folder and its state carry one id: put it back under its own name, or remove the copy",
+            hint="loomctl runs",
         )
     return raw
 
@@ -187,7 +187,7 @@ def _bad(where: str, path: str, why: str) -> LoomError:
         "this state cannot be used",
         where=f"{where} {path}",
         why=why,
-        hint="the one before lies beside it as state.backup.json; loomctl check names every problem",
+        hint=f"loomctl check {quoted(where)}",
     )
 
 

@@ -9,7 +9,7 @@ import re
 import shlex
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from loomctl.model.errors import LoomError, quoted
 from tests.cli.conftest import Cli
 from tests.cli.test_exit_codes import CASES, begin, broken_state, newer_state, same, unwritable_home
 from tests.cli.test_help import ALL
+from tests.docs.errors import assigned_in
 from tests.scenes import CHECKOUT, OTHER, Scene
 
 SOURCES = sorted(CHECKOUT.glob("loomctl/**/*.py"))
@@ -90,6 +91,112 @@ def test_every_error_says_what_can_be_done() -> None:
     """A hint stands at every place that makes an error."""
     assert [one for one in ERRORS if not one.hint and one.code not in WITHOUT_HINT] == []
     assert set(WITHOUT_HINT) <= {one.code for one in ERRORS if not one.hint}, "an exception that is none any more"
+
+
+# ---- A hint is one command line.
+
+# What a hint may begin with: it shows something, or mends what the error names and nothing else.
+SHOWS = {"cat", "cd", "df", "file", "git", "grep", "ls", "python3", "tar", "ulimit", "x"}  # x: a program by its path
+MENDS = {"chmod", "claude", "cp", "export", "loomctl", "mkdir", "mv", "pipx", "rm", "unset", "${EDITOR:-vi}"}
+# Hints that are no command line, and why none would help.
+PROSE = {"leave the backticks out": "what was typed was cut, and is typed anew"}
+OWN_WORDS = re.compile(r"\b(RUN|FILE|WORK|PATH|NAME|ID)\b")
+
+
+class Hint(NamedTuple):
+    """A hint as the source has it, `x` for what is only known at run time; place: its file and line."""
+
+    text: str
+    place: str
+
+
+def hints() -> Iterator[Hint]:
+    """Give every hint of an error and of a finding of the doctor."""
+    for path in SOURCES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        constants = {
+            node.targets[0].id: node.value
+            for module in (tree, *map(imported, of_package(tree)))
+            for node in module.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        }
+        for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+            assigned = sorted(assigned_in(function), key=lambda one: one[0])
+            for node in ast.walk(function):
+                known = {**constants, **{name: value for line, name, value in assigned if line <= line_of(node)}}
+                for value in hint_values(node):
+                    for text in texts(value, known):
+                        yield Hint(text, f"{path.relative_to(CHECKOUT)}:{line_of(node)}")
+
+
+def of_package(tree: ast.Module) -> Iterator[str]:
+    """Give the package's own modules from which names are taken."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("loomctl."):
+            yield str(node.module)
+
+
+def imported(module: str) -> ast.Module:
+    """Read a module by its name; a package's own file is empty."""
+    path = CHECKOUT / (module.replace(".", "/") + ".py")
+    return ast.parse(path.read_text(encoding="utf-8") if path.is_file() else "")
+
+
+def line_of(node: ast.AST) -> int:
+    """Give where a node stands."""
+    return int(getattr(node, "lineno", 0))
+
+
+def hint_values(node: ast.AST) -> Iterator[ast.expr]:
+    """Give what a node makes a hint of: an error's, a finding's, or one that takes another's place."""
+    if isinstance(node, ast.Call):
+        name = ast.unparse(node.func).rpartition(".")[2]
+        if name == "LoomError":
+            yield from (keyword.value for keyword in node.keywords if keyword.arg == "hint")
+        elif name in ("Finding", "_failed") and len(node.args) > 2:
+            yield node.args[2]
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute) and node.targets[0].attr == "hint":
+        yield node.value
+
+
+def texts(node: ast.expr, known: Mapping[str, ast.expr]) -> list[str]:
+    """Give what a hint may be, one text for each way through its conditions; empty ones are left out."""
+    if isinstance(node, ast.Constant):
+        return [str(node.value)] if node.value else []
+    if isinstance(node, ast.IfExp):
+        return texts(node.body, known) + texts(node.orelse, known)
+    if isinstance(node, ast.BoolOp):
+        return [text for part in node.values for text in texts(part, known)]
+    if isinstance(node, ast.Name) and node.id in known:
+        return texts(known[node.id], {name: value for name, value in known.items() if name != node.id})
+    if isinstance(node, ast.BinOp):
+        return [left + right for left in texts(node.left, known) for right in texts(node.right, known) or ["x"]]
+    if isinstance(node, ast.JoinedStr):
+        return ["".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values)]
+    return []  # a call: its own words are another place's, or the test of it
+
+
+@pytest.mark.parametrize("hint", sorted({hint.text: hint for hint in hints()}.values()), ids=lambda hint: hint.text)
+def test_a_hint_is_one_command_line(hint: Hint) -> None:
+    """A shell parses it, each of its commands is one that is known, and none of its words is left to be replaced."""
+    if hint.text in PROSE:
+        return
+    assert subprocess.run(["sh", "-n", "-c", hint.text], capture_output=True, check=False).returncode == 0, hint
+    assert not OWN_WORDS.search(hint.text), hint
+    for command in re.split(r"&&|;", hint.text):
+        words = [word for word in shlex.split(command) if not re.match(r"[A-Z_]+=", word)]
+        assert words[0] in SHOWS | MENDS, hint
+        if words[0] == "loomctl" and words[1] != "x":
+            assert " ".join(words[: 3 if f"loomctl {words[1]}" in GROUPS else 2]) in KNOWN, hint
+
+
+GROUPS = {name.rpartition(" ")[0] for name in ALL if name.count(" ") == 2}
+KNOWN = {*ALL, *GROUPS, "loomctl --debug", "loomctl --version"}
+
+
+def test_prose_is_still_said() -> None:
+    """No exception outlives its hint."""
+    assert set(PROSE) <= {hint.text for hint in hints()}
 
 
 # ---- Each command fails once, in text and in JSON, and what its hint says works.
@@ -201,23 +308,16 @@ def test_each_command_fails_alike_in_text_and_in_json_and_its_hint_works(scene: 
     assert same(error, said), (error, said)
     line = pasted(error["hint"])
     if case.pasted is None:
-        assert line is None or "RUN" in line or not line.startswith("loomctl ") or case.error in PROSE, line
+        assert line is None, line
         return
     assert line is not None, error["hint"]
     again = cli(*shlex.split(line)[1:])
     assert again.code == case.pasted, (line, again)
 
 
-# Their hints show how a command line is written, with words that are the person's own.
-PROSE = ("USAGE", "NO_ACTIVE_RUN", "SCHEMA_TOO_NEW", "INVALID_WORKFLOW", "BAD_JSON", "AMBIGUOUS_RUN")
-
-
 def pasted(hint: str) -> str | None:
-    """Give the command line of a hint: all of it, or what stands behind its last colon."""
-    for line in (hint, hint.rpartition(": ")[2]):
-        if line.startswith("loomctl "):
-            return line
-    return None
+    """Give the command line of a hint where it is one of Loom's own."""
+    return hint if hint.startswith("loomctl ") else None
 
 
 def test_every_command_fails_once_above() -> None:

@@ -45,7 +45,7 @@ def in_module(path: Path) -> Iterator[Said]:
     """Give the places of one module."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
-        assigned = sorted(_assigned(function), key=lambda one: one[0])
+        assigned = sorted(assigned_in(function), key=lambda one: one[0])
         for node in ast.walk(function):
             known = {name: value for line, name, value in assigned if line <= getattr(node, "lineno", 0)}
             if isinstance(node, ast.Call) and node.args:
@@ -57,7 +57,7 @@ def in_module(path: Path) -> Iterator[Said]:
                     yield Said(_code(node.elts[0]), NOTICE, exits.EXIT_OK, words)
 
 
-def _assigned(function: ast.FunctionDef) -> Iterator[tuple[int, str, ast.expr]]:
+def assigned_in(function: ast.FunctionDef) -> Iterator[tuple[int, str, ast.expr]]:
     """Give what local names are assigned: the line, the name, the value."""
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign):
