@@ -7,7 +7,7 @@ import os
 
 from loomctl.disk import digests, files, layouts
 from loomctl.model import faber_words
-from loomctl.model.errors import LoomError
+from loomctl.model.errors import LoomError, quoted
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -38,15 +38,15 @@ def read_state(home: Home) -> dict[str, Any]:
     files.refuse_links(home.top, home.state)
     raw = files.read_json(home.state)
     if not isinstance(raw, dict):
-        why, hint = "it is no JSON object", "bring back the file as it was"
+        why, hint = "it is no JSON object", f"loomctl check {quoted(home.state)}"
         raise LoomError("BAD_STATE", "this state cannot be used", where=f"{home.state} $", why=why, hint=hint)
     if not faber_words.belongs(raw, home.run_id):
         raise LoomError(
             "RUN_ID_MISMATCH",
             f"the file says it is run {str(raw['run_id'])[:200]!r}, not {home.run_id!r}",
             where=home.state,
-            why="a run's place and its state carry one id",
-            hint="put the file back where it was, or remove the copy: loomctl runs",
+            why="a run's place and its state carry one id: put it back where it was, or remove the copy",
+            hint="loomctl runs",
         )
     return raw
 

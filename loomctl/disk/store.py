@@ -307,7 +307,7 @@ class Store:
                 "RUN_EXISTS",
                 f"the run {run_id!r} was begun by somebody else at the same moment",
                 where=folder,
-                hint="try again",
+                hint="loomctl runs",
                 exit_code=EXIT_HELD,
             ) from None
         with self.lock(run_id):

@@ -40,8 +40,8 @@ def removable(space: Workspace, named: str, *, force: bool) -> str:
             "NOT_LOOMS",
             f"the run {run_id} is FABER's; Loom neither removes nor archives it",
             where=home.state,
-            why=f"what Loom keeps of it stands in {home.folder}",
-            hint=f"loomctl cancel {run_id}   ends it; its files are yours to move",
+            why=f"its files are yours to move; what Loom keeps of it stands in {home.folder}",
+            hint=f"loomctl show {run_id}",
             exit_code=EXIT_USAGE,
         )
     _refuse_active(space, run_id, force=force)
@@ -63,7 +63,7 @@ def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
             f"the run {run_id} is under way" + (f" in session {holders[0]}" if holders else ""),
             where=space.store.run_dir(run_id),
             why="--force puts it away all the same",
-            hint=f"cancel it first: loomctl cancel {run_id}",
+            hint=f"loomctl cancel {run_id}",
             exit_code=EXIT_HELD,
         )
 
@@ -110,7 +110,7 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
             "BAD_TARGET",
             "the archive would be removed with the run",
             where=path,
-            hint=f"leave it where archives go: loomctl runs archive {run_id}",
+            hint=f"loomctl runs archive {run_id}",
             exit_code=EXIT_USAGE,
         )
     with space.store.lock(run_id) as lock:
@@ -151,7 +151,7 @@ def _archive_exists(path: str, run_id: str) -> LoomError:
         "ARCHIVE_EXISTS",
         "there is an archive already",
         where=path,
-        hint=f"name another file: loomctl runs archive {run_id} --to {quoted(_free_name(path))}",
+        hint=f"loomctl runs archive {run_id} --to {quoted(_free_name(path))}",
         exit_code=EXIT_USAGE,
     )
 
@@ -184,7 +184,7 @@ def archive_named(space: Workspace, named: str) -> str:
         "NO_SUCH_ARCHIVE",
         f"{named[:120]!r} is no archive, and begins the name of {len(found) if named else 0} in {folder}",
         why="there are " + (", ".join(name.removesuffix(SUFFIX) for name in names[:20]) or "none"),
-        hint="name the file: loomctl runs restore FILE",
+        hint=f"ls -l {quoted(space.store.folder)}",
         exit_code=EXIT_NO_RUN,
     )
 
@@ -236,7 +236,7 @@ def _trouble(space: Workspace, folder: str, run_id: str, path: str) -> LoomError
                 "BAD_ARCHIVE",
                 "the archive holds no run's state",
                 where=path,
-                hint="archives are made by: loomctl runs archive RUN",
+                hint=f"tar -tzf {quoted(path)}",
             ) from None
         return error
     return None

@@ -217,6 +217,6 @@ def _lost(folder: str, why: str) -> LoomError:
         "PLAN_LOST",
         "the run's plan cannot be made anew",
         where=os.path.join(folder, recovery.PLAN),
-        why=why,
-        hint="put the workflow's file back as it was (git log --oneline -- .loom/workflows), then try again",
+        why=f"{why}; once the workflow's file is back as it was, it can be",
+        hint="git log --oneline -- .loom/workflows",
     )

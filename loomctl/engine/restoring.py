@@ -170,7 +170,8 @@ def _no_way_back(
             f"{'its plan' if has_plan else 'no plan'}, {len(entries)} events and "
             f"{len(stages)} stages with results" + (f" ({', '.join(stages[-5:])})" if stages else "")
         )
-    hint = f"loomctl runs archive {home.run_id}   keeps what is left; its files can be read below {home.folder}"
+    said += f". Its files can be read below {home.folder}"
+    hint = f"loomctl runs archive {home.run_id}"
     if usable:
         hint = f"loomctl state restore {home.run_id} --from {usable[0]}"
     return LoomError("NO_WAY_BACK", "there is no state to put back", where=home.state, why=said, hint=hint)
