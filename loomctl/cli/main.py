@@ -26,6 +26,7 @@ from loomctl.cli import (
     system_errors,
     tidy,
 )
+from loomctl.disk import bundle_lines, project
 from loomctl.model.errors import EXIT_BUG, EXIT_OK, EXIT_USAGE, LoomError
 
 INTERRUPTED = 130
@@ -158,6 +159,7 @@ def _said(error: LoomError, *, as_json: bool, debug: bool) -> int:
     """Print an error where it belongs; where that takes nothing, on standard error; else the exit code says it all."""
     if debug:
         printing.note(traceback.format_exc())
+    error = bundle_lines.fitting(error, project.plugin_root())
     try:
         if as_json and not streams.output_fails():
             printing.document({"error": error.to_dict()})

@@ -54,7 +54,8 @@ def prime_context(
         raise LoomError(
             "UNKNOWN_TRIGGER",
             f"{word!r:.80} is no trigger that names one event",
-            why="as session_start, compaction_detected, manual, phase_start:build, phase_transition:build->test do",
+            why="there are session_start, compaction_detected, manual, phase_start:build, "
+            "phase_transition:architect->build",
             hint="loomctl prime-context --trigger manual --dry-run",
             exit_code=EXIT_USAGE,
         )

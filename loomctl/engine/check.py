@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from loomctl.disk import events, files, workflow_files
+from loomctl.disk import bundle_lines, events, files, workflow_files
 from loomctl.disk.strict_json import MOST_PROBLEMS
 from loomctl.engine import log_checks, schema_checks
 from loomctl.engine.resolve import outside, resolve_file
@@ -52,6 +52,7 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user:
         found += _plan_problems(raw) if kind == PLAN else _state_problems(raw, path)
     if not _is_foreign(kind, raw) and not any(problem.code in ("TOO_DEEP", "SCHEMA_TOO_NEW") for problem in found):
         found += schema_checks.beyond(raw, kind, bundle=bundle, known=found)
+    found = [one._replace(hint=bundle_lines.update(bundle)) if one.hint == UPDATE else one for one in found]
     return _first(sorted(found, key=lambda problem: problem.severity))
 
 

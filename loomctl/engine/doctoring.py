@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loomctl.disk import bundle_lines
 from loomctl.engine import hook_checks, hook_trial, machine_checks, project_checks
 from loomctl.model.errors import LoomError
 from loomctl.model.fences import one_line
@@ -52,7 +53,8 @@ def examine(patient: Patient, checks: Mapping[str, Check]) -> dict[str, Finding]
 def _fenced(check: Check, patient: Patient) -> Finding:
     try:
         return check(patient)
-    except LoomError as error:
+    except LoomError as refused:
+        error = bundle_lines.fitting(refused, patient.bundle)
         return Finding(
             FAIL, f"{error.code}: {error.what}", error.hint, [part for part in (error.where, error.why) if part]
         )

@@ -8,7 +8,7 @@ import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
-from loomctl.disk import files, heartbeats
+from loomctl.disk import bundle_lines, files, heartbeats
 from loomctl.disk.local import TERMINAL
 from loomctl.model.errors import LoomError
 from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from loomctl.disk.heartbeats import Beat
     from loomctl.engine.patient import Patient
 
-REINSTALL = "claude plugin install loom@loom"
 # What a conversation cannot go without for long; the other two come with a compaction and at the end.
 _EXPECTED = ("session-start", "user-prompt-submit", "pre-tool-use", "stop")
 # How much later than its last hook a session may show that it lives: commands that a prompt brings along run between.
@@ -42,19 +41,21 @@ def switch(patient: Patient) -> Finding:  # noqa: ARG001 - all checks have one s
 def hooks(patient: Patient) -> Finding:
     """The bundle's hooks.json: valid, each entry a command that can be run, each event one that Loom answers."""
     path = os.path.join(patient.bundle, "hooks", "hooks.json")
+    mended = bundle_lines.repair(patient.bundle, "hooks")
     try:
         entries = list(_entries(files.read_json(path)))
     except (OSError, LoomError) as error:
         said = error.what if isinstance(error, LoomError) else str(error)
-        return Finding(FAIL, f"the bundle's hooks cannot be read: {said}", REINSTALL, [path])
+        return Finding(FAIL, f"the bundle's hooks cannot be read: {said}", mended, [path])
     except (KeyError, TypeError, AttributeError):
-        return Finding(FAIL, "the bundle's hooks.json does not have the form that a host reads", REINSTALL, [path])
+        return Finding(FAIL, "the bundle's hooks.json does not have the form that a host reads", mended, [path])
     troubles = [trouble for command in entries for trouble in _entry_troubles(patient, command)]
     troubles = list({trouble.found: trouble for trouble in troubles}.values())
     called = {command.rpartition(" ")[2] for command in entries}
-    troubles += [Finding(FAIL, f"no hook for {event}", REINSTALL) for event in heartbeats.EVENTS if event not in called]
+    troubles += [Finding(FAIL, f"no hook for {event}", mended) for event in heartbeats.EVENTS if event not in called]
     if not os.path.isfile(os.path.join(_package(), "__main__.py")):
-        troubles.append(Finding(FAIL, "the package is not where the launcher looks for it", REINSTALL, [_package()]))
+        whole = bundle_lines.repair(patient.bundle, "loomctl")
+        troubles.append(Finding(FAIL, "the package is not where the launcher looks for it", whole, [_package()]))
     return gathered(troubles, f"{len(entries)} hooks, each calls {patient.launcher}")
 
 
@@ -70,15 +71,16 @@ def _entries(raw: Any) -> Iterator[str]:
 
 
 def _entry_troubles(patient: Patient, command: str) -> Iterator[Finding]:
+    mended = bundle_lines.repair(patient.bundle, "hooks")
     try:
         words = [word.replace("${CLAUDE_PLUGIN_ROOT}", patient.bundle) for word in shlex.split(command)]
     except ValueError:
         words = []
     if len(words) != 3 or words[1] != "hook" or words[2] not in heartbeats.EVENTS:
-        yield Finding(FAIL, f"a hook calls what Loom does not answer: {command:.200}", REINSTALL)
+        yield Finding(FAIL, f"a hook calls what Loom does not answer: {command:.200}", mended)
         return
     if not os.path.isfile(words[0]):
-        yield Finding(FAIL, f"hooks call {words[0]}, which is not there", REINSTALL)
+        yield Finding(FAIL, f"hooks call {words[0]}, which is not there", bundle_lines.repair(patient.bundle, "bin"))
     elif not os.access(words[0], os.X_OK):
         yield Finding(FAIL, f"hooks call {words[0]}, which cannot be executed", f"chmod +x {shlex.quote(words[0])}")
 

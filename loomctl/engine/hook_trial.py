@@ -9,7 +9,7 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
-from loomctl.disk import children, files, heartbeats, project, user_folders
+from loomctl.disk import bundle_lines, children, files, heartbeats, project, user_folders
 from loomctl.disk.config import Settings
 from loomctl.engine import hook_checks
 from loomctl.engine.caller import Caller, Conversation, workspace
@@ -66,7 +66,8 @@ def _tried(patient: Patient, folder: str) -> Finding:
     try:
         command, timeout = hook_checks.session_start_entry(patient.bundle)
     except (OSError, LoomError, KeyError, IndexError, TypeError, ValueError, AttributeError):
-        return Finding(FAIL, "hooks.json names no command for SessionStart", hook_checks.REINSTALL)
+        mended = bundle_lines.repair(patient.bundle, "hooks")
+        return Finding(FAIL, "hooks.json names no command for SessionStart", mended)
     shop = os.path.join(folder, "project")
     environ = _environ(folder, shop)
     made = _made(shop, environ)

@@ -10,8 +10,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from loomctl import __version__
-from loomctl.disk import children, files, git, own_environment, sizes, user_folders
-from loomctl.engine.hook_checks import REINSTALL, beats_of
+from loomctl.disk import bundle_lines, children, files, git, own_environment, sizes, user_folders
+from loomctl.engine.hook_checks import beats_of
 from loomctl.model import sessions
 from loomctl.model import versions as of_versions
 from loomctl.model.errors import LoomError
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from loomctl.engine.patient import Patient
 
-UPDATE_PLUGIN = "claude plugin update loom@loom"
-UPDATE_HELPER = "pipx upgrade loomctl"
 PATIENCE = 20.0  # seconds, for a Python that was never started before
 # Below these many free bytes nothing can be recorded, or soon not any more.
 NEARLY_NONE, LITTLE = 10_000_000, 200_000_000
@@ -154,9 +152,10 @@ def versions(patient: Patient) -> Finding:
 def _bundle_skew(patient: Patient) -> Iterator[Finding]:
     version = _bundle_version(patient.bundle)
     if not version:
-        yield Finding(FAIL, "the bundle's plugin.json cannot be read", REINSTALL, [patient.bundle])
+        mended = bundle_lines.repair(patient.bundle, "plugin.json")
+        yield Finding(FAIL, "the bundle's plugin.json cannot be read", mended, [patient.bundle])
     elif version != __version__:
-        hint = UPDATE_HELPER if patient.is_helper else UPDATE_PLUGIN
+        hint = bundle_lines.update(patient.bundle)
         yield Finding(WARN, f"the bundle is {version}, and its loomctl is {__version__}", hint, [patient.bundle])
 
 
@@ -183,7 +182,9 @@ def _path_skew(patient: Patient) -> Iterator[Finding]:
     elif version != __version__:
         older = of_versions.is_older(version, __version__)
         is_bundle = bool(_bundle_version(_bundle_of(first)))
-        hint = UPDATE_PLUGIN if (is_bundle if older else not patient.is_helper) else UPDATE_HELPER
+        helper_is_older = older and not is_bundle
+        behind = _bundle_of(first) if older else patient.bundle
+        hint = bundle_lines.UPDATE_HELPER if helper_is_older else bundle_lines.update(behind)
         yield Finding(WARN, f"the first loomctl on PATH is {version}, this one is {__version__}: {first}", hint)
 
 
@@ -212,14 +213,15 @@ def _hook_skew(patient: Patient) -> Iterator[Finding]:
         return
     behind = patient.is_helper and not of_versions.is_older(latest.version, __version__)
     found = f"the hooks that fired last here are {latest.version}, this loomctl is {__version__}"
-    yield Finding(WARN, found, UPDATE_HELPER if behind else UPDATE_PLUGIN, [f"they are {latest.launcher}"])
+    hint = bundle_lines.UPDATE_HELPER if behind else bundle_lines.update_plugin(patient.bundle)
+    yield Finding(WARN, found, hint, [f"they are {latest.launcher}"])
 
 
 def _run_skew(patient: Patient) -> Iterator[Finding]:
     for run_id, state in patient.active.items():
         writer = sessions.last_writer(state)
         if of_versions.is_older(__version__, writer):
-            hint = UPDATE_HELPER if patient.is_helper else UPDATE_PLUGIN
+            hint = bundle_lines.update(patient.bundle)
             yield Finding(WARN, f"the run {run_id} was last worked on by loomctl {writer}, this is {__version__}", hint)
 
 

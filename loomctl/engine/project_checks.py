@@ -7,12 +7,11 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from loomctl.disk import children, files, sizes, user_folders
+from loomctl.disk import bundle_lines, children, files, sizes, user_folders
 from loomctl.disk import config as settings
 from loomctl.disk import known as known_runs
 from loomctl.disk.lock import holder
 from loomctl.disk.project import new, package_parent
-from loomctl.engine.machine_checks import UPDATE_HELPER, UPDATE_PLUGIN
 from loomctl.model.errors import LoomError
 from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.model.state import TERMINAL
@@ -158,7 +157,7 @@ def states(patient: Patient) -> Finding:
 
 def _way_back(patient: Patient, run_id: str, error: LoomError) -> str:
     if error.code == "SCHEMA_TOO_NEW":
-        return UPDATE_HELPER if patient.is_helper else UPDATE_PLUGIN
+        return bundle_lines.update(patient.bundle)
     return error.hint or f"loomctl show {run_id}"
 
 

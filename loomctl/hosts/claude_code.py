@@ -371,7 +371,11 @@ def _failure(space: Workspace | None, name: str, error: Exception) -> str | None
     from loomctl.model.secrets import masked_line
 
     said = masked_line(_words(error), 600)
-    way = error.hint if isinstance(error, LoomError) else trouble.way_out(error) if isinstance(error, OSError) else ""
+    way = trouble.way_out(error) if isinstance(error, OSError) else ""
+    if isinstance(error, LoomError):
+        from loomctl.disk import bundle_lines, project
+
+        way = bundle_lines.fitting(error, project.plugin_root()).hint
     hint = masked_line(way, 600)
     held = isinstance(error, LoomError) and error.code == "HELD"  # the note would wait for the same lock in vain
     if space is not None and not held:

@@ -7,7 +7,8 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import files, user_folders
-from loomctl.engine.hook_checks import REINSTALL, beats_of
+from loomctl.disk.bundle_lines import REINSTALL
+from loomctl.engine.hook_checks import beats_of
 from loomctl.model.errors import LoomError, quoted
 from loomctl.model.findings import FAIL, PASS, WARN, Finding
 

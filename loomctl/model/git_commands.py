@@ -84,7 +84,7 @@ def git_argv(command: str) -> list[str]:
         raise LoomError(
             "GIT_COMMAND",
             f"this git command is not allowed: {command[:200]!r}",
-            why=f"{refused}; allowed are git log --oneline -10, git status --short, git diff --stat main...HEAD",
+            why=str(refused),
             hint="git log --oneline -10",
         ) from None
     verb, rest = words[0], words[1:]

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import pytest
 
 from loomctl.cli import system_errors
-from loomctl.model.errors import LoomError, quoted
+from loomctl.disk import bundle_lines
+from loomctl.model.errors import UPDATE, LoomError, quoted
 from tests.cli.conftest import Cli
 from tests.cli.test_exit_codes import CASES, begin, broken_state, newer_state, same, unwritable_home
 from tests.cli.test_help import ALL
@@ -414,3 +415,14 @@ def test_an_error_without_a_part_leaves_it_out() -> None:
     error = LoomError("X", "what", hint="do")
     assert str(error) == "X: what\n  hint: do"
     assert error.to_dict() == {"code": "X", "message": "what", "hint": "do"}
+
+
+def test_what_is_too_new_is_mended_by_a_line_for_this_bundle(scene: Scene, cli: Cli, tmp_path: Path) -> None:
+    """A clone is loaded in place, so git fetches what is newer; a copy is the host's to update, a wheel pipx's."""
+    newer_state(scene)
+    assert cli("show", "--json").json["error"]["hint"] == f"git -C {CHECKOUT} pull"
+    checked = cli("check", str(scene.run_dir / "state.json"), "--json").json["files"][0]["problems"]
+    assert [problem["hint"] for problem in checked] == [f"git -C {CHECKOUT} pull"]
+    for bundle, hint in ((tmp_path / "copy", UPDATE), (tmp_path / "_bundle", "pipx upgrade loomctl")):
+        error = LoomError("SCHEMA_TOO_NEW", "what", hint=UPDATE)
+        assert bundle_lines.fitting(error, str(bundle)).hint == hint

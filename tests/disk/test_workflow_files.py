@@ -94,7 +94,8 @@ def test_a_near_miss_is_met_with_the_name(places: Places) -> None:
     """The error for an unknown id names the one that was probably meant."""
     with pytest.raises(LoomError) as caught:
         find("defualt", **places._asdict())
-    assert "did you mean default?" in caught.value.hint
+    assert "did you mean default?" in caught.value.why
+    assert caught.value.hint == "loomctl check default"
 
 
 def test_what_there_is_can_be_listed(places: Places) -> None:

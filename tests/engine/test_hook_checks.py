@@ -62,19 +62,22 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.parametrize("is_clone", [True, False])
 @pytest.mark.parametrize("name", DAMAGES)
-def test_hooks_that_cannot_be_called_fail(tmp_path: Path, name: str) -> None:
-    """Each kind of damage to the bundle is a failure with a command that mends it."""
+def test_hooks_that_cannot_be_called_fail(tmp_path: Path, name: str, is_clone: bool) -> None:
+    """Each kind of damage to the bundle is a failure with a command that mends it; git mends a clone."""
     damage, words = DAMAGES[name]
     bundle = copied_bundle(tmp_path / "a bundle")
+    if is_clone:
+        (bundle / ".git").mkdir()
     assert hook_checks.hooks(patient(tmp_path, bundle=bundle)).status == PASS
     damage(bundle)
     found = hook_checks.hooks(patient(tmp_path, bundle=bundle))
     assert found.status == FAIL
     assert words in " ".join([found.found, *found.details])
-    assert found.hint == (
-        f"chmod +x '{bundle}/bin/loomctl'" if name == "not executable" else "claude plugin install loom@loom"
-    )
+    part = "bin" if name == "no launcher" else "hooks"
+    mended = f"git -C '{bundle}' checkout -- {part}" if is_clone else "claude plugin install loom@loom"
+    assert found.hint == (f"chmod +x '{bundle}/bin/loomctl'" if name == "not executable" else mended)
 
 
 # ---- When each last fired.

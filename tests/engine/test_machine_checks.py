@@ -20,6 +20,7 @@ from tests.scenes import CHECKOUT, SESSION, Scene
 
 NEWER, OLDER = "99.0.0", "0.0.1"
 PLUGIN, HELPER = "claude plugin update loom@loom", "pipx upgrade loomctl"
+CLONE = f"git -C {CHECKOUT} pull"  # this checkout, which a host would load in place
 
 
 def program(path: Path, text: str) -> Path:
@@ -150,7 +151,7 @@ def test_a_bundle_of_another_version_warns(tmp_path: Path, version: str) -> None
 
 @pytest.mark.parametrize(
     ("version", "helper_first", "hint"),
-    [(OLDER, True, HELPER), (NEWER, True, PLUGIN), (OLDER, False, PLUGIN), (NEWER, False, PLUGIN)],
+    [(OLDER, True, HELPER), (NEWER, True, CLONE), (OLDER, False, PLUGIN), (NEWER, False, CLONE)],
 )
 def test_another_loomctl_that_comes_first_on_path_warns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, helper_first: bool, hint: str
@@ -218,7 +219,7 @@ def test_hooks_of_another_version_warn(scene: Scene) -> None:
     program(scene.root / "evil", f"touch {scene.root}/ran")
     found = versions(scene)
     assert found.found == f"the hooks that fired last here are {NEWER}, this loomctl is {__version__}"
-    assert (found.status, found.hint, found.details) == (WARN, PLUGIN, (f"they are {scene.root}/evil",))
+    assert (found.status, found.hint, found.details) == (WARN, CLONE, (f"they are {scene.root}/evil",))
     assert not (scene.root / "ran").exists()
 
 

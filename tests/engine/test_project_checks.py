@@ -18,7 +18,7 @@ from loomctl.model.findings import FAIL, PASS, WARN
 from tests.disk import repositories
 from tests.engine.patients import patient
 from tests.faber import LAYOUTS, RUN_ID, lay
-from tests.scenes import OTHER, Scene, fingerprint
+from tests.scenes import CHECKOUT, OTHER, Scene, fingerprint
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ STATES: dict[str, tuple[Callable[[Scene], object], str]] = {
     "torn": (lambda scene: (scene.run_dir / "state.json").write_text("{"), "loomctl state restore RUN"),
     "empty": (lambda scene: (scene.run_dir / "state.json").write_text(""), "loomctl state restore RUN"),
     "wrong types": (lambda scene: scene.edit(phases=5), "loomctl state restore RUN"),
-    "newer": (lambda scene: scene.edit(schema_version=99), "claude plugin update loom@loom"),
+    "newer": (lambda scene: scene.edit(schema_version=99), f"git -C {CHECKOUT} pull"),
     "another's": (lambda scene: scene.edit(run_id="shop-x-run-2026-01-01T00-00-00Z"), ""),
     "a link": (a_link, ""),
 }

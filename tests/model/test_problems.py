@@ -48,7 +48,8 @@ def test_one_error_says_all() -> None:
     assert refusal([warning("W", "$", "mild")], what="no", where="f.json") is None
     one = refusal([warning("W", "$", "mild"), error("E", "$.a", "bad", "mend it")], what="no", where="f.json")
     assert one is not None
-    assert one.to_dict() == {"code": "E", "message": "no", "where": "f.json", "why": "$.a: bad", "hint": "mend it"}
+    told = {"message": "no", "where": "f.json", "why": "$.a: bad; mend it", "hint": "loomctl check f.json"}
+    assert one.to_dict() == {"code": "E", **told}
     many = refusal(
         [error("E", f"$[{index}]", "bad") for index in range(20)] + [error("F", "$", "worse")],
         what="no",

@@ -77,7 +77,7 @@ def test_the_demo_says_what_it_needs(machine: Machine) -> None:
     ended = machine.loomctl("demo")
     assert ended.code == 8
     assert "NO_GIT" in ended.text
-    assert "hint: install git" in ended.text
+    assert "hint: git --version" in ended.text
 
 
 def test_a_folder_that_is_no_repository_misses_nothing(machine: Machine) -> None:
