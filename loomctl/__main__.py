@@ -27,8 +27,12 @@ def main() -> int:
         from loomctl.cli.diagnosis import main as examine
 
         return examine(as_json=len(arguments) == 2)
-    from loomctl.cli.main import main as command_line
+    try:
+        from loomctl.cli.main import main as command_line
+    except ImportError as error:  # an environment that lost a package
+        from loomctl.cli.damage import tell
 
+        return tell(error, arguments)
     return command_line(arguments)
 
 

@@ -12,6 +12,7 @@ from loomctl.cli import arguments as slash_arguments
 from loomctl.cli import (
     bundle,
     check,
+    damage,
     demo,
     doctor,
     prime,
@@ -124,6 +125,8 @@ def _run(arguments: list[str]) -> int:
         return EXIT_OK
     except OSError as error:
         return _said(system_errors.in_words(error, _again(words)), as_json=as_json, debug=debug)
+    except ImportError as error:  # a package that one command alone needs
+        return _said(damage.of(error), as_json=as_json, debug=debug)
     except Exception as error:  # noqa: BLE001 - a bug: say so, and how to show it to us
         said = LoomError(
             "BUG",

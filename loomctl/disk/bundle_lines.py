@@ -12,7 +12,7 @@ UPDATE_HELPER = "pipx upgrade loomctl"
 
 def update(bundle: str) -> str:
     """Give the line that fetches what is newer: of a checkout, which a host loads in place, git's own."""
-    if os.path.basename(bundle) == "_bundle":  # a wheel's
+    if _is_wheel(bundle):
         return UPDATE_HELPER
     return update_plugin(bundle)
 
@@ -27,11 +27,20 @@ def repair(bundle: str, part: str) -> str:
     return f"git -C {quoted(bundle)} checkout -- {part}" if _is_checkout(bundle) else REINSTALL
 
 
+def new_environment(bundle: str, folder: str) -> str:
+    """Give the line that makes Loom's own environment, in a folder, anew."""
+    return "pipx reinstall loomctl" if _is_wheel(bundle) else f"rm -r {quoted(folder)} && loomctl --version"
+
+
 def fitting(error: LoomError, bundle: str) -> LoomError:
     """Give an error whose hint is for this bundle, where it names what only the disk can tell."""
     if error.hint == UPDATE:
         error.hint = update(bundle)
     return error
+
+
+def _is_wheel(bundle: str) -> bool:
+    return os.path.basename(bundle) == "_bundle"
 
 
 def _is_checkout(bundle: str) -> bool:

@@ -98,7 +98,7 @@ def environment(patient: Patient) -> Finding:
         )
         return Finding(WARN, found, "loomctl --version")
     folder = os.path.dirname(os.path.dirname(python))
-    anew = "pipx reinstall loomctl" if patient.is_helper else f"rm -r {shlex.quote(folder)} && loomctl --version"
+    anew = bundle_lines.new_environment(patient.bundle, folder)
     locked = _locked(patient.bundle)
     asked = json.dumps({"modules": _MODULES, "packages": sorted(locked)}).encode()
     try:
