@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.scenes import MAIN, SESSION, Ended, Scene
+from tests.scenes import CHECKOUT, MAIN, SESSION, Ended, Scene
 
 MEMORY = 2 << 30  # bytes of address space
-SECONDS = 20  # of processor time; what is asked here takes a tenth of it
+SECONDS = 20  # of processor time, for a command; what is asked here takes a tenth of it
 
 
-_LIMITED = ["/bin/sh", "-c", f'ulimit -v {MEMORY >> 10}; ulimit -t {SECONDS}; exec "$@"', "sh"]
+def patience(event: str) -> int:
+    """Give the seconds that hooks.json allows a host to wait for an event's answer."""
+    groups = json.loads((CHECKOUT / "hooks/hooks.json").read_text())["hooks"].values()
+    told: dict[str, float] = {
+        entry["command"].rpartition(" ")[2]: entry["timeout"]
+        for of_event in groups
+        for group in of_event
+        for entry in group["hooks"]
+    }
+    return math.ceil(told[event])
 
 
-def run(command: list[str], *, cwd: Path, environ: dict[str, str], given: bytes | None = None) -> Ended:
+def run(
+    command: list[str], *, cwd: Path, environ: dict[str, str], given: bytes | None = None, seconds: int = SECONDS
+) -> Ended:
     """Run a command under the limits; what the system had to end has a negative code."""
+    limits = ["/bin/sh", "-c", f'ulimit -v {MEMORY >> 10}; ulimit -t {seconds}; exec "$@"', "sh"]
     with subprocess.Popen(
-        [*_LIMITED, *command],
+        [*limits, *command],
         cwd=cwd,
         env=environ,
         stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
@@ -38,11 +51,12 @@ def loomctl(scene: Scene, *arguments: str, given: bytes | None = None, session: 
 
 
 def hook(scene: Scene, event: str, given: bytes | None = None, *, session: str = SESSION, **told: Any) -> Ended:
-    """Answer a hook event. given: standard input as it is."""
+    """Answer a hook event as a host asks for it: by the launcher, with the event's own time. given: standard input."""
     body = {"session_id": session, "cwd": str(scene.root), "transcript_path": "", "hook_event_name": event, **told}
-    command = [sys.executable, "-I", "-S", str(MAIN), "hook", event]
+    command = [str(CHECKOUT / "bin/loomctl"), "hook", event]
     data = json.dumps(body).encode() if given is None else given
-    return run(command, cwd=scene.root, environ=scene.environ(session), given=data)
+    environ = {**scene.environ(session), "LOOM_PYTHON": sys.executable}
+    return run(command, cwd=scene.root, environ=environ, given=data, seconds=patience(event))
 
 
 def in_good_order(ended: Ended, *, as_json: bool = False) -> str:

@@ -223,7 +223,7 @@ def test_an_unknown_trigger_is_named(victim: Victim, word: str) -> None:
     victim.restore()
     ended = victim.loomctl("prime-context", "--json", f"--trigger={word}")
     assert (ended.code, ended.json["error"]["code"]) == (2, "UNKNOWN_TRIGGER")
-    assert "session_start" in ended.json["error"]["hint"]
+    assert "session_start" in ended.json["error"]["why"]
 
 
 CONDITIONS = [
