@@ -101,7 +101,7 @@ def _compare(path: str, folder: str, name: str) -> int:
                 if member.isreg():
                     count += 1
                     stored = packed.extractfile(member)
-                    with open(beside, "rb") as original:
+                    with os.fdopen(files.open_regular(beside), "rb") as original:
                         if stored is None or _digest(stored) != _digest(original):
                             raise _bad_copy(path, f"{member.name} is not what stands on disk")
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
@@ -220,7 +220,7 @@ class _Bounded:
 @contextmanager
 def _opened(path: str) -> Iterator[tarfile.TarFile]:
     """Open an archive, to read its members one after the other; what is left behind the last one is read, too."""
-    with gzip.open(path, "rb") as stream:
+    with os.fdopen(files.open_regular(path), "rb") as source, gzip.GzipFile(fileobj=source) as stream:
         bounded: Any = _Bounded(stream, path)
         with tarfile.open(fileobj=bounded, mode="r:") as packed:
             yield packed

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import housekeeping, user_folders
+from loomctl.disk import files, housekeeping, user_folders
 from loomctl.disk.own_environment import MAKING
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def bases() -> list[str]:
 def lock_id(plugin_root: str) -> str:
     """Give the id of the bundle's own requirements.lock; empty where it cannot be read."""
     try:
-        with open(os.path.join(plugin_root, "requirements.lock"), encoding="utf-8") as lines:
+        with os.fdopen(files.open_regular(os.path.join(plugin_root, "requirements.lock")), encoding="utf-8") as lines:
             return lines.readline().rpartition(" ")[2].strip()
     except (OSError, UnicodeDecodeError):
         return ""

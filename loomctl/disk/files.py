@@ -18,18 +18,28 @@ DEEPEST = 400  # of JSON: what every Python writes back, however deep its own ca
 _LONGEST_NUMBER = 400  # digits
 
 
+def open_regular(path: str) -> int:
+    """Open a regular file to be read; gives its descriptor. Raises OSError, for a pipe at once: it is never waited for.
+
+    What a project brings is opened so, whatever it was when somebody looked at it before.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    if os.fstat(descriptor).st_mode & 0o170000 == 0o100000:
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", path)
+
+
 def read_bytes(path: str, *, limit: int = LARGEST_JSON) -> bytes:
     """Read a regular file whole. Raises OSError, and LoomError TOO_LARGE above `limit` bytes.
 
-    Opened without blocking, so that a pipe in a file's place cannot hold a hook.
+    A pipe in a file's place cannot hold a hook.
     """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    descriptor = open_regular(path)
     try:
-        status = os.fstat(descriptor)
-        if status.st_mode & 0o170000 != 0o100000:
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        if status.st_size > limit:
-            what = f"the file has {status.st_size:,} bytes, {limit:,} are read at most"
+        size = os.fstat(descriptor).st_size
+        if size > limit:
+            what = f"the file has {size:,} bytes, {limit:,} are read at most"
             raise LoomError("TOO_LARGE", what, where=path, hint=f"ls -l {quoted(path)}")
         parts: list[bytes] = []
         left = limit + 1
@@ -245,10 +255,10 @@ def open_own(path: str, flags: int) -> int:
     """Open a file that Loom writes in place (a log, a lock), made with mode 0600 if it is not there.
 
     A symbolic link in its place is refused with UNSAFE_LINK: a repository could have brought it along, and what it
-    points to would be changed.
+    points to would be changed. So is a pipe, which would hold whoever opens it, or swallow what is written: OSError.
     """
     try:
-        return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
@@ -259,6 +269,10 @@ def open_own(path: str, flags: int) -> int:
             why="where it leads, something else would be changed; once it is removed, Loom makes its own",
             hint=f"ls -l {quoted(path)}",
         ) from None
+    if os.fstat(descriptor).st_mode & 0o170000 == 0o100000:
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", path)
 
 
 def append(path: str, data: bytes, *, durable: bool) -> None:

@@ -15,11 +15,13 @@ from loomctl.model.migrations import Migrated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Iterator
+    from typing import Any, BinaryIO
 
     from loomctl.disk.layouts import Home
 
 PLAN = "plan.json"
+LONGEST_LINE, LARGEST_LOG = 16 << 20, 256 << 20  # bytes; no entry is as long, no run's log as large
 BROKEN, REPLACED = "broken", "replaced"
 """What the name of a file that was set aside says of it: it could not be used, or it could and another was wanted."""
 
@@ -111,14 +113,18 @@ def _same(path: str, other: str) -> bool:
 
 
 def events(folder: str, *, after: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Read the log's entries behind a number; gives them and how many lines are no entries."""
+    """Read the log's entries behind a number; gives them and how many lines are no entries.
+
+    What is no regular file has none. A line longer than any entry is none, and what stands behind LARGEST_LOG bytes
+    counts as one such line.
+    """
     path = os.path.join(folder, FILE)
     files.refuse_links(folder, path)
     found: list[dict[str, Any]] = []
     damaged = 0
     try:
-        with open(path, "rb") as lines:
-            for line in lines:
+        with os.fdopen(files.open_regular(path), "rb") as log:
+            for line in _lines(log):
                 entry = _entry(line)
                 if entry is None:
                     damaged += bool(line.strip())
@@ -127,6 +133,20 @@ def events(folder: str, *, after: int = 0) -> tuple[list[dict[str, Any]], int]:
     except OSError:
         return found, damaged
     return found, damaged
+
+
+def _lines(log: BinaryIO) -> Iterator[bytes]:
+    """Give the lines of a log, of one that is too long only its beginning, which is no entry."""
+    left = LARGEST_LOG
+    while left > 0 and (line := log.readline(LONGEST_LINE)):
+        left -= len(line)
+        rest = line
+        while len(rest) == LONGEST_LINE and not rest.endswith(b"\n") and left > 0:
+            rest = log.readline(LONGEST_LINE)
+            left -= len(rest)
+        yield line if rest is line else line[:1]
+    if left <= 0 and log.read(1):
+        yield b"?"
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:

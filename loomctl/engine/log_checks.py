@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from loomctl.disk import digests, events, files
-from loomctl.model.errors import LoomError
+from loomctl.model.errors import LoomError, quoted
 from loomctl.model.problems import error, warning
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def check_log(path: str) -> list[Problem]:
     try:
         data = files.read_bytes(path, limit=_LARGEST)
     except (OSError, LoomError) as problem:
-        return [error("UNREADABLE", "$", str(problem), f"ls -l {path}")]
+        return [error("UNREADABLE", "$", str(problem), f"ls -l {quoted(path)}")]
     hint = f"loomctl resume {os.path.basename(os.path.dirname(os.path.abspath(path)))}"
     found: list[Problem] = []
     last, unread = events.Head(0, ""), ""
@@ -53,7 +53,7 @@ def _torn(where: str, *, told: bool, hint: str) -> Problem:
     message = "this is no entry: a write was cut off here, or the file was changed"
     if told:
         return warning("TORN_LINE", where, f"{message}; the log tells of it")
-    return error("TORN_LINE", where, message, f"the next update closes it and tells of it: {hint}")
+    return error("TORN_LINE", where, f"{message}; the next update closes it and tells of it", hint)
 
 
 def _beside_the_state(path: str, last: events.Head, hint: str) -> list[Problem]:
@@ -65,8 +65,8 @@ def _beside_the_state(path: str, last: events.Head, hint: str) -> list[Problem]:
     known = events.head_of(state.get("ledger_head") if isinstance(state, dict) else None)
     if known is None or known.seq < last.seq or known == last:
         return []
-    message = f"the log ends with entry {last.seq}, the state remembers entry {known.seq}"
-    return [error("LOG_CUT_OFF", "$", message, f"the next update tells of it: {hint}")]
+    message = f"the log ends with entry {last.seq}, the state remembers entry {known.seq}; the next update tells of it"
+    return [error("LOG_CUT_OFF", "$", message, hint)]
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:

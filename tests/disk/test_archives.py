@@ -102,6 +102,22 @@ def test_what_could_not_come_back_is_not_packed(tmp_path: Path, kind: str) -> No
     assert os.listdir(tmp_path) == ["origin"]
 
 
+def test_a_file_in_the_way_is_shown_by_a_line_that_runs_nothing_of_its_name(tmp_path: Path) -> None:
+    """A name can hold what a shell takes for a command."""
+    (tmp_path / "origin").mkdir()
+    (tmp_path / "origin" / "x;touch y").symlink_to("nowhere")
+    with pytest.raises(LoomError, match="NOT_A_FILE") as error:
+        archives.pack(str(tmp_path / "origin"), RUN, str(tmp_path / "a.tar.gz"))
+    assert error.value.hint == f"ls -l '{tmp_path}/origin/x;touch y'"
+
+
+def test_a_pipe_for_an_archive_holds_nobody(tmp_path: Path) -> None:
+    """It is refused at once, like any other that is none."""
+    os.mkfifo(tmp_path / "a.tar.gz")
+    with pytest.raises((LoomError, OSError), match="not a regular file"):
+        archives.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "into"))
+
+
 def member(
     name: str, *, kind: bytes = tarfile.REGTYPE, data: bytes = b"x", **more: Any
 ) -> tuple[tarfile.TarInfo, bytes]:

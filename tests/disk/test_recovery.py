@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.disk import recovery
+from loomctl.disk import files, recovery
 from loomctl.disk.events import Event
 from loomctl.disk.layouts import Home
 from loomctl.disk.store import Store
@@ -132,6 +132,28 @@ def test_rubbish_in_the_log_hides_no_entry(tmp_path: Path, text: bytes, seqs: li
     found, lines = recovery.events(str(tmp_path))
     assert ([entry["seq"] for entry in found], lines) == (seqs, damaged)
     assert [entry["seq"] for entry in recovery.events(str(tmp_path), after=1)[0]] == [seq for seq in seqs if seq > 1]
+
+
+def test_a_pipe_in_the_place_of_the_log_holds_nobody(tmp_path: Path) -> None:
+    """It is no file, so no entry is in it; nothing is written into it either."""
+    os.mkfifo(tmp_path / "events.jsonl")
+    assert recovery.events(str(tmp_path)) == ([], 0)
+    with pytest.raises(OSError, match="not a regular file"):
+        files.open_own(str(tmp_path / "events.jsonl"), os.O_RDWR | os.O_APPEND)
+
+
+def test_a_line_without_end_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as one that is damaged, and what follows it is read; so does all behind the largest log there is."""
+    monkeypatch.setattr(recovery, "LONGEST_LINE", 100)
+    entry = b'{"seq": 7, "event": "a"}\n'
+    (tmp_path / "events.jsonl").write_bytes(b'{"seq": 1, "event": "' + b"x" * 1000 + b'"}\n' + entry)
+    found, damaged = recovery.events(str(tmp_path))
+    assert ([one["seq"] for one in found], damaged) == ([7], 1)
+    monkeypatch.setattr(recovery, "LARGEST_LOG", 300)
+    assert recovery.events(str(tmp_path)) == ([], 2)
+    (tmp_path / "events.jsonl").write_bytes(entry * 100)
+    found, damaged = recovery.events(str(tmp_path))
+    assert (len(found), damaged) == (12, 1)
 
 
 def test_rubbish_in_the_middle_of_the_log_does_not_stop_the_run(tmp_path: Path) -> None:
