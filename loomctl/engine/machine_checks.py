@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from loomctl import __version__
-from loomctl.disk import bundle_lines, children, files, git, own_environment, sizes, user_folders
+from loomctl.disk import bundle_lines, children, files, git, half_made, own_environment, sizes, user_folders
 from loomctl.engine.hook_checks import beats_of
 from loomctl.model import sessions
 from loomctl.model import versions as of_versions
@@ -240,6 +240,9 @@ def disk(patient: Patient) -> Finding:
         whole = sizes.below(folder)
         told = f"runs {sizes.in_words(runs)}, of it outputs {sizes.in_words(outputs)}; local {sizes.in_words(local)}"
         details.append(f"{folder}: {sizes.in_words(whole)} ({told})")
+        begun = [os.path.basename(one.path) for one in half_made.half_made(patient.store.runs_folder, patient.states)]
+        if begun:
+            details.append(f"begun, without a state: {', '.join(begun[:5])}; loomctl tidy removes them after a day")
         facts["store"] = {"bytes": whole, "runs": runs, "outputs": outputs, "local": local}
     cache = user_folders.cache_home()
     made = _environments(cache)

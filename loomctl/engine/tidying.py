@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import clock, environments, files, housekeeping, user_folders
+from loomctl.disk import clock, environments, files, half_made, housekeeping, user_folders
 from loomctl.disk.events import Event
 from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.state import TERMINAL
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DAY = 24 * 60 * 60
 # What a killed writer or deletion left is certainly not being written any more after this long.
 LEFTOVER_AFTER = DAY
-OUTPUTS, LEFTOVER, SESSION, LOCK, HOOK, ENVIRONMENT, BYTECODE = (
+OUTPUTS, LEFTOVER, SESSION, LOCK, HOOK, ENVIRONMENT, BYTECODE, BEGINNING = (
     "outputs",
     "leftover",
     "session",
@@ -30,6 +30,7 @@ OUTPUTS, LEFTOVER, SESSION, LOCK, HOOK, ENVIRONMENT, BYTECODE = (
     "hook",
     "environment",
     "bytecode",
+    "beginning",
 )
 
 
@@ -67,8 +68,10 @@ def look(space: Workspace, *, now: float) -> Look:
     files.refuse_links(os.path.dirname(space.store.folder), space.store.local)
     files.refuse_links(os.path.dirname(space.store.folder), space.store.runs_folder)
     standing = {run_id: _status(space, run_id) for run_id in space.store.run_ids()}
+    beginnings = list(_beginnings(space, standing, now))
     items = [
-        *_leftovers(space, now),
+        *beginnings,
+        *_leftovers(space, now, [item.path for item in beginnings]),
         *_sessions(space, standing, now),
         *_locks(space, standing, now),
         *_hooks(space, now),
@@ -115,12 +118,23 @@ def _outputs(space: Workspace, run_id: str, now: float) -> tuple[list[Item], int
     return old, left
 
 
-def _leftovers(space: Workspace, now: float) -> Iterator[Item]:
-    """Give what killed writers, deletions and unpackings left in the store and in the user's own folder."""
+def _beginnings(space: Workspace, standing: dict[str, str | None], now: float) -> Iterator[Item]:
+    """Give the runs that were begun and have no state."""
+    for found in half_made.half_made(space.store.runs_folder, standing):
+        if found.changed < now - LEFTOVER_AFTER:
+            why = "a run that was not written to the end: it has no state, and nothing was done in it"
+            yield Item(BEGINNING, found.path, found.bytes, why, found.changed)
+
+
+def _leftovers(space: Workspace, now: float, going: Sequence[str]) -> Iterator[Item]:
+    """Give what killed writers, deletions and unpackings left in the store and in the user's own folder.
+
+    going: folders that go with all that is in them.
+    """
     store = space.store
     for folder in (store.runs_folder, store.local, os.path.join(store.folder, "archive"), user_folders.state_home()):
         for found in housekeeping.leftovers(folder) if folder else ():
-            if found.changed < now - LEFTOVER_AFTER:
+            if found.changed < now - LEFTOVER_AFTER and os.path.dirname(found.path) not in going:
                 yield Item(LEFTOVER, found.path, found.bytes, "a writer that was killed left it", found.changed)
     for beginning, why in (
         (housekeeping.REMOVED, "what is left of a run that was removed"),
@@ -189,17 +203,23 @@ def tidy(space: Workspace, found: Look) -> Tidied:
     failed: list[tuple[Item, str]] = []
     for item in (*_told(space, found.items, failed), *(item for item in found.items if item.kind != OUTPUTS)):
         try:
-            if _discard(item):
+            if _discard(space, item):
                 removed.append(item)
         except (OSError, LoomError) as error:
             failed.append((item, error.what if isinstance(error, LoomError) else error.strerror or str(error)))
     return Tidied(removed, failed)
 
 
-def _discard(item: Item) -> bool:
+def _discard(space: Workspace, item: Item) -> bool:
     """Remove one; what was written since it was looked at stays, for somebody uses it again."""
     if item.kind in (OUTPUTS, SESSION, HOOK) and housekeeping.changed(item.path) != item.changed:
         return False
+    if item.kind == BEGINNING:
+        with space.store.lock(os.path.basename(item.path)) as lock:
+            if not half_made.is_half_made(item.path):
+                return False
+            lock.remove()
+            return housekeeping.discard(item.path)
     if item.kind == LOCK:
         return housekeeping.discard_lock(item.path)
     if item.kind == ENVIRONMENT:

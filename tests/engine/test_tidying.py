@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from loomctl.engine import tidying
+from loomctl.engine import machine_checks, tidying
 from loomctl.engine.tidying import Item
+from tests.engine.patients import patient
 from tests.scenes import OTHER, SESSION, Scene, fingerprint
 
 DAY = 86400
@@ -117,6 +118,65 @@ def test_outputs_of_a_run_that_was_reopened_meanwhile_stay(over: Scene) -> None:
     assert path.exists()
     assert [item.path for item, _ in done.failed] == [str(path)]
     assert "outputs.removed" not in over.event_names()
+
+
+# ---- Runs that were begun and have no state.
+
+
+def begun(scene: Scene, days: float = 2) -> Path:
+    """Make what a kill leaves that comes before a run's first state."""
+    folder = scene.store / "runs" / "shop-late-run-2026-01-01T00-00-00Z"
+    plan = (scene.run_dir / "plan.json").read_text()
+    log = (scene.run_dir / "events.jsonl").read_text().splitlines(keepends=True)[0]
+    folder.mkdir()
+    for name, text in (("plan.json", plan), ("events.jsonl", log), ("state.json.1.0a1b2c3d.tmp", "{")):
+        aged(folder / name, days, text)
+    return aged(folder, days)
+
+
+def test_a_run_without_a_state_goes_after_a_day(over: Scene) -> None:
+    """Whole and told as one; a younger one may be coming into being. Its lock goes with it, and the doctor names it."""
+    folder = begun(over, days=0.9)
+    assert found(over) == []
+    assert folder.name in " ".join(machine_checks.disk(patient(over)).details)
+    for path in (*folder.iterdir(), folder):
+        aged(path, 2)
+    assert [(item.kind, item.path) for item in found(over)] == [("beginning", str(folder))]
+    assert folder.exists()
+    assert [item.path for item in tidied(over).removed] == [str(folder)]
+    assert not folder.exists()
+    assert found(over) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("state.json", "{"),
+        ("state.backup.json", "{"),
+        ("notes.md", "mine"),
+        ("stages/001-x/prompt.md", "do"),
+        ("plan.json", '{"faber": {}}'),
+        ("plan.json", "{"),
+        ("events.jsonl", '{"event":"run.created"}\n{"event":"stage.started"}\n'),
+        ("events.jsonl", '{"event":"stage.started"}\n'),
+    ],
+)
+def test_a_run_in_which_something_was_done_stays(over: Scene, name: str, text: str) -> None:
+    """What holds anything else than a beginning is somebody's, and a plan of FABER's belongs to a run there."""
+    folder = begun(over)
+    aged(folder / name, 2, text)
+    aged(folder, 2)
+    assert "beginning" not in [item.kind for item in found(over)]
+
+
+def test_a_beginning_that_became_a_run_meanwhile_stays(over: Scene) -> None:
+    """Between the look and the deed its state was written."""
+    folder = begun(over)
+    space = over.space(None)
+    look = tidying.look(space, now=NOW)
+    (folder / "state.json").write_text("{}")
+    assert tidying.tidy(space, look).removed == []
+    assert folder.exists()
 
 
 def test_what_killed_writers_left_goes_after_a_day(over: Scene) -> None:
