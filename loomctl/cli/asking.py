@@ -30,14 +30,15 @@ def reader_is_an_assistant() -> bool:
 def space(*, make: bool = False) -> Workspace:
     """Give the workspace of the current directory.
 
-    make: a project without a store gets the place where its store will be; else that raises NO_ACTIVE_RUN.
+    make: a project without a store gets the place where its store will be; else that raises NO_ACTIVE_RUN. What stands
+    in the place of a store is named either way.
     """
     cwd = _here()
     found = project.find((cwd, os.environ.get("CLAUDE_PROJECT_DIR", "")))
     if found is None:
+        found = project.new(cwd)
         if not make:
             raise no_active_run()
-        found = project.new(cwd)
     made = workspace(found, config.load(found.store, with_yaml=True), _caller(found, cwd))
     _say_skew(made)
     return made

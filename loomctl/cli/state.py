@@ -88,11 +88,10 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
     run_id = restoring.meant(space, run)
     standing = restoring.examine(space, run_id, source=source)
     wanted = standing.state
-    asks = wanted is not None and wanted.changes and wanted.asks and not yes
-    if not dry_run and asks:
+    if not dry_run and not yes and wanted is not None and wanted.changes and wanted.asks:
         if not as_json:
             printing.note("\n".join(_state_lines(standing, None)))
-        _confirm(run_id, source)
+        _confirm(run_id, source, wanted.trouble)
     done = None if dry_run else restoring.restore(space, standing)
     plan = standing.plan if done is None else done.plan
     if as_json:
@@ -102,7 +101,7 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
     return EXIT_INVALID if isinstance(plan, LoomError) else EXIT_OK
 
 
-def _confirm(run_id: str, source: str | None) -> None:
+def _confirm(run_id: str, source: str | None, trouble: LoomError | None) -> None:
     """Ask a person whether a state that can be used shall go. Raises NOT_CONFIRMED."""
     said = False
     if sys.stdin.isatty():
@@ -114,8 +113,10 @@ def _confirm(run_id: str, source: str | None) -> None:
         chosen = f" --from {source}" if source else ""
         raise LoomError(
             "NOT_CONFIRMED",
-            "the state can be used; it was not replaced",
-            why="what came after the state that would be put back would be taken back, too",
+            "the state can be used; it was not replaced" if trouble is None else "the state was not replaced",
+            why="what came after the state that would be put back would be taken back, too"
+            if trouble is None
+            else f"it may be whole, though it cannot be read here: {trouble.why or trouble.what}",
             hint=f"loomctl state restore {run_id}{chosen} --yes",
             exit_code=EXIT_USAGE,
         )

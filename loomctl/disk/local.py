@@ -56,6 +56,17 @@ class Local:
         found = self._read(self._sessions, session_id) or {}
         return "" if found.get("session_id") == session_id and isinstance(found.get("run_id"), str) else path
 
+    def damaged_bindings(self) -> list[str]:
+        """Give the paths of all bindings that cannot be read as one."""
+        if files.leads_away(self._store_folder, self._sessions):
+            return []
+        try:
+            names = sorted(os.listdir(self._sessions))
+        except OSError:
+            return []
+        found = (self.damaged_binding(name.removesuffix(".json")) for name in names if name.endswith(".json"))
+        return [path for path in found if path]
+
     def _store(self) -> str:
         return os.path.dirname(os.path.realpath(self._base))
 

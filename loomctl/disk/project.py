@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import files, git, user_folders
+from loomctl.model.errors import LoomError, quoted
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -81,13 +82,21 @@ def _is_faber(folder: str) -> bool:
 def new(start: str) -> Project:
     """Say where a first run's store goes: the repository's top (the main checkout's for a worktree), else `start`.
 
-    Raises UNSAFE_LINK where a link stands in its place.
+    Raises UNSAFE_LINK where a link stands in its place, NOT_A_FOLDER where a file does.
     """
     start = os.path.realpath(start)
     top, main = _checkout(start)
     root = top or start
     store = os.path.join(main or root, STORE)
     files.refuse_links(main or root, store)
+    if os.path.lexists(store) and not os.path.isdir(store):
+        raise LoomError(
+            "NOT_A_FOLDER",
+            "a file stands where Loom keeps its folder",
+            where=store,
+            why="nothing of Loom's can be there before it is out of the way",
+            hint=f"mv {quoted(store)} {quoted(store + '.aside')}",
+        )
     return Project(root, store, plugin_root())
 
 

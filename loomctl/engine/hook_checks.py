@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import bundle_lines, files, heartbeats
 from loomctl.disk.local import TERMINAL
-from loomctl.model.errors import LoomError
+from loomctl.model.errors import LoomError, quoted
 from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
 
 if TYPE_CHECKING:
@@ -91,7 +91,19 @@ def beats_of(patient: Patient) -> dict[str, Beat]:
 
 
 def firings(patient: Patient) -> Finding:
-    """When each hook last fired, against what the sessions that drive runs did."""
+    """When each hook last fired, against what the sessions that drive runs did; bindings that no hook can read."""
+    found = _firings(patient)
+    damaged = patient.local.damaged_bindings() if patient.local else []
+    if not damaged:
+        return found
+    said = "a session's binding is damaged, so that its hooks do not know its run"
+    troubles = [Finding(WARN, f"{said}: {path}", f"rm {quoted(path)}") for path in damaged]
+    if found.status == PASS:
+        return gathered(troubles, "", details=found.details, facts=found.facts)
+    return gathered([found, *troubles], "")
+
+
+def _firings(patient: Patient) -> Finding:
     if patient.store is None or patient.local is None:
         return Finding(PASS, "no project, so no hook is noted")
     driving = [entry for entry in patient.local.bindings() if entry.get("host") != TERMINAL]

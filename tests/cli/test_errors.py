@@ -239,6 +239,18 @@ def archived(scene: Scene) -> None:
     scene.write("shop.tar.gz", "x")
 
 
+def file_for_a_store(scene: Scene) -> None:
+    """A file of somebody else's stands where the store would be."""
+    scene.write(".loom", "mine")
+
+
+def unreadable_state(scene: Scene) -> None:
+    """The state is a folder; the one before is there."""
+    begin(scene)
+    (scene.run_dir / "state.json").rename(scene.run_dir / "state.backup.json")
+    (scene.run_dir / "state.json").mkdir()
+
+
 class Failing(NamedTuple):
     """words: a command line that fails; pasted: the exit code of its hint's first command, None where that is prose."""
 
@@ -272,6 +284,8 @@ FAILING = [
     Failing(["prime-context", "--trigger", "nonsense"], 2, "UNKNOWN_TRIGGER", begin),
     Failing(["prime-context", "--artifacts", ","], 2, "USAGE", begin),
     Failing(["runs"], 5, "BAD_CONFIG", bad_settings, None),
+    Failing(["runs"], 5, "NOT_A_FOLDER", file_for_a_store, None),
+    Failing(["show"], 5, "NOT_A_FOLDER", file_for_a_store, None),
     Failing(["runs", "list", "more"], 2, "USAGE"),
     Failing(["runs", "rm", "shop", "--yes"], 6, "RUN_IS_ACTIVE", begin),
     Failing(["runs", "rm", "shop", "--force"], 2, "NOT_CONFIRMED", over),
@@ -282,6 +296,7 @@ FAILING = [
     Failing(["sessions", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["state", "show", "--path", "none"], 2, "NOTHING_THERE", begin),
     Failing(["state", "show"], 5, "BAD_JSON", broken_state),
+    Failing(["state", "restore"], 2, "NOT_CONFIRMED", unreadable_state),
     Failing(["paths", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["check", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
     Failing(["schema", "nonsense"], 2, "USAGE"),

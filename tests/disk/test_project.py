@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.disk import project
+from loomctl.model.errors import LoomError, quoted
 from tests.disk import repositories
 
 
@@ -176,3 +177,12 @@ def test_the_bundle_lies_beside_the_package_or_in_it(tmp_path: Path, monkeypatch
 def test_a_folder_that_cannot_be_left_ends_the_search() -> None:
     """The root of the file system is the last that is looked at."""
     assert found(os.sep) is None or os.path.isdir("/.loom")
+
+
+def test_a_file_in_the_stores_place_is_named(top: Path) -> None:
+    """It is no store, and none can be made before it is moved: the hint does that."""
+    (top / ".loom").write_text("mine")
+    with pytest.raises(LoomError, match="NOT_A_FOLDER") as error:
+        project.new(str(top))
+    hint = f"mv {quoted(f'{top}/.loom')} {quoted(f'{top}/.loom.aside')}"
+    assert (error.value.where, error.value.hint) == (f"{top}/.loom", hint)

@@ -200,3 +200,17 @@ def test_hooks_of_an_unbound_session_count_too(scene: Scene) -> None:
         True,
     )
     assert __version__ in found.found
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"session_id": "other"}', ""])
+def test_a_binding_that_cannot_be_read_warns(begun: Scene, text: str) -> None:
+    """Hooks of that session know no run; the hint removes the file, and what else was found is still told."""
+    path = begun.store / f"local/sessions/{OTHER}.json"
+    before = hook_checks.firings(patient(begun))
+    path.write_text(text)
+    found = hook_checks.firings(patient(begun))
+    told = [found.found, found.hint, *found.details]
+    assert any(str(path) in line and "damaged" in line for line in told)
+    assert any(f"rm {path}" in line for line in told)
+    assert found.status == (WARN if before.status == PASS else before.status)
+    assert set(before.details) <= set(found.details)

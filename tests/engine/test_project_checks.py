@@ -67,6 +67,14 @@ def test_a_link_in_the_stores_place_fails(begun: Scene, link: str) -> None:
     assert (found.status, found.hint) == (FAIL, f"ls -l {begun.root / link}")
 
 
+def test_a_file_in_the_stores_place_fails(tmp_path: Path) -> None:
+    """No run can begin there, so it is no project without one."""
+    (tmp_path / ".loom").write_text("mine")
+    found = project_checks.project(patient(tmp_path))
+    assert (found.status, found.hint) == (FAIL, f"mv {tmp_path}/.loom {tmp_path}/.loom.aside")
+    assert found.found == f"a file stands where Loom keeps its folder: {tmp_path}/.loom"
+
+
 def test_a_store_that_cannot_be_written_warns(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its runs are primed all the same."""
     real = os.access
