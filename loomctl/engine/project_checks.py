@@ -32,8 +32,9 @@ def project(patient: Patient) -> Finding:
     if patient.project is None or patient.store is None:
         try:
             new(patient.cwd)
-        except LoomError as refused:  # a link stands where the store would be
-            return Finding(FAIL, f"{refused.what}, and is not followed: {refused.where}", _look_at(refused.where))
+        except LoomError as refused:  # a link or a file stands where the store would be
+            followed = ", and is not followed" if os.path.islink(refused.where) else ""
+            return Finding(FAIL, f"{refused.what}{followed}: {refused.where}", refused.hint)
         return Finding(PASS, f"no project with a .loom folder at or above {patient.cwd}, so hooks stay silent")
     root, store = patient.project.root, patient.store
     details = [f"store: {store.folder}"]
