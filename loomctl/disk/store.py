@@ -243,6 +243,8 @@ class Store:
         if error.code in ("BAD_JSON", "BAD_STATE", "TOO_LARGE"):
             backup = os.path.lexists(home.backup)
             error.hint = f"loomctl state restore {home.run_id}" if backup else f"loomctl check {quoted(home.state)}"
+        elif error.code == "RUN_ID_MISMATCH" and _says(home.backup, home.run_id):  # else the whole folder is a copy
+            error.hint = f"loomctl state restore {home.run_id}"
         return error
 
     def _own_plan(self, home: Home) -> dict[str, Any]:
@@ -413,6 +415,15 @@ class Store:
         path = os.path.join(self.local, "locks", f"{ids.checked_id(run_id)}.lock")
         files.refuse_links(self.folder, path)
         return Lock(path, patience=patience)
+
+
+def _says(path: str, run_id: str) -> bool:
+    """Tell whether a state's file says that it is of this run."""
+    try:
+        raw = files.read_json(path)
+    except (OSError, LoomError):
+        return False
+    return isinstance(raw, dict) and raw.get("run_id") == run_id
 
 
 def ambiguous(found: Sequence[str], way: str = "loomctl show") -> LoomError:

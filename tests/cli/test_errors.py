@@ -244,6 +244,21 @@ def file_for_a_store(scene: Scene) -> None:
     scene.write(".loom", "mine")
 
 
+def anothers_state(scene: Scene) -> None:
+    """The state says that it is another run's; the one before does not."""
+    begin(scene)
+    path = scene.run_dir / "state.json"
+    (scene.run_dir / "state.backup.json").write_bytes(path.read_bytes())
+    path.write_text(path.read_text().replace('"run_id": "', '"run_id": "x'))
+
+
+def copied_run(scene: Scene) -> None:
+    """A run's folder was copied under another name."""
+    begin(scene)
+    folder = scene.run_dir
+    folder.rename(folder.with_name("shop-copy-run-2026-01-01T00-00-00Z"))
+
+
 def unreadable_state(scene: Scene) -> None:
     """The state is a folder; the one before is there."""
     begin(scene)
@@ -297,6 +312,8 @@ FAILING = [
     Failing(["state", "show", "--path", "none"], 2, "NOTHING_THERE", begin),
     Failing(["state", "show"], 5, "BAD_JSON", broken_state),
     Failing(["state", "restore"], 2, "NOT_CONFIRMED", unreadable_state),
+    Failing(["show", "shop"], 5, "RUN_ID_MISMATCH", anothers_state),
+    Failing(["show", "shop"], 5, "RUN_ID_MISMATCH", copied_run),
     Failing(["paths", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["check", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
     Failing(["schema", "nonsense"], 2, "USAGE"),
@@ -335,6 +352,15 @@ def test_each_command_fails_alike_in_text_and_in_json_and_its_hint_works(scene: 
 def pasted(hint: str) -> str | None:
     """Give the command line of a hint where it is one of Loom's own."""
     return hint if hint.startswith("loomctl ") else None
+
+
+def test_a_state_of_another_run_is_put_back_where_that_is_possible(scene: Scene, cli: Cli) -> None:
+    """The state before is this run's; in a copied folder it is not, and the list shows what there is."""
+    anothers_state(scene)
+    told = cli("show", "shop", "--json").json["error"]
+    assert told["hint"] == f"loomctl state restore {scene.run_dir.name}"
+    (scene.run_dir / "state.backup.json").unlink()
+    assert cli("show", "shop", "--json").json["error"]["hint"] == "loomctl runs"
 
 
 def test_every_command_fails_once_above() -> None:
