@@ -159,6 +159,9 @@ def _no_way_back(
 ) -> LoomError:
     """Say that a state cannot be put back, what is left of the run, and what else could be tried."""
     what = "it is not there" if unusable.code == "NO_STATE" else unusable.what
+    spot = unusable.where.removeprefix(os.path.join(home.folder, name)).strip(": ")
+    if spot and unusable.why:
+        what += f" (at {spot}: {unusable.why})"
     if trouble is None:
         said = f"{name}: {what}; the state itself is whole and stays"
     else:
@@ -174,7 +177,8 @@ def _no_way_back(
     hint = f"loomctl runs archive {home.run_id}"
     if usable:
         hint = f"loomctl state restore {home.run_id} --from {usable[0]}"
-    return LoomError("NO_WAY_BACK", "there is no state to put back", where=home.state, why=said, hint=hint)
+    where = unusable.where if trouble is None and unusable.where else home.state
+    return LoomError("NO_WAY_BACK", "there is no state to put back", where=where, why=said, hint=hint)
 
 
 def _is_usable(space: Workspace, home: Home, name: str) -> bool:

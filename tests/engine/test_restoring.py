@@ -531,3 +531,13 @@ def test_a_run_of_fabers_is_not_put_away(scene: Scene, words: list[str]) -> None
     ended = scene.loomctl("runs", words[0], faber.RUN_ID, *words[1:])
     assert (ended.code, "NOT_LOOMS" in ended.stderr) == (2, True), ended.stderr
     assert path.read_bytes() == before
+
+
+def test_a_kept_state_that_is_broken_is_named_with_the_place_of_the_fault(halfway: Scene) -> None:
+    """The state itself is whole, so the file that was asked for is what the error speaks of."""
+    kept = halfway.run_dir / "state.replaced-1.json"
+    kept.write_text('{"run_id": "x",\n  5}')
+    with pytest.raises(LoomError, match="NO_WAY_BACK") as error:
+        restoring.examine(halfway.space(), halfway.run_dir.name, source=kept.name)
+    assert error.value.where == f"{kept}:2:3"
+    assert "state.replaced-1.json: the file is not JSON (at 2:3: " in error.value.why
