@@ -53,7 +53,7 @@ def _torn(where: str, *, told: bool, hint: str) -> Problem:
     message = "this is no entry: a write was cut off here, or the file was changed"
     if told:
         return warning("TORN_LINE", where, f"{message}; the log tells of it")
-    return error("TORN_LINE", where, f"{message}; the next update closes it and tells of it", hint)
+    return error("TORN_LINE", where, message, hint)
 
 
 def _beside_the_state(path: str, last: events.Head, hint: str) -> list[Problem]:

@@ -177,13 +177,12 @@ def known(patient: Patient) -> Finding:
     home = user_folders.state_home()
     unkept = "so that every run counts as a stranger's and none is primed"
     if not home:
-        return Finding(
-            FAIL, f"there is no home to remember runs in, {unkept}", "export LOOM_STATE_HOME=/a/folder/of/yours"
-        )
+        way = "export LOOM_STATE_HOME=$(mktemp -d)"
+        return Finding(FAIL, f"there is no home to remember runs in, {unkept}", way)
     place = sizes.nearest(home)
     if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
         found = f"runs cannot be remembered in {home}, {unkept}"
-        return Finding(FAIL, found, f"ls -ld {shlex.quote(place)}; export LOOM_STATE_HOME=/a/folder/of/yours")
+        return Finding(FAIL, found, f"ls -ld {shlex.quote(place)}")
     troubles = []
     named = os.environ.get("LOOM_STATE_HOME", "")
     if named and not os.path.isabs(named):

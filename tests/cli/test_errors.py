@@ -96,8 +96,8 @@ def test_every_error_says_what_can_be_done() -> None:
 
 # ---- A hint is one command line.
 
-# What a hint may begin with: it shows something, or mends what the error names and nothing else.
-SHOWS = {"cat", "cd", "df", "file", "git", "grep", "ls", "python3", "tar", "ulimit", "x"}  # x: a program by its path
+# What a hint may begin with: it shows something, or mends what the error names and nothing else. x: a program's path.
+SHOWS = {"cat", "cd", "command", "df", "file", "git", "grep", "ls", "python3", "tar", "ulimit", "x"}
 MENDS = {"chmod", "claude", "cp", "export", "loomctl", "mkdir", "mv", "pipx", "rm", "unset", "${EDITOR:-vi}"}
 # Hints that are no command line, and why none would help.
 PROSE = {"leave the backticks out": "what was typed was cut, and is typed anew"}
@@ -193,6 +193,16 @@ def test_a_hint_is_one_command_line(hint: Hint) -> None:
 
 GROUPS = {name.rpartition(" ")[0] for name in ALL if name.count(" ") == 2}
 KNOWN = {*ALL, *GROUPS, "loomctl --debug", "loomctl --version"}
+
+
+def test_the_launchers_hints_are_command_lines_too() -> None:
+    """It has no JSON but its own, so that none holds a quote either."""
+    text = (CHECKOUT / "bin/loomctl").read_text(encoding="utf-8")
+    said = re.findall(r"\bfail [A-Z_]+ '[^']+' (?:\\\n *)?(?:'[^']+'|\"[^\"]+\") (?:\\\n *)?'([^']+)'", text)
+    assert len(said) == text.count("fail NO_") + text.count("fail PACKAGE") + text.count("fail SETUP")
+    for hint in said:
+        assert hint.split()[0] in SHOWS | MENDS, hint
+        assert '"' not in hint
 
 
 def test_prose_is_still_said() -> None:
