@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from loomctl.model.errors import EXIT_SETUP
-from tests.cli.conftest import Cli
 from tests.scenes import CHECKOUT, MAIN, Scene
 
 
@@ -31,14 +30,18 @@ def test_a_command_without_its_packages_says_so(scene: Scene, words: list[str]) 
     assert json.loads(done.stdout)["error"]["code"] == "ENVIRONMENT_DAMAGED"
 
 
-def test_a_package_that_one_command_needs_is_named(scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_one_command_needs_is_named(scene: Scene) -> None:
     """It is no fault of Loom's that somebody took it away."""
     scene.write("flow.yaml", "id: x\n")
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    monkeypatch.delitem(sys.modules, "loomctl.disk.strict_yaml", raising=False)
-    ended = cli("check", "flow.yaml", "--json")
-    assert (ended.code, ended.json["error"]["code"]) == (EXIT_SETUP, "ENVIRONMENT_DAMAGED")
-    assert ended.json["error"]["hint"] == "loomctl doctor"
+    program = (
+        "import sys; sys.modules['yaml'] = None; sys.path.insert(0, sys.argv.pop(1)); "
+        "from loomctl.__main__ import main; sys.exit(main())"
+    )
+    command = [sys.executable, "-I", "-c", program, str(CHECKOUT), "check", "flow.yaml", "--json"]
+    environ = {name: value for name, value in scene.environ(None).items() if name != "LOOM_ENV_PYTHON"}
+    done = subprocess.run(command, cwd=scene.root, env=environ, capture_output=True, text=True, check=False)
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["code"], error["hint"]) == (EXIT_SETUP, "ENVIRONMENT_DAMAGED", "loomctl doctor")
 
 
 def test_a_module_of_looms_own_is_brought_back_by_git(scene: Scene, tmp_path: Path) -> None:

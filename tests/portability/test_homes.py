@@ -113,7 +113,7 @@ def test_a_folder_that_is_gone_is_said(machine: Machine) -> None:
         ended = machine.start("sh", "-c", line, "sh", *command, *words)
         assert ended.code == 2, ended
         assert ended.stderr.startswith(b"loomctl: NO_FOLDER: "), ended
-        assert b"\n  hint: cd " in ended.stderr
+        assert b"\n  hint: cd" in ended.stderr
     assert machine.start("sh", "-c", line, "sh", *command, "--help").code == 0
 
 
