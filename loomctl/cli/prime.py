@@ -10,7 +10,7 @@ from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import complete_artifacts, complete_runs, json_option
 from loomctl.disk import known
 from loomctl.engine import finding, priming, remembering
-from loomctl.model import sessions, triggers
+from loomctl.model import run_life, sessions, triggers
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def prime_context(
     is_known = known.is_known(found.run_id, space.store.folder)
     if found.how == "only" and not dry_run:
         finding.must_be_known(space, found.run_id)
-    run = space.store.read(found.run_id)
+    run = space.store.read(found.run_id, to_show=True)
+    may_write = found.may_write and not run_life.steps_unknown(run.plan)
     only = [name.strip() for name in artifacts.split(",") if name.strip()] if artifacts is not None else None
     if only == []:
         raise LoomError(
@@ -75,11 +76,9 @@ def prime_context(
             hint="loomctl prime-context --help",
             exit_code=EXIT_USAGE,
         )
-    made = priming.prime(
-        space, run, event, priming.command_budget(space), may_write=found.may_write, only=only, force=force
-    )
+    made = priming.prime(space, run, event, priming.command_budget(space), may_write=may_write, only=only, force=force)
     if not dry_run:
-        made = remembering.record(space, found.run_id, made, may_write=found.may_write and is_known)
+        made = remembering.record(space, found.run_id, made, may_write=may_write and is_known)
     if as_json:
         printing.document(made.to_dict() if dry_run else made.with_text())
     else:

@@ -25,7 +25,7 @@ def _read(named: str | None) -> tuple[Workspace, Run]:
     space = asking.space()
     found = finding.to_read(space, named)
     assert found.run_id is not None  # to_read raises instead
-    return space, space.store.read(found.run_id)
+    return space, space.store.read(found.run_id, to_show=True)
 
 
 @click.command()
@@ -173,7 +173,7 @@ def paths(run: str | None, as_json: bool) -> int:
     }
     run_id = finding.find(space, run).run_id
     if run_id is not None:
-        read = space.store.read(run_id)
+        read = space.store.read(run_id, to_show=True)
         found |= {
             key: value for key, value in prompts.placeholder_values(space.project, read).items() if key not in found
         }

@@ -6,7 +6,7 @@ import json
 import os
 
 from loomctl.disk import digests, files, layouts
-from loomctl.model import faber_words
+from loomctl.model import faber_plan, faber_words
 from loomctl.model.errors import LoomError, quoted
 from loomctl.model.records import NamedTuple
 
@@ -31,6 +31,21 @@ class PlanFile(NamedTuple):
 
 
 NO_PLAN = {"path": "", "sha256": ""}
+
+
+def plan_in(source: PlanFile) -> dict[str, Any]:
+    """Read what stands in a plan of FABER's. Raises LoomError: BAD_JSON, GIT_CONFLICT, BAD_PLAN."""
+    raw = files.parse_json(source.data, where=source.path)
+    if not faber_plan.is_plan(raw):
+        raise LoomError(
+            "BAD_PLAN",
+            "this is no plan of FABER's",
+            where=source.path,
+            why="it holds no workflow",
+            hint=f"loomctl check {quoted(source.path)}",
+        )
+    found: dict[str, Any] = raw
+    return found
 
 
 def read_state(home: Home) -> dict[str, Any]:

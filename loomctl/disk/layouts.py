@@ -116,10 +116,13 @@ def state_names(run_id: str) -> list[str]:
 
 
 def plan_names(run_id: str, plan_id: str) -> list[str]:
-    """List the names, below a project's root, by which FABER knows a run's plan."""
+    """List the names, below a project's root, by which FABER knows a run's plan; an id fit for no file names none."""
+    beside = f"{_PLAN_FOLDER}/{run_id}/plan.json"
+    if not ids.is_fit(plan_id):
+        return [beside]
     return [
         f"{_PLAN_FOLDER}/{plan_id}/plan.json",
         f"{_OLD_PLANS}/{plan_id}.json",
-        f"{_PLAN_FOLDER}/{run_id}/plan.json",
+        beside,
         f"{_PLAN_FOLDER}/{plan_id}.json",
     ]

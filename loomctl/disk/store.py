@@ -6,7 +6,7 @@ import os
 
 from loomctl.disk import clock, events, files, layouts, run_index, trouble
 from loomctl.disk.lock import PATIENCE, Lock
-from loomctl.model import frozen_plan, ids, sessions
+from loomctl.model import frozen_plan, ids, run_life, sessions
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError, quoted
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL, accepted
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     # What an update does: from the state as it is to the state as it shall be, and what happened.
     Change: TypeAlias = Callable[[State], tuple[State, Sequence[Event]]]
-    # How a plan is frozen for a run of FABER's: from its home, its state and its plan file, if there is one.
-    Freeze: TypeAlias = Callable[[Home, State, PlanFile | None], dict[str, Any]]
+    # How a plan is frozen for a run of FABER's: from its home, its state, its plan file, if there is one, and the plan
+    # that was frozen before; whether it is for a look alone.
+    Freeze: TypeAlias = Callable[[Home, State, PlanFile | None, dict[str, Any] | None, bool], dict[str, Any]]
 
 _IGNORE = """# written by Loom: only this file, config.yaml and workflows/ are the project's; the rest is this machine's
 *
@@ -65,6 +66,7 @@ class Store:
         self.folder = folder
         self._roots, self._freeze = roots, freeze
         self._fresh_plans: dict[str, dict[str, Any]] = {}
+        self._frozen: dict[str, tuple[Any, dict[str, Any]]] = {}  # by run: what it was frozen for, and the plan
         self.runs_folder = os.path.join(folder, "runs")
         self.local = os.path.join(folder, "local")
 
@@ -193,14 +195,17 @@ class Store:
             return None
         return next((record for record in every if record["session_id"] == session_id), None)
 
-    def read(self, run_id: str) -> Run:
-        """Read a run: state and plan. Raises as `read_state`, and BAD_PLAN."""
+    def read(self, run_id: str, *, to_show: bool = False) -> Run:
+        """Read a run: state and plan. Raises as `read_state`, and BAD_PLAN.
+
+        to_show: a run of FABER's whose steps nobody knows comes with a plan without phases, instead of BAD_PLAN.
+        """
         home = self.home(run_id)
         own_plan = os.path.join(home.folder, "plan.json")
         if not home.faber:
             state = self._own_state(home)
             return Run(run_id, home.folder, state, self._own_plan(home), home.state, own_plan)
-        plan, source = self._faber_plan(home)
+        plan, source = self._faber_plan(home, to_show=to_show)
         state = self._view(home, plan).state
         return Run(run_id, home.folder, state, plan, home.state, source.path if source else own_plan)
 
@@ -265,14 +270,14 @@ class Store:
                 error.hint = f"loomctl state restore {home.run_id}"
             raise
 
-    def _faber_plan(self, home: Home) -> tuple[dict[str, Any], PlanFile | None]:
+    def _faber_plan(self, home: Home, *, to_show: bool = False) -> tuple[dict[str, Any], PlanFile | None]:
         """Give the plan that was frozen for a FABER run, or freeze one; the next update keeps it (D5)."""
         try:
-            frozen: dict[str, Any] | None = self._own_plan(home)
+            held: dict[str, Any] | None = self._own_plan(home)
         except LoomError:
-            frozen = None
+            held = None
         if self._freeze is None:
-            if frozen is None:
+            if held is None:
                 raise LoomError(
                     "NOT_TAKEN_UP",
                     f"the FABER run {home.run_id} was not taken up with Loom yet",
@@ -280,7 +285,7 @@ class Store:
                     hint=f"loomctl resume {home.run_id}",
                     exit_code=EXIT_NO_RUN,
                 )
-            return frozen, None
+            return held, None
         from loomctl.disk import faber_files
 
         state = self._view(home, None).state
@@ -291,11 +296,17 @@ class Store:
             raise LoomError(
                 "BAD_PLAN", "the run's plan cannot be read", where=home.top, why=str(error), hint=hint
             ) from None
-        stamp = source.stamp if source else faber_files.NO_PLAN
-        if frozen is None or (source is not None and frozen.get("faber") != stamp):
-            frozen = {**self._freeze(home, state, source), "faber": stamp}
-            self._fresh_plans[home.run_id] = frozen
-        return frozen, source
+        made_for = (source.stamp if source else None, state["workflow_id"])
+        last = self._frozen.get(home.run_id)
+        if last is not None and last[0] == made_for:
+            return last[1], source
+        plan = self._freeze(home, state, source, held, to_show)
+        if run_life.steps_unknown(plan):
+            return plan, source
+        self._frozen[home.run_id] = (made_for, plan)
+        if plan is not held:
+            self._fresh_plans[home.run_id] = plan
+        return plan, source
 
     def create(self, state: State, plan: dict[str, Any], happened: Sequence[Event]) -> Run:
         """Write a new run: plan first, state last, so that a kill leaves either a run or no run. Raises RUN_EXISTS."""

@@ -21,7 +21,7 @@ LARGEST_YAML = 256 << 10
 DEEPEST = 64
 # FABER's own workflows go by these names; where FABER is not there, the bundle's of the same name stands in (D5).
 FABER_PREFIXES = ("fractary-faber:", "fractary-faber-", "faber:")
-_FABER_FOLDERS = (".fractary/faber/workflows", "plugins/faber/config/workflows")
+FABER_FOLDERS = (".fractary/faber/workflows", "plugins/faber/config/workflows")
 
 
 class Places(NamedTuple):
@@ -184,7 +184,7 @@ def _folders(ref: str, places: Places, beside: str | None) -> tuple[str, list[st
 
 def project_folders(places: Places) -> list[str]:
     """List the folders of the project's own workflows, Loom's, then FABER's; links out of the project are left out."""
-    faber = (os.path.join(places.project_dir, *folder.split("/")) for folder in _FABER_FOLDERS)
+    faber = (os.path.join(places.project_dir, *folder.split("/")) for folder in FABER_FOLDERS)
     folders = [os.path.join(places.store, "workflows"), *faber]
     return [folder for folder in folders if is_inside(folder, places.project_dir)]
 

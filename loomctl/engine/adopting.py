@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from loomctl.disk import clock, files
+from loomctl.disk import clock, faber_files, layouts, workflow_files
 from loomctl.engine.resolve import resolve
 from loomctl.model import faber_plan
 from loomctl.model.errors import LoomError
+from loomctl.model.fields import is_id
 from loomctl.model.plan import build_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.disk.faber_files import PlanFile
@@ -20,54 +22,126 @@ if TYPE_CHECKING:
     from loomctl.engine.resolve import Resolved
     from loomctl.model.state import State
 
+LOOMS = "loom:"
 
-def plan_of(project: Project, home: Home, state: State, source: PlanFile | None) -> dict[str, Any]:
-    """Freeze the plan of a FABER run.
+
+def plan_of(
+    project: Project,
+    home: Home,
+    state: State,
+    source: PlanFile | None,
+    held: dict[str, Any] | None,
+    *,
+    to_show: bool = False,
+) -> dict[str, Any]:
+    """Freeze the plan of a FABER run, or give `held`, the frozen one, where it is of the same files.
 
     Its phases and steps are those of its plan file. What must be in context the plan seldom says: then the workflow
-    that it names does, if there is such a workflow here or in the bundle. Without a plan file the workflow is all.
-    Raises BAD_PLAN, or what is wrong with the workflow.
+    that it names does; Loom's own stands in for that alone, and `faber.stands_in` says so. Without a plan file a
+    workflow of the project's is all. What is gone since takes nothing away from `held`. to_show: a run whose steps
+    nobody knows gets a plan without phases, whose `faber.unknown` says what is missing; it is never frozen. Raises
+    BAD_PLAN, or what is wrong with the plan or the workflow.
     """
-    raw = _read(source) if source is not None else None
+    raw = faber_files.plan_in(source) if source is not None else None
     named = (faber_plan.workflow_id(raw) if raw else "") or state["workflow_id"]
-    resolved = _resolved(project, named)
-    if raw is None:
-        if resolved is None:
-            raise LoomError(
-                "BAD_PLAN",
-                f"the FABER run {home.run_id} has no plan here, and its workflow {named!r:.80} is not here either",
-                where=home.state,
-                why="without one of them nobody knows its steps",
-                hint=f"loomctl state show {home.run_id}",
-            )
-        return _built(resolved.checked(), state, [*resolved.sources])
-    merged = faber_plan.workflow(raw)
-    if not merged["phases"]:
+    merged = faber_plan.workflow(raw) if raw is not None else None
+    if merged is not None and source is not None and not merged["phases"]:
         raise LoomError(
-            "BAD_PLAN",
-            "this FABER plan names no phases",
-            where=source.path if source else home.top,
-            hint=f"loomctl state show {home.run_id}",
+            "BAD_PLAN", "this FABER plan names no phases", where=source.path, hint=f"loomctl state show {home.run_id}"
         )
-    if "critical_artifacts" not in merged and resolved is not None and resolved.merged is not None:
-        merged["critical_artifacts"] = _for_phases(resolved.merged.get("critical_artifacts"), merged["phases"])
-    return _built(merged, state, [])
+    found = _resolved(project, named) if merged is None or "critical_artifacts" not in merged else None
+    usable = found if found is not None and found.merged is not None else None
+    stamp = _stamp(source, usable)
+    was = held.get("faber") if held is not None else None
+    if held is not None and isinstance(was, dict) and _still_holds(was, stamp, named):
+        return held
+    if merged is None and (found is None or _is_bundled(project, found, named)):
+        if to_show:
+            return _to_look_at(home, state, usable, stamp, named)
+        raise _unknown_steps(home, state["plan_id"], named)
+    if merged is None:
+        assert found is not None  # decided above
+        return {**_built(found.checked(), state, [*found.sources]), "faber": stamp}
+    if "critical_artifacts" not in merged and usable is not None and usable.merged is not None:
+        merged["critical_artifacts"] = _for_phases(usable.merged.get("critical_artifacts"), merged["phases"])
+    return {**_built(merged, state, []), "faber": stamp}
 
 
-def _read(source: PlanFile) -> dict[str, Any]:
-    raw = files.parse_json(source.data, where=source.path)
-    if not faber_plan.is_plan(raw):
-        raise LoomError(
-            "BAD_PLAN", "this is no plan of FABER's", where=source.path, why="it holds no workflow", hint="loomctl runs"
-        )
-    found: dict[str, Any] = raw
-    return found
+def _stamp(source: PlanFile | None, found: Resolved | None) -> dict[str, Any]:
+    """Say what a plan is made of: FABER's plan file, the workflow's files, and what of Loom's own stands in for one.
+
+    Of the bundle's files the name counts alone, for an update of Loom changes no run that is under way.
+    """
+    chain = found.sources if found is not None else []
+    return {
+        **(source.stamp if source is not None else faber_files.NO_PLAN),
+        "workflow": [
+            {"path": one["path"], "sha256": "" if one["path"].startswith("{plugin_root}/") else one["sha256"]}
+            for one in chain
+        ],
+        "stands_in": [one.message for one in (found.problems if found is not None else ()) if one.code == "STAND_IN"],
+    }
+
+
+def _still_holds(was: Mapping[str, Any], now: Mapping[str, Any], named: str) -> bool:
+    """Tell whether a frozen plan is of the files that are here, or of such as are here no more.
+
+    Loom's stand-in alone is nothing that a plan without a plan file may be of.
+    """
+    before = was.get("workflow")
+    if not isinstance(before, list) or not (was.get("path") or _is_the_projects(before, named)):
+        return False
+    gone = not now["path"] and was.get("path")
+    if not gone and any(was.get(key) != now[key] for key in ("path", "sha256")):
+        return False
+    if before == now["workflow"] and was.get("stands_in") == now["stands_in"]:
+        return True
+    return _is_the_projects(before, named) and not _is_the_projects(now["workflow"], named)
+
+
+def _is_the_projects(chain: Sequence[Mapping[str, Any]], named: str) -> bool:
+    """Tell whether a chain of workflow files ends with one of the project's, or with one that names Loom's own."""
+    last = str(chain[-1].get("path")) if chain and isinstance(chain[-1], dict) else ""
+    return bool(last) and (named.startswith(LOOMS) or not last.startswith("{plugin_root}/"))
+
+
+def _is_bundled(project: Project, found: Resolved, named: str) -> bool:
+    """Tell whether a workflow is Loom's own, although nobody asked for that one."""
+    return not named.startswith(LOOMS) and workflow_files.is_inside(found.path, project.plugin_root)
+
+
+def _to_look_at(
+    home: Home, state: State, stand_in: Resolved | None, stamp: Mapping[str, Any], named: str
+) -> dict[str, Any]:
+    """Give a plan without steps, for a look at a run whose steps nobody knows: its state and what that names."""
+    merged: dict[str, Any] = {"id": named, "description": "nothing here says its steps", "phases": {}}
+    declared = _for_phases(stand_in.merged.get("critical_artifacts"), {}) if stand_in and stand_in.merged else {}
+    for key in ("always_load", "conditional_load"):
+        listed = [one for one in declared.get(key) or () if "{plan_path}" not in str(one.get("path"))]
+        merged.setdefault("critical_artifacts", {})[key] = listed
+    unknown = _unknown_steps(home, state["plan_id"], named)
+    return {**_built(merged, state, []), "faber": {**stamp, "unknown": f"{unknown.why}. {unknown.hint}"}}
+
+
+def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
+    """Say what is missing, where it was looked for, and where it may be put."""
+    plans = layouts.plan_names(home.run_id, plan_id)
+    bare = next((named[len(mark) :] for mark in workflow_files.FABER_PREFIXES if named.startswith(mark)), named)
+    places = [f"{folder}/{bare}.json" for folder in workflow_files.FABER_FOLDERS] if is_id(bare) else []
+    other = f", or its workflow at {places[0]}" if places else ""
+    return LoomError(
+        "BAD_PLAN",
+        f"the steps of the FABER run {home.run_id} are not known here, so it is shown and not driven",
+        where=home.state,
+        why=f"neither its plan nor its workflow {named!r:.80} is here; looked for {', '.join(plans + places)}",
+        hint=f"put FABER's plan at {plans[0] if plans else '-'}{other}; to look at the run: loomctl show {home.run_id}",
+    )
 
 
 def _resolved(project: Project, named: str) -> Resolved | None:
-    """Find the workflow that a run names; None where there is none that can be used."""
+    """Find the workflow that a run names; None where nothing goes by that name."""
     try:
-        found = resolve(
+        return resolve(
             named,
             project_dir=os.path.dirname(project.store),
             store=project.store,
@@ -76,7 +150,6 @@ def _resolved(project: Project, named: str) -> Resolved | None:
         )
     except LoomError:
         return None
-    return found if found.merged is not None else None
 
 
 def _for_phases(declared: Any, phases: dict[str, Any]) -> dict[str, Any]:

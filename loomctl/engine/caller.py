@@ -67,9 +67,15 @@ def workspace(project: Project, settings: Settings, caller: Caller) -> Workspace
 
 
 def _freezing(project: Project) -> Freeze:
-    def freeze(home: Home, state: State, source: PlanFile | None) -> dict[str, Any]:
+    def freeze(
+        home: Home,
+        state: State,
+        source: PlanFile | None,
+        held: dict[str, Any] | None,
+        to_show: bool,  # noqa: FBT001 - a Callable's arguments have no names
+    ) -> dict[str, Any]:
         from loomctl.engine import adopting  # it reads YAML and checks expressions: never on the hook path
 
-        return adopting.plan_of(project, home, state, source)
+        return adopting.plan_of(project, home, state, source, held, to_show=to_show)
 
     return freeze

@@ -54,7 +54,12 @@ class Examiner:
         self._roots = Roots(
             space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, recorded
         )
-        self.warnings: list[tuple[str, str]] = list(space.settings.warnings)
+        made_of = run.plan.get("faber")
+        stands_in = made_of.get("stands_in") if isinstance(made_of, dict) else ()
+        self.warnings: list[tuple[str, str]] = [
+            *space.settings.warnings,
+            *(("STAND_IN", text) for text in stands_in or () if isinstance(text, str)),
+        ]
         self._answers = self._ask_the_environment()
 
     def _ask_the_environment(self) -> dict[tuple[str, str], Answer]:

@@ -77,6 +77,9 @@ def _instruction(step: Mapping[str, Any], known: Mapping[str, str | None]) -> st
 def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | None = None) -> str:
     """Say the one next thing to do in a run, within its share of the budget (D19); None: all of it."""
     state = run.state
+    unknown = run_life.steps_unknown(run.plan)
+    if unknown:
+        return f"## Next\n\nIts steps are not known here, so it is shown and not driven: {masked_line(unknown, 1200)}"
     if not may_write:
         return f"## Next\n\nThis session does not drive the run. To take it up: `loomctl resume {run.run_id}`"
     status = state["status"]

@@ -38,9 +38,9 @@ class Resumed(NamedTuple):
 def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) -> Resumed:
     """Take up a run: named, bound, or the only one that can be. Completed and cancelled ones only with `reopen` (D4).
 
-    Raises NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS.
+    Raises NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS, and BAD_PLAN for one whose steps nobody knows (D5).
     """
-    run = space.store.read(_meant(space, named, reopen=reopen))
+    run = space.store.read(_meant(space, named, reopen=reopen), to_show=True)
     if run.state["status"] in TERMINAL and not reopen:
         raise LoomError(
             "BAD_STATUS",
@@ -50,6 +50,8 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
             hint=f"loomctl resume {run.run_id} --reopen",
             exit_code=EXIT_USAGE,
         )
+    if run_life.steps_unknown(run.plan):
+        run = space.store.read(run.run_id)
     others = space.local.live_sessions(run.run_id, but=space.caller.session_id, conversing=True)
     driven = [f"Another session on this machine drives this run too: {masked_line(others[0], 60)}"] if others else []
     trouble = known.note(run.run_id, space.store.folder)

@@ -202,7 +202,7 @@ def _placed(state: State, plan: Mapping[str, Any]) -> State:
     marked = [
         _marked(visit, where[visit["step_id"]] - stands, is_last=visit is last[visit["step_id"]])
         if visit["step_id"] in where
-        else visit
+        else _given_up(visit)
         for visit in state["steps"]
     ]
     passed = [
@@ -262,6 +262,11 @@ def _marked(visit: dict[str, Any], distance: int, *, is_last: bool) -> dict[str,
         return {**visit, "reopened": True}
     kept = {key: value for key, value in visit.items() if key not in ("stopped", "reopened")}
     return {**kept, "passed": True}
+
+
+def _given_up(visit: dict[str, Any]) -> dict[str, Any]:
+    """Close an open visit of a step that the plan, which may have been made anew since, does not have."""
+    return {**visit, "status": "skipped"} if visit["status"] in words.OPEN else visit
 
 
 # ---- The rest.

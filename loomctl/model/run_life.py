@@ -47,6 +47,12 @@ class Move(NamedTuple):
     after: str | None = None
 
 
+def steps_unknown(plan: Mapping[str, Any]) -> str:
+    """Say why a run of FABER's has steps that nobody knows, so that it is looked at alone; empty for others (D5)."""
+    made_of = plan.get("faber")
+    return str(made_of.get("unknown") or "") if isinstance(made_of, dict) else ""
+
+
 def places(plan: Mapping[str, Any]) -> list[Place]:
     """List the plan's steps in the order in which they are done."""
     return [Place(phase, step) for phase in plan["phases"] for step in phase["steps"]]

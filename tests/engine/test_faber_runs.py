@@ -162,16 +162,97 @@ def test_a_workflow_that_declares_nothing_is_primed_with_nothing(scene: Scene) -
     assert "0 declared" in primed.stdout
 
 
-def test_a_run_whose_steps_nobody_knows_is_shown_and_not_driven(scene: Scene) -> None:
-    """No plan, no workflow: said with both names, and nothing is completed by mistake."""
-    path = lay(scene, plan=None, state={**in_list(), "workflow_id": "gone:nowhere"})
+def workflow_of_fabers(phases: dict[str, list[dict[str, Any]]] = faber.PHASES) -> str:
+    """Give FABER's default workflow, as a file."""
+    steps = {
+        name: {"steps": [{k: v for k, v in step.items() if k != "position"} for step in listed]}
+        for name, listed in phases.items()
+    }
+    return json.dumps({"id": "default", "phases": steps})
+
+
+@pytest.mark.parametrize("named", ["fractary-faber:default", "default", "gone:nowhere"])
+def test_a_run_whose_steps_nobody_knows_is_shown_and_not_driven(scene: Scene, named: str) -> None:
+    """No plan and no workflow of the project's: Loom's own of that name is none, and that is said with every place."""
+    path = lay(scene, plan=None, state={**in_list(), "workflow_id": named})
     before = path.read_bytes()
-    refused = scene.loomctl("resume")
-    assert (refused.code, "BAD_PLAN" in refused.stderr) == (5, True)
-    assert "gone:nowhere" in refused.stderr
-    assert scene.loomctl("state", "show", RUN_ID).code == 0
-    assert scene.loomctl("runs").code == 0
+    for command in (["resume"], ["resume", RUN_ID], ["resume", RUN_ID, "--json"]):
+        refused = scene.loomctl(*command)
+        told = refused.stderr + refused.stdout
+        assert (refused.code, "BAD_PLAN" in told, "not driven" in told) == (5, True, True), told
+        assert (named in told, str(path) in told) == (True, True)
+        assert f".fractary/faber/runs/{faber.PLAN_ID}/plan.json" in told
+        assert (".fractary/faber/workflows/default.json" in told) is (named != "gone:nowhere")
+    shown = scene.loomctl("show", RUN_ID)
+    assert shown.code == 0, shown.stderr
+    assert "not known here" in shown.stdout
+    assert "loomctl next" not in shown.stdout
+    primed = scene.loomctl("prime-context", "--run-id", RUN_ID, "--json")
+    assert primed.code == 0, primed.stderr
+    given = {entry["id"] for entry in primed.json["artifacts"] if entry["form"] == "full"}
+    stand_in = {"workflow-state", "orchestration-protocol", "specification"}
+    assert given == (set() if named == "gone:nowhere" else stand_in)
+    for command in (["runs"], ["state", "show", RUN_ID], ["sessions", RUN_ID], ["paths", RUN_ID]):
+        assert scene.loomctl(*command).code == 0, command
     assert path.read_bytes() == before
+    assert not (scene.store / "runs" / RUN_ID).exists()
+
+
+@pytest.mark.parametrize("comes", ["plan", "workflow"])
+def test_a_run_can_be_driven_once_fabers_files_are_there(scene: Scene, comes: str) -> None:
+    """What the refusal asked for is enough."""
+    lay(scene, plan=None)
+    assert scene.loomctl("resume").code == 5
+    if comes == "plan":
+        scene.write(LAYOUTS["runs"][1], json.dumps(faber.PLAN))
+    else:
+        scene.write(".fractary/faber/workflows/default.json", workflow_of_fabers())
+    resumed = scene.loomctl("resume", "--json")
+    assert (resumed.code, resumed.json["step"]["id"]) == (0, "build/implement")
+
+
+def test_a_workflow_that_faber_changed_is_followed_from_the_next_command_on(scene: Scene) -> None:
+    """Where there is no plan the workflow is what was frozen: a change of it counts, its loss takes nothing away."""
+    lay(scene, plan=None)
+    place = scene.write(".fractary/faber/workflows/default.json", workflow_of_fabers())
+    assert scene.loomctl("resume").code == 0
+    lint = {"id": "lint", "name": "Lint", "prompt": "Lint it."}
+    build = [faber.PHASES["build"][0], lint, *faber.PHASES["build"][1:]]
+    place.write_text(workflow_of_fabers({**faber.PHASES, "build": build}))
+    assert scene.loomctl("done", "--json", given="built").json["next"]["id"] == "build/lint"
+    place.unlink()
+    assert scene.loomctl("done", "--json", given="linted").json["next"]["id"] == "build/push-build"
+
+
+@pytest.mark.parametrize("first", ["plan", "workflow"])
+def test_a_plan_without_the_open_step_gives_it_up(scene: Scene, first: str) -> None:
+    """The files came or changed while a step was open that they do not have: the run goes on with what they say."""
+    if first == "plan":
+        lay(scene)
+        changed = json.loads(json.dumps(faber.PLAN))
+    else:
+        lay(scene, plan=None)
+        scene.write(".fractary/faber/workflows/default.json", workflow_of_fabers())
+        changed = json.loads(json.dumps(faber.PLAN))
+    assert scene.loomctl("resume").code == 0
+    changed["workflow"]["phases"]["build"]["steps"] = [{"id": "code", "name": "Code", "prompt": "Code it."}]
+    scene.write(LAYOUTS["runs"][1], json.dumps(changed))
+    went = scene.loomctl("next", "--json")
+    assert went.code == 0, went.stderr
+    assert went.json["next"]["id"] == "build/code"
+    assert scene.loomctl("done", given="coded").code == 0
+
+
+def test_a_stand_in_for_what_must_be_in_context_is_said_in_the_slip(scene: Scene) -> None:
+    """A plan without critical artifacts, its workflow not here: Loom's own stands in for them until FABER's comes."""
+    lay(scene)
+    resumed = scene.loomctl("resume", "--json")
+    told = [one for one in resumed.json["slip"]["warnings"] if one["code"] == "STAND_IN"]
+    assert len(told) == 1
+    assert "fractary-faber:default is not here" in told[0]["message"]
+    scene.write(".fractary/faber/workflows/default.json", workflow_of_fabers())
+    resumed = scene.loomctl("resume", "--json")
+    assert (resumed.json["slip"]["warnings"], resumed.json["slip"]["artifacts"]) == ([], [])
 
 
 def test_a_plan_that_faber_changed_is_followed_from_the_next_command_on(scene: Scene) -> None:
