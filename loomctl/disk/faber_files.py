@@ -6,12 +6,14 @@ import json
 import os
 
 from loomctl.disk import digests, files, layouts
+from loomctl.disk.lock import Lock
 from loomctl.model import faber_plan, faber_words
 from loomctl.model.errors import LoomError, quoted
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import TracebackType
     from typing import Any
 
     from loomctl.disk.layouts import Home
@@ -71,12 +73,70 @@ def rendered(raw: dict[str, Any]) -> bytes:
     return (json.dumps(raw, ensure_ascii=False, indent=2, allow_nan=False) + "\n").encode("utf-8", "backslashreplace")
 
 
+def write_state(home: Home, data: bytes, *, durable: bool) -> None:
+    """Replace a FABER state, with the file mode that it has; the name beside it is Loom's own, for FABER has others.
+
+    The caller holds the run's lock.
+    """
+    folder, name = os.path.split(home.state)
+    files.make_folder(folder, mode=0o755)
+    beside = os.path.join(folder, f".{name}.loom.tmp")
+    files.write_atomically(home.state, data, mode=mode_of(home), durable=durable, locked=True, beside=beside)
+
+
+def mode_of(home: Home) -> int:
+    """Give the mode of a state's file, of its backup where it is gone."""
+    for path in (home.state, home.backup):
+        try:
+            return os.lstat(path).st_mode & 0o777
+        except OSError:
+            continue
+    return 0o644
+
+
+class StateLock:
+    """`with StateLock(home):` holds the lock that FABER's own writer takes, beside the state; patience: seconds.
+
+    Raises HELD and UNSAFE_LINK. Where it cannot be made nobody else can write either, or the write itself will say so.
+    One that was not there is removed again.
+    """
+
+    def __init__(self, home: Home, *, patience: float) -> None:
+        self._path = f"{home.state}.lock"
+        self._lock = Lock(self._path, patience=patience, signed=False)
+        self._was_there = self._held = False
+
+    def __enter__(self) -> StateLock:
+        if os.path.isdir(os.path.dirname(self._path)):
+            self._was_there = os.path.lexists(self._path)
+            try:
+                self._lock.__enter__()
+                self._held = True
+            except OSError:
+                pass
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._held:
+            if not self._was_there:
+                self._lock.remove()
+            self._lock.__exit__(kind, error, trace)
+
+
+def plan_places(home: Home, plan_id: str) -> list[str]:
+    """List the names, below the project's root, at which a run's plan may stand; the last is beside its state."""
+    beside = os.path.join(os.path.dirname(os.path.relpath(home.state, home.top)), "plan.json")
+    return list(dict.fromkeys([*layouts.plan_names(home.run_id, plan_id), beside]))
+
+
 def find_plan(home: Home, plan_id: str) -> PlanFile | None:
     """Find and read the plan that a run was made from; None if no file is there.
 
     Raises UNSAFE_LINK, TOO_LARGE and OSError for one that is there and cannot be read.
     """
-    for name in layouts.plan_names(home.run_id, plan_id):
+    for name in plan_places(home, plan_id):
         path = os.path.join(home.top, name)
         if os.path.isfile(path):
             files.refuse_links(home.top, path)
@@ -93,5 +153,5 @@ def pointed_at(root: str) -> str | None:
         except (OSError, LoomError):
             continue
         if text:
-            return text
+            return layouts.last_part(text)
     return None

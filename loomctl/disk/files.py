@@ -178,19 +178,24 @@ def to_json_line(value: Any) -> bytes:
     return (_encoded_tight(value) + "\n").encode("utf-8", "backslashreplace")
 
 
-def write_atomically(path: str, data: bytes, *, mode: int = 0o600, durable: bool = True, locked: bool = False) -> None:
+def write_atomically(
+    path: str, data: bytes, *, mode: int = 0o600, durable: bool = True, locked: bool = False, beside: str = ""
+) -> None:
     """Replace a file so that a reader or a kill meets the old or the new one, never a part (D53).
 
     durable: fsync file and folder, for what a power cut must not take. locked: the caller holds the lock of all who
-    write this file, so one name beside it serves, and what a kill left there goes with the next write. Raises OSError
-    that names `path`.
+    write this file, so one name beside it serves, and what a kill left there goes with the next write. beside: that
+    name, where the file is another program's; then it gets exactly `mode`, whatever the umask. Raises OSError that
+    names `path`.
     """
-    folder = os.path.dirname(path)
+    folder, exact = os.path.dirname(path), bool(beside)
     try:
-        descriptor, beside = _open_alone(path, mode) if locked else open_beside(path, mode)
+        descriptor, beside = _open_alone(beside or f"{path}.tmp", mode) if locked else open_beside(path, mode)
         try:  # closed last: what is beside belongs to this process until then
             try:
                 write_all(descriptor, data)
+                if exact:
+                    os.fchmod(descriptor, mode)
                 if durable:
                     os.fsync(descriptor)
                 os.replace(beside, path)
@@ -205,8 +210,7 @@ def write_atomically(path: str, data: bytes, *, mode: int = 0o600, durable: bool
         sync_folder(folder)
 
 
-def _open_alone(path: str, mode: int) -> tuple[int, str]:
-    beside = f"{path}.tmp"
+def _open_alone(beside: str, mode: int) -> tuple[int, str]:
     remove(beside)
     return os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), beside
 

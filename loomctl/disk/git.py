@@ -65,6 +65,17 @@ def is_worktree_of(top: str, folder: str, common: str) -> bool:
     return os.path.dirname(os.path.realpath(folder)) == kept and named == os.path.realpath(os.path.join(top, ".git"))
 
 
+def worktrees(top: str) -> list[str]:
+    """List the tops of the linked worktrees of the repository at `top`, there or not."""
+    folder = os.path.join(top, ".git", "worktrees")
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    lines = (_first_line(os.path.join(folder, name, "gitdir")) for name in names)
+    return [os.path.dirname(os.path.join(folder, line)) for line in lines if line]
+
+
 def head(top: str) -> Head:
     """Read branch and commit from git's files, without starting git."""
     folders = git_folders(top)

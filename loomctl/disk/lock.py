@@ -22,10 +22,11 @@ class Lock:
     """`with Lock(path):` holds the lock; waits `patience` seconds, then raises HELD naming the holder.
 
     The kernel frees it when its process dies, however it dies; the file stays until somebody who holds it removes it.
+    signed: the file says who holds it; False for one of another program's, whose content is not Loom's.
     """
 
-    def __init__(self, path: str, *, patience: float = PATIENCE) -> None:
-        self._path, self._patience, self._descriptor = path, patience, -1
+    def __init__(self, path: str, *, patience: float = PATIENCE, signed: bool = True) -> None:
+        self._path, self._patience, self._descriptor, self._signed = path, patience, -1, signed
 
     def __enter__(self) -> Lock:
         deadline = time.monotonic() + self._patience
@@ -40,6 +41,8 @@ class Lock:
             if os.fstat(self._descriptor).st_nlink:
                 break
             os.close(self._descriptor)  # its holder removed the file meanwhile: another may hold the new one
+        if not self._signed:
+            return self
         try:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "since": clock.now()}).encode(), 0)

@@ -126,7 +126,7 @@ class Store:
 
     def match(self, prefix: str) -> str:
         """Give the one run whose id is, or begins with, `prefix` (D4). Raises NO_SUCH_RUN or AMBIGUOUS_RUN."""
-        ids.checked_id(prefix)
+        prefix = ids.checked_id(layouts.last_part(prefix))
         known = self.run_ids()
         if prefix in known:
             return prefix
@@ -135,6 +135,8 @@ class Store:
             return found[0]
         if found:
             raise ambiguous(found)
+        if self.has(prefix):  # one that was over, and whose state is gone
+            return prefix
         raise LoomError(
             "NO_SUCH_RUN",
             f"there is no run {prefix!r} here",
@@ -236,7 +238,10 @@ class Store:
     def _unreadable(self, home: Home, error: OSError) -> LoomError:
         if isinstance(error, FileNotFoundError):
             what = f"the state of the run {home.run_id} is gone; the one before is there"
-            return LoomError("NO_STATE", what, where=home.state, hint=f"loomctl state restore {home.run_id}")
+            branch = f"git log --all --oneline -- {quoted(os.path.relpath(home.state, home.top))}"
+            why = f"FABER keeps it with the project, so another branch may have it: {branch}" if home.faber else ""
+            hint = f"loomctl state restore {home.run_id}"
+            return LoomError("NO_STATE", what, where=home.state, why=why, hint=hint)
         hint = trouble.way_out(error) or f"ls -l {quoted(home.state)}"
         return LoomError("UNREADABLE", "the state cannot be read", where=home.state, why=str(error), hint=hint)
 
@@ -270,8 +275,13 @@ class Store:
                 error.hint = f"loomctl state restore {home.run_id}"
             raise
 
-    def _faber_plan(self, home: Home, *, to_show: bool = False) -> tuple[dict[str, Any], PlanFile | None]:
-        """Give the plan that was frozen for a FABER run, or freeze one; the next update keeps it (D5)."""
+    def _faber_plan(
+        self, home: Home, stands: Home | None = None, *, to_show: bool = False
+    ) -> tuple[dict[str, Any], PlanFile | None]:
+        """Give the plan that was frozen for a FABER run, or freeze one; the next update keeps it (D5).
+
+        stands: the home with the file in it that the state is read from, where that is another.
+        """
         try:
             held: dict[str, Any] | None = self._own_plan(home)
         except LoomError:
@@ -288,7 +298,7 @@ class Store:
             return held, None
         from loomctl.disk import faber_files
 
-        state = self._view(home, None).state
+        state = self._view(stands or home, None).state
         try:
             source = faber_files.find_plan(home, state["plan_id"])
         except OSError as error:
@@ -301,6 +311,9 @@ class Store:
         if last is not None and last[0] == made_for:
             return last[1], source
         plan = self._freeze(home, state, source, held, to_show)
+        place = os.path.relpath(home.state, home.top)
+        if plan["faber"].get("state") != place:  # where it is to be put back, should it be gone
+            plan = {**plan, "faber": {**plan["faber"], "state": place}}
         if run_life.steps_unknown(plan):
             return plan, source
         self._frozen[home.run_id] = (made_for, plan)
@@ -338,17 +351,25 @@ class Store:
         """
         with self.lock(run_id, patience):
             home = self.home(run_id)
-            before, render = self._before(home)
-            after, happened = change(before)
-            if after == before and not happened:
-                return before
-            if type(before) is not dict:  # it was migrated as it was read: the original is kept (D56)
-                from loomctl.disk import recovery
+            if not home.faber:
+                return self._changed(home, change, durable=durable)
+            from loomctl.disk.faber_files import StateLock
 
-                happened = [recovery.keep_original(home.state, before), *happened]
-            if before["status"] in TERMINAL:
-                run_index.forget_open(self)
-            return self._save(home, after, happened, render, durable=durable)
+            with StateLock(home, patience=patience):
+                return self._changed(home, change, durable=durable)
+
+    def _changed(self, home: Home, change: Change, *, durable: bool) -> State:
+        before, render = self._before(home)
+        after, happened = change(before)
+        if after == before and not happened:
+            return before
+        if type(before) is not dict:  # it was migrated as it was read: the original is kept (D56)
+            from loomctl.disk import recovery
+
+            happened = [recovery.keep_original(home.state, before), *happened]
+        if before["status"] in TERMINAL:
+            run_index.forget_open(self)
+        return self._save(home, after, happened, render, durable=durable)
 
     def replace(self, run_id: str, source: str, change: Change) -> State:
         """Put the state in another file of the run's in the place of its own, which may be unreadable (D53).
@@ -358,20 +379,39 @@ class Store:
         """
         with self.lock(run_id):
             home = self.home(run_id)
-            before, render = self._before(home._replace(state=source))
-            after, happened = change(before)
-            run_index.forget_open(self)
-            return self._save(home, after, happened, render, durable=True, backup=False)
+            if not home.faber:
+                return self._replaced(home, source, change)
+            from loomctl.disk.faber_files import StateLock
 
-    def _before(self, home: Home) -> tuple[State, Callable[[State], bytes]]:
-        """Give a state, and how a change of it is written into its file."""
+            with StateLock(home, patience=PATIENCE):
+                return self._replaced(home, source, change)
+
+    def _replaced(self, home: Home, source: str, change: Change) -> State:
+        before, render = self._before(home, source)
+        after, happened = change(before)
+        run_index.forget_open(self)
+        return self._save(home, after, happened, render, durable=True, backup=False)
+
+    def _before(self, home: Home, source: str = "") -> tuple[State, Callable[[State], bytes]]:
+        """Give a state, and how a change of it is written into its file.
+
+        source: another file that it is taken from. Without one, what another program wrote into a state of FABER's
+        since it was read stays: the change is made to that.
+        """
+        stands = home._replace(state=source) if source else home
         if not home.faber:
-            return self._own_state(home), files.to_json
+            return self._own_state(stands), files.to_json
         from loomctl.disk import faber_files
         from loomctl.model import faber_writing
 
-        view = self._view(home, self._faber_plan(home)[0])
-        return view.state, lambda after: faber_files.rendered(faber_writing.written(view, after))
+        plan = self._faber_plan(home, stands)[0]
+        view = self._view(stands, plan)
+
+        def render(after: State) -> bytes:
+            now = view if source else self._view(home, plan)
+            return faber_files.rendered(faber_writing.written(now._replace(state=view.state), after))
+
+        return view.state, render
 
     def _save(
         self,
@@ -401,9 +441,15 @@ class Store:
         plan = self._fresh_plans.pop(home.run_id, None)
         if plan is not None:
             files.write_atomically(os.path.join(home.folder, "plan.json"), files.to_json(plan), mode=0o644)
+        data = render(state)
         if backup:
             self._keep_backup(home)
-        files.write_atomically(home.state, render(state), mode=0o644, durable=durable, locked=True)
+        if home.faber:
+            from loomctl.disk import faber_files
+
+            faber_files.write_state(home, data, durable=durable)
+        else:
+            files.write_atomically(home.state, data, mode=0o644, durable=durable, locked=True)
         return state
 
     @staticmethod
@@ -419,7 +465,8 @@ class Store:
             return
         except OSError:  # a file system without hard links
             files.remove(beside)
-            files.write_atomically(home.backup, files.read_bytes(path), mode=0o644, durable=False, locked=True)
+            mode = os.lstat(path).st_mode & 0o777 if home.faber else 0o644
+            files.write_atomically(home.backup, files.read_bytes(path), mode=mode, durable=False, locked=True)
 
     def lock(self, run_id: str, patience: float = PATIENCE) -> Lock:
         """Give the lock that everybody who writes to the run holds. patience: seconds."""

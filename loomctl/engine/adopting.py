@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from loomctl.disk import clock, faber_files, layouts, workflow_files
+from loomctl.disk import clock, faber_files, workflow_files
 from loomctl.engine.resolve import resolve
 from loomctl.model import faber_plan
 from loomctl.model.errors import LoomError
@@ -125,7 +125,7 @@ def _to_look_at(
 
 def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
     """Say what is missing, where it was looked for, and where it may be put."""
-    plans = layouts.plan_names(home.run_id, plan_id)
+    plans = faber_files.plan_places(home, plan_id)
     bare = next((named[len(mark) :] for mark in workflow_files.FABER_PREFIXES if named.startswith(mark)), named)
     places = [f"{folder}/{bare}.json" for folder in workflow_files.FABER_FOLDERS] if is_id(bare) else []
     other = f", or its workflow at {places[0]}" if places else ""
@@ -134,7 +134,7 @@ def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
         f"the steps of the FABER run {home.run_id} are not known here, so it is shown and not driven",
         where=home.state,
         why=f"neither its plan nor its workflow {named!r:.80} is here; looked for {', '.join(plans + places)}",
-        hint=f"put FABER's plan at {plans[0] if plans else '-'}{other}; to look at the run: loomctl show {home.run_id}",
+        hint=f"put FABER's plan at {plans[0]}{other}; to look at the run: loomctl show {home.run_id}",
     )
 
 

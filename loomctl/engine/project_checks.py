@@ -7,7 +7,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from loomctl.disk import bundle_lines, children, files, sizes, user_folders
+from loomctl.disk import bundle_lines, children, faber_files, files, sizes, user_folders
 from loomctl.disk import config as settings
 from loomctl.disk import known as known_runs
 from loomctl.disk.lock import holder
@@ -19,6 +19,7 @@ from loomctl.model.state import TERMINAL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from loomctl.disk.layouts import Home
     from loomctl.engine.patient import Patient
 
 PATIENCE = 20.0  # seconds
@@ -131,6 +132,7 @@ def runs(patient: Patient) -> Finding:
         try:
             if known_runs.is_known(run_id, patient.store.folder):  # no hook reads a stranger's, or one not taken up
                 patient.store.read(run_id)
+            _fabers_plan(patient.store.home(run_id), str(state["plan_id"]))
         except LoomError as error:
             said = [part for part in (error.where, error.why) if part]
             troubles.append(Finding(FAIL, f"the run {run_id} cannot go on: {error.what}", error.hint, said))
@@ -139,6 +141,19 @@ def runs(patient: Patient) -> Finding:
     if count > 1 and bound is None:
         fine += "; a session is told of them and takes one up with loomctl resume RUN"
     return gathered(troubles, fine, details=details, facts={"active": list(patient.active)})
+
+
+def _fabers_plan(home: Home, plan_id: str) -> None:
+    """Refuse the plan file of a FABER run that the next command could not read; hooks have the frozen one (D5)."""
+    if not home.faber:
+        return
+    try:
+        source = faber_files.find_plan(home, plan_id)
+    except OSError as error:
+        what, hint = "the run's plan cannot be read", f"ls -l {shlex.quote(home.top)}"
+        raise LoomError("BAD_PLAN", what, where=home.top, why=str(error), hint=hint) from None
+    if source is not None:
+        faber_files.plan_in(source)
 
 
 def states(patient: Patient) -> Finding:

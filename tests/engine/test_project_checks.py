@@ -246,6 +246,32 @@ def test_a_project_of_fabers_is_examined_as_it_is(scene: Scene, layout: str) -> 
     assert project_checks.known(patient(scene)).status == PASS
 
 
+@pytest.mark.parametrize("data", ['{"torn', "[]", '{"id": "x"}'])
+def test_a_damaged_plan_of_fabers_is_a_failure(scene: Scene, data: str) -> None:
+    """The next command would refuse it, taken up here or not; hooks go on with what was frozen."""
+    lay(scene)
+    scene.write(LAYOUTS["runs"][1], data)
+    assert project_checks.runs(patient(scene)).status == FAIL
+    lay(scene)
+    assert scene.loomctl("resume").code == 0
+    scene.write(LAYOUTS["runs"][1], data)
+    assert scene.loomctl("next").code == 5
+    found = project_checks.runs(patient(scene))
+    assert (found.status, str(scene.root / LAYOUTS["runs"][1]) in " ".join(found.details)) == (FAIL, True)
+    assert found.hint
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_state_of_fabers_that_is_gone_is_a_failure_with_the_way_back(scene: Scene, layout: str) -> None:
+    """Another branch was checked out, or somebody removed it: as for a state of Loom's own."""
+    path = lay(scene, layout)
+    assert scene.loomctl("resume").code == 0
+    path.unlink()
+    found = project_checks.states(patient(scene))
+    assert (found.status, found.hint) == (FAIL, f"loomctl state restore {RUN_ID}")
+    assert str(path) in " ".join(found.details)
+
+
 # ---- Locks.
 
 
