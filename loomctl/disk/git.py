@@ -107,6 +107,12 @@ def is_dirty(folder: str, *, patience: float = 0.1) -> bool | None:
     return None if answer is None else bool(answer)
 
 
+def is_tracked(path: str) -> bool:
+    """Tell whether a file is in its repository's history, so that git can bring it back."""
+    answer = output(["ls-tree", "--name-only", "HEAD", "--", path], os.path.dirname(path), patience=2.0)
+    return bool(answer and answer.strip())
+
+
 def output(arguments: Sequence[str], folder: str, *, patience: float, limit: int = 1 << 20) -> bytes | None:
     """Run git without a shell in `folder` and give what it printed; None if it failed or took over `patience` seconds.
 

@@ -118,11 +118,16 @@ class Store:
             raise LoomError(
                 "NO_SUCH_RUN",
                 f"there is no run {run_id!r} here",
-                where=self.runs_folder,
+                where=self._where_runs_are(),
                 hint="loomctl runs",
                 exit_code=EXIT_NO_RUN,
             )
         return found
+
+    def _where_runs_are(self) -> str:
+        """Name the folder in which runs are looked for: FABER's where Loom has none of its own."""
+        fabers = next((path for root in self._roots if os.path.isdir(path := os.path.join(root, layouts.FABER))), "")
+        return self.runs_folder if os.path.isdir(self.runs_folder) or not fabers else fabers
 
     def match(self, prefix: str) -> str:
         """Give the one run whose id is, or begins with, `prefix` (D4). Raises NO_SUCH_RUN or AMBIGUOUS_RUN."""
@@ -140,7 +145,7 @@ class Store:
         raise LoomError(
             "NO_SUCH_RUN",
             f"there is no run {prefix!r} here",
-            where=self.runs_folder,
+            where=self._where_runs_are(),
             hint="loomctl runs",
             exit_code=EXIT_NO_RUN,
         )

@@ -192,7 +192,7 @@ def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allo
             raise LoomError(
                 "BAD_STATUS",
                 f"the run is {state['status']}",
-                where=run.folder,
+                where=run.state_path,
                 why=f"from {', '.join(allowed)} it can become {status}",
                 hint=f"loomctl show {run_id}",
                 exit_code=EXIT_USAGE,
@@ -242,7 +242,7 @@ def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
     return LoomError(
         "NO_OPEN_STEP",
         f"no step of this run is being worked on (status {state['status']})",
-        where=run.folder,
+        where=run.state_path,
         why="the run waits for its user's approval" if waits else "",
         hint=f"loomctl {'approve' if waits else _AFTER.get(state['status'], 'next')} {run.run_id}",
         exit_code=EXIT_USAGE,

@@ -14,7 +14,7 @@ from loomctl.disk.artifact_paths import is_inside
 from loomctl.disk.layouts import Home
 from loomctl.model import ids
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
-from loomctl.model.state import is_active
+from loomctl.model.state import TERMINAL, is_active
 
 if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
@@ -36,16 +36,28 @@ def removable(space: Workspace, named: str, *, force: bool) -> str:
     run_id = space.store.match(named)
     home = space.store.home(run_id)
     if home.faber:
+        kept = os.path.isdir(home.folder)
         raise LoomError(
             "NOT_LOOMS",
             f"the run {run_id} is FABER's; Loom neither removes nor archives it",
             where=home.state,
-            why=f"its files are yours to move; what Loom keeps of it stands in {home.folder}",
-            hint=f"loomctl show {run_id}",
+            why="its files are yours to move" + (f"; what Loom keeps of it stands in {home.folder}" if kept else ""),
+            hint=_fabers_end(space, home),
             exit_code=EXIT_USAGE,
         )
     _refuse_active(space, run_id, force=force)
     return run_id
+
+
+def _fabers_end(space: Workspace, home: Home) -> str:
+    """Give what ends a run of FABER's, or mends one that cannot be read; one that is gone is forgotten."""
+    if not os.path.lexists(home.state):
+        return f"rm -r {quoted(home.folder)}"
+    try:
+        status = space.store.read_home(home)["status"]
+    except LoomError as error:
+        return error.hint or f"loomctl check {quoted(home.state)}"
+    return f"loomctl show {home.run_id}" if status in TERMINAL else f"loomctl cancel {home.run_id}"
 
 
 def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:

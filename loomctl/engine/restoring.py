@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import clock, files, recovery
+from loomctl.disk import clock, faber_files, files, git, recovery
 from loomctl.disk.events import Event, head_of
 from loomctl.disk.store import ambiguous
 from loomctl.engine import finding, refreezing
-from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
+from loomctl.model.ids import split_run_id
 from loomctl.model.run_life import OPEN
 from loomctl.model.state_losses import Losses, losses
 
@@ -167,18 +168,30 @@ def _no_way_back(
     else:
         stages = _stages(home.folder)
         entries, _ = recovery.events(home.folder)
-        has_plan = not home.faber and refreezing.trouble(home.folder) is None
+        has_plan = refreezing.trouble(home.folder) is None or (home.faber and _has_fabers_plan(home))
         said = (
             f"{os.path.basename(home.state)}: {trouble.what}; {name}: {what}. Nothing was changed. Left of the run are "
             f"{'its plan' if has_plan else 'no plan'}, {len(entries)} events and "
             f"{len(stages)} stages with results" + (f" ({', '.join(stages[-5:])})" if stages else "")
         )
-    said += f". Its files can be read below {home.folder}"
+    if os.path.isdir(home.folder):
+        said += f". Its files can be read below {home.folder}"
     hint = f"loomctl runs archive {home.run_id}"
+    if home.faber:  # its files are FABER's, so Loom neither archives nor removes it
+        tracked = git.is_tracked(home.state)
+        hint = f"git checkout HEAD -- {quoted(home.state)}" if tracked else f"loomctl check {quoted(home.state)}"
     if usable:
         hint = f"loomctl state restore {home.run_id} --from {usable[0]}"
     where = unusable.where if trouble is None and unusable.where else home.state
     return LoomError("NO_WAY_BACK", "there is no state to put back", where=where, why=said, hint=hint)
+
+
+def _has_fabers_plan(home: Home) -> bool:
+    """Tell whether FABER's plan is there; its id is taken from the run's, for the state cannot be asked."""
+    try:
+        return faber_files.find_plan(home, split_run_id(home.run_id)[0]) is not None
+    except (OSError, LoomError):
+        return False
 
 
 def _is_usable(space: Workspace, home: Home, name: str) -> bool:

@@ -45,7 +45,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
         raise LoomError(
             "BAD_STATUS",
             f"the run is {run.state['status']}",
-            where=run.folder,
+            where=run.state_path,
             why="completed and cancelled runs are not taken up by themselves",
             hint=f"loomctl resume {run.run_id} --reopen",
             exit_code=EXIT_USAGE,

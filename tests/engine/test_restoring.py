@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -521,6 +522,50 @@ def test_a_state_of_fabers_that_loom_never_wrote_has_no_way_back(scene: Scene) -
     assert "NO_WAY_BACK" in ended.stderr
     assert "faber-state.backup.json: it is not there" in ended.stderr
     assert path.read_text() == "{torn"
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_a_damaged_state_of_fabers_without_a_way_back_leads_to_none_that_is_not_there(
+    scene: Scene, *, tracked: bool
+) -> None:
+    """No hint leads in a circle: git has it, or the check says what is wrong; and what is named is there."""
+    path = faber.lay(scene)
+    if tracked:
+        (scene.root / ".git").rmdir()
+        git = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", str(scene.root)]
+        for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "as FABER left it"]):
+            subprocess.run([*git, *words], check=True)
+    path.write_text("{torn")
+    ended = scene.loomctl("state", "restore", faber.RUN_ID)
+    assert "Left of the run are its plan" in ended.stderr
+    assert (f"git checkout HEAD -- {path}" if tracked else f"loomctl check {path}") in ended.stderr
+    refused = scene.loomctl("runs", "archive", faber.RUN_ID)
+    assert "loomctl cancel" not in refused.stderr
+    assert f"loomctl check {path}" in refused.stderr
+    for ended in (refused, scene.loomctl("resume", faber.RUN_ID), scene.loomctl("show", "nothing")):
+        assert str(scene.store / "runs") not in ended.stderr
+    if tracked:
+        subprocess.run(["git", "checkout", "--quiet", "HEAD", "--", str(path)], cwd=scene.root, check=True)
+        assert scene.loomctl("resume", faber.RUN_ID).code == 0
+
+
+def test_a_run_of_fabers_that_is_over_is_refused_with_its_own_place(scene: Scene) -> None:
+    """The file that is named is there, and is the one that says so."""
+    path = faber.lay(scene, state={**faber.in_list(), "status": "completed"})
+    refused = scene.loomctl("resume", faber.RUN_ID)
+    assert ("BAD_STATUS" in refused.stderr, str(path) in refused.stderr) == (True, True)
+
+
+def test_a_run_of_fabers_that_is_gone_can_be_forgotten(scene: Scene) -> None:
+    """Loom removes nothing of FABER's; of a run that is gone, what is left is Loom's."""
+    path = faber.lay(scene)
+    assert scene.loomctl("resume").code == 0
+    path.unlink()
+    refused = scene.loomctl("runs", "rm", faber.RUN_ID, "--yes", "--force")
+    folder = scene.store / "runs" / faber.RUN_ID
+    assert f"rm -r {folder}" in refused.stderr
+    shutil.rmtree(folder)
+    assert scene.loomctl("runs", "--json").json["runs"] == []
 
 
 @pytest.mark.parametrize("words", [["rm", "--yes", "--force"], ["archive", "--force"]])
