@@ -28,7 +28,7 @@ def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
         return None
-    prompt = prompts.step_prompt(place, entry["visit"], prompts.placeholder_values(space.project, run))
+    prompt = prompts.step_prompt(place, entry["visit"], prompts.prompt_values(space.project, run))
     return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt}
 
 

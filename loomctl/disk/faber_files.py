@@ -7,7 +7,7 @@ import os
 
 from loomctl.disk import digests, files, layouts
 from loomctl.disk.lock import Lock
-from loomctl.model import faber_plan, faber_words
+from loomctl.model import faber_words
 from loomctl.model.errors import LoomError, quoted
 from loomctl.model.records import NamedTuple
 
@@ -37,6 +37,8 @@ NO_PLAN = {"path": "", "sha256": ""}
 
 def plan_in(source: PlanFile) -> dict[str, Any]:
     """Read what stands in a plan of FABER's. Raises LoomError: BAD_JSON, GIT_CONFLICT, BAD_PLAN."""
+    from loomctl.model import faber_plan  # no hook reads one
+
     raw = files.parse_json(source.data, where=source.path)
     if not faber_plan.is_plan(raw):
         raise LoomError(

@@ -61,10 +61,12 @@ def plan_of(
         raise _unknown_steps(home, state["plan_id"], named)
     if merged is None:
         assert found is not None  # decided above
-        return {**_built(found.checked(), state, [*found.sources]), "faber": stamp}
+        ignored = [one.where for one in found.problems if one.code == "IGNORED_FIELD"]
+        return {**_built(found.checked(), state, [*found.sources]), "faber": {**stamp, "ignored": ignored}}
     if "critical_artifacts" not in merged and usable is not None and usable.merged is not None:
         merged["critical_artifacts"] = _for_phases(usable.merged.get("critical_artifacts"), merged["phases"])
-    return {**_built(merged, state, []), "faber": stamp}
+    ignored = [f"{key} of {whose}" for _, whose, key in faber_plan.ignored(raw or {})]
+    return {**_built(merged, state, []), "faber": {**stamp, "ignored": ignored}}
 
 
 def _stamp(source: PlanFile | None, found: Resolved | None) -> dict[str, Any]:
@@ -162,4 +164,5 @@ def _for_phases(declared: Any, phases: dict[str, Any]) -> dict[str, Any]:
 
 
 def _built(merged: dict[str, Any], state: State, sources: list[dict[str, str]]) -> dict[str, Any]:
-    return build_plan(merged, plan_id=state["plan_id"], created_at=clock.now(), sources=sources)
+    held = faber_plan.held_open(merged)
+    return faber_plan.filled_in(build_plan(held, plan_id=state["plan_id"], created_at=clock.now(), sources=sources))

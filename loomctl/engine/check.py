@@ -9,7 +9,7 @@ from loomctl.disk import bundle_lines, events, files, workflow_files
 from loomctl.disk.strict_json import MOST_PROBLEMS
 from loomctl.engine import log_checks, schema_checks
 from loomctl.engine.resolve import outside, resolve_file
-from loomctl.model import frozen_plan, migrations, state
+from loomctl.model import faber_plan, frozen_plan, migrations, state
 from loomctl.model.errors import UPDATE
 from loomctl.model.problems import at, choices, error, shown, warning
 
@@ -121,6 +121,8 @@ def _newer(raw: dict[str, Any], known: int) -> Iterator[Problem]:
 def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
     if _is_foreign(PLAN, raw):
         yield _foreign("plan")
+        for at_field, _, field in faber_plan.ignored(raw) if faber_plan.is_plan(raw) else ():
+            yield warning("IGNORED_FIELD", at_field, f"kept, but Loom does not act on {field}")
         return
     yield from _newer(raw, frozen_plan.SCHEMA_VERSION)
     seen: dict[object, str] = {}

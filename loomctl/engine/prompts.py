@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from loomctl.model.run_life import Place
     from loomctl.model.slip import Budget
 
+_LONGEST_VALUE = 400
 ENDING = """When the step is done, end it with its result:
 
     loomctl done <<'LOOM'
@@ -45,6 +46,19 @@ def placeholder_values(project: Project, run: Run) -> dict[str, str | None]:
         plan_path=run.plan_path,
         plugin_root=project.plugin_root,
     )
+
+
+def prompt_values(project: Project, run: Run) -> dict[str, str | None]:
+    """Give what a step's prompt may name: the placeholders, and of a FABER run the plain values in its state (D5).
+
+    A value of several lines or of over 400 characters is none that a prompt of FABER's means.
+    """
+    known = placeholder_values(project, run)
+    if not isinstance(run.plan.get("faber"), dict):
+        return known
+    plain = {key: str(value).strip() for key, value in run.state.items() if type(value) in (str, int, float)}
+    said = {key: value for key, value in plain.items() if len(value) <= _LONGEST_VALUE and value.isprintable()}
+    return {**said, **known}
 
 
 def told(prompt: str) -> str:
@@ -97,7 +111,7 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     if entry["status"] == "closing":
         key = masked_line(entry["step_id"], 120)
         return f"## Next\n\nThe step {key} is closing: its result is expected as your final message."
-    prompt = told(step_prompt(place, entry["visit"], placeholder_values(project, run)))
+    prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run)))
     if budget is None:
         return f"{prompt}\n\n{ENDING}"
     return _shortened(prompt, os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT), budget)

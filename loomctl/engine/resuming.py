@@ -55,7 +55,13 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
     others = space.local.live_sessions(run.run_id, but=space.caller.session_id, conversing=True)
     driven = [f"Another session on this machine drives this run too: {masked_line(others[0], 60)}"] if others else []
     trouble = known.note(run.run_id, space.store.folder)
-    notes = [*driven, *others_under_way(space, run), *presence.without_git(space), *([trouble] if trouble else [])]
+    notes = [
+        *driven,
+        *_ignored(run),
+        *others_under_way(space, run),
+        *presence.without_git(space),
+        *([trouble] if trouble else []),
+    ]
     space.store.prepare(commit_runs=space.settings.commit_runs)
     environment = presence.surroundings(space)
     differences = _differences(space, run.state, environment)
@@ -99,12 +105,21 @@ def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:
     entry = run_life.open_visit(run.state)
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is not None and place is not None and entry.get("stage"):
-        known_here = prompts.placeholder_values(space.project, run)
+        known_here = prompts.prompt_values(space.project, run)
         try:
             stages.write_prompt(run.folder, entry["stage"], prompts.step_prompt(place, entry["visit"], known_here))
         except OSError as error:
             return [f"The step's prompt could not be written with this machine's paths ({trouble.said(error)})."]
     return []
+
+
+def _ignored(run: Run) -> list[str]:
+    """Say what of a FABER run's plan nothing here acts on (D5)."""
+    made_of = run.plan.get("faber")
+    found = made_of.get("ignored") if isinstance(made_of, dict) else None
+    names = [masked_line(str(one), 120) for one in found or ()]
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return [f"FABER's plan says what Loom does not act on: {', '.join(names[:8])}{more}"] if names else []
 
 
 def _meant(space: Workspace, named: str | None, *, reopen: bool) -> str:

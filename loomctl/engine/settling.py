@@ -68,7 +68,7 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
             engine_primed = True
             continue
         if entry is not opened_before:
-            known = prompts.placeholder_values(space.project, run._replace(state=state))
+            known = prompts.prompt_values(space.project, run._replace(state=state))
             stages.set_aside(run.folder, entry["stage"])  # of a visit that was undone
             stages.write_prompt(run.folder, entry["stage"], prompts.step_prompt(place, entry["visit"], known))
             happened.append(

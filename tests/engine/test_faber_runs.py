@@ -388,3 +388,52 @@ def test_what_is_to_be_done_again_is_not_shown_as_done(scene: Scene) -> None:
     resumed = scene.loomctl("resume")
     assert "- build/push-build: to be done again" in resumed.stdout
     assert "build/push-build  to be done again" in scene.loomctl("show").stdout
+
+
+def with_steps(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Give FABER's plan with other steps of its phase `build`."""
+    plan: dict[str, Any] = json.loads(json.dumps(faber.PLAN))
+    plan["workflow"]["phases"]["build"].update(steps=list(steps), **more)
+    return plan
+
+
+@pytest.mark.parametrize("comes", ["plan", "workflow"])
+def test_a_prompt_gets_what_the_state_says_plainly(scene: Scene, comes: str) -> None:
+    """Any text or number at the state's top, as it is when the step begins; what it does not say stays in braces."""
+    text = "PR {pr_number} of {branch} for {work_id}: {nothing_such} {odd} {lines} {{branch}}"
+    if comes == "workflow":
+        text = text.replace("{branch}", "{pr_id}", 1).replace("{nothing_such} {odd} {lines} ", "")
+    steps = [{"id": "implement", "prompt": "Go."}, {"id": "pr", "prompt": text}]
+    path = lay(scene, state={**in_list(), "lines": "a\nb"}, plan=with_steps(*steps) if comes == "plan" else None)
+    if comes == "workflow":
+        phases = {**faber.PHASES, "build": steps}
+        scene.write(".fractary/faber/workflows/default.json", workflow_of_fabers(phases))
+    assert scene.loomctl("resume").code == 0
+    state = read(path)
+    path.write_text(json.dumps({**state, "pr_number": 43, "pr_id": "x-1"}), encoding="utf-8")
+    ended = scene.loomctl("done", "--json", given="built")
+    assert ended.code == 0, ended.stderr
+    wanted = {
+        "plan": "PR 43 of feat/7-dark-mode for 7: {nothing_such} {odd} {lines} {branch}",
+        "workflow": "PR 43 of x-1 for 7: {branch}",
+    }[comes]
+    assert wanted in ended.json["next"]["prompt"]
+    (prompt,) = (scene.store / "runs" / RUN_ID / "stages").glob("*build.pr@1/prompt.md")
+    assert wanted in prompt.read_text(encoding="utf-8")
+    assert wanted in scene.loomctl("show").stdout
+
+
+def test_what_of_fabers_plan_is_not_acted_on_is_said_by_name(scene: Scene) -> None:
+    """A guard that would have skipped a step does not; the check and whoever takes the run up are told."""
+    guarded = {"id": "implement", "prompt": "Go.", "guards": {"skip_if": "state.done"}, "context": {}}
+    lay(scene, plan=with_steps(guarded, {"name": "later", "prompt": "x", "timeout": 5}, validation=["lint"]))
+    resumed = scene.loomctl("resume", "--json")
+    assert resumed.code == 0, resumed.stderr
+    (note,) = [one for one in resumed.json["notes"] if "does not act on" in one]
+    assert note.endswith("validation of build, guards of build/implement, timeout of build/later")
+    checked = scene.loomctl("check", LAYOUTS["runs"][1], "--json")
+    assert checked.code == 0
+    (file,) = checked.json["files"]
+    told = {one["where"] for one in file["problems"] if one["code"] == "IGNORED_FIELD"}
+    at = "$.workflow.phases.build"
+    assert told == {f"{at}.validation", f"{at}.steps[0].guards", f"{at}.steps[1].timeout"}
