@@ -9,7 +9,7 @@ from loomctl.disk import bundle_lines, events, files, workflow_files
 from loomctl.disk.strict_json import MOST_PROBLEMS
 from loomctl.engine import log_checks, schema_checks
 from loomctl.engine.resolve import outside, resolve_file
-from loomctl.model import faber_plan, frozen_plan, migrations, state
+from loomctl.model import faber_plan, faber_words, frozen_plan, migrations, state
 from loomctl.model.errors import UPDATE
 from loomctl.model.problems import at, choices, error, shown, warning
 
@@ -142,8 +142,11 @@ def _state_problems(raw: dict[str, Any], path: str) -> Iterator[Problem]:
     run_id, folder = raw.get("run_id"), os.path.dirname(os.path.abspath(path))
     # FABER keeps several runs of one plan in the plan's folder, as state-{suffix}.json.
     ours = raw.get("plan_id") if os.path.basename(path).startswith("state-") else run_id
-    if os.path.basename(os.path.dirname(folder)) == "runs" and os.path.basename(folder) != ours:
-        message = f"the folder is {shown(os.path.basename(folder))}, the file says {shown(run_id)}"
+    name = os.path.basename(folder)
+    if _is_foreign(STATE, raw) and faber_words.belongs(raw, name):  # such as organisation/project/uuid
+        ours = name
+    if os.path.basename(os.path.dirname(folder)) == "runs" and name != ours:
+        message = f"the folder is {shown(name)}, the file says {shown(run_id)}"
         hint = "loomctl runs"
         yield error("RUN_ID_MISMATCH", "$.run_id", message, hint)
     if _is_foreign(STATE, raw):

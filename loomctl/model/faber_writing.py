@@ -110,7 +110,7 @@ def _entry(old: Mapping[str, Any], visit: Mapping[str, Any]) -> dict[str, Any]:
     word = "in_progress" if status in words.OPEN else words.ENDS[status][0]
     if words.outcome(old.get("status")) == status:
         word = old["status"]
-    return {**kept, **visit, "step_id": visit["step_id"].partition("/")[2], "status": word}
+    return _over(kept, {**visit, "step_id": visit["step_id"].partition("/")[2], "status": word})
 
 
 def _step_below(old: object, visit: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _step_below(old: object, visit: Mapping[str, Any]) -> dict[str, Any]:
         result = {} if status == "skipped" else {"result": word}
         named = {"failed": "failed", "skipped": "skipped"}.get(status, "completed")
         ended = {"status": named, "completed_at": visit["completed_at"], **result}
-    return {**record, **ended, "started_at": visit["started_at"], "attempts": visit["visit"] or 1}
+    return _over(record, {**ended, "started_at": visit["started_at"], "attempts": visit["visit"] or 1})
 
 
 # ---- Phases and counters.
@@ -203,6 +203,14 @@ def _changed(raw: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[s
             found[key] = _changed_list(key, here, was, value)
         else:
             _put(found, key, value)
+    return found
+
+
+def _over(raw: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """Give an entry with what is said now; what a key held in another shape is set aside as `_put` does."""
+    found = dict(raw)
+    for key, value in said.items():
+        _put(found, key, value)
     return found
 
 

@@ -261,6 +261,7 @@ def test_an_id_of_organisation_project_and_uuid_goes_by_its_last_part(scene: Sce
     second = UUID.replace("2f", "3f")
     scene.write(f"{folder}/acme/shop/{second}/state.json", json.dumps({**state, "run_id": f"acme/shop/{second}"}))
     assert [one["run_id"] for one in scene.loomctl("runs", "--json").json["runs"]] == [UUID, second]
+    assert scene.loomctl("check", str(path)).code == 0
     assert scene.loomctl("show", session=None).code == 3
     scene.write(".fractary/faber/runs/.active-run-id", f"{named}\n")
     assert scene.loomctl("show", "--json", session=None).json["run_id"] == UUID
@@ -282,3 +283,10 @@ def test_what_looks_like_a_path_is_no_run(scene: Scene, named: str) -> None:
     lay(scene)
     refused = scene.loomctl("show", named)
     assert (refused.code, "BAD_ID" in refused.stderr) == (2, True)
+
+
+def test_a_check_takes_an_id_whose_last_part_is_its_folder(scene: Scene) -> None:
+    """As everything else that reads the state does."""
+    path = lay(scene, state={**faber.in_list(), "run_id": f"acme/shop/{RUN_ID}"})
+    assert scene.loomctl("resume", RUN_ID).code == 0
+    assert scene.loomctl("check", str(path)).code == 0

@@ -271,3 +271,13 @@ def test_a_change_loses_nothing_that_stood_in_the_file(data: st.DataObject, era:
     found = view(raw, RUN_ID, FROZEN)
     after = json.dumps(written(found, worked(found.state, ["frame/push-frame", "build/implement"])))
     assert [mark for mark in there if mark not in after] == []
+
+
+@pytest.mark.parametrize("key", ["status", "started_at", "visit"])
+@pytest.mark.parametrize("odd", [["precious"], {"word": "precious"}])
+def test_a_step_that_is_begun_keeps_what_its_entry_held_in_another_shape(key: str, odd: object) -> None:
+    """A list where a word should be is none of Loom's to throw away."""
+    raw = {**in_list(), "steps": [{"step_id": "implement", "phase": "build", key: odd}]}
+    found = view(raw, RUN_ID, FROZEN)
+    state, _ = run_life.start_visit(found.state, "build/implement", "build", at=AT)
+    assert "precious" in json.dumps(written(found, state))
