@@ -101,7 +101,7 @@ def homes(store: str, roots: Sequence[str]) -> dict[str, Home]:
 def _gone(store: str, roots: Sequence[str], run_id: str) -> Home | None:
     """Give the home of a FABER run of which Loom has the backup alone; None where its state is in another worktree."""
     found = _fabers(store, os.path.dirname(store), run_id, "")
-    if not os.path.isfile(found.backup) or files.leads_away(store, found.backup):
+    if not roots or not os.path.isfile(found.backup) or files.leads_away(store, found.backup):
         return None
     name = _noted_name(found.folder) or state_names(run_id)[0]
     owner = os.path.dirname(store)
@@ -109,7 +109,7 @@ def _gone(store: str, roots: Sequence[str], run_id: str) -> Home | None:
     for other in git.worktrees(top) if top is not None else ():
         if os.path.lexists(os.path.join(other, os.path.relpath(owner, top), name)):
             return None
-    places = [(root, os.path.join(root, name)) for root in roots or (owner,)]
+    places = [(root, os.path.join(root, name)) for root in roots]
     root, path = next((one for one in places if os.path.isdir(os.path.dirname(one[1]))), places[0])
     return found._replace(state=path, top=root)
 

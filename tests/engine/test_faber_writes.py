@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_many_at_once_lose_nothing(scene: Scene) -> None:
         '        open(path + ".new", "w").write(json.dumps(state)); os.replace(path + ".new", path)\n'
     )
     path.with_name("state.json.lock").touch()  # as FABER leaves it
-    theirs = subprocess.Popen(["python3", "-c", writer, str(path)])
+    theirs = subprocess.Popen([sys.executable, "-c", writer, str(path)])
     ended = [scene.loomctl("resume", RUN_ID, session=f"{OTHER[:-1]}{n}") for n in range(5)]
     assert theirs.wait() == 0
     assert [one.code for one in ended] == [0] * 5
