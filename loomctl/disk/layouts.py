@@ -194,7 +194,7 @@ def _names(top: str, folder: str) -> list[str]:
 def last_part(named: str) -> str:
     """Give the last part of an id of FABER's, `organisation/project/uuid`, by which its run goes."""
     parts = named.split("/")
-    return parts[-1] if len(parts) > 1 and all(map(ids.is_fit, parts)) else named
+    return parts[-1] if len(parts) == 3 and all(map(ids.is_fit, parts)) else named
 
 
 def state_names(run_id: str) -> list[str]:
