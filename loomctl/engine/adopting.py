@@ -122,7 +122,7 @@ def _to_look_at(
         listed = [one for one in declared.get(key) or () if "{plan_path}" not in str(one.get("path"))]
         merged.setdefault("critical_artifacts", {})[key] = listed
     unknown = _unknown_steps(home, state["plan_id"], named)
-    return {**_built(merged, state, []), "faber": {**stamp, "unknown": f"{unknown.why}. {unknown.hint}"}}
+    return {**_built(merged, state, []), "faber": {**stamp, "unknown": unknown.why}}
 
 
 def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
@@ -130,13 +130,14 @@ def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
     plans = faber_files.plan_places(home, plan_id)
     bare = next((named[len(mark) :] for mark in workflow_files.FABER_PREFIXES if named.startswith(mark)), named)
     places = [f"{folder}/{bare}.json" for folder in workflow_files.FABER_FOLDERS] if is_id(bare) else []
-    other = f", or its workflow at {places[0]}" if places else ""
+    wanted = f"FABER's plan belongs at {plans[0]}" + (f", its workflow at {places[0]}" if places else "")
+    looked = f"looked for {', '.join(plans + places)}"
     return LoomError(
         "BAD_PLAN",
         f"the steps of the FABER run {home.run_id} are not known here, so it is shown and not driven",
         where=home.state,
-        why=f"neither its plan nor its workflow {named!r:.80} is here; looked for {', '.join(plans + places)}",
-        hint=f"put FABER's plan at {plans[0]}{other}; to look at the run: loomctl show {home.run_id}",
+        why=f"neither its plan nor its workflow {named!r:.80} is here: {wanted}; {looked}",
+        hint=f"loomctl show {home.run_id}",
     )
 
 
