@@ -135,6 +135,7 @@ def test_a_file_size_limit_ends_no_hook(world: World, project: Path, shell: list
 
 def test_a_linked_worktrees_hooks_are_noted_in_the_main_checkout(world: World, project: Path) -> None:
     """The store is the main checkout's, though the worktree has a `.loom` of its own from the repository."""
+    world.add_script("dd", 'exec /bin/dd "$@"')
     linked = world.root / "linked"
     git = project / ".git/worktrees/linked"
     git.mkdir(parents=True)
