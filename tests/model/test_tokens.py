@@ -1,0 +1,57 @@
+"""Tokens are estimated closely where it informs, and never too low where a budget is held by it (D51)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from loomctl.model import tokens
+from loomctl.model.tokens import at_most, estimate
+from tests.docs.tokens import count
+
+ROOT = Path(__file__).resolve().parents[2]
+READ = sorted(set(re.findall(r"[A-Za-z]+", (ROOT / "README.md").read_text(encoding="utf-8"))))
+READABLE = [
+    "README.md",
+    "docs/reference/decisions.md",
+    "loomctl/disk/store.py",
+    "config/state.schema.json",
+    "bin/loomctl",
+]
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_prose_code_and_json_are_estimated_within_a_tenth(name: str) -> None:
+    """The estimate is for people and for savings; a tenth more or less tells as much."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert abs(estimate(text) - count(text)) < 0.1 * count(text)
+    assert count(text) <= at_most(text) < 2 * count(text)
+
+
+ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+LIKE_CODE = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0189 _-./\\:;(){}[]\"'=<>|\n\t\r#@!?*+,&%$~^`•→…", max_size=300)
+WORDS = st.lists(st.sampled_from(READ) | st.text("aeioustrnlmdcbpqxzgkvwyhjf", min_size=9), max_size=40).map(" ".join)
+
+
+@settings(max_examples=400, deadline=None)
+@given(ANY | LIKE_CODE | WORDS)
+@example("a b 1 22 333 4444\n\n\n   x\t\t}")
+@example("   102→\t}")
+@example(" ")
+@example("\n \n \n")
+@example("geminicli carol qqqq zxzx AAAAbbb")
+@example("x" * 5000)
+@example("é" * 50 + "漢字" * 20 + "😀" * 9)
+def test_no_text_has_more_tokens_than_is_said(text: str) -> None:
+    """Whatever stands in it: noise, other scripts, white space, words that nobody knows."""
+    assert count(text) <= at_most(text)
+
+
+def test_looms_own_words_are_one_token_each() -> None:
+    """So that the shortest histories say something."""
+    assert [word for word in tokens._OWN if count(word) != 1 or count(f" {word}") != 1] == []
+    assert at_most("20 more steps") <= 5
