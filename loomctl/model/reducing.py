@@ -1,0 +1,127 @@
+"""Reducing a tool call: what was done, what came of it, and what the work may need of it later (D47-D49).
+
+Pure: `reduce_call` says which text is to be put away; who calls it does so.
+"""
+
+from __future__ import annotations
+
+import json
+
+from loomctl.model import content_kinds, observations, paths_in_state
+from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked
+from loomctl.model.tool_outputs import Output, read_output, with_text, without
+from loomctl.model.tool_rules import LIST, SHELL, WRITE, rule_for
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.model.tool_rules import Rule
+
+_SHORT = 120  # characters of an argument that is kept where the rule names none
+_SMALL = 160  # characters of JSON
+
+
+class Reduction(NamedTuple):
+    """What becomes of a call.
+
+    text: what is to be offloaded, of this kind (`content_kinds`), or None where all of it stands in `rest`; rest: as in
+    `ToolStep`; size: the text's bytes; tokens_before: an estimate.
+    """
+
+    minimal_args: dict[str, Any]
+    observation: str
+    success: bool
+    text: str | None
+    kind: str
+    rest: dict[str, Any]
+    size: int
+    tokens_before: int
+
+
+def reduce_call(
+    tool_name: str, args: object, result: object, *, error: str = "", users: Sequence[Rule] = ()
+) -> Reduction:
+    """Reduce one call. Raises nothing, whatever arguments and result are.
+
+    error: what the host said of a call that failed; users: rules that come before Loom's own.
+    """
+    rule = rule_for(tool_name, users)
+    given: dict[str, Any] = args if isinstance(args, dict) else {}
+    if error and result is None:
+        result = error
+    output = read_output(rule, given, result, failed=bool(error))
+    kind = content_kinds.kind_of(output.text)
+    size = observations.measured(output.text, output.errors)
+    kept = kept_args(rule, given)
+    text = output.text if _is_large(rule, output) else None
+    return Reduction(
+        kept,
+        observations.observation(observations.Call(tool_name, rule, given, output, kind, size)),
+        output.success,
+        text,
+        kind,
+        _rest(rule, args, kept, result, output, is_offloaded=text is not None),
+        output.size,
+        size,
+    )
+
+
+def rebuilt(minimal_args: Mapping[str, Any], rest: Mapping[str, Any], text: str | None) -> tuple[object, object]:
+    """Give a call's arguments and result as they were. text: what stands behind the step's `outcome_ref`."""
+    dropped = rest.get("args", {})
+    kept = {key: value for key, value in minimal_args.items() if not key.startswith("$")}  # the others are by a path
+    args: object = dropped[""] if "" in dropped and not kept else {**kept, **dropped}
+    if text is None:
+        return args, rest.get("result")
+    if rest.get("text_is") == "JSON":
+        return args, json.loads(text)
+    at = rest.get("text_at")
+    return args, text if at is None else with_text(rest.get("result"), tuple(at), text)
+
+
+def kept_args(rule: Rule, args: dict[str, Any]) -> dict[str, Any]:
+    """Give the arguments that tell what was done: short, and without the secrets that stand in them."""
+    if rule.action == SHELL and isinstance(args.get("args"), list):  # the document's form: a program and its arguments
+        words = [args.get("command"), *args["args"]]
+        return {"command": observations.shortened(" ".join(str(word) for word in words if word is not None))}
+    named = rule.keep or [key for key, value in args.items() if not isinstance(value, str) or len(value) <= _SHORT]
+    found: dict[str, Any] = {}
+    for name in named:
+        steps = paths_in_state.compile_path(name) if name.startswith("$") else [name]
+        value = paths_in_state.MISSING if steps is None else paths_in_state.read(steps, args)
+        if value is not paths_in_state.MISSING and value is not None:
+            found[name] = value
+    clean = {
+        key: observations.shortened(value) if isinstance(value, str) else value for key, value in masked(found).items()
+    }
+    return {key: value for key, value in clean.items() if not isinstance(value, (dict, list)) or _is_small(value)}
+
+
+def _is_small(value: object) -> bool:
+    return len(json.dumps(value, ensure_ascii=False, default=str)) <= _SMALL
+
+
+def _is_large(rule: Rule, output: Output) -> bool:
+    return (output.facts["items"] if rule.action == LIST else output.size) > rule.threshold
+
+
+def _rest(
+    rule: Rule, args: object, kept: dict[str, Any], result: object, output: Output, *, is_offloaded: bool
+) -> dict[str, Any]:
+    """Give what neither the kept arguments nor the offloaded text holds."""
+    dropped: dict[str, Any] = {"": args} if args is not None and not isinstance(args, dict) else {}
+    if isinstance(args, dict):
+        dropped = {k: v for k, v in args.items() if k.startswith("$") or k not in kept or kept[k] != v}
+        if rule.action == WRITE and output.success:
+            dropped.pop("content", None)  # it is on disk (context-reduction.md)
+    rest: dict[str, Any] = {"args": dropped} if dropped else {}
+    if not is_offloaded:
+        rest["result"] = result
+    elif output.at is not None:
+        rest["result"], rest["text_at"] = without(result, output.at), list(output.at)
+    elif not isinstance(result, str):
+        rest["text_is"] = "JSON"
+    return rest
