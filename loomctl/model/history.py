@@ -1,0 +1,128 @@
+"""The history of a run's tool steps under a token budget: the last ones in full, earlier ones a line each (D50).
+
+Nothing here measures over its budget by an exact tokenizer: what is counted is `tokens.at_most`.
+"""
+
+from __future__ import annotations
+
+from loomctl.model.fences import one_line
+from loomctl.model.tokens import at_most
+from loomctl.model.tool_rules import EDIT, READ, SEARCH, SHELL, WRITE, rule_for
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loomctl.model.tool_steps import ToolStep
+
+KEPT_WHOLE = 5  # so many steps need no compaction
+RECENT = 3
+BUDGET = 500
+_LINE = 160  # UTF-16 units of an earlier step's line
+_EARLIER, _RECENT = "Earlier steps:", "Recent steps:"
+
+
+def compact_history(
+    steps: Sequence[ToolStep], token_budget: int = BUDGET, *, asked: str = "", recent: int = RECENT, index: str = ""
+) -> str:
+    """Give the steps, oldest first, in at most `token_budget` tokens; "" where not even their number fits.
+
+    Up to five steps are given in full, of more the last `recent`, as far as there is room; the others by a line each.
+    What is kept first: what the user asked for, the recent, failed steps, files written, the newest; the rest is
+    counted. index: where everything can be found, named where something was left out. Steps may lack anything; nothing
+    is raised.
+    """
+    if not steps or token_budget < 1:
+        return ""
+    whole = len(steps) if len(steps) <= KEPT_WHOLE else min(len(steps), max(0, recent))
+    page = _Page(token_budget - at_most(f"{_EARLIER}\n{_RECENT}\n{_counted(len(steps), index)}"))
+    goal = f"Asked: {one_line(asked, _LINE)}" if asked.strip() else ""
+    goal = goal if goal and page.takes(goal) else ""
+    given: dict[int, str] = {}
+    for number in reversed(range(len(steps))):  # the newest first
+        if number >= len(steps) - whole:
+            form = next((form for form in (full(steps[number]), line(steps[number])) if page.takes(form)), None)
+            given.update({} if form is None else {number: form})
+    for number in sorted(range(len(steps) - whole), key=lambda number: (_rank(steps[number]), -number)):
+        form = f"• {line(steps[number])}"
+        given.update({number: form} if page.takes(form) else {})
+    text = _joined(goal, given, len(steps), whole, index)
+    shorter = (_counted(len(steps), index), _counted(len(steps), ""), str(len(steps)))
+    return next((form for form in (text, *shorter) if at_most(form) <= token_budget), "")
+
+
+class _Page:
+    """What is left of a budget while lines are put one below the other."""
+
+    def __init__(self, budget: int) -> None:
+        self._left = budget
+
+    def takes(self, text: str) -> bool:
+        cost = at_most(text) + 1
+        if cost > self._left:
+            return False
+        self._left -= cost
+        return True
+
+
+def _joined(goal: str, given: dict[int, str], count: int, whole: int, index: str) -> str:
+    earlier = [given[number] for number in sorted(given) if number < count - whole]
+    recent = [given[number] for number in sorted(given) if number >= count - whole]
+    counted = [_counted(count - len(given), index)] if len(given) < count else []
+    parts = [goal, _EARLIER if earlier and recent else "", *earlier, *counted]
+    parts += [_RECENT if recent and (earlier or counted) else "", *recent]
+    return "\n".join(part for part in parts if part)
+
+
+def full(step: ToolStep) -> str:
+    """Give a step with all its signal, and where the original stands."""
+    first, _, signal = (step.observation or step.tool_name or "a step without a name").partition("\n")
+    command = step.minimal_args.get("command")
+    if isinstance(command, str) and command and rule_for(step.tool_name).action == SHELL:
+        first = f"`{one_line(command, _LINE)}`: {first.partition(': ')[2] or first}"
+    where = f" → {step.outcome_ref}" if step.outcome_ref else ""
+    return f"{first}{where}" + (f"\n{signal}" if signal else "")
+
+
+def line(step: ToolStep) -> str:
+    """Give a step on one line, in the document's words (context-reduction.md, Compaction Templates)."""
+    first = step.observation.partition("\n")[0] or step.tool_name or "a step without a name"
+    told = _TOLD.get(rule_for(step.tool_name).action)
+    text = (told(step, first) if told is not None and step.success else "") or first
+    if not step.success:
+        why = step.observation.partition("\n")[2].partition("\n")[0]
+        text = f"✗ {text}" + (f": {why}" if why else "")
+    return one_line(text, _LINE)
+
+
+def _ran(step: ToolStep, first: str) -> str:
+    command = step.minimal_args.get("command")
+    ended = first.partition(": ")[2].partition(",")[0] or first
+    return f"Ran `{one_line(command, 80)}` ({ended})" if isinstance(command, str) else ""
+
+
+def _wrote(_: ToolStep, first: str) -> str:
+    return first.partition(" (")[0]
+
+
+def _read(_: ToolStep, first: str) -> str:
+    size = first.rpartition(" (")[2].partition(",")[0]
+    return f"{first.rpartition(' (')[0]} ({size})" if size[:1].isdigit() else first
+
+
+def _searched(step: ToolStep, first: str) -> str:
+    query, count = step.minimal_args.get("query"), first.removeprefix("Found ").partition(" ")[0]
+    return f"Searched '{query}'" + (f" → {count} results" if count.isdigit() else "") if isinstance(query, str) else ""
+
+
+_TOLD = {SHELL: _ran, WRITE: _wrote, READ: _read, SEARCH: _searched}
+
+
+def _rank(step: ToolStep) -> int:
+    if not step.success:
+        return 0
+    return 1 if rule_for(step.tool_name).action in (WRITE, EDIT) else 2
+
+
+def _counted(count: int, index: str) -> str:
+    return f"{count} more steps" + (f": {index}" if index else "")
