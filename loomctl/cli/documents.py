@@ -24,7 +24,15 @@ def plain(value: Any) -> str:
     All beyond ASCII is escaped where the stream speaks something else than UTF-8, or where half a character stands in
     it, as in the name of a folder that is no UTF-8: a reader gets back what was meant, never a `?`.
     """
-    shown = masked(value)
+    return _encoded(masked(value))
+
+
+def unmasked(value: dict[str, Any]) -> str:
+    """Give one JSON document as it is, for who asks for an original: what a tool gave, and nothing instead of it."""
+    return _encoded({"schema_version": SCHEMA_VERSION, **value})
+
+
+def _encoded(shown: Any) -> str:
     printed = visible_in_json(json.dumps(shown, ensure_ascii=False, indent=1))
     return printed if _goes_out_whole(printed) else json.dumps(shown, indent=1)
 

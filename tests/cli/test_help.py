@@ -39,12 +39,14 @@ ALL = dict(commands(loomctl))
 
 def understood(line: str) -> None:
     """Parse a command line as far as that goes without running it. Raises click's errors."""
-    bare = re.split(r"<<|[|;#]|&&|>(?!=)| {2,}", line.replace("->", "-"))[0]
+    bare = re.split(r"<<| < |[|;#]|&&|>(?!=)| {2,}", line.replace("->", "-"))[0]
     words = shlex.split(bare)[1:]
     command: click.Command = loomctl
     context = click.Context(loomctl, info_name="loomctl")
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         if words[0] not in command.commands:
+            if any(isinstance(one, click.Argument) for one in command.params):
+                break
             raise click.UsageError(f"no command {words[0]!r}")
         command = command.commands[words.pop(0)]
     if words in (["--help"], ["--version"], ["--debug"]):
@@ -128,8 +130,9 @@ def test_every_command_of_the_issue_is_there() -> None:
     """The commands that users were promised."""
     promised = (
         "run next done undo resume pause cancel approve trust prime-context runs show sessions check schema paths "
-        "state tidy demo plugin hook doctor"
+        "state tidy demo plugin hook doctor steps history reduce savings"
     )
     assert {f"loomctl {word}" for word in promised.split()} <= set(ALL)
     assert {f"loomctl runs {word}" for word in ("list", "rm", "archive", "restore")} <= set(ALL)
+    assert "loomctl steps show" in ALL
     assert {"loomctl state show", "loomctl state restore"} <= set(ALL)

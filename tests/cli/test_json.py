@@ -6,12 +6,22 @@ import json
 
 import pytest
 
+from loomctl.disk import tool_log
+from loomctl.disk.offloading import DataOffloader
+from loomctl.engine.reducer import StepReducer
 from loomctl.model.units import utf8_bytes
 from tests.cli.conftest import Cli
 from tests.scenes import PHASES, Json, Scene, artifact
 
 STEP = {"id", "visit", "stage", "prompt"}
 SLIP = {"schema_version", "run_id", "event", "slip_id", "artifacts", "budget", "warnings"}
+
+STEP_OF_A_TOOL = {
+    *("id", "tool_name", "minimal_args", "observation", "outcome_ref", "success"),
+    *("inline", "sha256", "bytes", "tokens_before", "tokens_after"),
+}
+GIVEN = {"reduce": '{"tool": "Bash", "args": {"command": "ls"}, "result": {"stdout": "a"}}'}
+"""What a command reads from standard input."""
 
 # command → the keys of its document beside schema_version; run in this order in one project
 COMMANDS: list[tuple[list[str], set[str]]] = [
@@ -41,6 +51,13 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["check"], {"ok", "files"}),
     (["schema", "state"], {"kind", "schema"}),
     (["plugin", "path"], {"path"}),
+    (["steps"], {"run_id", "steps", "found", "agents_left_out", "total"}),
+    (["steps", "shop", "--all", "--agents"], {"run_id", "steps", "found", "agents_left_out", "total"}),
+    (["steps", "show", "toolu_01"], {"run_id", "step", "args", "result"}),
+    (["steps", "show", "toolu_01", "--reduced"], {"run_id", "step", "text"}),
+    (["history"], {"run_id", "text", "tokens", "steps", "left_out"}),
+    (["savings"], {"run_id", "tools", "all", "recovery"}),
+    (["reduce"], STEP_OF_A_TOOL),
     (["trust"], {"run_id", "trusted", "commands", "artifacts"}),
     (["runs"], {"runs"}),
     (["runs", "list"], {"runs"}),
@@ -69,11 +86,19 @@ def project(scene: Scene) -> Scene:
     return scene
 
 
-@pytest.mark.usefixtures("project")
-def test_every_command_gives_one_document(cli: Cli) -> None:
+def call_a_tool(scene: Scene) -> None:
+    """Record a tool step of the only run."""
+    reducer = StepReducer(DataOffloader(scene.run_dir))
+    step = reducer.reduce("Bash", {"command": "ls"}, {"stdout": "a\n" * 900}, step_id="toolu_01")
+    tool_log.append(str(scene.run_dir), [step])
+
+
+def test_every_command_gives_one_document(project: Scene, cli: Cli) -> None:
     """Standard output is one JSON document with its promised keys; standard error is empty."""
     for words, keys in COMMANDS:
-        ended = cli(*words, "--json")
+        if words == ["steps"]:
+            call_a_tool(project)
+        ended = cli(*words, "--json", given=GIVEN.get(words[0]))
         assert (ended.code, ended.stderr) == (0, ""), (words, ended)
         document = ended.json
         assert document["schema_version"] == 1, words

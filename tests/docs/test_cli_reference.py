@@ -31,6 +31,10 @@ ENDS: dict[str, dict[int, str]] = {
     "loomctl prime-context": {**NO_RUN, **LOADS},
     "loomctl show": NO_RUN,
     "loomctl sessions": NO_RUN,
+    "loomctl steps": NO_RUN,
+    "loomctl steps show": {3: "no such run or step, none active, or several"},
+    "loomctl history": NO_RUN,
+    "loomctl savings": {**NO_RUN, 1: "an original is gone or damaged"},
     "loomctl state show": NO_RUN,
     "loomctl paths": {3: "no such run"},
     "loomctl runs rm": {3: "no such run", 6: "the run is under way"},
@@ -82,9 +86,13 @@ def _first(command: click.Command) -> str:
 
 def _section(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=name)
-    usage = " ".join(piece.strip("{}") for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]")
+    pieces = [piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
+    takes_words = not isinstance(command, click.Group)
+    if isinstance(command, click.Group) and any(isinstance(one, click.Argument) for one in command.params):
+        takes_words, pieces = True, pieces[:-1]  # a listing with sub-commands, which are named below
+    usage = " ".join(piece.strip("{}") for piece in pieces)
     parts = [f"## {name}", *_prose(command)]
-    if not isinstance(command, click.Group):
+    if takes_words:
         parts.insert(1, f"```text\n{f'{name} {usage}'.strip()}\n```")
     rows = [_option(parameter, context) for parameter in command.params if isinstance(parameter, click.Option)]
     rows = [row for row in rows if row]

@@ -1,0 +1,321 @@
+"""`loomctl steps`, `history`, `reduce`, `savings`: what the tools were called for, and what became of their output."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from loomctl.cli import asking, documents, printing
+from loomctl.cli.options import complete_runs, json_option, run_argument
+from loomctl.disk import files, tool_log
+from loomctl.engine import recalling
+from loomctl.hosts import tool_calls
+from loomctl.model import history
+from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.fences import one_line
+from loomctl.model.secrets import masked, masked_line
+
+if TYPE_CHECKING:
+    from loomctl.model.tool_steps import ToolStep
+
+LAST = 20
+_SUMMARY = 100  # UTF-16 units of what a line of the table says
+_COMPLETED = 200  # of the newest steps
+
+
+class _Steps(click.Group):
+    """A listing with arguments of its own; where its first word is a sub-command, that is meant."""
+
+    allow_interspersed_args = True
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the words for the sub-command's, which comes first then, or for the listing's."""
+        at = self._at(args)
+        if at is None:
+            return super().parse_args(ctx, args)
+        ctx.allow_interspersed_args = False
+        ctx.meta[__name__] = args[at]
+        return super().parse_args(ctx, [args[at], *args[:at], *args[at + 1 :]])
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Give the listing's own, which a sub-command's words are not read by."""
+        found = super().get_params(ctx)
+        return [one for one in found if one.name == "help"] if __name__ in ctx.meta else found
+
+    def _at(self, args: list[str]) -> int | None:
+        valued = {name for one in self.params if isinstance(one, click.Option) and not one.is_flag for name in one.opts}
+        at = 0
+        while at < len(args) and args[at].startswith("-") and args[at] != "--":
+            at += 2 if args[at] in valued else 1
+        return at if at < len(args) and args[at] in self.commands else None
+
+
+def _complete_runs_and_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    words = [name for name in steps.commands if name.startswith(incomplete)]
+    return [*map(CompletionItem, words), *complete_runs(ctx, param, incomplete)]
+
+
+def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    try:
+        found = recalling.record(asking.space(), None)
+        newest = tool_log.tail(found.folder, _COMPLETED)
+    except (LoomError, OSError):
+        return []
+    items = {step.id: one_line(step.observation.partition("\n")[0], 60) for step in reversed(newest)}
+    return [CompletionItem(name, help=told) for name, told in items.items() if name.startswith(incomplete)]
+
+
+@click.group(cls=_Steps, invoke_without_command=True)
+@click.argument("run", required=False, shell_complete=_complete_runs_and_words)
+@click.option(
+    "--last", type=click.IntRange(min=1), default=LAST, show_default=True, metavar="N", help="So many, the newest."
+)
+@click.option("--all", "every", is_flag=True, help="All of them.")
+@click.option("--tool", default="", metavar="NAME", help="Only this tool's; mcp__* for all that begin so.")
+@click.option("--failed", is_flag=True, help="Only those that failed.")
+@click.option("--agents", is_flag=True, help="Those of subagents, too.")
+@json_option
+@click.pass_context
+def steps(
+    context: click.Context,
+    *,
+    run: str | None = None,
+    last: int = LAST,
+    every: bool = False,
+    tool: str = "",
+    failed: bool = False,
+    agents: bool = False,
+    as_json: bool = False,
+) -> int:
+    """List the tool calls of a run: what was called, what came of it, its tokens before and after the reduction.
+
+    `loomctl steps show ID` gives the full original of one.
+
+    \b
+    Examples:
+      loomctl steps
+      loomctl steps shop-258 --last 50 --failed
+      loomctl steps show toolu_01
+    """
+    if context.invoked_subcommand is not None:
+        return EXIT_OK
+    found = recalling.record(asking.space(), run)
+    seen = recalling.listed(found, last=None if every else last, tool=tool, failed=failed, agents=agents)
+    if as_json:
+        told = [_document(step) for step in seen.steps]
+        counts = {"found": seen.found, "agents_left_out": seen.agents, "total": seen.total}
+        printing.document({"run_id": found.run_id, "steps": told, **counts})
+        return EXIT_OK
+    lines = []
+    if seen.steps:
+        header = ["ID", "TOOL", "WHAT", "TOKENS", "ENDED"]
+        lines.append(printing.table(header, [_row(step) for step in seen.steps]))
+        lines.append("")
+    lines.append(_counted(found.run_id, seen))
+    printing.text("\n".join(lines))
+    return EXIT_OK
+
+
+def _counted(run_id: str, seen: recalling.Listed) -> str:
+    if not seen.total:
+        return f"{run_id}: no tool steps yet"
+    told = f"{run_id}: {len(seen.steps):,} of {seen.found:,} steps"
+    if len(seen.steps) < seen.found:
+        told += "; --all shows the others"
+    return told + (f"; {seen.agents:,} of subagents left out, --agents shows them" if seen.agents else "")
+
+
+def _row(step: ToolStep) -> list[str]:
+    tool = one_line(step.tool_name, 40)
+    agent = step.more.get("agent_id")
+    return [
+        one_line(step.id, 64),
+        f"{tool} ({one_line(str(agent), 20)})" if agent else tool,
+        masked_line(step.observation.partition("\n")[0], _SUMMARY),
+        f"{step.tokens_before:,} → {step.tokens_after:,}",
+        "ok" if step.success else "failed",
+    ]
+
+
+def _document(step: ToolStep) -> dict[str, Any]:
+    """Give a step without what stands beside it, which `steps show` has."""
+    numbers = {"bytes": step.bytes, "tokens_before": step.tokens_before, "tokens_after": step.tokens_after}
+    return {key: value for key, value in step.to_dict().items() if key != "rest"} | numbers
+
+
+@steps.command("show")
+@click.argument("step_id", metavar="ID", shell_complete=_complete_steps)
+@run_argument
+@click.option("--reduced", is_flag=True, help="What the history says of it, instead.")
+@json_option
+def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
+    """Print the full original of a tool step, byte for byte: what the tool printed, read or found.
+
+    The beginning of an id is enough. Nothing is added and nothing masked: it is your tool's own output. With --json:
+    the step, and its arguments and whole result as they were.
+
+    \b
+    Examples:
+      loomctl steps show toolu_01AbC
+      loomctl steps show toolu_01AbC shop-258 --json
+      loomctl steps show toolu_01AbC --reduced
+    """
+    found = recalling.record(asking.space(), run)
+    step = recalling.find(found, step_id)
+    if reduced:
+        text = history.full(step)
+        if as_json:
+            printing.document({"run_id": found.run_id, "step": _document(step), "text": text})
+        else:
+            printing.text(text)
+        return EXIT_OK
+    if as_json:
+        args, result = recalling.original_call(found, step)
+        told = {"run_id": found.run_id, "step": masked(_document(step)), "args": args, "result": result}
+        click.echo(documents.unmasked(told))
+        return EXIT_OK
+    data = recalling.original_text(found, step)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+    return EXIT_OK
+
+
+@click.command("history")
+@run_argument
+@click.option(
+    "--budget", type=click.IntRange(min=0), default=500, show_default=True, metavar="N", help="Tokens at most."
+)
+@click.option(
+    "--recent",
+    type=click.IntRange(min=0),
+    default=history.RECENT,
+    show_default=True,
+    metavar="N",
+    help="So many of the last steps in full.",
+)
+@json_option
+def history_command(run: str | None, budget: int, recent: int, as_json: bool) -> int:
+    """Print a run's tool steps as a compaction is told them: the last ones in full, earlier ones a line each.
+
+    Never more tokens than the budget. What does not fit is counted, and `loomctl steps` has it.
+
+    \b
+    Examples:
+      loomctl history
+      loomctl history shop-258 --budget 2000 --recent 5
+    """
+    space = asking.space()
+    found = recalling.record(space, run)
+    told = recalling.recalled(space, found, budget, recent)
+    if as_json:
+        tokens = {"at_most": told.at_most, "estimate": told.estimated, "budget": budget}
+        parts = {"text": told.text, "tokens": tokens, "steps": told.steps, "left_out": told.left_out}
+        printing.document({"run_id": found.run_id, **parts})
+        return EXIT_OK
+    if told.text or told.steps:
+        printing.text(told.text)
+    else:
+        printing.text(f"{found.run_id}: no tool steps yet")
+    return EXIT_OK
+
+
+@click.command("reduce")
+@json_option
+def reduce_command(as_json: bool) -> int:
+    """Read one tool call from standard input and print the tool step that it would become. Writes nothing.
+
+    It takes a host's hook event (tool_name, tool_input, tool_response or error, tool_use_id), or an object with tool,
+    args and result. Text: the observation. With --json: the step.
+
+    \b
+    Examples:
+      loomctl reduce < event.json
+      loomctl reduce --json < event.json
+    """
+    call = tool_calls.read(_given())
+    step, text = recalling.reduced(call.tool_name, call.args, call.result, error=call.error, step_id=call.id)
+    if as_json:
+        printing.document(recalling.as_document(step, text))
+    else:
+        printing.text(step.observation)
+    return EXIT_OK
+
+
+def _given() -> Any:
+    data = b"" if sys.stdin.isatty() else sys.stdin.buffer.read(files.LARGEST_JSON + 1)
+    if len(data) > files.LARGEST_JSON:
+        raise LoomError(
+            "TOO_LARGE",
+            f"a tool call has at most {files.LARGEST_JSON:,} bytes",
+            where="standard input",
+            hint="loomctl reduce --help",
+            exit_code=EXIT_USAGE,
+        )
+    if not data.strip():
+        raise LoomError(
+            "NO_INPUT",
+            "there is no tool call on standard input",
+            hint="loomctl reduce --help",
+            exit_code=EXIT_USAGE,
+        )
+    try:
+        return files.parse_json(data, where="standard input")
+    except LoomError as error:
+        error.hint = "loomctl reduce --help"
+        raise
+
+
+@click.command("savings")
+@run_argument
+@json_option
+def savings_command(run: str | None, as_json: bool) -> int:
+    """Tell what the reduction of a run's tool steps saved, by tool, and check that every original can be had back.
+
+    Tokens are estimates. Exit code 1 if an original is gone or is not what it was.
+
+    \b
+    Examples:
+      loomctl savings
+      loomctl savings shop-258 --json
+    """
+    found = recalling.record(asking.space(), run)
+    told = recalling.savings(found)
+    ends = EXIT_OK if told.all_there else EXIT_FINDINGS
+    if as_json:
+        recovery = {
+            "steps": told.whole.steps,
+            "recovered": told.recovered,
+            "bytes": told.bytes,
+            "bytes_recovered": told.bytes_recovered,
+            "dangling": told.dangling,
+            "lost": [{"id": one.step_id, **one.error.to_dict()} for one in told.lost],
+        }
+        tools = [{"tool_name": one.tool_name, **_saved(one)} for one in told.tools]
+        printing.document({"run_id": found.run_id, "tools": tools, "all": _saved(told.whole), "recovery": recovery})
+        return ends
+    rows = [_cells(one.tool_name, one) for one in told.tools] + [_cells("all", told.whole)]
+    lines = [printing.table(["TOOL", "STEPS", "TOKENS BEFORE", "AFTER", "SAVED"], rows), ""]
+    lines.append(
+        f"Recovery: {told.recovered:,} of {told.whole.steps:,} steps, "
+        f"{told.bytes_recovered:,} of {told.bytes:,} bytes, {told.dangling:,} dangling references"
+    )
+    lines += [f"  ! {one_line(one.step_id, 64)}: {one.error.code}: {one.error.what}" for one in told.lost]
+    printing.text("\n".join(lines))
+    return ends
+
+
+def _saved(one: recalling.Saved) -> dict[str, Any]:
+    return {
+        "steps": one.steps,
+        "tokens_before": one.before,
+        "tokens_after": one.after,
+        "saved_percent": one.percent,
+    }
+
+
+def _cells(name: str, one: recalling.Saved) -> list[str]:
+    return [one_line(name, 40), f"{one.steps:,}", f"{one.before:,}", f"{one.after:,}", f"{one.percent:.1f} %"]
