@@ -1,0 +1,419 @@
+"""`loomctl steps`, `history`, `reduce`, `savings`: looking back at what tools were called for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomctl.disk import digests, files, tool_log
+from loomctl.disk.offloading import DataOffloader
+from loomctl.engine.reducer import StepReducer
+from loomctl.model.tool_steps import ToolStep
+from tests.cli.conftest import Cli
+from tests.docs.tokens import count
+from tests.scenes import MAIN, OTHER, Json, Scene, fingerprint
+
+TOKEN = "ghp_" + "a1B2c3D4e5" * 4
+ODD = "first\r\nhalf \ud800\x1b[31mred\0\n" + f"GITHUB_TOKEN={TOKEN}\n" + "a line\n" * 100
+
+
+def record(scene: Scene, tool: str, args: Any, result: Any, step_id: str, **more: Any) -> ToolStep:
+    """Reduce a call and append its step to the only run's log."""
+    error = more.pop("error", "")
+    step = StepReducer(DataOffloader(scene.run_dir)).reduce(tool, args, result, step_id=step_id, error=error, more=more)
+    tool_log.append(str(scene.run_dir), [step])
+    return step
+
+
+@pytest.fixture
+def called(scene: Scene) -> Scene:
+    """A run with five tool steps: one failed, one a subagent's."""
+    scene.workflow()
+    scene.begin("add dark mode")
+    record(scene, "Bash", {"command": "make all"}, {"stdout": ODD, "stderr": "", "interrupted": False}, "toolu_01A")
+    record(scene, "Read", {"file_path": "a.json"}, {"type": "text", "file": {"content": "{}\r\n"}}, "toolu_01B")
+    record(scene, "Bash", {"command": "pytest"}, None, "toolu_02C", error="Exit code 1\nFAILED tests/a.py::test_b")
+    record(scene, "Grep", {"pattern": "x"}, {"content": "a:1:x\n" * 300}, "toolu_03D", agent_id="agent-1")
+    record(scene, "mcp__db__query", {"sql": "select"}, [{"type": "text", "text": "row\n" * 900}], "toolu_04E")
+    return scene
+
+
+def process(scene: Scene, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command in a process of its own, from another folder than the project's top; gives its bytes."""
+    below = scene.root / "src" / "deep"
+    below.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-I", str(MAIN), *words]
+    return subprocess.run(command, cwd=below, env=scene.environ(), capture_output=True, check=False)
+
+
+# ---- The table.
+
+
+def test_the_table_says_what_was_called_and_what_it_cost(called: Scene, cli: Cli) -> None:
+    """A line a step, oldest first: id, tool, the observation's first line, tokens before and after, how it ended."""
+    lines = cli("steps").stdout.splitlines()
+    assert lines[0].split() == ["ID", "TOOL", "WHAT", "TOKENS", "ENDED"]
+    assert [line.split()[0] for line in lines[1:5]] == ["toolu_01A", "toolu_01B", "toolu_02C", "toolu_04E"]
+    assert "make" in lines[1]
+    assert "exit 0" in lines[1]
+    assert lines[1].endswith("  ok")
+    assert lines[3].endswith("  failed")
+    assert "Read a.json (4 bytes, JSON)" in lines[2]
+    assert lines[-1] == f"{called.run_dir.name}: 4 of 4 steps; 1 of subagents left out, --agents shows them"
+
+
+@pytest.mark.parametrize(
+    ("words", "shown", "said"),
+    [
+        ([], "ABCE", "4 of 4 steps; 1 of subagents left out"),
+        (["--last", "2"], "CE", "2 of 4 steps; --all shows the others; 1 of subagents"),
+        (["--last", "2", "--all"], "ABCE", "4 of 4 steps"),
+        (["--agents"], "ABCDE", "5 of 5 steps"),
+        (["--agents", "--last", "1", "--tool", "Grep"], "D", "1 of 1 steps"),
+        (["--failed"], "C", "1 of 1 steps"),
+        (["--tool", "mcp__*"], "E", "1 of 1 steps"),
+        (["--tool", "Write"], "", "0 of 0 steps"),
+        (["shop", "--tool", "Bash"], "AC", "2 of 2 steps"),
+        (["--tool", "Bash", "shop"], "AC", "2 of 2 steps"),
+    ],
+)
+def test_options_choose(called: Scene, cli: Cli, words: list[str], shown: str, said: str) -> None:
+    """In the table and in the document alike, wherever the run's name stands."""
+    told = cli("steps", *words).stdout
+    rows = [line.split()[0][-1] for line in told.splitlines() if line.startswith("toolu_")]
+    assert "".join(rows) == shown
+    assert said in told
+    document = cli("steps", *words, "--json").json
+    assert "".join(step["id"][-1] for step in document["steps"]) == shown
+    assert (document["run_id"], document["total"]) == (called.run_dir.name, 5)
+    for step in document["steps"]:
+        assert {"id", "tool_name", "minimal_args", "observation", "outcome_ref", "success"} <= set(step)
+        assert {"bytes", "tokens_before", "tokens_after"} <= set(step)
+
+
+@pytest.mark.usefixtures("called")
+def test_a_subagents_step_is_marked(cli: Cli) -> None:
+    """Its agent stands beside the tool."""
+    (line,) = [line for line in cli("steps", "--agents").stdout.splitlines() if "toolu_03D" in line]
+    assert "Grep (agent-1)" in line
+
+
+def test_the_last_twenty_are_shown(called: Scene, cli: Cli) -> None:
+    """Without a number; and the line below says how many there are."""
+    for number in range(30):
+        record(called, "Bash", {"command": f"step-{number}"}, {"stdout": "x"}, f"toolu_9{number:02d}")
+    lines = cli("steps").stdout.splitlines()
+    assert len([line for line in lines if line.startswith("toolu_")]) == 20
+    assert "20 of 34 steps; --all shows the others" in lines[-1]
+
+
+def test_no_steps_are_no_error(scene: Scene, cli: Cli) -> None:
+    """A run whose hooks have recorded nothing yet, in every command that reads them."""
+    scene.workflow()
+    scene.begin()
+    for words in (["steps"], ["history"], ["savings"]):
+        ended = cli(*words)
+        assert (ended.code, ended.stderr) == (0, "")
+    assert "no tool steps yet" in cli("steps").stdout
+    assert "no tool steps yet" in cli("history").stdout
+    assert cli("steps", "--json").json["steps"] == []
+    assert cli("savings", "--json").json["recovery"]["recovered"] == 0
+    assert not list(scene.run_dir.glob("tool_steps*"))
+
+
+def test_the_commands_write_nothing(called: Scene, cli: Cli) -> None:
+    """Looking back changes no file of the project."""
+    cli("steps")
+    before = fingerprint(called.root)
+    for words in (["steps"], ["steps", "show", "toolu_01A"], ["history"], ["savings"]):
+        assert cli(*words).code == 0
+        assert cli(*words, "--json").code == 0
+    assert fingerprint(called.root) == before
+
+
+def test_a_hostile_record_is_shown_not_obeyed(called: Scene, cli: Cli) -> None:
+    """Controls, keys and wrong types in a record that came with a project do not reach the terminal."""
+    hostile = f"x\x1b[2J\x07\rINJECTED\nINJECTED {TOKEN}"
+    raw: list[Json] = [
+        {
+            "id": hostile,
+            "tool_name": hostile,
+            "observation": hostile,
+            "agent_id": hostile,
+            "minimal_args": {"a": hostile},
+        },
+        {"id": "y", "tool_name": 5, "observation": [], "outcome_ref": {}, "bytes": "many", "tokens_before": None},
+        {"id": "z", "outcome_ref": "../../../../etc/passwd", "rest": {"result": hostile}, "success": "no"},
+    ]
+    path = called.run_dir / tool_log.FILE
+    path.write_bytes(path.read_bytes() + b"".join(files.to_json_line(one) for one in raw))
+    for words in (["steps", "--agents"], ["history"], ["savings"], ["steps", "show", "x", "--reduced"]):
+        for more in ([], ["--json"]):
+            ended = cli(*words, *more)
+            assert ended.code in (0, 1), ended
+            assert "\x1b" not in ended.stdout + ended.stderr
+            assert "\x07" not in ended.stdout + ended.stderr
+            assert TOKEN not in ended.stdout + ended.stderr
+    assert not any(line.startswith("INJECTED") for line in cli("steps", "--agents").stdout.splitlines())
+    ended = cli("steps", "show", "z")
+    assert (ended.code, ended.stdout) == (5, "")
+    assert "BAD_REF" in ended.stderr
+
+
+def test_another_session_and_another_folder_see_the_same(called: Scene, cli: Cli) -> None:
+    """Steps are the run's; who asks, and from where, makes no difference."""
+    told = cli("steps").stdout
+    assert cli("steps", session=OTHER).stdout == told
+    assert cli("steps", session=None).stdout == told
+    assert process(called, "steps").stdout.decode() == told
+
+
+# ---- One step's original.
+
+
+def test_an_original_is_given_byte_for_byte(called: Scene) -> None:
+    """Line ends, controls, half characters and keys are the tool's own; nothing is added."""
+    assert process(called, "steps", "show", "toolu_01A").stdout == ODD.encode("utf-8", "surrogatepass")
+    assert process(called, "steps", "show", "toolu_01B").stdout == b"{}\r\n"
+    assert process(called, "steps", "show", "toolu_02").stdout == b"Exit code 1\nFAILED tests/a.py::test_b"
+    whole = process(called, "steps", "show", "toolu_04E", called.run_dir.name)
+    assert (whole.returncode, whole.stderr) == (0, b"")
+    assert json.loads(whole.stdout) == [{"type": "text", "text": "row\n" * 900}]
+
+
+def test_the_document_has_arguments_and_result_as_they_were(called: Scene) -> None:
+    """With `--json`: the step, masked as ever, and the original, which is not."""
+    document = json.loads(process(called, "steps", "show", "toolu_01A", "--json").stdout)
+    assert document["schema_version"] == 1
+    assert (document["run_id"], document["step"]["id"]) == (called.run_dir.name, "toolu_01A")
+    assert document["args"] == {"command": "make all"}
+    assert document["result"] == {"stdout": ODD, "stderr": "", "interrupted": False}
+    assert TOKEN not in json.dumps(document["step"])
+    assert "rest" not in document["step"]
+
+
+@pytest.mark.usefixtures("called")
+def test_what_the_history_says_of_a_step(cli: Cli) -> None:
+    """`--reduced`: the call, where the original is, and the signal; keys are masked."""
+    told = cli("steps", "show", "toolu_01A", "--reduced").stdout
+    assert told.startswith("`make all`: exit 0")
+    assert "→ outputs/toolu_01A." in told
+    assert TOKEN not in told
+    document = cli("steps", "show", "toolu_01A", "--reduced", "--json").json
+    assert document["text"] == told.rstrip("\n")
+
+
+@pytest.mark.usefixtures("called")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["steps", "show", "toolu_01B"],
+        ["steps", "show", "toolu_01B", "--json"],
+        ["steps", "--json", "show", "toolu_01B"],
+        ["steps", "show", "--json", "toolu_01B", "shop"],
+    ],
+)
+def test_the_word_show_is_the_sub_command(cli: Cli, words: list[str]) -> None:
+    """Wherever options stand; as an option's value it is one."""
+    shown = cli(*words).stdout
+    assert (json.loads(shown)["result"]["file"]["content"] if "--json" in words else shown) == "{}\r\n"
+    assert cli("steps", "--tool", "show").stdout.endswith("0 of 0 steps\n")
+    assert cli("steps", "--tool", "show", "show", "toolu_01B").code == 2  # an option of the table is none of show's
+
+
+@pytest.mark.parametrize(("what", "code"), [("gone", "REF_GONE"), ("changed", "REF_DAMAGED"), ("rest", "REF_DAMAGED")])
+def test_what_is_not_there_any_more_is_said(called: Scene, cli: Cli, what: str, code: str) -> None:
+    """Exit 5, nothing on standard output, and savings ends with 1 and names the step."""
+    step = record(called, "Bash", {"command": "x", "note": "y" * 3000}, {"stdout": "z\n" * 900}, "toolu_09")
+    assert step.outcome_ref is not None
+    assert step.rest_ref is not None
+    path = called.run_dir / (step.rest_ref if what == "rest" else step.outcome_ref)
+    path.unlink() if what == "gone" else path.write_text("other")
+    ended = cli("steps", "show", "toolu_09", *(["--json"] if what == "rest" else []))
+    assert ended.code == 5
+    assert code in (ended.stdout if what == "rest" else ended.stderr)
+    assert what == "rest" or ended.stdout == ""
+    told = cli("savings")
+    assert told.code == 1
+    assert f"! toolu_09: {code}" in told.stdout
+    document = cli("savings", "--json")
+    assert document.code == 1
+    (lost,) = document.json["recovery"]["lost"]
+    assert (lost["id"], lost["code"]) == ("toolu_09", code)
+
+
+# ---- History.
+
+
+@pytest.mark.usefixtures("called")
+def test_a_history_has_the_goal_and_the_last_steps(cli: Cli) -> None:
+    """The main line, under the budget by the exact tokenizer; the text form is the document's text."""
+    document = cli("history", "--json").json
+    assert document["text"].startswith("Asked: add dark mode\n")
+    assert "Grep" not in document["text"]
+    assert document["steps"] == 4
+    assert document["tokens"]["budget"] == 500
+    assert count(document["text"]) <= document["tokens"]["at_most"] <= 500
+    assert cli("history").stdout == document["text"] + "\n"
+
+
+@pytest.mark.parametrize("budget", [0, 5, 50, 500])
+def test_every_budget_gives_something_sensible(called: Scene, cli: Cli, budget: int) -> None:
+    """Never over it; what is left out is counted; 0 is an empty text, and no error."""
+    for number in range(20):
+        record(called, "Bash", {"command": f"make part-{number}"}, {"stdout": "a\n" * 900}, f"toolu_8{number:02d}")
+    ended = cli("history", "--budget", str(budget), "--json")
+    document = ended.json
+    assert ended.code == 0
+    assert count(document["text"]) <= budget
+    assert (document["text"] == "") == (budget == 0)
+    assert document["steps"] == 24
+    assert cli("history", "--budget", str(budget)).stdout == document["text"] + "\n"
+
+
+def test_more_of_the_last_steps_can_be_asked_for_in_full(called: Scene, cli: Cli) -> None:
+    """`--recent`: so many, and 0 gives a line each."""
+    for number in range(8):
+        record(called, "Bash", {"command": f"make part-{number}"}, {"stdout": "a\n" * 900}, f"toolu_8{number:02d}")
+    for recent in (0, 1, 4):
+        told = cli("history", "--budget", "4000", "--recent", str(recent)).stdout
+        assert told.count(" → outputs/") == recent
+        assert all(f"part-{number}`" in told for number in range(8))
+
+
+# ---- What a call would become.
+
+CLAUDE = {
+    "hook_event_name": "PostToolUse",
+    "session_id": "s",
+    "tool_name": "Bash",
+    "tool_input": {"command": "git log --oneline -20"},
+    "tool_response": {"stdout": "abc fix\n" * 20 + "x" * 400, "stderr": "", "interrupted": False},
+    "tool_use_id": "toolu_77",
+}
+SHAPE = {"id", "tool_name", "minimal_args", "observation", "outcome_ref", "success", "sha256", "bytes"}
+
+
+def test_a_hooks_event_becomes_its_step(tmp_path: Path, scene: Scene, cli: Cli) -> None:
+    """Design §8's shape; the observation as text. It takes no project, and writes nothing."""
+    nowhere = tmp_path / "nowhere"
+    nowhere.mkdir()
+    document = cli("reduce", "--json", given=json.dumps(CLAUDE), cwd=nowhere, session=None).json
+    assert set(document) == SHAPE | {"schema_version", "tokens_before", "tokens_after", "rest"}
+    assert (document["id"], document["outcome_ref"]) == ("toolu_77", "outputs/toolu_77.log")
+    text = str(CLAUDE["tool_response"]["stdout"])  # type: ignore[index]
+    assert (document["sha256"], document["bytes"]) == (digests.of_text(text), len(text))
+    assert document["minimal_args"] == {"command": "git log --oneline -20"}
+    told = cli("reduce", given=json.dumps(CLAUDE), cwd=nowhere)
+    assert told.stdout == document["observation"] + "\n"
+    assert told.stdout.startswith("git log: exit 0, ")
+    assert (list(nowhere.iterdir()), scene.store.exists()) == ([], False)
+
+
+def test_the_documents_form_and_a_failure(cli: Cli) -> None:
+    """`{"tool", "args", "result"}`; a small result stands inline; an error is a step that failed."""
+    call = {"tool": "fs:read_file", "args": {"path": "config.json"}, "result": {"content": '{"model": "gpt-4"}'}}
+    document = cli("reduce", "--json", given=json.dumps(call)).json
+    assert document["observation"].partition("\n")[0] == "Read config.json (18 bytes, JSON)"
+    assert (document["outcome_ref"], document["inline"]) == (None, '{"model": "gpt-4"}')
+    assert document["sha256"] == digests.of_text('{"model": "gpt-4"}')
+    failed = {
+        "hook_event_name": "PostToolUseFailure",
+        "tool_name": "Bash",
+        "tool_input": {"command": "pytest"},
+        "error": "Exit code 1\nFAILED tests/a.py::test_b",
+    }
+    document = cli("reduce", "--json", given=json.dumps(failed)).json
+    assert (document["success"], document["inline"]) == (False, failed["error"])
+    assert "FAILED tests/a.py::test_b" in document["observation"]
+    assert cli("reduce", "--json", given=json.dumps({**failed, "error": ""})).json["success"] is False
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "error"),
+    [
+        ("", 2, "NO_INPUT"),
+        (" \n", 2, "NO_INPUT"),
+        ("{", 5, "BAD_JSON"),
+        ("NaN", 5, "BAD_JSON"),
+        (b"\xff\xfe", 5, "BAD_JSON"),
+        ("[]", 5, "NO_TOOL_CALL"),
+        ("5", 5, "NO_TOOL_CALL"),
+        ("{}", 5, "NO_TOOL_CALL"),
+        ('{"tool_name": ""}', 5, "NO_TOOL_CALL"),
+        ('{"tool": 5}', 5, "NO_TOOL_CALL"),
+        ('{"args": {}, "result": {}}', 5, "NO_TOOL_CALL"),
+        ("[" * 100_000, 5, "BAD_JSON"),
+    ],
+)
+def test_what_is_no_tool_call_is_a_clear_error(cli: Cli, given: str | bytes, code: int, error: str) -> None:
+    """What it is, what it takes, and a line that shows the help."""
+    ended = cli("reduce", "--json", given=given)
+    assert (ended.code, ended.json["error"]["code"]) == (code, error)
+    assert ended.json["error"]["hint"] == "loomctl reduce --help"
+    told = cli("reduce", given=given)
+    assert (told.code, told.stdout) == (code, "")
+
+
+@pytest.mark.parametrize("tool", ["Bash", "Read", "Write", "mcp__x__y", "unknown", "a/../b", "\u200b", "fs:list_dir"])
+@pytest.mark.parametrize(
+    ("args", "result"), [(None, {}), ([], "x"), ("x", None), (5, []), ({}, 5), ({"command": None}, {"stdout": None})]
+)
+def test_no_tool_call_is_a_bug(cli: Cli, tool: str, args: Any, result: Any) -> None:
+    """Unknown tools, wrong types and missing fields give a step."""
+    ended = cli("reduce", "--json", given=json.dumps({"tool_name": tool, "tool_input": args, "tool_response": result}))
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.json["observation"]
+    assert cli("reduce", given=json.dumps({"tool": tool})).code == 0
+
+
+# ---- Savings.
+
+
+def test_savings_are_by_tool_and_in_sum(called: Scene, cli: Cli) -> None:
+    """Tokens before and after, what was saved, and that every original was had back."""
+    ended = cli("savings")
+    lines = ended.stdout.splitlines()
+    assert ended.code == 0
+    assert lines[0].split() == ["TOOL", "STEPS", "TOKENS", "BEFORE", "AFTER", "SAVED"]
+    assert {line.split()[0] for line in lines[1:6]} == {"Bash", "Grep", "mcp__db__query", "Read", "all"}
+    assert lines[-1].startswith("Recovery: 5 of 5 steps, ")
+    assert lines[-1].endswith(", 0 dangling references")
+    document = cli("savings", called.run_dir.name, "--json").json
+    whole = document["all"]
+    assert whole["tokens_before"] == sum(tool["tokens_before"] for tool in document["tools"])
+    assert whole["saved_percent"] == round(100 * (1 - whole["tokens_after"] / whole["tokens_before"]), 1)
+    recovery = document["recovery"]
+    assert (recovery["steps"], recovery["recovered"], recovery["dangling"], recovery["lost"]) == (5, 5, 0, [])
+    assert recovery["bytes"] == recovery["bytes_recovered"] > 5000
+
+
+# ---- Completion.
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("loomctl steps s", {"show", "shop"}),
+        ("loomctl steps --l", {"--last"}),
+        ("loomctl steps shop --f", {"--failed"}),
+        ("loomctl steps show toolu_01", {"toolu_01A", "toolu_01B"}),
+        ("loomctl steps show toolu_01A s", {"shop"}),
+        ("loomctl steps show --re", {"--reduced"}),
+        ("loomctl history s", {"shop"}),
+        ("loomctl savings s", {"shop"}),
+    ],
+)
+def test_words_are_completed(called: Scene, typed: str, offered: set[str]) -> None:
+    """Runs by their ids, steps by theirs, the sub-command, options."""
+    asked = {"_LOOMCTL_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    command = [sys.executable, "-I", str(MAIN)]
+    environ = {**called.environ(), **asked}
+    done = subprocess.run(command, cwd=called.root, env=environ, capture_output=True, text=True, check=False)
+    found = {line.partition(",")[2] for line in done.stdout.splitlines()}
+    assert {name.replace(called.run_dir.name, "shop") for name in found} == offered, done
