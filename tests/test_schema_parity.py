@@ -12,16 +12,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from loomctl.disk.offloading import DataOffloader
 from loomctl.engine import schema_checks
 from loomctl.engine.check import check_file, kind_of
+from loomctl.engine.reducer import StepReducer
 from loomctl.engine.resolve import resolve
 from loomctl.model import critical_artifacts, plan, policies, run_life, state, steps, workflow
 from loomctl.model.errors import LoomError
 from loomctl.model.problems import errors
+from loomctl.model.tool_steps import ToolStep
+from tests.engine.test_reducer import CALLS
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "tests" / "examples"
-SCHEMAS = {kind: schema_checks.schema(kind, bundle=str(ROOT)) for kind in ("workflow", "plan", "state")}
+SCHEMAS = {kind: schema_checks.schema(kind, bundle=str(ROOT)) for kind in ("workflow", "plan", "state", "tool_step")}
 PLACES: dict[str, Any] = {
     "project_dir": str(ROOT / "no-project"),
     "store": str(ROOT / "no-project" / ".loom"),
@@ -56,7 +60,7 @@ def test_the_schemas_are_schemas(kind: str) -> None:
     Draft202012Validator.check_schema(SCHEMAS[kind])
     for where, part in parts(SCHEMAS[kind]):
         for shown in part.get("examples", []):
-            inner = {"$defs": SCHEMAS[kind]["$defs"], **{key: part[key] for key in part if key != "examples"}}
+            inner = {"$defs": SCHEMAS[kind].get("$defs", {}), **{key: part[key] for key in part if key != "examples"}}
             assert Draft202012Validator(inner).is_valid(shown), (where, shown)
 
 
@@ -204,6 +208,48 @@ def test_a_new_state_has_the_keys_of_its_schema() -> None:
     )
     assert list(Draft202012Validator(SCHEMAS["state"]).iter_errors(first)) == []
     assert set(first) == set(SCHEMAS["state"]["properties"]) - {"completed_at", "pending_triggers"}
+
+
+@pytest.mark.parametrize("path", examples("tool_step", "valid"))
+def test_valid_tool_steps_pass_both(path: Path) -> None:
+    """A valid example is accepted by the schema and is read and written without a loss; what is empty is left out."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    assert schema_accepts("tool_step", raw)
+    read = ToolStep.from_dict(raw)
+    needed = SCHEMAS["tool_step"]["required"]
+    assert read.to_dict() == {key: value for key, value in raw.items() if key in needed or value is not None}
+
+
+@pytest.mark.parametrize("path", examples("tool_step", "invalid"))
+def test_invalid_tool_steps_are_refused_and_read_as_far_as_they_go(path: Path) -> None:
+    """The schema refuses an invalid example; the reader, which must show any log, makes a step of it all the same."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    assert not schema_accepts("tool_step", raw)
+    assert isinstance(ToolStep.from_dict(raw), ToolStep)
+
+
+def test_a_tool_step_has_the_keys_of_its_schema() -> None:
+    """Every field that is written is a property, and no property is unknown to the class; so it is with `rest`."""
+    schema = SCHEMAS["tool_step"]
+    assert set(schema["properties"]) == set(ToolStep._fields) - {"more"}
+    assert set(schema["required"]) == set(ToolStep("", "", {}, "", None, True).to_dict())
+    assert set(schema["properties"]["rest"]["properties"]) == {"args", "result", "text_at", "text_is"}
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(CALLS)
+def test_every_step_that_is_made_satisfies_its_schema(
+    tmp_path_factory: pytest.TempPathFactory, call: tuple[Any, ...]
+) -> None:
+    """Whatever tool, arguments and result were: the record is what the schema says, and so is what is put away."""
+    tool, args, result, error = json.loads(json.dumps(call))
+    folder = tmp_path_factory.mktemp("run")
+    step = StepReducer(DataOffloader(folder)).reduce(tool, args, result, error=error)
+    records = [step.to_dict()]
+    if step.rest_ref:
+        records.append({**records[0], "rest": json.loads((folder / step.rest_ref).read_text(encoding="utf-8"))})
+    for raw in records:
+        assert list(Draft202012Validator(SCHEMAS["tool_step"]).iter_errors(raw)) == []
 
 
 FULL = json.loads((EXAMPLES / "workflow" / "valid" / "full.json").read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ from loomctl.cli.options import json_option
 from loomctl.disk import files, project
 from loomctl.model.errors import EXIT_OK, EXIT_SETUP, LoomError
 
-KINDS = ("workflow", "plan", "state")
+KINDS = ("workflow", "plan", "state", "tool_step")
 
 
 @click.group()
@@ -55,7 +55,7 @@ def path(as_json: bool) -> int:
 @click.argument("kind", type=click.Choice(KINDS))
 @json_option
 def schema(kind: str, as_json: bool) -> int:
-    """Print the JSON Schema of workflow, plan or state files, for editors.
+    """Print the JSON Schema of workflow, plan or state files, or of a recorded tool step, for editors.
 
     \b
     Example:

@@ -30,7 +30,7 @@ _TYPES = {
 
 
 def schema(kind: str, *, bundle: str) -> dict[str, Any]:
-    """Give the schema of workflows, plans or states (`workflow`, `plan`, `state`)."""
+    """Give the schema of workflows, plans, states or tool steps (`workflow`, `plan`, `state`, `tool_step`)."""
     read: dict[str, Any] = files.read_json(os.path.join(bundle, "config", f"{kind}.schema.json"))
     return read
 

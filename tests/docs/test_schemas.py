@@ -60,6 +60,10 @@ PARTS = {
         ),
         Part("`ledger_head`", ("properties", "ledger_head")),
     ],
+    "tool_step": [
+        Part("The line", ()),
+        Part("`rest`", ("properties", "rest")),
+    ],
 }
 
 
@@ -76,7 +80,7 @@ def test_the_page_has_the_schema(kind: str) -> None:
     parts = [str(schema["description"])]
     for part in PARTS[kind]:
         parts += [
-            f"### {kind.capitalize()}: {part.heading[:1].lower() + part.heading[1:]}",
+            f"### {kind.capitalize().replace('_', ' ')}: {part.heading[:1].lower() + part.heading[1:]}",
             *_described(schema, _at(schema, part.way)),
         ]
     hold(PAGE, kind, "\n\n".join(parts))
