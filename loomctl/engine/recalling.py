@@ -119,14 +119,13 @@ def find(held: Record, named: str) -> ToolStep:
         return same
     if len(found) == 1:
         return next(iter(found.values()))
-    raise LoomError(
-        "AMBIGUOUS_TOOL_STEP" if found else "NO_SUCH_TOOL_STEP",
-        f"{named!r:.80} begins several ids" if found else f"there is no tool step {named!r:.80} in this run",
-        where=held.log,
-        why=", ".join(found) if found else "",
-        hint=f"loomctl steps {held.run_id} --all --agents",
-        exit_code=EXIT_NO_RUN,
-    )
+    hint = f"loomctl steps {held.run_id} --all --agents"
+    if found:
+        what = f"{named!r:.80} begins the ids of several tool steps"
+        why = ", ".join(found)
+        raise LoomError("AMBIGUOUS_TOOL_STEP", what, where=held.log, why=why, hint=hint, exit_code=EXIT_NO_RUN)
+    what = f"there is no tool step {named!r:.80} in this run"
+    raise LoomError("NO_SUCH_TOOL_STEP", what, where=held.log, hint=hint, exit_code=EXIT_NO_RUN)
 
 
 # ---- Their originals.
@@ -140,13 +139,14 @@ def original_call(held: Record, step: ToolStep) -> tuple[Any, Any]:
     if step.outcome_ref:
         _behind(held, step, step.outcome_ref)
     elif not step.rest_ref and "result" not in step.rest:
-        raise _lost(held, step, "REF_GONE", "the step's record holds no original", held.log)
+        what = "the step's record holds no original"
+        raise LoomError("REF_GONE", what, where=held.log, why=_recorded(step), hint=_look(held))
     try:
         return StepReducer(DataOffloader(held.folder)).original(step)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         where = os.path.join(held.folder, step.rest_ref) if step.rest_ref else held.log
         what = f"what is kept of the step's original does not fit together ({type(error).__name__})"
-        raise _lost(held, step, "REF_DAMAGED", what, where) from None
+        raise LoomError("REF_DAMAGED", what, where=where, why=_recorded(step), hint=_look(held)) from None
 
 
 def original_text(held: Record, step: ToolStep) -> bytes:
@@ -165,16 +165,19 @@ def text_of(tool_name: str, args: Any, result: Any) -> str:
 def _behind(held: Record, step: ToolStep, ref: str) -> bytes:
     data = DataOffloader(held.folder).read(ref)
     if step.sha256 and digests.of_bytes(data) != step.sha256:
+        where = os.path.join(held.folder, ref)
         what = "the output is not what the tool gave: it was changed since"
-        raise _lost(held, step, "REF_DAMAGED", what, os.path.join(held.folder, ref))
+        raise LoomError("REF_DAMAGED", what, where=where, why=_recorded(step), hint=_look(held))
     return data
 
 
-def _lost(held: Record, step: ToolStep, code: str, what: str, where: str) -> LoomError:
-    why = f"the step {step.id[:80]} was recorded with {step.bytes:,} bytes" + (
-        f", SHA-256 {step.sha256[:64]}" if step.sha256 else ""
-    )
-    return LoomError(code, what, where=where, why=why, hint=f"ls -l {quoted(os.path.join(held.folder, FOLDER))}")
+def _recorded(step: ToolStep) -> str:
+    told = f"the step {step.id[:80]} was recorded with {step.bytes:,} bytes"
+    return told + (f", SHA-256 {step.sha256[:64]}" if step.sha256 else "")
+
+
+def _look(held: Record) -> str:
+    return f"ls -l {quoted(os.path.join(held.folder, FOLDER))}"
 
 
 # ---- The history.

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.scenes import MAIN
+from tests.scenes import CHECKOUT, MAIN
 
 ANY = "…"
 FIRST = "first"
@@ -167,6 +167,10 @@ class Stage:
         launcher = folder / "loomctl"
         launcher.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I {shlex.quote(str(MAIN))} "$@"\n')
         launcher.chmod(0o755)
+        python = folder / "python"  # in which the package is installed
+        checkout = shlex.quote(str(CHECKOUT))
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={checkout} exec {shlex.quote(sys.executable)} "$@"\n')
+        python.chmod(0o755)
         for machine in ("laptop", "desktop"):
             self.home(machine).mkdir()
             config = "[user]\n\tname = You\n\temail = you@example.org\n[init]\n\tdefaultBranch = main\n"
