@@ -11,6 +11,11 @@ from loomctl.model.run_life import OUTCOMES
 _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
     "next": (frozenset(), frozenset({"--json"}), 1),
     "show": (frozenset(), frozenset({"--json"}), 2),
+    "steps": (
+        frozenset({"--last", "--tool"}),
+        frozenset({"--all", "--failed", "--agents", "--reduced", "--json"}),
+        3,  # show ID RUN
+    ),
     "done": (frozenset({"--outcome", "--note", "--artifact"}), frozenset({"--json"}), 1),
 }
 _ASK = ("approve", "trust", "cancel", "push")
@@ -27,8 +32,8 @@ ALLOWED = "a loomctl command that only reads or records this run's progress"
 def judge(command: str) -> tuple[str, str] | None:
     """Decide on a Bash command's full text: `("allow", reason)`, `("ask", reason)`, or None for no opinion.
 
-    Allowed: exactly one simple `loomctl next`, `loomctl show` or `loomctl done`, for `done` with at most one quoted
-    heredoc that ends the command. Asked: whatever may run `loomctl approve`, `trust`, `cancel` or `push`, and what puts
+    Allowed: exactly one simple `loomctl next`, `show`, `steps` or `done`, for `done` with at most one quoted heredoc
+    that ends the command. Asked: whatever may run `loomctl approve`, `trust`, `cancel` or `push`, and what puts
     a run or its state away (`state restore`, `runs rm`, `runs archive`).
     """
     if "loomctl" not in command:

@@ -14,6 +14,11 @@ ALLOWED = [
     "loomctl next shop-258-run-2026-01-01T00-00-00Z",
     "  loomctl show \n",
     "loomctl show shop-258 001-frame.fetch@1",
+    "loomctl steps",
+    "loomctl steps shop-258 --last 50 --failed --json",
+    "loomctl steps --tool=Bash --all --agents",
+    "loomctl steps show toolu_01AbC",
+    "loomctl steps show toolu_01AbC shop-258 --reduced",
     "loomctl done",
     "loomctl done --outcome failed",
     "loomctl done --outcome=partially_succeeded --note 'the database is missing'",
@@ -54,6 +59,11 @@ ASKED = [
 
 NO_OPINION = [
     "ls -l",
+    "loomctl steps show toolu_01 > spec.md",
+    "loomctl steps show toolu_01 | sh",
+    "loomctl steps --nonsense",
+    "loomctl steps show a b c",
+    "loomctl steps --last",
     "",
     "loomctl",
     "loomctl run x",
@@ -126,7 +136,7 @@ def test_anything_else_is_left_to_the_host(command: str) -> None:
 
 @given(
     st.text(alphabet=" ;&|<>()`$\\\n'\"{}*?abc=/.-", max_size=12),
-    st.sampled_from(["loomctl next", "loomctl done", "loomctl show"]),
+    st.sampled_from(["loomctl next", "loomctl done", "loomctl show", "loomctl steps"]),
 )
 def test_an_ending_with_a_shell_character_is_never_allowed(ending: str, command: str) -> None:
     """Whatever is appended to an allowed command, it stays allowed only while every word of it is plain."""
