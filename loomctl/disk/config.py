@@ -25,7 +25,8 @@ class Settings(NamedTuple):
     """hook_budget: UTF-16 units; command_budget: UTF-8 bytes; extra_roots: absolute, the user's word alone (D10).
 
     outputs_days, local_days, environments_days: how long `loomctl tidy` leaves things (D56); None: for ever; that of
-    environments is the user's word alone. warnings: `(code, message)` for what could not be used.
+    environments is the user's word alone. reduce_live: `large` or `off`; reduce_live_threshold: characters;
+    reduce_tools: the same two for tools by name (D48). warnings: `(code, message)` for what could not be used.
     """
 
     hook_budget: int = 9500
@@ -36,15 +37,24 @@ class Settings(NamedTuple):
     outputs_days: int | None = None
     local_days: int = 30
     environments_days: int = 30
+    reduce_live: str = "large"
+    reduce_live_threshold: int = 8000
+    reduce_tools: dict[str, Any] = {}  # noqa: RUF012 - never changed
     warnings: tuple[tuple[str, str], ...] = ()
 
 
 # name in config.yaml: (least, most). Hosts drop what is larger than their own limits.
-_NUMBERS = {"hook_budget": (500, 9900), "command_budget": (1000, 25000)}
-_RETENTION = "retention"
+_NUMBERS = {
+    "hook_budget": (500, 9900),
+    "command_budget": (1000, 25000),
+    "reduce.live_threshold": (8000, 1_000_000),  # the launcher starts no Python for less
+}
+_RETENTION, _REDUCE = "retention", "reduce"
+_LIVE = ("large", "off")
 _DAYS = ("retention.outputs_days", "retention.local_days")
-_USER = (*_NUMBERS, "default_workflow", "extra_roots", *_DAYS, "retention.environments_days")
-_PROJECT = (*_NUMBERS, "default_workflow", "commit_runs", *_DAYS)
+_REDUCING = ("reduce.live", "reduce.tools")
+_USER = (*_NUMBERS, "default_workflow", "extra_roots", *_DAYS, "retention.environments_days", *_REDUCING)
+_PROJECT = (*_NUMBERS, "default_workflow", "commit_runs", *_DAYS, *_REDUCING)
 _MOST_DAYS = 36500
 
 
@@ -66,11 +76,16 @@ def load(store: str, *, with_yaml: bool) -> Settings:
     warnings: list[tuple[str, str]] = []
     for level in _levels(store, with_yaml=with_yaml):
         settings, said = _read(level, with_yaml=with_yaml)
-        known.update((name.removeprefix(f"{_RETENTION}."), value) for name, value in settings.items())
+        known.update((field(name), value) for name, value in settings.items())
         warnings += said
     if "extra_roots" in known:
         known["extra_roots"] = tuple(known["extra_roots"])
     return Settings(**known, warnings=tuple(warnings))
+
+
+def field(name: str) -> str:
+    """Give the field of `Settings` that holds a setting: `retention.local_days` is in `local_days`."""
+    return name.removeprefix(f"{_RETENTION}.").replace(".", "_")
 
 
 def load_for_a_hook(store: str, environment_python: str | None) -> Settings:
@@ -206,13 +221,13 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
     settings: dict[str, Any] = {}
     warnings: list[tuple[str, str]] = []
     for name, value in _each(raw):
-        if name in names or name == _RETENTION:
+        if name in names or name in (_RETENTION, _REDUCE):
             expected = _misfit(name, value)
             if expected:
                 message = f"{name} is {masked_line(repr(value), 60)}"
                 where, why = f"{path} $.{name}", f"it is {expected}"
                 raise LoomError("BAD_CONFIG", message, where=where, why=why, hint=_edit(path))
-            settings[name] = [os.path.expanduser(item) for item in value] if name == "extra_roots" else value
+            settings[name] = _kept(name, value)
         else:
             note = "is allowed in your own config.yaml only" if name in _USER else "is no setting here"
             warnings.append(("UNKNOWN_SETTING", f"{path}: {shown(name)} {note}"))
@@ -225,14 +240,45 @@ def _edit(path: str) -> str:
 
 
 def _each(raw: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Give each setting by its name, those below `retention:` as `retention.local_days`."""
+    """Give each setting by its name, those below `retention:` and `reduce:` as `retention.local_days`."""
     found: list[tuple[str, Any]] = []
     for name, value in raw.items():
-        if name == _RETENTION and isinstance(value, dict):
-            found += [(f"{name}.{inner}", days) for inner, days in value.items()]
+        if name in (_RETENTION, _REDUCE) and isinstance(value, dict):
+            found += [(f"{name}.{inner}", below) for inner, below in value.items()]
         else:
             found.append((name, value))
     return found
+
+
+def _kept(name: str, value: Any) -> Any:
+    """Give a setting as hooks read it: `~` is a home, and `off`, which YAML takes for false, is a word again."""
+    if name == "extra_roots":
+        return [os.path.expanduser(item) for item in value]
+    if name == "reduce.live":
+        return _live_word(value)
+    if name == "reduce.tools":
+        return {
+            tool: {**said, **({"live": _live_word(said["live"])} if "live" in said else {})}
+            for tool, said in value.items()
+        }
+    return value
+
+
+def _live_word(value: object) -> object:
+    return "off" if value is False else value
+
+
+def _misfit_tools(value: object) -> str:
+    least, most = _NUMBERS["reduce.live_threshold"]
+    for said in value.values() if isinstance(value, dict) else [None]:
+        if not isinstance(said, dict) or not said.keys() <= {"live", "live_threshold"}:
+            return "a mapping of tools to live and live_threshold: Bash: {live: off}"
+        if "live" in said and _live_word(said["live"]) not in _LIVE:
+            return "for live: large or off"
+        number = said.get("live_threshold", least)
+        if type(number) is not int or not least <= number <= most:
+            return f"for live_threshold: a whole number from {least} to {most}"
+    return ""
 
 
 def _misfit(name: str, value: object) -> str:
@@ -242,6 +288,12 @@ def _misfit(name: str, value: object) -> str:
         return "" if type(value) is int and least <= value <= most else f"a whole number from {least} to {most}"
     if name == _RETENTION:
         return "a mapping of outputs_days, local_days and environments_days to numbers"
+    if name == _REDUCE:
+        return "a mapping of live, live_threshold and tools"
+    if name == "reduce.live":
+        return "" if _live_word(value) in _LIVE else "large or off"
+    if name == "reduce.tools":
+        return _misfit_tools(value)
     if name.startswith(f"{_RETENTION}."):
         return "" if type(value) is int and 1 <= value <= _MOST_DAYS else "a whole number of days, 1 or more"
     if name == "commit_runs":

@@ -254,3 +254,32 @@ def test_settings_that_another_loom_compiled_are_compiled_anew(store: Path) -> N
     path.write_text(json.dumps(compiled))
     assert [code for code, _ in load(str(store), with_yaml=False).warnings] == ["STALE_CONFIG"]
     assert load(str(store), with_yaml=True).local_days == 3
+
+
+@pytest.mark.parametrize("word", ["off", '"off"', "false", "no"])
+def test_live_reduction_is_switched_off_by_any_word_for_it(store: Path, word: str) -> None:
+    """YAML takes `off` for false; a hook reads the word."""
+    (store / "config.yaml").write_text(
+        f"reduce: {{live: {word}, tools: {{Bash: {{live: {word}}}, WebFetch: {{live: large}}}}}}\n"
+    )
+    loaded = load(str(store), with_yaml=True)
+    assert (loaded.reduce_live, loaded.reduce_live_threshold) == ("off", 8000)
+    assert loaded.reduce_tools == {"Bash": {"live": "off"}, "WebFetch": {"live": "large"}}
+    assert load(str(store), with_yaml=False) == loaded
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "reduce: 1", "reduce: {live: small}", "reduce: {live: true}", "reduce: {live_threshold: 7999}",
+        "reduce: {live_threshold: 10 kB}", "reduce: {tools: [Bash]}", "reduce: {tools: {Bash: off}}",
+        "reduce: {tools: {Bash: {alive: off}}}", "reduce: {tools: {Bash: {live: 3}}}",
+        "reduce: {tools: {Bash: {live_threshold: 1}}}",
+    ],
+)  # fmt: skip
+def test_what_reduce_may_not_say_is_refused(store: Path, said: str) -> None:
+    """With the place of it."""
+    (store / "config.yaml").write_text(f"{said}\n")
+    with pytest.raises(LoomError) as raised:
+        load(str(store), with_yaml=True)
+    assert (raised.value.code, "$.reduce" in raised.value.where) == ("BAD_CONFIG", True)

@@ -28,8 +28,8 @@ def test_every_setting_is_there_with_its_default_and_its_limits() -> None:
     defaults = config.Settings()
     assert set(listed) == set(config._USER) | set(config._PROJECT)
     for name, (default, allowed, yours, projects, _) in listed.items():
-        value = getattr(defaults, name.removeprefix("retention."))
-        shown = "none" if value in ((), None) else str(value).lower() if isinstance(value, bool) else str(value)
+        value = getattr(defaults, config.field(name))
+        shown = "none" if value in ((), None, {}) else str(value).lower() if isinstance(value, bool) else str(value)
         assert default.strip("`") == shown, name
         assert (yours, projects) == tuple("yes" if name in group else "no" for group in (config._USER, config._PROJECT))
         if name in config._NUMBERS:
