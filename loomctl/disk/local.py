@@ -83,9 +83,10 @@ class Local:
         }
         self._write(self._sessions, session_id, binding)
         self._mark(session_id)
-        from loomctl.disk import heartbeats
+        from loomctl.disk import heartbeats, spool
 
         heartbeats.make_room(self._base)
+        spool.make_room(self._base)
         return binding
 
     def refresh(self, binding: dict[str, Any], *, pid: int | None, transcript_path: str | None) -> dict[str, Any]:

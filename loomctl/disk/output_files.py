@@ -1,0 +1,69 @@
+"""Writing a large output into a file of its own, so small that a hook can afford it (D47)."""
+
+from __future__ import annotations
+
+import os
+
+FOLDER = "outputs"
+_MOST_NAMES = 10_000
+
+
+def keep(workspace: str, name: str, ext: str, content: bytes) -> str:
+    """Write the bytes below `workspace` and give their reference, `outputs/{name}.{ext}`, or `outputs/{name}-2.{ext}`, …
+
+    The file is whole before it has its name, and none is written over: other content under the name gets the next one,
+    the same content the file that it has. Raises OSError where it cannot be stored, and where a link stands for the
+    folder; then nothing is named.
+    """
+    folder = os.path.join(workspace, FOLDER)
+    if os.path.islink(workspace) or os.path.islink(folder):
+        raise OSError(f"a symbolic link stands for {folder}")
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        pass
+    beside = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    try:
+        write_new(beside, content)
+        for number in range(1, _MOST_NAMES):
+            ref = f"{FOLDER}/{name}{'' if number == 1 else f'-{number}'}.{ext}"
+            path = os.path.join(workspace, ref)
+            try:
+                os.link(beside, path)
+            except FileExistsError:
+                if holds(path, content):
+                    return ref
+            else:
+                return ref
+    finally:
+        try:
+            os.unlink(beside)
+        except OSError:
+            pass
+    raise OSError(f"no name is left for {name}.{ext} in {folder}")
+
+
+def holds(path: str, content: bytes) -> bool:
+    """Tell whether a file, not a link to one, has exactly these bytes."""
+    try:
+        status = os.lstat(path)
+        if status.st_mode & 0o170000 != 0o100000 or status.st_size != len(content):
+            return False
+        with open(path, "rb", buffering=0) as source:
+            return source.read(len(content) + 1) == content
+    except OSError:
+        return False
+
+
+def write_new(path: str, content: bytes) -> None:
+    """Write a file that is not there yet, for its owner alone; of one that could not be written whole nothing stays."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except BaseException:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,139 @@
+"""Whether a tool's fresh output may be replaced for the model, and which text of its response that is (D48).
+
+As `live_text` it imports nothing: it is on the way of a hook that must not be noticed.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    Place = tuple["str | int", ...]
+
+THRESHOLD = 8000  # characters
+TOOLS = ("Bash", "BashOutput", "WebFetch", "WebSearch")
+_MCP = "mcp__"
+_KEYS = ("stdout", "stderr", "result", "results", "output", "content", "text")
+_NO_TEXT = ("image", "audio", "resource_link")
+_DEEPEST = 6
+# Words before a command's program, and programs that are not what a command is for.
+_BEFORE = ("env", "time", "sudo", "nohup", "exec", "command", "!")
+_ASIDE = ("cd", "export", "source", ".", "set", "pushd", "umask", "true")
+
+
+def is_replaceable(tool_name: str) -> bool:
+    """Tell the tools whose output may be replaced: shell, web and MCP."""
+    return tool_name in TOOLS or tool_name.startswith(_MCP)
+
+
+def threshold(settings: Mapping[str, Any], tool_name: str) -> int | None:
+    """Give from how many characters on a tool's output is replaced; None where it never is.
+
+    settings: what `reduce:` says, `{live?, live_threshold?, tools?: {NAME: {live?, live_threshold?}}}`.
+    """
+    tools = settings.get("tools")
+    own = tools.get(tool_name) if isinstance(tools, dict) else None
+    own = own if isinstance(own, dict) else {}
+    if own.get("live", settings.get("live", "large")) in ("off", False):
+        return None
+    number = own.get("live_threshold", settings.get("live_threshold", THRESHOLD))
+    return number if type(number) is int else THRESHOLD
+
+
+def refusal(event: Mapping[str, Any]) -> str:
+    """Say why the response of an event is left as it is, whatever its size; empty where it may be replaced."""
+    response = event.get("tool_response")
+    if not is_replaceable(str(event.get("tool_name"))):
+        return "its tool's output is never replaced"
+    if isinstance(response, dict):
+        if "persistedOutputPath" in response:
+            return "the host put it away itself"
+        if response.get("interrupted") is True or response.get("isImage") is True:
+            return "it is no whole text"
+        if response.get("isError") is True or response.get("is_error") is True:
+            return "it is an error"
+    given = event.get("tool_input")
+    words = list(_strings(given, _DEEPEST))
+    if any(_reads_back(text, str(event.get("cwd") or "")) for text in words):
+        return "it reads an output of Loom's back"
+    command = given.get("command") if isinstance(given, dict) else None
+    if isinstance(command, str) and runs_loom(command):
+        return "it is Loom's own"
+    return ""
+
+
+def runs_loom(command: str) -> bool:
+    """Tell whether a shell command may run `loomctl`: one of its words is, or ends with, that name."""
+    if "loomctl" not in command:
+        return False
+    for separator in "\n\t;&|()`$\"'{}<>=":
+        command = command.replace(separator, " ")
+    return any(word == "loomctl" or word.endswith("/loomctl") for word in command.split())
+
+
+def _reads_back(text: str, cwd: str) -> bool:
+    """Tell a text that names what lies below `.loom/runs/…/outputs`, or could from where it is said."""
+    if "outputs" not in text and "/runs/" not in cwd:
+        return False
+    before, found, after = text.partition(".loom/runs/")
+    if found and "outputs" in after:
+        return True
+    inside = ".loom/runs/" in f"{cwd}/" or ".loom/runs/" in text
+    return inside and ("outputs" in text or "/outputs" in cwd)
+
+
+def _strings(value: object, depth: int) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for each in inner for text in _strings(each, depth - 1)] if depth else []
+
+
+def main_text(response: object) -> tuple[Place, str]:
+    """Give the longest text of a response and its place in it; `((), "")` where there is none."""
+    if isinstance(response, str):
+        return (), response
+    return _longest(response, (), _DEEPEST)
+
+
+def _longest(value: object, at: Place, depth: int) -> tuple[Place, str]:
+    best: tuple[Place, str] = ((), "")
+    if isinstance(value, dict):
+        if value.get("type") in _NO_TEXT:
+            return best
+        entries: list[tuple[str | int, object]] = [(key, value[key]) for key in _KEYS if key in value]
+    elif isinstance(value, list):
+        entries = list(enumerate(value))
+    else:
+        return best
+    for key, entry in entries:
+        found = (
+            ((*at, key), entry) if isinstance(entry, str) else _longest(entry, (*at, key), depth - 1) if depth else best
+        )
+        if len(found[1]) > len(best[1]):
+            best = found
+    return best
+
+
+def with_text(response: Any, place: Place, text: str) -> Any:
+    """Give a copy of the response with another text at a place. Raises LookupError and TypeError if there is no such."""
+    if not place:
+        return text
+    key, *rest = place
+    copy = dict(response) if isinstance(response, dict) else list(response)
+    copy[key] = with_text(copy[key], tuple(rest), text)
+    return copy
+
+
+def program(tool_name: str, given: object) -> str:
+    """Name what made an output: the program of a command, else the tool."""
+    command = given.get("command") if isinstance(given, dict) else None
+    if isinstance(command, str):
+        for part in command.replace("&&", "\n").replace(";", "\n").split("\n"):
+            words = [word for word in part.split() if "=" not in word and word not in _BEFORE]
+            name = words[0].strip("\"'()&|{}").rpartition("/")[2] if words else ""
+            if name and name not in _ASIDE and all(one.isalnum() or one in "-_.+" for one in name):
+                return name[:40]
+    return tool_name[:80] if tool_name.isprintable() else "output"
