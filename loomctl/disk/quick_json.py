@@ -30,7 +30,7 @@ def _refused(value: object) -> Any:
 try:
     from _json import encode_basestring_ascii, make_encoder, make_scanner
 
-    _scan = make_scanner(_Context())
+    _scan = make_scanner(_Context())  # type: ignore[arg-type] # the stub asks for what it makes
     _encode = make_encoder(
         {}, _refused, encode_basestring_ascii, None, ": ", ", ", False, False, True
     )  # markers, default, encoder, indent, separators, sort_keys, skipkeys, allow_nan: as json.dumps has them
@@ -52,4 +52,4 @@ try:
     if loads(dumps({"é": [1, 0.5, None, True]})) != {"é": [1, 0.5, None, True]}:
         raise ImportError("another _json")
 except (ImportError, TypeError, ValueError, AttributeError):
-    from json import dumps, loads
+    from json import dumps, loads  # type: ignore[assignment] # they take more

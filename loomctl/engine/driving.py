@@ -6,7 +6,7 @@ from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.lock import HOOK_PATIENCE
-from loomctl.engine import ending, presence, settling, stages
+from loomctl.engine import ending, presence, recording, settling, stages
 from loomctl.model import run_life, sessions
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
@@ -41,8 +41,8 @@ class Driven(NamedTuple):
 
 def next_step(space: Workspace, run_id: str) -> Driven:
     """Give the step that is to be worked on, opening its visit if need be; what is closing is closed first (D27)."""
+    notes = recording.noted(space)
     run = space.store.read(run_id)
-    notes: list[str] = []
     closed: list[Mapping[str, Any]] = []
     settled: list[settling.Settled] = []
 
@@ -80,8 +80,9 @@ def done(
     artifacts: `{name: portable path}` to register. What is given for a step that is closing is that step's own, and
     comes before what was given when it was marked.
     """
+    noted = recording.noted(space)
     run = space.store.read(run_id)
-    held: dict[str, Any] = {"notes": [], "settled": None, "ended": None, "closing": None}
+    held: dict[str, Any] = {"notes": noted, "settled": None, "ended": None, "closing": None}
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
@@ -115,7 +116,7 @@ def done(
 
     run = run._replace(state=space.store.update(run_id, change))
     if held["closing"] is not None:
-        return Driven(run, run_life.Move("step", step=held["closing"]["step_id"]), closing=held["closing"])
+        return Driven(run, run_life.Move("step", step=held["closing"]["step_id"]), closing=held["closing"], notes=noted)
     made = settling.tell(space, run, held["settled"])
     notes = [*held["notes"], *presence.noted_stage(space, run.state), *ending.unregistered(run, held["ended"])]
     return Driven(run, held["settled"].move, ended=held["ended"], slip=made, notes=notes)
@@ -148,6 +149,7 @@ def close_with(space: Workspace, run_id: str, message: str | None) -> str:
 
 def undo(space: Workspace, run_id: str) -> Driven:
     """Take the last `done` back (D31): the step is open again, its response is kept aside."""
+    notes = recording.noted(space)
     run = space.store.read(run_id)
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -158,7 +160,7 @@ def undo(space: Workspace, run_id: str) -> Driven:
         return sessions.active(state, session_id, at=clock.now()), happened
 
     run = run._replace(state=space.store.update(run_id, change))
-    notes = presence.noted_stage(space, run.state)
+    notes += presence.noted_stage(space, run.state)
     entry = run_life.open_visit(run.state)
     kind = "paused" if run.state["status"] == "paused" else "step"
     return Driven(run, run_life.Move(kind, step=entry["step_id"] if entry else None), notes=notes)
@@ -166,6 +168,7 @@ def undo(space: Workspace, run_id: str) -> Driven:
 
 def approve(space: Workspace, run_id: str) -> Driven:
     """Grant what the run asks for and go on."""
+    notes = recording.noted(space)
     run = space.store.read(run_id)
     settled: list[settling.Settled] = []
 
@@ -180,7 +183,7 @@ def approve(space: Workspace, run_id: str) -> Driven:
     run = run._replace(state=space.store.update(run_id, change))
     # An approval from a terminal is not read by the assistant: what the phase loads is owed to its next `next`.
     made = None if space.caller.host == TERMINAL else settling.tell(space, run, settled[0])
-    return Driven(run, settled[0].move, slip=made)
+    return Driven(run, settled[0].move, slip=made, notes=notes)
 
 
 def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allowed: Sequence[str]) -> Run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loomctl.disk import digests
-from loomctl.engine import prompts
+from loomctl.engine import prompts, telling_steps
 from loomctl.engine.examining import Entry, Examiner
 from loomctl.engine.remembering import Held, held
 from loomctl.model import due, run_life, sessions, slip
@@ -15,7 +15,7 @@ from loomctl.model.units import utf8_bytes, utf16_units
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from loomctl.disk.store import Run
@@ -135,7 +135,7 @@ def prime(
     for name in sorted(set(only or ()) - declared):
         message = f"known are {', '.join(sorted(declared)) or 'none'}"
         entries.append(Entry(name, ERROR, "unknown_artifact", None, None, None, None, False, message))
-    composed, entries = _composed(space, run, entries, pieces, has, budget, may_write=may_write, force=force)
+    composed, entries = _composed(space, run, event, entries, pieces, has, budget, may_write=may_write, force=force)
     if composed is None:
         return Slip("", run.run_id, event.name, "", entries, reader.warnings, budget.limit, 0)
     epoch = space.local.primed(space.caller.session_id)["epoch"]
@@ -147,6 +147,7 @@ def prime(
 def _composed(
     space: Workspace,
     run: Run,
+    event: Event,
     entries: list[Entry],
     pieces: dict[str, Piece],
     has: Held,
@@ -156,12 +157,14 @@ def _composed(
     force: bool,
 ) -> tuple[str | None, list[Entry]]:
     """Pack what is due; what could be given in no better form than the session has it is fresh after all (D15)."""
+    lines = _history(run.state)
+    steps = telling_steps.told(run.folder, run.state, event, budget, before="\n".join(lines))
     while True:
         due_now = [entry for entry in entries if entry.id in pieces]
         unsaid = force or any(entry.decision == ERROR and entry.required for entry in entries)
         if has.any_slip and not unsaid and not any(entry.decision == LOAD for entry in due_now):
             return None, entries
-        texts = _texts(space, run, entries, budget, may_write=may_write)
+        texts = _texts(space, run, entries, budget, may_write=may_write)._replace(history=lines, steps=steps)
         composed = slip.compose(texts, [pieces[entry.id] for entry in due_now], budget)
         forms = {packed.id: packed.form for packed in composed.packed}
         stale = [
@@ -206,6 +209,14 @@ def _texts(space: Workspace, run: Run, entries: Sequence[Entry], budget: Budget,
     if state.get("goal"):
         head.append(f"goal: {masked_line(str(state['goal']), 400)}")
     head.append(masked_line(sessions.summary(state), 300))
+    fresh = [entry.id for entry in entries if entry.reason == "fresh"]
+    notes = [masked_line(f"Already in this conversation, unchanged: {', '.join(fresh)}.", 1000)] if fresh else []
+    notes += [_three_ways(run, entry) for entry in entries if entry.decision == ERROR and entry.required]
+    upcoming = prompts.upcoming(space.project, run, may_write=may_write, budget=budget)
+    return slip.Texts("\n".join(head), [], upcoming, notes)
+
+
+def _history(state: Mapping[str, Any]) -> list[str]:
     history = []
     for entry in state["steps"]:
         if entry.get("by") == "engine" or entry["status"] in ("in_progress", "closing"):
@@ -213,11 +224,7 @@ def _texts(space: Workspace, run: Run, entries: Sequence[Entry], budget: Budget,
         note = masked_line(str(entry["note"]), 160) if entry.get("note") else ""
         told = f"- {masked_line(entry['step_id'], 120)}: {masked_line(run_life.how_it_ended(entry), 40)}"
         history.append(told + (f" — {note}" if note else ""))
-    fresh = [entry.id for entry in entries if entry.reason == "fresh"]
-    notes = [masked_line(f"Already in this conversation, unchanged: {', '.join(fresh)}.", 1000)] if fresh else []
-    notes += [_three_ways(run, entry) for entry in entries if entry.decision == ERROR and entry.required]
-    upcoming = prompts.upcoming(space.project, run, may_write=may_write, budget=budget)
-    return slip.Texts("\n".join(head), (["Done so far:", *history] if history else []), upcoming, notes)
+    return ["Done so far:", *history] if history else []
 
 
 def _three_ways(run: Run, entry: Entry) -> str:

@@ -7,7 +7,7 @@ import os
 from loomctl.disk import clock, known, user_folders
 from loomctl.disk.events import Event
 from loomctl.disk.store import Run
-from loomctl.engine import finding, presence, priming, prompts, refreezing, remembering, settling
+from loomctl.engine import finding, presence, priming, prompts, recording, refreezing, remembering, settling
 from loomctl.engine.resolve import resolve
 from loomctl.model import ids, placeholders, run_life, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
@@ -86,9 +86,10 @@ def start(
         return Started(run, run_life.Move("dry-run"), None, ["Nothing was written: this is a dry run."], warnings)
     made_here = _new_store(space)
     space.store.prepare(commit_runs=space.settings.commit_runs)
+    noted = recording.noted(space)
     run = _created(space, run, autonomy)
     trouble = known.note(run.run_id, space.store.folder)
-    notes = [*made_here, *others_under_way(space, run), *presence.without_git(space), *([trouble] if trouble else [])]
+    notes = [*made_here, *noted, *others_under_way(space, run), *presence.without_git(space), *([trouble] if trouble else [])]
     return _begin(space, run, notes, warnings)
 
 

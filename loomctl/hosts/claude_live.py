@@ -23,7 +23,7 @@ _LONGEST_NAME = 200
 
 
 def main(spooled: str) -> int:
-    """Answer for a spooled event, if its output is to be replaced; always gives 0. spooled: the file's absolute path."""
+    """Answer for a spooled event whose output is to be replaced; always gives 0. spooled: its absolute path."""
     try:
         _replace(spooled)
     except Exception:  # noqa: BLE001, S110 - a hook fails open (D55), and the event waits in the spool as it was
@@ -65,7 +65,7 @@ def _object(path: str, limit: int) -> dict[str, Any]:
         raise ValueError(f"{path} has no bytes, or over {limit}")
     value = quick_json.loads(data.decode("utf-8", "replace"))
     if not isinstance(value, dict):
-        raise ValueError(f"{path} holds no JSON object")
+        raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004 - as for what is no JSON
     return value
 
 

@@ -77,7 +77,7 @@ def _reads_back(text: str, cwd: str) -> bool:
     """Tell a text that names what lies below `.loom/runs/…/outputs`, or could from where it is said."""
     if "outputs" not in text and "/runs/" not in cwd:
         return False
-    before, found, after = text.partition(".loom/runs/")
+    _, found, after = text.partition(".loom/runs/")
     if found and "outputs" in after:
         return True
     inside = ".loom/runs/" in f"{cwd}/" or ".loom/runs/" in text
@@ -118,11 +118,11 @@ def _longest(value: object, at: Place, depth: int) -> tuple[Place, str]:
 
 
 def with_text(response: Any, place: Place, text: str) -> Any:
-    """Give a copy of the response with another text at a place. Raises LookupError and TypeError if there is no such."""
+    """Give a copy of the response with another text at a place. Raises LookupError or TypeError if there is none."""
     if not place:
         return text
     key, *rest = place
-    copy = dict(response) if isinstance(response, dict) else list(response)
+    copy: Any = dict(response) if isinstance(response, dict) else list(response)
     copy[key] = with_text(copy[key], tuple(rest), text)
     return copy
 

@@ -12,8 +12,9 @@ _HITS = 400  # places of trouble that are looked at
 # What a line that tells of trouble holds, in lower case.
 TROUBLES = (
     "error", "fail", "fatal", "panic", "exception", "traceback", "denied", "refused", "abort", "not found", "no such",
-    "cannot", "can't", "could not", "couldn't", "unable to", "undefined", "unresolved", "unexpected", "invalid", "missing",
-    "timed out", "timeout", "killed", "conflict", "assert", "segmentation", "warning", "not ok", "\ne   ", "✗", "✕", "❌",
+    "cannot", "can't", "could not", "couldn't", "unable to", "undefined", "unresolved", "unexpected", "invalid",
+    "missing", "timed out", "timeout", "killed", "conflict", "assert", "segmentation", "warning", "not ok", "\ne   ",
+    "✗", "✕", "❌",
 )  # fmt: skip
 
 

@@ -35,13 +35,14 @@ class Texts(NamedTuple):
     """The parts around the artifacts.
 
     head: who and where; history: one line each, oldest first; upcoming: the next thing to do; notes: lines that must
-    be seen, such as what is missing and how to mend it.
+    be seen, such as what is missing and how to mend it. steps: what tools did, whole or not at all, after the artifacts.
     """
 
     head: str
     history: Sequence[str]
     upcoming: str
     notes: Sequence[str]
+    steps: str = ""
 
 
 class Composed(NamedTuple):
@@ -66,9 +67,11 @@ def compose(texts: Texts, pieces: Sequence[Piece], budget: Budget) -> Composed:
     room -= budget.measure(notes) + 2
     history = _newest(texts.history, max(0, min(room, budget.share(HISTORY_SHARE)) - 2), budget.measure)
     room -= budget.measure(history) + 2
+    steps = texts.steps if texts.steps and budget.measure(texts.steps) + 2 <= room else ""
+    room -= budget.measure(steps) + 2 if steps else 0
     packed = pack(pieces, budget=max(0, room), measure=budget.measure, required_floor=budget.share(REQUIRED_SHARE))
     body = joined(packed)
-    return Composed("\n\n".join(part for part in (head, history, notes, body, upcoming) if part), packed)
+    return Composed("\n\n".join(part for part in (head, history, notes, body, steps, upcoming) if part), packed)
 
 
 def sealed(text: str, slip_id: str) -> str:

@@ -1,0 +1,199 @@
+"""Events of tools made into steps of one run's log: each once, with an id of its own, its text stored once (D47)."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from loomctl.disk import clock, digests, files, tool_log
+from loomctl.disk.offloading import DataOffloader
+from loomctl.engine.reducer import StepReducer
+from loomctl.model import history, live_rules
+from loomctl.model.errors import LoomError
+from loomctl.model.tokens import estimate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from loomctl.disk.spool import Spooled
+    from loomctl.model.tool_steps import ToolStep
+
+READS = "reads.json"
+_TAIL = 160  # steps at the log's end among which a repeated one is looked for; a batch is smaller
+_MOST_READS = 500
+
+
+class _Stored(DataOffloader):
+    """Stores as it does, but for texts that are known to be stored already."""
+
+    def __init__(self, workspace: str) -> None:
+        super().__init__(workspace)
+        self._known: dict[str, str] = {}
+
+    def remember(self, sha256: str, ref: str) -> None:
+        """Know where a text stands."""
+        self._known[sha256] = ref
+
+    def offload(self, data: str | bytes, step_id: str, ext: str = "json") -> str:
+        """Give the reference of what is stored already, if it still is; else store it."""
+        content = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+        ref = self._known.get(digests.of_bytes(content)) if self._known else None
+        if ref is not None:
+            try:
+                if self.read(ref) == content:
+                    return ref
+            except LoomError:
+                pass
+        return super().offload(content, step_id, ext)
+
+    def whole(self, event: dict[str, Any]) -> Any:
+        """Give an event's response with the text that a hook stored and replaced, as the tool gave it (D48).
+
+        Where that text is gone, the response is what the model saw of it.
+        """
+        response, kept = event.get("tool_response"), event.get("loom")
+        if not isinstance(kept, dict) or not isinstance(kept.get("at"), list) or not isinstance(kept.get("ref"), str):
+            return response
+        try:
+            content = self.read(kept["ref"])
+            if digests.of_bytes(content) != kept.get("sha256"):
+                return response
+            whole = live_rules.with_text(response, tuple(kept["at"]), content.decode("utf-8", "surrogatepass"))
+        except (LoomError, LookupError, TypeError, ValueError):
+            return response
+        self.remember(kept["sha256"], kept["ref"])
+        return whole
+
+
+class StepLog:
+    """One run's log while its steps are digested; the caller holds the spool's lock."""
+
+    def __init__(self, run_dir: str) -> None:
+        self._run_dir = run_dir
+        tail = tool_log.tail(run_dir, _TAIL)
+        self._ids = {step.id for step in tail}
+        self._known = {(step.more.get("spool"), _call_id(step)) for step in tail}
+        self._count = _number(tail[-1]) if tail else 0
+        self._fresh: list[ToolStep] = []
+        self._stored = _Stored(run_dir)
+        self._reducer = StepReducer(self._stored)
+        self._reads: dict[str, Any] | None = None
+        self._reads_changed = False
+
+    def take(self, spooled: Spooled, event: dict[str, Any], stage: str) -> None:
+        """Reduce an event and keep it for the next `flush`; one that the log has already is passed over."""
+        named = event.get("tool_use_id")
+        own = named if isinstance(named, str) and named else f"step-{spooled.at:x}"
+        if (spooled.name, own) in self._known:
+            return
+        self._known.add((spooled.name, own))
+        step_id, number = own, 2
+        while step_id in self._ids:
+            step_id, number = f"{own}-{number}", number + 1
+        self._ids.add(step_id)
+        self._count += 1
+        more = {
+            "number": self._count,
+            "at": clock.stamp(spooled.at / 1e9),
+            "session_id": event["session_id"],
+            "agent_id": event.get("agent_id"),
+            "stage": stage,
+            "spool": spooled.name,
+            "tool_use_id": own if own != step_id else None,
+        }
+        kept = {key: value for key, value in more.items() if value and isinstance(value, (str, int))}
+        self._fresh.append(self._reduced(event, step_id, kept))
+
+    def _reduced(self, event: dict[str, Any], step_id: str, more: dict[str, Any]) -> ToolStep:
+        tool_name, args = event["tool_name"], event.get("tool_input")
+        response = self._stored.whole(event)
+        error = event.get("error")
+        said = error if isinstance(error, str) else ""
+        if event["hook_event_name"] == "PostToolUseFailure":
+            return self._reducer.reduce(tool_name, args, None, step_id=step_id, error=said or "it failed", more=more)
+        if tool_name == "Read":
+            return self._read(args, response, step_id, more)
+        return self._reducer.reduce(tool_name, args, response, step_id=step_id, more=more)
+
+    def _read(self, args: Any, response: Any, step_id: str, more: dict[str, Any]) -> ToolStep:
+        """Reduce a read; of the same content as the last time only that is said, and it is stored once."""
+        key = (
+            json.dumps([args.get(name) for name in ("file_path", "offset", "limit")]) if isinstance(args, dict) else ""
+        )
+        if self._reads is None:
+            self._reads = _read_reads(self._run_dir)
+        last = self._reads.get(key)
+        content = _content(response)
+        if last is not None and last["ref"]:
+            self._stored.remember(last["sha256"], last["ref"])
+        step = self._reducer.reduce("Read", args, response, step_id=step_id, more=more)
+        sha256 = digests.of_text(content) if content is not None else ""
+        if last is not None and (sha256 == last["sha256"] or _is_unchanged(response)):
+            return _seen_again(step, last["id"])
+        if key and step.success and sha256:
+            self._reads.pop(key, None)
+            self._reads[key] = {"sha256": sha256, "id": step.id, "ref": step.outcome_ref or ""}
+            self._reads_changed = True
+        return step
+
+    def flush(self) -> int:
+        """Append what was reduced, durably; gives how many steps. Raises OSError."""
+        count = len(self._fresh)
+        if count:
+            tool_log.append(self._run_dir, self._fresh)
+            self._fresh = []
+        if self._reads_changed and self._reads is not None:
+            newest = list(self._reads.items())[-_MOST_READS:]
+            path = os.path.join(self._run_dir, READS)
+            try:
+                files.write_atomically(path, files.to_json(dict(newest)), durable=False, locked=True)
+            except OSError:  # a read that is the same is then stored as another
+                pass
+            self._reads_changed = False
+        return count
+
+
+def _call_id(step: ToolStep) -> str:
+    named = step.more.get("tool_use_id")
+    return named if isinstance(named, str) else step.id
+
+
+def _number(step: ToolStep) -> int:
+    number = step.more.get("number")
+    return number if type(number) is int else 0
+
+
+def _content(response: Any) -> str | None:
+    file = response.get("file") if isinstance(response, dict) else None
+    content = file.get("content") if isinstance(file, dict) else response
+    return content if isinstance(content, str) else None
+
+
+def _is_unchanged(response: Any) -> bool:
+    """Tell what the host answers instead of a content that the conversation has already."""
+    return isinstance(response, dict) and response.get("type") == "file_unchanged"
+
+
+def _seen_again(step: ToolStep, before: str) -> ToolStep:
+    first = step.observation.partition("\n")[0]
+    told = f"unchanged since {before}"
+    first = f"{first[:-1]}, {told})" if first.endswith(")") else f"{first} ({told})"
+    step = step._replace(observation=first)
+    return step._replace(tokens_after=estimate(history.full(step)))
+
+
+def _read_reads(run_dir: str) -> dict[str, Any]:
+    """Give what was read last of each file: `{key: {sha256, id, ref}}`; derived, so whatever is amiss is left out."""
+    path = os.path.join(run_dir, READS)
+    try:
+        files.refuse_links(os.path.dirname(os.path.dirname(run_dir)), path)
+        found = files.read_json(path, limit=1 << 22)
+    except (OSError, LoomError):
+        return {}
+    entries = found.items() if isinstance(found, dict) else ()
+    return {key: last for key, last in entries if isinstance(last, dict) and _is_whole(last)}
+
+
+def _is_whole(last: dict[str, Any]) -> bool:
+    return all(isinstance(last.get(name), str) for name in ("sha256", "id", "ref"))

@@ -1,0 +1,51 @@
+"""The history of a run's tool steps as a priming shows it: compacted, within its share, in a fence (D19, D50)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import tool_log
+from loomctl.model import slip
+from loomctl.model.fences import fenced, visible
+from loomctl.model.units import utf16_units
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.model.slip import Budget
+    from loomctl.model.triggers import Event
+
+TOKENS = 500
+MOST_UNITS = 2000  # UTF-16 units of all history in a priming (D19)
+_LOOKED_AT = 200  # steps at the log's end
+_HEAD = "What tools did in this run so far (loomctl steps lists all, loomctl steps show ID gives an original whole):"
+
+
+def told(run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *, before: str) -> str:
+    """Give the history for a priming; empty where there is none, or where the conversation has it already.
+
+    A change of phase happens within a conversation, which has seen its steps. before: the other history that is told,
+    which comes out of the same share. Subagents' steps are not of the main line (D48).
+    """
+    if "session_start" not in event.facts and not event.is_manual:
+        return ""
+    if not os.path.exists(os.path.join(run_dir, tool_log.FILE)):
+        return ""
+    from loomctl.model import history
+
+    every = tool_log.tail(run_dir, _LOOKED_AT)
+    steps = [step for step in every if not step.more.get("agent_id")]
+    if not steps:
+        return ""
+    count = every[-1].more.get("number")
+    index = "loomctl steps" + (f" ({count:,} in all)" if type(count) is int and count > len(every) else "")
+    share = budget.share(slip.HISTORY_SHARE) - budget.measure(before) - 2
+    asked = str(state.get("goal") or "")
+    for tokens in (TOKENS, 400, 300, 200, 120, 60):
+        compacted = history.compact_history(steps, tokens, asked=asked, index=index)
+        text = f"{_HEAD}\n{fenced(visible(compacted))}" if compacted else ""
+        if budget.measure(text) <= share and utf16_units(text) <= MOST_UNITS - utf16_units(before):
+            return text
+    return ""
