@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from loomctl import __version__
-from loomctl.hosts.claude_code import _ANSWERS
+from loomctl.disk.heartbeats import EVENTS
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 COMMANDS = sorted((CHECKOUT / "commands").glob("*.md"))
@@ -74,12 +74,12 @@ def test_every_hook_is_answered_and_bounded() -> None:
         match = re.fullmatch(r'"\$\{CLAUDE_PLUGIN_ROOT\}/bin/loomctl" hook ([a-z-]+)', hook["command"])
         assert match, hook
         assert match[1] == re.sub(r"(?<!^)(?=[A-Z])", "-", event).lower()
-        assert match[1] in _ANSWERS
+        assert match[1] in EVENTS
         assert hook["type"] == "command"
         assert 1 <= hook["timeout"] <= 10
-        assert ("matcher" in group) == (event == "PreToolUse")
+        assert group.get("matcher") == {"PreToolUse": "Bash", "PostToolUse": "", "PostToolUseFailure": ""}.get(event)
         words.append(match[1])
-    assert sorted(words) == sorted(_ANSWERS)
+    assert sorted(words) == sorted(EVENTS)
     assert (CHECKOUT / "bin" / "loomctl").stat().st_mode & 0o111
 
 

@@ -75,7 +75,8 @@ def hook(event: str) -> int:
     """Answer a host's hook EVENT, its JSON on standard input. For hooks.json, not for people.
 
     \b
-    Events: session-start, user-prompt-submit, pre-tool-use, pre-compact, stop, session-end
+    Events: session-start, user-prompt-submit, pre-tool-use, pre-compact, stop, session-end; the launcher answers
+    post-tool-use and post-tool-use-failure itself, or calls Python for what is large
     """
     from loomctl.hosts.claude_code import main
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from loomctl.disk import git, known, run_index, trouble
 from loomctl.disk.events import Event
 from loomctl.disk.store import ambiguous
-from loomctl.engine import ending, finding, presence, priming, prompts, recording, refreezing, remembering, settling, stages
+from loomctl.engine import (
+    ending,
+    finding,
+    presence,
+    priming,
+    prompts,
+    recording,
+    refreezing,
+    remembering,
+    settling,
+    stages,
+)
 from loomctl.engine.starting import bind, others_under_way
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.errors import EXIT_USAGE, LoomError

@@ -89,7 +89,13 @@ def start(
     noted = recording.noted(space)
     run = _created(space, run, autonomy)
     trouble = known.note(run.run_id, space.store.folder)
-    notes = [*made_here, *noted, *others_under_way(space, run), *presence.without_git(space), *([trouble] if trouble else [])]
+    notes = [
+        *made_here,
+        *noted,
+        *others_under_way(space, run),
+        *presence.without_git(space),
+        *([trouble] if trouble else []),
+    ]
     return _begin(space, run, notes, warnings)
 
 

@@ -7,6 +7,7 @@ import os
 from loomctl.disk import tool_log
 from loomctl.model import slip
 from loomctl.model.fences import fenced, visible
+from loomctl.model.secrets import masked_line
 from loomctl.model.units import utf16_units
 
 TYPE_CHECKING = False
@@ -26,8 +27,8 @@ _HEAD = "What tools did in this run so far (loomctl steps lists all, loomctl ste
 def told(run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *, before: str) -> str:
     """Give the history for a priming; empty where there is none, or where the conversation has it already.
 
-    A change of phase happens within a conversation, which has seen its steps. before: the other history that is told,
-    which comes out of the same share. Subagents' steps are not of the main line (D48).
+    A change of phase happens within a conversation, which has seen its steps. before: the other history that is told;
+    both come out of one share, of which it leaves half. Subagents' steps are not of the main line (D48).
     """
     if "session_start" not in event.facts and not event.is_manual:
         return ""
@@ -41,11 +42,13 @@ def told(run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *
         return ""
     count = every[-1].more.get("number")
     index = "loomctl steps" + (f" ({count:,} in all)" if type(count) is int and count > len(every) else "")
-    share = budget.share(slip.HISTORY_SHARE) - budget.measure(before) - 2
-    asked = str(state.get("goal") or "")
+    share = budget.share(slip.HISTORY_SHARE) - 2
+    share -= min(budget.measure(before), share // 2)
+    units = MOST_UNITS - min(utf16_units(before), MOST_UNITS // 2)
+    asked = masked_line(str(state.get("goal") or ""), 400)
     for tokens in (TOKENS, 400, 300, 200, 120, 60):
         compacted = history.compact_history(steps, tokens, asked=asked, index=index)
         text = f"{_HEAD}\n{fenced(visible(compacted))}" if compacted else ""
-        if budget.measure(text) <= share and utf16_units(text) <= MOST_UNITS - utf16_units(before):
+        if budget.measure(text) <= share and utf16_units(text) <= units:
             return text
     return ""

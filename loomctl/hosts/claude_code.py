@@ -37,7 +37,10 @@ RESTORES = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Answer one hook event. arguments: the event's word, `session-start`, `pre-tool-use`, …; always gives 0."""
+    """Answer one hook event. arguments: the event's word, `session-start`, `pre-tool-use`, …; always gives 0.
+
+    Events after a tool are the launcher's, and `claude_live`'s where output is large.
+    """
     name = arguments[0] if arguments else ""
     answer = _ANSWERS.get(name)
     if answer is None or os.environ.get("LOOM_DISABLED") == "1":

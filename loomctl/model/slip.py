@@ -35,7 +35,7 @@ class Texts(NamedTuple):
     """The parts around the artifacts.
 
     head: who and where; history: one line each, oldest first; upcoming: the next thing to do; notes: lines that must
-    be seen, such as what is missing and how to mend it. steps: what tools did, whole or not at all, after the artifacts.
+    be seen, such as what is missing and how to mend it; steps: what tools did, told whole or not at all.
     """
 
     head: str
@@ -65,10 +65,11 @@ def compose(texts: Texts, pieces: Sequence[Piece], budget: Budget) -> Composed:
     room -= budget.measure(head) + 2
     notes = cut_lines("\n".join(texts.notes), max(0, min(room, budget.share(NEXT_SHARE))), budget.measure)
     room -= budget.measure(notes) + 2
-    history = _newest(texts.history, max(0, min(room, budget.share(HISTORY_SHARE)) - 2), budget.measure)
+    steps = texts.steps if budget.measure(texts.steps) + 2 <= min(room, budget.share(HISTORY_SHARE)) else ""
+    told = budget.measure(steps) + 2 if steps else 0
+    room -= told
+    history = _newest(texts.history, max(0, min(room, budget.share(HISTORY_SHARE) - told) - 2), budget.measure)
     room -= budget.measure(history) + 2
-    steps = texts.steps if texts.steps and budget.measure(texts.steps) + 2 <= room else ""
-    room -= budget.measure(steps) + 2 if steps else 0
     packed = pack(pieces, budget=max(0, room), measure=budget.measure, required_floor=budget.share(REQUIRED_SHARE))
     body = joined(packed)
     return Composed("\n\n".join(part for part in (head, history, notes, body, steps, upcoming) if part), packed)

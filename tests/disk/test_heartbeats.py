@@ -24,7 +24,7 @@ def local(tmp_path: Path) -> Path:
 
 def test_the_events_are_those_that_are_answered() -> None:
     """Hosts call for what the package answers, and each of it is noted."""
-    assert sorted(heartbeats.EVENTS) == sorted(_ANSWERS)
+    assert sorted(heartbeats.EVENTS) == sorted([*_ANSWERS, "post-tool-use", "post-tool-use-failure"])
 
 
 @pytest.mark.parametrize(

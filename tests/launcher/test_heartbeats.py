@@ -142,6 +142,7 @@ def test_a_linked_worktrees_hooks_are_noted_in_the_main_checkout(world: World, p
     for folder in (".loom/local/hooks", "src/deep"):
         (linked / folder).mkdir(parents=True)
     (linked / ".git").write_text(f"gitdir: {git}\n")
+    world.add_script("dd", 'exec /bin/dd "$@"')
     world.hook("stop", cwd=linked / "src/deep", CLAUDE_CODE_SESSION_ID=SESSION)
     assert list(beats(project)) == ["stop"]
     assert beats(linked) == {}

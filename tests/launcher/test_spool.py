@@ -1,0 +1,230 @@
+"""The launcher keeps what tools gave: whole, in a file of its own, only for a bound session, and silently (D59)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from loomctl.disk import local, spool
+from tests.launcher.world import SESSION, SHELLS, World, touch
+
+AFTER = ("post-tool-use", "post-tool-use-failure")
+
+
+@pytest.fixture
+def project(world: World) -> Path:
+    """A project with a bound session and a spool, in a world where Python was found before."""
+    world.remember()
+    for name in ("wc", "dd", "rm"):
+        place = world.tools / name
+        if not place.exists():
+            place.symlink_to(shutil.which(name) or name)
+    project = world.root / "prö ject"
+    for folder in (".git", ".loom/local/hooks", ".loom/local/spool", "src/deep"):
+        (project / folder).mkdir(parents=True)
+    touch(project / ".loom/local/sessions" / f"{SESSION}.json", "{}")
+    return project
+
+
+def event(text: str = "x", tool: str = "Bash") -> bytes:
+    """An event as the host writes it."""
+    told = {"session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": tool, "tool_input": {"command": "ls"}}
+    return json.dumps({**told, "tool_response": {"stdout": text}}, separators=(",", ":")).encode()
+
+
+def spooled(project: Path) -> list[Path]:
+    """The files of the spool."""
+    return sorted((project / ".loom/local/spool").iterdir())
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+@pytest.mark.parametrize("name", AFTER)
+def test_an_event_is_kept_byte_for_byte_without_python(
+    world: World, project: Path, name: str, shell: list[str]
+) -> None:
+    """For its owner alone, under the session's name, from a folder below the project; and the firing is noted."""
+    given = event("Ünïcode \\ud800 \t") + b"\n\n\xff"
+    assert world.hook(name, cwd=project / "src/deep", shell=shell, CLAUDE_CODE_SESSION_ID=SESSION, stdin=given) is None
+    (path,) = spooled(project)
+    assert path.read_bytes() == given
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert spool.sessions_of(path.name) == [SESSION]
+    assert (project / ".loom/local/hooks" / name).is_file()
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_no_file_is_ever_written_over(world: World, project: Path, shell: list[str]) -> None:
+    """Files, links, folders and pipes that have the name already: the event gets the next one."""
+    program = world.bundle / "bin/loomctl"
+    folder = project / ".loom/local/spool"
+    target = touch(world.root / "target", "precious")
+    prepare = (
+        f"cd '{folder}'; echo old >{SESSION}-$$.json; ln -s '{target}' {SESSION}-$$-2.json; "
+        f'ln -s nowhere {SESSION}-$$-3.json; mkdir {SESSION}-$$-4.json; echo $$ >../pid; exec "$@"'
+    )
+    where = shutil.which(shell[0]) or shell[0]
+    ended = subprocess.run(
+        ["/bin/sh", "-c", prepare, "sh", where, *shell[1:], str(program), "hook", "post-tool-use"],
+        cwd=project,
+        env=world.environ(CLAUDE_CODE_SESSION_ID=SESSION, PATH=f"{world.tools}:/bin:/usr/bin"),
+        input=event(),
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+    pid = (folder / "../pid").read_text().strip()
+    assert (folder / f"{SESSION}-{pid}.json").read_text() == "old\n"
+    assert (folder / f"{SESSION}-{pid}-5.json").read_bytes() == event()
+    assert spool.sessions_of(f"{SESSION}-{pid}-5.json")[-1] == SESSION
+    assert target.read_text() == "precious"
+    assert not (folder / "nowhere").exists()
+
+
+UNKEPT = {
+    "no binding": lambda project: (project / ".loom/local/sessions" / f"{SESSION}.json").unlink(),
+    "no spool": lambda project: (project / ".loom/local/spool").rmdir(),
+    "no store": lambda project: shutil.rmtree(project / ".loom"),
+}
+
+
+@pytest.mark.parametrize("name", AFTER)
+@pytest.mark.parametrize("case", UNKEPT)
+def test_where_nothing_is_recorded_nothing_is_written(world: World, project: Path, name: str, case: str) -> None:
+    """No command is needed to find that out."""
+    UNKEPT[case](project)
+    before = sorted(project.rglob("*"))
+    how = {"PATH": "/nonexistent", "CLAUDE_CODE_SESSION_ID": SESSION}
+    assert world.hook(name, cwd=project, stdin=event("x" * 9000), **how) is None
+    assert [path for path in sorted(project.rglob("*")) if path.parent.name != "hooks"] == [
+        path for path in before if path.parent.name != "hooks"
+    ]
+
+
+@pytest.mark.parametrize("session", [None, "", "../x", "a b"])
+def test_an_event_without_a_fit_session_is_not_kept(world: World, project: Path, session: str | None) -> None:
+    """Its name could not be given to a file."""
+    assert world.hook("post-tool-use", cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=session) is None
+    assert spooled(project) == []
+
+
+@pytest.mark.parametrize("link", [".loom", ".loom/local", ".loom/local/spool"])
+def test_no_link_is_followed(world: World, project: Path, link: str) -> None:
+    """What a repository brings along does not steer where events go."""
+    outside = world.root / "outside"
+    shutil.move(project / link, outside)
+    (project / link).symlink_to(outside)
+    before = sorted(path for path in outside.rglob("*") if path.parent.name != "hooks")
+    assert world.hook("post-tool-use", cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=SESSION) is None
+    assert sorted(path for path in outside.rglob("*") if path.parent.name != "hooks") == before
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_what_cannot_be_kept_whole_is_not_kept(world: World, project: Path, shell: list[str]) -> None:
+    """Over a limit of size, as on a full disk, no half of an event stays, and no word reaches the host."""
+    where = shutil.which(shell[0]) or shell[0]
+    command = [where, *shell[1:], str(world.bundle / "bin/loomctl"), "hook", "post-tool-use"]
+    ended = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *command],
+        cwd=project,
+        env=world.environ(CLAUDE_CODE_SESSION_ID=SESSION),
+        input=event("x" * 100_000),
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+    assert spooled(project) == []
+
+
+def test_a_spool_that_cannot_be_written_troubles_nobody(world: World, project: Path) -> None:
+    """A file stands where the folder should be."""
+    (project / ".loom/local/spool").rmdir()
+    touch(project / ".loom/local/spool")
+    assert world.hook("post-tool-use", cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=SESSION) is None
+
+
+CALLS = [
+    ("Bash", 7_800, False), ("Bash", 8_100, True), ("BashOutput", 9_000, True), ("WebFetch", 9_000, True),
+    ("WebSearch", 9_000, True), ("mcp__a__b", 9_000, True), ("Read", 90_000, False), ("Edit", 9_000, False),
+    ("Write", 9_000, False), ("MultiEdit", 9_000, False), ("NotebookEdit", 9_000, False), ("Glob", 9_000, False),
+    ("Grep", 9_000, False), ("TodoWrite", 9_000, False), ("Task", 9_000, False), ("Agent", 9_000, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tool", "size", "starts"), CALLS)
+def test_python_starts_for_large_output_that_may_be_replaced(
+    world: World, project: Path, tool: str, size: int, starts: bool
+) -> None:
+    """It gets the path of the file; everything else ends in the shell (D59)."""
+    report = world.hook("post-tool-use", cwd=project, stdin=event("x" * size, tool), CLAUDE_CODE_SESSION_ID=SESSION)
+    (path,) = spooled(project)
+    assert (report and report["arguments"]) == (["hook", "post-tool-use", str(path)] if starts else None)
+
+
+def test_a_failure_never_starts_python(world: World, project: Path) -> None:
+    """It cannot be replaced."""
+    given = event("x" * 90_000)
+    assert world.hook("post-tool-use-failure", cwd=project, stdin=given, CLAUDE_CODE_SESSION_ID=SESSION) is None
+
+
+def test_a_tools_name_in_what_it_was_given_is_not_its_name(world: World, project: Path) -> None:
+    """The first name is the event's own; what a command holds is escaped."""
+    given = event("x" * 9000).replace(b'"ls"', json.dumps('{"tool_name":"Read"}').encode())
+    given = b'{"cwd":' + json.dumps('"tool_name":"Read"').encode() + b"," + given[1:]
+    assert world.hook("post-tool-use", cwd=project, stdin=given, CLAUDE_CODE_SESSION_ID=SESSION) is not None
+
+
+def test_a_python_that_fails_leaves_the_event_and_the_host_alone(world: World, project: Path) -> None:
+    """Exit 0 whatever it ends with."""
+    given = event("x" * 9000)
+    ended = world.start(
+        "hook", "post-tool-use", cwd=project, stdin=given, CLAUDE_CODE_SESSION_ID=SESSION, TEST_EXIT="2"
+    )
+    assert ended.returncode == 0
+    assert spooled(project)[0].read_bytes() == given
+
+
+def test_the_store_that_has_the_binding_gets_the_event(world: World, project: Path) -> None:
+    """A nearer store without it, as of a sub-project, does not; and a worktree's events go to the main checkout."""
+    for folder in ("src/.loom/local/spool", "src/.loom/local/sessions"):
+        (project / folder).mkdir(parents=True)
+    world.hook("post-tool-use", cwd=project / "src/deep", stdin=event(), CLAUDE_CODE_SESSION_ID=SESSION)
+    assert len(spooled(project)) == 1
+    assert list((project / "src/.loom/local/spool").iterdir()) == []
+    linked = world.root / "linked"
+    git = project / ".git/worktrees/linked"
+    git.mkdir(parents=True)
+    (linked / ".loom/local/spool").mkdir(parents=True)
+    touch(linked / ".loom/local/sessions" / f"{SESSION}.json", "{}")
+    (linked / ".git").write_text(f"gitdir: {git}\n")
+    world.hook("post-tool-use", cwd=linked, stdin=event(), CLAUDE_CODE_SESSION_ID=SESSION)
+    assert len(spooled(project)) == 2
+    assert list((linked / ".loom/local/spool").iterdir()) == []
+
+
+def test_eight_hooks_at_once_lose_nothing(world: World, project: Path) -> None:
+    """Each event is in a file of its own."""
+    given = [event(f"{number:04} " + "y" * 3000) for number in range(80)]
+
+    def fire(one: bytes) -> None:
+        world.hook("post-tool-use", cwd=project, stdin=one, CLAUDE_CODE_SESSION_ID=SESSION)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(fire, given))
+    assert sorted(path.read_bytes() for path in spooled(project)) == sorted(given)
+
+
+def test_binding_a_session_makes_the_room(tmp_path: Path) -> None:
+    """For its owner alone, and through no link."""
+    (tmp_path / ".loom/local").mkdir(parents=True)
+    local.Local(str(tmp_path / ".loom/local")).bind(SESSION, "a-run", host="claude-code", pid=os.getpid())
+    assert (tmp_path / ".loom/local/spool").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/local").symlink_to(tmp_path / ".loom")
+    spool.make_room(str(tmp_path / "other/local"))
+    assert not (tmp_path / ".loom/spool").exists()
