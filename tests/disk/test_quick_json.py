@@ -73,7 +73,7 @@ def test_after_a_failure_the_next_value_is_rendered() -> None:
     """A value within itself is refused, and nothing of it is remembered."""
     loop: list[Any] = []
     loop.append(loop)
-    with pytest.raises(ValueError, match="[Cc]ircular"):
+    with pytest.raises(ValueError, match=r"[Cc]ircular"):
         quick_json.dumps(loop)
     assert quick_json.dumps([[1], [1]]) == "[[1], [1]]"
 
