@@ -138,47 +138,57 @@ def test_what_no_utf8_holds_is_stored_and_given_all_the_same(begun: Scene) -> No
 
 
 def no_room(scene: Scene) -> None:
+    """A file stands where the outputs go."""
     (scene.run_dir / "outputs").write_text("in the way")
 
 
 def a_link_for_outputs(scene: Scene) -> None:
+    """The outputs would go elsewhere."""
     (scene.run_dir / "outputs").symlink_to(scene.root)
 
 
 def of_another_place(scene: Scene) -> None:
+    """The binding came along with a copy."""
     path = scene.store / f"local/sessions/{SESSION}.json"
     path.write_text(path.read_text().replace(str(scene.store), "/elsewhere/.loom"))
 
 
 def unbound(scene: Scene) -> None:
+    """The session drives nothing."""
     (scene.store / f"local/sessions/{SESSION}.json").unlink()
 
 
 def damaged(scene: Scene) -> None:
+    """The binding cannot be read."""
     (scene.store / f"local/sessions/{SESSION}.json").write_text("{")
 
 
 def another_run(scene: Scene) -> None:
+    """The binding names no run."""
     path = scene.store / f"local/sessions/{SESSION}.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "run_id": "../../etc"}))
 
 
 def switched_off(scene: Scene) -> None:
+    """The project wants none of it."""
     scene.write(".loom/config.yaml", "reduce: {live: off}\n")
     config.load(str(scene.store), with_yaml=True)
 
 
 def switched_off_for_it(scene: Scene) -> None:
+    """The project wants none of it for this tool."""
     scene.write(".loom/config.yaml", "reduce: {tools: {Bash: {live: off}}}\n")
     config.load(str(scene.store), with_yaml=True)
 
 
 def only_for_more(scene: Scene) -> None:
+    """The project wants it for larger output."""
     scene.write(".loom/config.yaml", "reduce: {live_threshold: 90000}\n")
     config.load(str(scene.store), with_yaml=True)
 
 
 def switched_off_by_the_user(scene: Scene) -> None:
+    """The user wants none of it."""
     place = Path(config.user_config())
     place.parent.mkdir(parents=True)
     place.write_text("reduce: {live: off}\n")
