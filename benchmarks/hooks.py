@@ -22,6 +22,12 @@ ROOT = Path(__file__).resolve().parent.parent
 SESSION = "5f0c9a52-bench-mark-0000-session"
 ARTIFACTS = 10
 ARTIFACT_BYTES = 20_000
+FLAT = 1.2
+FEW, MANY = 10, 100_000  # tool steps in a run's log
+
+
+SMALL = "PostToolUse of a small result (2 KB)"
+LARGE = "PostToolUse of a result that is replaced live (60 KB)"
 
 
 class Case:
@@ -96,6 +102,10 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
         there = {**env, "CLAUDE_PROJECT_DIR": str(cwd), "PWD": str(cwd), **more}
         return Case(name, limit, [*hook, word], given, cwd, there)
 
+    def after(text: str) -> str:
+        response = {"stdout": text, "stderr": "", "interrupted": False, "isImage": False}
+        return event("PostToolUse", tool_name="Bash", tool_input={"command": "make test"}, tool_response=response)
+
     other = {"CLAUDE_CODE_SESSION_ID": "another-session"}
     start = event("SessionStart", source="compact")
     long_command = event("PreToolUse", tool_name="Bash", tool_input={"command": "ls -l " + "x" * 2000})
@@ -115,6 +125,14 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
         ),
         case("Stop, a candidate is kept", None, "stop", event("Stop", last_assistant_message="so far so good")),
         case("PreCompact", None, "pre-compact", event("PreCompact", trigger="auto")),
+    ]
+    told, few, many = (_grown(base / name, env, count) for name, count in (("told", FEW), ("few", FEW), ("many", MANY)))
+    cases += [
+        case("SessionStart, the same and the history of 10 tool steps", None, "session-start", start, told),
+        case(SMALL, 0.8, "post-tool-use", after(_lines(2_000)), few),
+        case(LARGE, 3.0, "post-tool-use", after(_lines(60_000)), few),
+        case(f"{SMALL}, {MANY:,} steps before it", None, "post-tool-use", after(_lines(2_000)), many),
+        case(f"{LARGE}, {MANY:,} steps before it", None, "post-tool-use", after(_lines(60_000)), many),
     ]
     listed = Case(
         "modules",
@@ -175,6 +193,33 @@ def _a_run(project: Path, env: dict[str, str]) -> str:
     return str(json.loads(done.stdout)["run_id"])
 
 
+def _lines(size: int) -> str:
+    line = "test_module_%05d.py::test_a_claim PASSED in 0.%02d s\n"
+    return "".join(line % (number, number % 100) for number in range(size // len(line % (0, 0)) + 1))[:size]
+
+
+def _grown(project: Path, env: dict[str, str], count: int) -> Path:
+    """Start a run whose log holds so many steps, as digesting would have appended them."""
+    project.mkdir()
+    run_id = _a_run(project, env)
+    step = {
+        "id": "toolu_01",
+        "tool_name": "Bash",
+        "minimal_args": {"command": "make test"},
+        "observation": "make: exit 0, 20 lines output",
+        "outcome_ref": "outputs/toolu_01.log",
+        "success": True,
+        "rest": {"result": {"stdout": "", "stderr": "", "interrupted": False, "isImage": False}},
+        "bytes": 2000,
+        "session_id": SESSION,
+    }
+    with (project / ".loom" / "runs" / run_id / "tool_steps.jsonl").open("w") as log:
+        log.writelines(
+            json.dumps({**step, "id": f"toolu_{number}", "number": number}) + "\n" for number in range(count)
+        )
+    return project
+
+
 def _modules(case: Case, run_id: str) -> list[str]:
     done = subprocess.run(case.command, input=case.given, cwd=case.cwd, env=case.env, capture_output=True, check=False)
     assert run_id.encode() in done.stdout, "the hook did not prime the run that was started"
@@ -188,19 +233,29 @@ def _tell(cases: list[Case], modules: list[str], *, as_json: bool) -> int:
     baseline = cases[0].median()
     rows = [(case.name, case.median(), case.median() / baseline, case.limit) for case in cases]
     over = [row for row in rows if row[3] is not None and row[2] > row[3]]
+    costs = {name: milliseconds for name, milliseconds, _, _ in rows}
+    growth = {name: costs[f"{name}, {MANY:,} steps before it"] / costs[name] for name in (SMALL, LARGE)}
+    steep = [name for name, ratio in growth.items() if ratio > FLAT]
     if as_json:
         print(
             json.dumps(
-                {"rows": [{"what": r[0], "ms": r[1], "ratio": r[2], "number": r[3]} for r in rows], "modules": modules}
+                {
+                    "rows": [{"what": r[0], "ms": r[1], "ratio": r[2], "number": r[3]} for r in rows],
+                    "growth": growth,
+                    "modules": modules,
+                }
             )
         )
-        return 1 if over else 0
-    print(f"{'what':<50} {'ms':>7} {'ratio':>7}  number")
+        return 1 if over or steep else 0
+    print(f"{'what':<80} {'ms':>7} {'ratio':>7}  number")
     for name, milliseconds, ratio, limit in rows:
         number = f"≤ {limit:g}" + ("" if ratio <= limit else "  OVER") if limit is not None else ""
-        print(f"{name:<50} {milliseconds:>7.1f} {ratio:>7.2f}  {number}")
+        print(f"{name:<80} {milliseconds:>7.1f} {ratio:>7.2f}  {number}")
+    for name, ratio in growth.items():
+        told = f"≤ {FLAT:g}" + ("" if ratio <= FLAT else "  OVER")
+        print(f"{f'{name}: {MANY:,} against {FEW} steps':<88} {ratio:>7.2f}  {told}")
     print(f"\nmodules that SessionStart imports ({len(modules)}): {' '.join(modules)}")
-    return 1 if over else 0
+    return 1 if over or steep else 0
 
 
 if __name__ == "__main__":

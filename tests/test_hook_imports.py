@@ -117,6 +117,19 @@ def test_a_hook_imports_little(begun: Scene, ground: set[str], event: str, told:
     assert {name for name in loaded - allowed if not name.startswith(("loomctl", "encodings."))} == {"__future__"}
 
 
+@pytest.mark.parametrize("event", ["session-start", "pre-compact", "stop"])
+def test_digesting_imports_little_too(begun: Scene, ground: set[str], event: str) -> None:
+    """What tools gave is reduced, and told, with what a hook has anyway."""
+    told = {"session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_input": {}}
+    spooled = {**told, "tool_response": {"stdout": "error: no\n" * 900}, "tool_use_id": "toolu_1"}
+    (begun.store / f"local/spool/{SESSION}-1.json").write_text(json.dumps(spooled))
+    loaded, _ = modules_of(begun, event, source="compact", trigger="auto", last_assistant_message="so far")
+    assert "loomctl.engine.step_log" in loaded
+    assert not loaded & FORBIDDEN
+    allowed = ground | DIGEST | set(sys.builtin_module_names)
+    assert {name for name in loaded - allowed if not name.startswith(("loomctl", "encodings."))} == {"__future__"}
+
+
 def test_what_ends_early_imports_no_engine(begun: Scene) -> None:
     """Events that have nothing to do load neither priming nor driving."""
     loaded, said = modules_of(begun, "pre-tool-use", tool_name="Bash", tool_input={"command": "ls"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import tool_log
 from loomctl.model import slip
 from loomctl.model.fences import fenced, visible
 from loomctl.model.secrets import masked_line
@@ -32,8 +31,9 @@ def told(run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *
     """
     if "session_start" not in event.facts and not event.is_manual:
         return ""
-    if not os.path.exists(os.path.join(run_dir, tool_log.FILE)):
+    if not os.path.exists(os.path.join(run_dir, "tool_steps.jsonl")):  # most hooks need nothing of what reads it
         return ""
+    from loomctl.disk import tool_log
     from loomctl.model import history
 
     every = tool_log.tail(run_dir, _LOOKED_AT)
