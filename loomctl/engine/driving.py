@@ -6,7 +6,7 @@ from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.lock import HOOK_PATIENCE
-from loomctl.engine import ending, presence, recording, settling, stages
+from loomctl.engine import ending, presence, settling, stages
 from loomctl.model import run_life, sessions
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
@@ -41,7 +41,7 @@ class Driven(NamedTuple):
 
 def next_step(space: Workspace, run_id: str) -> Driven:
     """Give the step that is to be worked on, opening its visit if need be; what is closing is closed first (D27)."""
-    notes = recording.noted(space)
+    notes = _recorded(space)
     run = space.store.read(run_id)
     closed: list[Mapping[str, Any]] = []
     settled: list[settling.Settled] = []
@@ -80,7 +80,7 @@ def done(
     artifacts: `{name: portable path}` to register. What is given for a step that is closing is that step's own, and
     comes before what was given when it was marked.
     """
-    noted = recording.noted(space)
+    noted = _recorded(space)
     run = space.store.read(run_id)
     held: dict[str, Any] = {"notes": noted, "settled": None, "ended": None, "closing": None}
 
@@ -149,7 +149,7 @@ def close_with(space: Workspace, run_id: str, message: str | None) -> str:
 
 def undo(space: Workspace, run_id: str) -> Driven:
     """Take the last `done` back (D31): the step is open again, its response is kept aside."""
-    notes = recording.noted(space)
+    notes = _recorded(space)
     run = space.store.read(run_id)
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -168,7 +168,7 @@ def undo(space: Workspace, run_id: str) -> Driven:
 
 def approve(space: Workspace, run_id: str) -> Driven:
     """Grant what the run asks for and go on."""
-    notes = recording.noted(space)
+    notes = _recorded(space)
     run = space.store.read(run_id)
     settled: list[settling.Settled] = []
 
@@ -222,6 +222,13 @@ def say_move(driven: Driven) -> str:
     if driven.ended is not None and driven.ended["status"] == "failed" and driven.ended["step_id"] == driven.move.step:
         return f"Now: {driven.move.step}, tried again"
     return f"Now: {driven.move.step}"
+
+
+def _recorded(space: Workspace) -> list[str]:
+    """Digest what tools gave, before anything changes; what a session's start imports is kept small."""
+    from loomctl.engine import recording
+
+    return recording.noted(space)
 
 
 def _refuse_standing(state: Mapping[str, Any], run_id: str) -> None:

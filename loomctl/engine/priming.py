@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from loomctl.disk import digests
-from loomctl.engine import prompts, telling_steps
+from loomctl.engine import prompts
 from loomctl.engine.examining import Entry, Examiner
 from loomctl.engine.remembering import Held, held
 from loomctl.model import due, run_life, sessions, slip
@@ -158,7 +160,8 @@ def _composed(
 ) -> tuple[str | None, list[Entry]]:
     """Pack what is due; what could be given in no better form than the session has it is fresh after all (D15)."""
     lines = _history(run.state)
-    steps = telling_steps.told(run.folder, run.state, event, budget, before="\n".join(lines))
+    in_conversation = has.any_slip and not force  # and so is all that tools did since
+    steps = "" if in_conversation else _tool_steps(run, event, budget, before="\n".join(lines))
     while True:
         due_now = [entry for entry in entries if entry.id in pieces]
         unsaid = force or any(entry.decision == ERROR and entry.required for entry in entries)
@@ -225,6 +228,14 @@ def _history(state: Mapping[str, Any]) -> list[str]:
         told = f"- {masked_line(entry['step_id'], 120)}: {masked_line(run_life.how_it_ended(entry), 40)}"
         history.append(told + (f" — {note}" if note else ""))
     return ["Done so far:", *history] if history else []
+
+
+def _tool_steps(run: Run, event: Event, budget: Budget, *, before: str) -> str:
+    if not os.path.exists(os.path.join(run.folder, "tool_steps.jsonl")):  # then nothing of what reads it is imported
+        return ""
+    from loomctl.engine import telling_steps
+
+    return telling_steps.told(run.folder, run.state, event, budget, before=before)
 
 
 def _three_ways(run: Run, entry: Entry) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
-from loomctl.model import slip
+from loomctl.disk import tool_log
+from loomctl.model import history, slip
 from loomctl.model.fences import fenced, visible
 from loomctl.model.secrets import masked_line
 from loomctl.model.units import utf16_units
@@ -31,11 +30,6 @@ def told(run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *
     """
     if "session_start" not in event.facts and not event.is_manual:
         return ""
-    if not os.path.exists(os.path.join(run_dir, "tool_steps.jsonl")):  # most hooks need nothing of what reads it
-        return ""
-    from loomctl.disk import tool_log
-    from loomctl.model import history
-
     every = tool_log.tail(run_dir, _LOOKED_AT)
     steps = [step for step in every if not step.more.get("agent_id")]
     if not steps:

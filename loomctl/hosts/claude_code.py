@@ -103,13 +103,13 @@ def host_pid() -> int | None:
 def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
     """Record and prime a session of a run; announce what may not be primed; say nothing where nothing is active."""
     from loomctl.disk import known
-    from loomctl.engine import announcing, finding, recording, remembering
+    from loomctl.engine import announcing, finding, remembering
     from loomctl.hosts import claude_binding
     from loomctl.model import triggers
 
     source = _text(event, "source") or "startup"
-    digested = recording.digest(space, recording.HOOK_LIMIT)
-    notes = [digested.trouble] if digested.trouble else []
+    unrecorded = _digested(space)
+    notes = [unrecorded] if unrecorded else []
     path = _text(event, "transcript_path") or None
     _kept(notes, lambda: claude_binding.inherit(space, source))
     compaction = str(space.local.primed(space.caller.session_id).get("compacting") or "auto")
@@ -131,6 +131,19 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
             return _told("SessionStart", announcing.held_elsewhere(found.run_id, holders))
         return _primed(space, found.run_id, triggers.session_start(source), notes, may_write=False)
     return _enter_and_prime(space, found.run_id, source, compaction, path, notes)
+
+
+def _digested(space: Workspace) -> str:
+    """Digest what tools gave for as long as a hook may; gives what went wrong. Most hooks find nothing there (D59)."""
+    try:
+        with os.scandir(os.path.join(space.store.local, "spool")) as entries:
+            if next(entries, None) is None:
+                return ""
+    except OSError:
+        return ""
+    from loomctl.engine import recording
+
+    return recording.digest(space, recording.HOOK_LIMIT).trouble
 
 
 def _kept(notes: list[str], write: Callable[[], Kept]) -> Kept | None:
@@ -246,10 +259,10 @@ def _context(event_name: str, text: str | None, line: str | None) -> str:
 def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
     """Tell the summariser, in plain text, what must be kept; note who asked for the compaction."""
     from loomctl.disk import known
-    from loomctl.engine import announcing, finding, priming, recording
+    from loomctl.engine import announcing, finding, priming
     from loomctl.model import triggers
 
-    recording.digest(space, recording.HOOK_LIMIT)
+    _digested(space)
     found = finding.find(space, over=False)
     if found.run_id is None or not known.is_known(found.run_id, space.store.folder):
         return None
@@ -296,9 +309,7 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
         return _context("Stop", None, line)
     if binding is None or not space.store.has(binding["run_id"]):
         return None
-    from loomctl.engine import recording
-
-    recording.digest(space, recording.HOOK_LIMIT)
+    _digested(space)
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=_text(event, "transcript_path") or None)
     message = _text(event, "last_assistant_message")
     run = space.store.read(binding["run_id"])

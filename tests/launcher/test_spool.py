@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def test_no_file_is_ever_written_over(world: World, project: Path, shell: list[s
     assert not (folder / "nowhere").exists()
 
 
-UNKEPT = {
+UNKEPT: dict[str, Callable[[Path], object]] = {
     "no binding": lambda project: (project / ".loom/local/sessions" / f"{SESSION}.json").unlink(),
     "no spool": lambda project: (project / ".loom/local/spool").rmdir(),
     "no store": lambda project: shutil.rmtree(project / ".loom"),
