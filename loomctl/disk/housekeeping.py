@@ -42,7 +42,9 @@ class SessionFile(NamedTuple):
 
 
 def is_leftover(name: str) -> bool:
-    """Tell a file that a killed writer left by its name: `x.json.4711.0a1b2c3d.tmp`, or `x.json.tmp`."""
+    """Tell a file that a killed writer left by its name: `x.json.4711.0a1b2c3d.tmp`, `x.json.tmp`, `.x.4711.part`."""
+    if name.startswith(".") and name.endswith(".part"):
+        return True
     parts = name.split(".")
     by_name = len(parts) > 3 and parts[-1] == "tmp" and parts[-3].isdigit() and len(parts[-2]) == 8
     return name.endswith(_BESIDE) or (by_name and _HEX.issuperset(parts[-2]))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.disk import archives, files, housekeeping, known
 from loomctl.disk.artifact_paths import is_inside
 from loomctl.disk.layouts import Home
+from loomctl.engine import recording
 from loomctl.model import ids
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
 from loomctl.model.state import TERMINAL, is_active
@@ -125,6 +126,7 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
             hint=f"loomctl runs archive {run_id}",
             exit_code=EXIT_USAGE,
         )
+    recording.digest(space)  # what waits belongs into the archive
     with space.store.lock(run_id) as lock:
         _refuse_active(space, run_id, force=force)
         if is_inside(path, space.store.folder):  # the place that nobody named

@@ -48,7 +48,7 @@ def digest(space: Workspace, limit: float | None = None) -> Digested:
         lock = os.path.join(space.store.local, "locks", "spool.digest")
         files.refuse_links(space.store.folder, lock)
         with Lock(lock, patience=patience):
-            return _Digester(space, None if limit is None else time.monotonic() + limit).work()
+            return _Digester(space, patience, None if limit is None else time.monotonic() + limit).work()
     except (OSError, LoomError) as error:
         return Digested(left=len(waiting), trouble=f"what tools gave could not be recorded: {trouble.said(error)}")
 
@@ -60,10 +60,13 @@ def noted(space: Workspace) -> list[str]:
 
 
 class _Digester:
-    """Works through the spool, under its lock. deadline: of the monotonic clock, None for none."""
+    """Works through the spool, under its lock.
 
-    def __init__(self, space: Workspace, deadline: float | None) -> None:
-        self._space, self._deadline = space, deadline
+    patience: for a run's own lock, in seconds; deadline: of the monotonic clock, None for none.
+    """
+
+    def __init__(self, space: Workspace, patience: float, deadline: float | None) -> None:
+        self._space, self._patience, self._deadline = space, patience, deadline
         self._logs: dict[str, StepLog] = {}
         self._steps = 0
         self._aside: list[str] = []
@@ -96,8 +99,10 @@ class _Digester:
 
     def _flush(self, batch: list[Spooled]) -> None:
         """Append, and only then let go of the files: a kill in between leaves them to be known again."""
-        for log in self._logs.values():
-            self._steps += log.flush()
+        for run_id, log in self._logs.items():
+            if log.has_news:
+                with self._space.store.lock(run_id, self._patience):  # nobody puts the run away meanwhile
+                    self._steps += log.flush()
         for spooled in batch:
             files.remove(spooled.path)
         batch.clear()

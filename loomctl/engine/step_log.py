@@ -137,6 +137,11 @@ class StepLog:
             self._reads_changed = True
         return step
 
+    @property
+    def has_news(self) -> bool:
+        """Tell whether there is anything to append."""
+        return bool(self._fresh)
+
     def flush(self) -> int:
         """Append what was reduced, durably; gives how many steps. Raises OSError."""
         count = len(self._fresh)

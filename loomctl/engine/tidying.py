@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import clock, environments, files, half_made, housekeeping, user_folders
+from loomctl.disk import clock, environments, files, half_made, housekeeping, spool, user_folders
 from loomctl.disk.events import Event
 from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.state import TERMINAL
@@ -176,6 +176,9 @@ def _hooks(space: Workspace, now: float) -> Iterator[Item]:
     for found in housekeeping.below(os.path.join(space.store.local, "hooks")):
         if found.changed < now - days * DAY and not housekeeping.is_leftover(os.path.basename(found.path)):
             yield Item(HOOK, found.path, found.bytes, f"not written for {days} days", found.changed)
+    for found in housekeeping.below(os.path.join(space.store.local, spool.FOLDER)):
+        if found.path.endswith(spool.BAD) and found.changed < now - days * DAY:
+            yield Item(HOOK, found.path, found.bytes, f"no event of a tool, put aside {days} days ago", found.changed)
 
 
 def _environments(space: Workspace, now: float) -> Iterator[Item]:

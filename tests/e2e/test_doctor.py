@@ -31,7 +31,7 @@ def test_each_hook_of_a_session_is_noted(assistant: Assistant, bundle: Path) -> 
     checks = examined(assistant, bundle)
     assert checks["heartbeats"]["status"] == "PASS"
     fired = {one["event"]: one for one in checks["heartbeats"]["fired"]}
-    assert set(fired) == {"session-start", "user-prompt-submit", "pre-tool-use", "stop", "session-end"}
+    assert set(fired) == {"session-start", "user-prompt-submit", "pre-tool-use", "post-tool-use", "stop", "session-end"}
     assert {one["session_id"] for one in fired.values()} == {first.session_id}
     assert {one["version"] for one in fired.values()} == {__version__}
     assert all(one["launcher"].endswith("/bin/loomctl") for one in fired.values())

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-EVENTS = ["PostToolUse", "PostToolUseFailure", "PreCompact", "PreToolUse", "SessionEnd", "SessionStart", "Stop", "UserPromptSubmit"]
+AFTER = ["PostToolUse", "PostToolUseFailure"]
+EVENTS = [*AFTER, "PreCompact", "PreToolUse", "SessionEnd", "SessionStart", "Stop", "UserPromptSubmit"]
 NAMES = ["loom:prime-context", "loom:resume", "loom:run"]
 
 

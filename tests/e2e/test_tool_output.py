@@ -1,4 +1,4 @@
-"""What tools give, in the real assistant: large output shortened and kept whole, the rest untouched, all of it logged."""
+"""What tools give, in the real assistant: large output shortened and kept whole, the rest untouched, all logged."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.e2e.scripted_api import bash, reply, tool
 
 if TYPE_CHECKING:
     from tests.e2e.assistant import Assistant
+    from tests.e2e.scripted_api import Reply
 
 pytestmark = pytest.mark.e2e
 
@@ -131,7 +132,7 @@ def test_a_subagents_calls_are_logged_as_its_own(patient: Assistant) -> None:
     call = tool(
         "Agent", description="look", prompt="Look around.", subagent_type="general-purpose", run_in_background=False
     )
-    answers = [reply(call), reply(bash("echo from-within")), "found nothing", "seen"]
+    answers: list[Reply | str] = [reply(call), reply(bash("echo from-within")), "found nothing", "seen"]
     patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=answers)
     compacted = patient.run("/compact", resume=first.session_id)
     assert compacted.session_id == first.session_id

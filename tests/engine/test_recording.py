@@ -15,7 +15,7 @@ import pytest
 from loomctl.disk import files, spool, tool_log
 from loomctl.disk.lock import Lock
 from loomctl.disk.offloading import DataOffloader
-from loomctl.engine import driving, recording, resuming, step_log
+from loomctl.engine import driving, keeping, recording, resuming, step_log
 from loomctl.engine.recording import digest
 from loomctl.engine.reducer import StepReducer
 from loomctl.model.tool_steps import ToolStep
@@ -368,6 +368,26 @@ def test_a_log_that_cannot_be_written_keeps_the_spool(begun: Scene) -> None:
     driven = driving.next_step(begun.space(), begun.run_dir.name)
     assert any("could not be recorded" in note for note in driven.notes)
     assert len(waiting(begun)) == 1
+
+
+def test_an_archive_holds_what_waited(begun: Scene, tmp_path: Path) -> None:
+    """A run is put away with all its steps, and nothing is appended while that is done."""
+    put(begun, event())
+    run_id = begun.run_dir.name
+    begun.edit(status="completed")
+    begun.space().local.mark_ended(SESSION)
+    keeping.archive(begun.space(None), run_id, str(tmp_path / "put-away.tar.gz"))
+    keeping.bring_back(begun.space(None), str(tmp_path / "put-away.tar.gz"))
+    assert [step.id for step in steps(begun)] == ["toolu_001"]
+    assert original(begun, steps(begun)[0])[1] == event()["tool_response"]
+
+
+def test_a_run_that_is_being_put_away_keeps_the_spool(begun: Scene) -> None:
+    """Its lock is held."""
+    put(begun, event())
+    with begun.space().store.lock(begun.run_dir.name):
+        assert "held by process" in digest(begun.space(), limit=0.1).trouble
+    assert (steps(begun), len(waiting(begun))) == ([], 1)
 
 
 BEFORE = ["next", "done", "undo", "resume", "stop", "pre-compact", "session-start"]

@@ -276,6 +276,19 @@ def test_old_notes_of_hooks_go(over: Scene) -> None:
     assert kinds(list(tidied(over, local_days=2).removed)) == [("hook", "session-start.json")]
 
 
+def test_what_was_put_aside_of_the_spool_goes_and_what_waits_stays(over: Scene) -> None:
+    """However old: what waits is still to be recorded."""
+    folder = over.store / "local" / "spool"
+    aged(folder / "s-1.json.bad", 31, "{")
+    aged(folder / "s-2.json.bad", 29, "{")
+    aged(folder / "s-3.json", 31, "{}")
+    aged(folder / ".s-4.json.77.part", 2, "{")
+    aged(over.run_dir / "outputs" / ".toolu_1.77.0a1b2c3d.part", 2, "x")
+    assert sorted(kinds(found(over))) == [
+        ("hook", "s-1.json.bad"), ("leftover", ".s-4.json.77.part"), ("leftover", ".toolu_1.77.0a1b2c3d.part"),
+    ]  # fmt: skip
+
+
 def test_old_environments_and_compiled_modules_go(over: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of other versions of Loom and unused; the own one, the used one, and what has its sources stay."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
