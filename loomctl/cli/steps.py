@@ -13,7 +13,7 @@ from loomctl.cli.options import complete_runs, json_option, run_argument
 from loomctl.disk import files, tool_log
 from loomctl.engine import recalling
 from loomctl.hosts import tool_calls
-from loomctl.model import history
+from loomctl.model import history, tool_rules
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.secrets import masked, masked_line
@@ -237,7 +237,10 @@ def reduce_command(as_json: bool) -> int:
       loomctl reduce --json < event.json
     """
     call = tool_calls.read(_given())
-    step, text = recalling.reduced(call.tool_name, call.args, call.result, error=call.error, step_id=call.id)
+    rules = tool_rules.of_settings(asking.space(make=True).settings.reduce_rules)
+    step, text = recalling.reduced(
+        call.tool_name, call.args, call.result, error=call.error, step_id=call.id, rules=rules
+    )
     if as_json:
         printing.document(recalling.as_document(step, text))
     else:

@@ -26,7 +26,8 @@ class Settings(NamedTuple):
 
     outputs_days, local_days, environments_days: how long `loomctl tidy` leaves things (D56); None: for ever; that of
     environments is the user's word alone. reduce_live: `large` or `off`; reduce_live_threshold: characters;
-    reduce_tools: the same two for tools by name (D48). warnings: `(code, message)` for what could not be used.
+    reduce_tools: the same two for tools by name (D48); reduce_rules: how calls of other tools are reduced, as
+    `tool_rules.of_settings` reads them. warnings: `(code, message)` for what could not be used.
     """
 
     hook_budget: int = 9500
@@ -40,6 +41,7 @@ class Settings(NamedTuple):
     reduce_live: str = "large"
     reduce_live_threshold: int = 8000
     reduce_tools: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    reduce_rules: tuple[dict[str, Any], ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
 
 
@@ -52,7 +54,8 @@ _NUMBERS = {
 _RETENTION, _REDUCE = "retention", "reduce"
 _LIVE = ("large", "off")
 _DAYS = ("retention.outputs_days", "retention.local_days")
-_REDUCING = ("reduce.live", "reduce.tools")
+_REDUCING = ("reduce.live", "reduce.tools", "reduce.rules")
+_MOST_RULES = 100
 _USER = (*_NUMBERS, "default_workflow", "extra_roots", *_DAYS, "retention.environments_days", *_REDUCING)
 _PROJECT = (*_NUMBERS, "default_workflow", "commit_runs", *_DAYS, *_REDUCING)
 _MOST_DAYS = 36500
@@ -78,6 +81,8 @@ def load(store: str, *, with_yaml: bool) -> Settings:
         settings, said = _read(level, with_yaml=with_yaml)
         known.update((field(name), value) for name, value in settings.items())
         warnings += said
+    if "reduce_rules" in known:
+        known["reduce_rules"] = tuple(known["reduce_rules"])
     if "extra_roots" in known:
         known["extra_roots"] = tuple(known["extra_roots"])
     return Settings(**known, warnings=tuple(warnings))
@@ -281,6 +286,28 @@ def _misfit_tools(value: object) -> str:
     return ""
 
 
+def _misfit_rules(value: object) -> str:
+    rules = value if isinstance(value, list) else [None]
+    if len(rules) > _MOST_RULES:
+        return f"a list of at most {_MOST_RULES} rules"
+    return next((found for found in map(_misfit_rule, rules) if found), "")
+
+
+def _misfit_rule(rule: object) -> str:
+    if not isinstance(rule, dict) or not isinstance(rule.get("tool"), str) or not rule["tool"]:
+        return "a list of rules, each with a tool: - {tool: 'weather:get', keep: [location], template: '…'}"
+    if not rule.keys() <= {"tool", "keep", "template", "threshold"}:
+        return "for a rule: tool, keep, template and threshold"
+    keep = rule.get("keep", [])
+    if not isinstance(keep, list) or not all(isinstance(name, str) and 0 < len(name) <= 200 for name in keep):
+        return "for keep: a list of arguments, by name or by a JSON path such as $.unit.name"
+    template = rule.get("template", "")
+    if not isinstance(template, str) or len(template) > 400 or "\n" in template:
+        return "for template: one line of text, with {argument} and {result.key}"
+    threshold = rule.get("threshold", 0)
+    return "" if type(threshold) is int and 0 <= threshold <= 1_000_000 else "for threshold: a number of bytes, or 0"
+
+
 def _misfit(name: str, value: object) -> str:
     """Say what a setting's value should be; empty if it is that."""
     if name in _NUMBERS:
@@ -289,11 +316,13 @@ def _misfit(name: str, value: object) -> str:
     if name == _RETENTION:
         return "a mapping of outputs_days, local_days and environments_days to numbers"
     if name == _REDUCE:
-        return "a mapping of live, live_threshold and tools"
+        return "a mapping of live, live_threshold, tools and rules"
     if name == "reduce.live":
         return "" if _live_word(value) in _LIVE else "large or off"
     if name == "reduce.tools":
         return _misfit_tools(value)
+    if name == "reduce.rules":
+        return _misfit_rules(value)
     if name.startswith(f"{_RETENTION}."):
         return "" if type(value) is int and 1 <= value <= _MOST_DAYS else "a whole number of days, 1 or more"
     if name == "commit_runs":

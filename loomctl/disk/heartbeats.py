@@ -10,8 +10,8 @@ from loomctl.model.records import NamedTuple
 
 # Every event that a host calls Loom for, as hooks.json and the launcher name it.
 EVENTS = (
-    "session-start", "user-prompt-submit", "pre-tool-use", "post-tool-use", "post-tool-use-failure", "pre-compact", "stop",
-    "session-end",
+    "session-start", "user-prompt-submit", "pre-tool-use", "post-tool-use", "post-tool-use-failure", "pre-compact",
+    "stop", "session-end",
 )  # fmt: skip
 _FOLDER = "hooks"
 _TOLD = "skew-told"

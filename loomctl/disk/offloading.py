@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import digests, files
+from loomctl.disk import digests, files, output_files
 from loomctl.model import ids
 from loomctl.model.errors import LoomError, quoted
 
-FOLDER = "outputs"
+FOLDER = output_files.FOLDER
 LARGEST = 1 << 30
 
 
@@ -30,24 +30,8 @@ class DataOffloader:
         content = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
         name = step_id if ids.is_fit(step_id) else f"step-{digests.of_text(step_id)[:16]}"
         kind = ext if ext.isalnum() and ext.isascii() and len(ext) < 9 else "txt"
-        folder = os.path.join(self.workspace, FOLDER)
-        files.make_folder(folder)
-        beside = os.path.join(folder, f".{name}.{os.getpid()}.part")
-        try:
-            files.write_atomically(beside, content, mode=0o600, durable=False)
-            for number in range(1, 10_000):
-                ref = f"{FOLDER}/{name}{'' if number == 1 else f'-{number}'}.{kind}"
-                path = os.path.join(self.workspace, ref)
-                try:
-                    os.link(beside, path)
-                except FileExistsError:
-                    if self._holds(path, content):
-                        return ref
-                else:
-                    return ref
-        finally:
-            files.remove(beside)
-        raise OSError(f"no name is left for {name}.{kind} in {folder}")
+        files.make_folder(self.workspace)
+        return output_files.keep(self.workspace, name, kind, content)
 
     def read(self, ref: str) -> bytes:
         """Give the bytes behind a reference. Raises LoomError: REF_GONE, UNSAFE_LINK, BAD_REF (it leads out)."""
@@ -63,10 +47,3 @@ class DataOffloader:
         except OSError as error:
             hint = f"ls -l {quoted(os.path.dirname(path))}"
             raise LoomError("REF_GONE", "the output is not there", where=path, why=str(error), hint=hint) from None
-
-    @staticmethod
-    def _holds(path: str, content: bytes) -> bool:
-        try:
-            return os.lstat(path).st_size == len(content) and files.read_bytes(path, limit=LARGEST) == content
-        except (OSError, LoomError):
-            return False

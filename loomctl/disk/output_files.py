@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 FOLDER = "outputs"
 _MOST_NAMES = 10_000
+# How a file system without hard links says so.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 def keep(workspace: str, name: str, ext: str, content: bytes) -> str:
-    """Write the bytes below `workspace` and give their reference, `outputs/{name}.{ext}`, or `outputs/{name}-2.{ext}`, …
+    """Write the bytes below `workspace` and give their reference: `outputs/{name}.{ext}`, or `outputs/{name}-2.{ext}`.
 
     The file is whole before it has its name, and none is written over: other content under the name gets the next one,
     the same content the file that it has. Raises OSError where it cannot be stored, and where a link stands for the
@@ -33,6 +36,11 @@ def keep(workspace: str, name: str, ext: str, content: bytes) -> str:
             except FileExistsError:
                 if holds(path, content):
                     return ref
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                if _written_alone(path, content):
+                    return ref
             else:
                 return ref
     finally:
@@ -41,6 +49,14 @@ def keep(workspace: str, name: str, ext: str, content: bytes) -> str:
         except OSError:
             pass
     raise OSError(f"no name is left for {name}.{ext} in {folder}")
+
+
+def _written_alone(path: str, content: bytes) -> bool:
+    try:
+        write_new(path, content)
+    except FileExistsError:
+        return holds(path, content)
+    return True
 
 
 def holds(path: str, content: bytes) -> bool:
@@ -59,11 +75,15 @@ def write_new(path: str, content: bytes) -> None:
     """Write a file that is not there yet, for its owner alone; of one that could not be written whole nothing stays."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
-    except BaseException:
+        _write_all(descriptor, content)
+    except OSError as error:
         os.unlink(path)
-        raise
+        raise OSError(error.errno, error.strerror, path) from None
     finally:
         os.close(descriptor)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]

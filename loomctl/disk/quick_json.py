@@ -42,7 +42,7 @@ try:
         except StopIteration as error:
             raise ValueError(f"no JSON value at character {error.value}") from None
         if text[end:].strip(_BLANKS):
-            raise ValueError(f"something follows the JSON value at character {end}")
+            raise ValueError(f"something follows the JSON value at character {end}")  # noqa: TRY301 - it is for the caller
         return value
 
     def dumps(value: Any) -> str:
@@ -50,6 +50,6 @@ try:
         return "".join(_encode(value, 0))
 
     if loads(dumps({"é": [1, 0.5, None, True]})) != {"é": [1, 0.5, None, True]}:
-        raise ImportError("another _json")
+        raise ImportError("another _json")  # noqa: TRY301 - as if it were not there
 except (ImportError, TypeError, ValueError, AttributeError):
     from json import dumps, loads  # type: ignore[assignment] # they take more

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import digests, tool_log
 from loomctl.disk.offloading import FOLDER, DataOffloader
-from loomctl.engine import finding
+from loomctl.engine import finding, recording
 from loomctl.engine.reducer import StepReducer
 from loomctl.model import history, ids
 from loomctl.model.errors import EXIT_NO_RUN, LoomError, quoted
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.engine.caller import Workspace
+    from loomctl.model.tool_rules import Rule
     from loomctl.model.tool_steps import ToolStep
 
 INDEX = "loomctl steps"  # where a history sends its reader for what it left out
@@ -49,12 +50,8 @@ def record(space: Workspace, named: str | None) -> Record:
     """Find a run's tool steps, with what its hooks have put aside. Raises as `finding.to_read`."""
     run_id = finding.to_read(space, named).run_id
     assert run_id is not None  # to_read raises instead
-    _digested(space)
+    recording.digest(space)
     return Record(run_id, space.store.run_dir(run_id))
-
-
-def _digested(space: Workspace) -> None:
-    """Bring what the hooks have put aside into the log (D59)."""
 
 
 # ---- Which steps there are.
@@ -302,9 +299,11 @@ class _Names(DataOffloader):
         return f"{FOLDER}/{name}.{ext if ext.isalnum() and ext.isascii() and len(ext) < 9 else 'txt'}"
 
 
-def reduced(tool_name: str, args: Any, result: Any, *, error: str = "", step_id: str = "") -> tuple[ToolStep, str]:
-    """Give the step that a call would become, and the text of its result; nothing is written."""
-    step = StepReducer(_Names("")).reduce(tool_name, args, result, step_id=step_id, error=error)
+def reduced(
+    tool_name: str, args: Any, result: Any, *, error: str = "", step_id: str = "", rules: Sequence[Rule] = ()
+) -> tuple[ToolStep, str]:
+    """Give the step that a call would become, and the text of its result; nothing is written. rules: a user's own."""
+    step = StepReducer(_Names(""), rules).reduce(tool_name, args, result, step_id=step_id, error=error)
     return step, text_of(tool_name, args, error if error and result is None else result)
 
 

@@ -8,7 +8,7 @@ import time
 
 from loomctl.disk import files, spool, trouble
 from loomctl.disk.lock import PATIENCE, Lock
-from loomctl.model import ids
+from loomctl.model import ids, tool_rules
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 
@@ -94,7 +94,8 @@ class _Digester:
         if run_id not in self._logs:
             from loomctl.engine.step_log import StepLog
 
-            self._logs[run_id] = StepLog(self._space.store.run_dir(run_id))
+            rules = tool_rules.of_settings(self._space.settings.reduce_rules)
+            self._logs[run_id] = StepLog(self._space.store.run_dir(run_id), rules)
         return self._logs[run_id]
 
     def _flush(self, batch: list[Spooled]) -> None:

@@ -6,6 +6,7 @@ import json
 
 from loomctl.disk import digests
 from loomctl.model import content_kinds, history
+from loomctl.model.errors import LoomError, quoted
 from loomctl.model.reducing import rebuilt, reduce_call
 from loomctl.model.tokens import estimate
 from loomctl.model.tool_rules import LIST, SHELL, rule_for
@@ -60,12 +61,7 @@ class StepReducer:
             except OSError:
                 rest = {**rest, "result": result}
                 rest.pop("text_at", None)
-        rest_ref = None
-        if rest and _size(rest) > INLINE_MOST:
-            try:
-                rest_ref, rest = self.offloader.offload(_json(rest), f"{step_id}.rest", "json"), {}
-            except OSError:
-                pass
+        rest, rest_ref = self._put_away(rest, step_id)
         step = ToolStep(
             step_id,
             tool_name,
@@ -82,11 +78,30 @@ class StepReducer:
         )
         return step._replace(tokens_after=estimate(history.full(step)))
 
+    def _put_away(self, rest: dict[str, Any], step_id: str) -> tuple[dict[str, Any], str | None]:
+        """Give what stands in the record itself, and where the rest of it stands."""
+        try:
+            rendered = _json(rest)
+        except (ValueError, RecursionError) as error:  # a library's caller can give what no JSON holds
+            return {"lost": type(error).__name__}, None
+        if len(rendered) <= INLINE_MOST and _is_strict(rest):
+            return rest, None
+        try:
+            return {}, self.offloader.offload(rendered, f"{step_id}.rest", "json")
+        except OSError:
+            return (rest if _is_strict(rest) else {"lost": "ValueError"}), None
+
     def original(self, step: ToolStep) -> tuple[Any, Any]:
         """Give a call's arguments and result as they were. Raises LoomError where a file of the step's is gone."""
         rest = step.rest
         if step.rest_ref:
-            rest = json.loads(self.offloader.read(step.rest_ref))
+            try:
+                rest = json.loads(self.offloader.read(step.rest_ref))
+            except (ValueError, RecursionError) as error:
+                where = f"{self.offloader.workspace}/{step.rest_ref}"
+                hint = f"ls -l {quoted(where)}"
+                what = "what was put away of the step is damaged"
+                raise LoomError("REF_DAMAGED", what, where=where, why=str(error), hint=hint) from None
         text = self.offloader.read(step.outcome_ref).decode("utf-8", "surrogatepass") if step.outcome_ref else None
         return rebuilt(step.minimal_args, rest, text)
 
@@ -102,8 +117,10 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=True, default=str)
 
 
-def _size(value: object) -> int:
+def _is_strict(value: object) -> bool:
+    """Tell whether every reader of JSON takes it: without the words for numbers that JSON does not have."""
     try:
-        return len(_json(value))
-    except (ValueError, RecursionError):
-        return 0
+        json.dumps(value, allow_nan=False, default=str)
+    except ValueError:
+        return False
+    return True

@@ -14,9 +14,11 @@ from loomctl.model.tokens import estimate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from loomctl.disk.spool import Spooled
+    from loomctl.model.tool_rules import Rule
     from loomctl.model.tool_steps import ToolStep
 
 READS = "reads.json"
@@ -69,7 +71,7 @@ class _Stored(DataOffloader):
 class StepLog:
     """One run's log while its steps are digested; the caller holds the spool's lock."""
 
-    def __init__(self, run_dir: str) -> None:
+    def __init__(self, run_dir: str, rules: Sequence[Rule] = ()) -> None:
         self._run_dir = run_dir
         tail = tool_log.tail(run_dir, _TAIL)
         self._ids = {step.id for step in tail}
@@ -77,7 +79,7 @@ class StepLog:
         self._count = _number(tail[-1]) if tail else 0
         self._fresh: list[ToolStep] = []
         self._stored = _Stored(run_dir)
-        self._reducer = StepReducer(self._stored)
+        self._reducer = StepReducer(self._stored, rules)
         self._reads: dict[str, Any] | None = None
         self._reads_changed = False
 

@@ -5,7 +5,7 @@ Nothing here measures over its budget by an exact tokenizer: what is counted is 
 
 from __future__ import annotations
 
-from loomctl.model.fences import one_line
+from loomctl.model.fences import one_line, visible
 from loomctl.model.tokens import at_most
 from loomctl.model.tool_rules import EDIT, READ, SEARCH, SHELL, WRITE, rule_for
 
@@ -81,7 +81,7 @@ def full(step: ToolStep) -> str:
     if isinstance(command, str) and command and rule_for(step.tool_name).action == SHELL:
         first = f"`{one_line(command, _LINE)}`: {first.partition(': ')[2] or first}"
     where = f" → {step.outcome_ref}" if step.outcome_ref else ""
-    return f"{first}{where}" + (f"\n{signal}" if signal else "")
+    return visible(f"{first}{where}" + (f"\n{signal}" if signal else ""))
 
 
 def line(step: ToolStep) -> str:

@@ -7,7 +7,7 @@ import re
 from loomctl.model import content_kinds, paths_in_state, signal_lines
 from loomctl.model.fences import one_line
 from loomctl.model.records import NamedTuple
-from loomctl.model.secrets import mask
+from loomctl.model.secrets import mask, masked, masked_line
 from loomctl.model.tokens import estimate
 from loomctl.model.tool_outputs import Output, as_text
 from loomctl.model.tool_rules import EDIT, LIST, MATCHES, OTHER, READ, SEARCH, SHELL, VISIT, WRITE, Rule
@@ -53,16 +53,24 @@ def observation(call: Call) -> str:
 
 
 def shortened(value: str) -> str:
-    """Give an argument short enough to be quoted, its secrets masked before it is cut."""
+    """Give an argument short enough to be kept, its secrets masked before it is cut."""
     value = mask(value)[0]
     return value if len(value) <= LONGEST_WORDS else value[: LONGEST_WORDS - 1] + "…"
+
+
+def _quoted(value: str) -> str:
+    """Give an argument on one line, with nothing in it that a reader does not see."""
+    return masked_line(value, LONGEST_WORDS)
 
 
 # ---- The signal.
 
 
 def _signal(call: Call) -> list[str]:
-    text, errors = signal_lines.plain(call.output.text), signal_lines.plain(call.output.errors)
+    # Masked first: a name or a path taken out of its line does not show any more what it was assigned to.
+    output = call.output
+    text = output.text if output.at is not None or isinstance(output.result, str) else as_text(masked(output.result))
+    text, errors = (mask(signal_lines.plain(one))[0] for one in (text, output.errors))
     found: list[str] = []
     if call.size <= SMALL and call.rule.action != READ:
         found = [line.strip() for line in text.split("\n") if line.strip()]
@@ -93,7 +101,7 @@ def _trouble(call: Call, said: list[str], errors: str, text: str) -> list[str]:
     minor = WARNINGS_MOST if call.output.success else 2 * WARNINGS_MOST
     found = [line for line in signal_lines.trouble(errors, budget, minor) if line not in said]
     if errors.strip() and not found and not call.output.success:
-        found.append(one_line(errors, LONGEST_WORDS))
+        found.append(masked_line(errors, LONGEST_WORDS))
     return [*found, *(line for line in signal_lines.trouble(text, budget, minor) if line not in found)]
 
 
@@ -138,7 +146,7 @@ def _list(call: Call) -> str:
     pattern = call.args.get("pattern")
     count = call.output.facts["items"]
     if isinstance(pattern, str):
-        return f"Found {count} files for {shortened(pattern)}"
+        return f"Found {count} files for {_quoted(pattern)}"
     entries = [line.strip(' -\t",') for line in call.output.text.split("\n")]
     folders = sum(entry.endswith("/") for entry in entries)
     split = f" ({count - folders} files, {folders} dirs)" if 0 < folders <= count else ""
@@ -147,16 +155,16 @@ def _list(call: Call) -> str:
 
 def _matches(call: Call) -> str:
     where = call.args.get("path") or call.args.get("glob")
-    inside = f" in {shortened(where)}" if isinstance(where, str) else ""
-    return f"Grep '{shortened(str(call.args.get('pattern', '')))}'{inside}: {call.output.lines} lines"
+    inside = f" in {_quoted(where)}" if isinstance(where, str) else ""
+    return f"Grep '{_quoted(str(call.args.get('pattern', '')))}'{inside}: {call.output.lines} lines"
 
 
 def _search(call: Call) -> str:
-    return f"Found {call.output.facts['items']} results for '{shortened(str(call.args.get('query', '')))}'"
+    return f"Found {call.output.facts['items']} results for '{_quoted(str(call.args.get('query', '')))}'"
 
 
 def _visit(call: Call) -> str:
-    address = shortened(str(call.args.get("url", "")))
+    address = _quoted(str(call.args.get("url", "")))
     place = (address.partition("://")[2] or address).rstrip("/")
     status = call.output.facts.get("status")
     size = call.output.size
@@ -166,22 +174,24 @@ def _visit(call: Call) -> str:
 
 def _shell(call: Call) -> str:
     command = call.args.get("command", call.args.get("bash_id", ""))
-    words = shortened(str(command)).split() or [call.tool_name]
+    words = _quoted(str(command)).split() or [_quoted(call.tool_name)]
     program = " ".join(words[:2]) if words[1:] and words[1].isalpha() else words[0]
     if (
         isinstance(call.args.get("args"), list) and call.args["args"]
     ):  # the document's form: a program and its arguments
         first = str(call.args["args"][0])
-        program = f"{program} {shortened(first)}" if first.isalpha() else program
+        program = f"{program} {_quoted(first)}" if first.isalpha() else program
     code = call.output.exit_code
     ended = f"exit {0 if code is None else code}" if call.output.success or code is not None else "failed"
     if call.output.facts.get("interrupted") is True:
         ended = "interrupted"
-    return f"{program}: {ended}, {call.output.lines} lines output"
+    return f"{program}: {ended}" + (f", {call.output.lines} lines output" if call.output.lines else ", no output")
 
 
 def _other(call: Call) -> str:
-    return f"{call.tool_name}: {'ok' if call.output.success else 'failed'}, {call.output.size} bytes {call.kind}"
+    return (
+        f"{_quoted(call.tool_name)}: {'ok' if call.output.success else 'failed'}, {call.output.size} bytes {call.kind}"
+    )
 
 
 _FIRST: dict[str, Callable[[Call], str]] = {
@@ -192,7 +202,7 @@ _FIRST: dict[str, Callable[[Call], str]] = {
 
 def _path(call: Call) -> str:
     named = (call.args.get(key) for key in ("path", "file_path", "notebook_path"))
-    return next((shortened(path) for path in named if isinstance(path, str)), ".")
+    return next((_quoted(path) for path in named if isinstance(path, str)), ".")
 
 
 def _lines(text: str) -> int:

@@ -10,7 +10,7 @@ import json
 from loomctl.model import content_kinds, observations, paths_in_state
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked
-from loomctl.model.tool_outputs import Output, read_output, with_text, without
+from loomctl.model.tool_outputs import Output, as_text, read_output, with_text, without
 from loomctl.model.tool_rules import LIST, SHELL, WRITE, rule_for
 
 TYPE_CHECKING = False
@@ -55,6 +55,7 @@ def reduce_call(
     output = read_output(rule, given, result, failed=bool(error))
     kind = content_kinds.kind_of(output.text)
     size = observations.measured(output.text, output.errors)
+    asked = observations.measured(as_text(given), "") if given else 0
     kept = kept_args(rule, given)
     text = output.text if _is_large(rule, output) else None
     return Reduction(
@@ -65,15 +66,15 @@ def reduce_call(
         kind,
         _rest(rule, args, kept, result, output, is_offloaded=text is not None),
         output.size,
-        size,
+        size + asked,
     )
 
 
 def rebuilt(minimal_args: Mapping[str, Any], rest: Mapping[str, Any], text: str | None) -> tuple[object, object]:
     """Give a call's arguments and result as they were. text: what stands behind the step's `outcome_ref`."""
-    dropped = rest.get("args", {})
-    kept = {key: value for key, value in minimal_args.items() if not key.startswith("$")}  # the others are by a path
-    args: object = dropped[""] if "" in dropped and not kept else {**kept, **dropped}
+    own = rest.get("no_args", ())
+    kept = {key: value for key, value in minimal_args.items() if not key.startswith("$") and key not in own}
+    args: object = rest["args_are"] if "args_are" in rest else {**kept, **rest.get("args", {})}
     if text is None:
         return args, rest.get("result")
     if rest.get("text_is") == "JSON":
@@ -97,11 +98,14 @@ def kept_args(rule: Rule, args: dict[str, Any]) -> dict[str, Any]:
     clean = {
         key: observations.shortened(value) if isinstance(value, str) else value for key, value in masked(found).items()
     }
-    return {key: value for key, value in clean.items() if not isinstance(value, (dict, list)) or _is_small(value)}
+    return {key: value for key, value in clean.items() if isinstance(value, str) or _is_small(value)}
 
 
 def _is_small(value: object) -> bool:
-    return len(json.dumps(value, ensure_ascii=False, default=str)) <= _SMALL
+    try:
+        return len(json.dumps(value, ensure_ascii=False, allow_nan=False)) <= _SMALL
+    except (ValueError, TypeError, RecursionError):  # a number that JSON does not have, no JSON at all, no end of it
+        return False
 
 
 def _is_large(rule: Rule, output: Output) -> bool:
@@ -112,12 +116,15 @@ def _rest(
     rule: Rule, args: object, kept: dict[str, Any], result: object, output: Output, *, is_offloaded: bool
 ) -> dict[str, Any]:
     """Give what neither the kept arguments nor the offloaded text holds."""
-    dropped: dict[str, Any] = {"": args} if args is not None and not isinstance(args, dict) else {}
-    if isinstance(args, dict):
+    rest: dict[str, Any] = {}
+    if not isinstance(args, dict):
+        rest["args_are"] = args
+    else:
         dropped = {k: v for k, v in args.items() if k.startswith("$") or k not in kept or kept[k] != v}
         if rule.action == WRITE and output.success:
             dropped.pop("content", None)  # it is on disk (context-reduction.md)
-    rest: dict[str, Any] = {"args": dropped} if dropped else {}
+        made = [key for key in kept if key not in args and not key.startswith("$")]
+        rest.update({**({"args": dropped} if dropped else {}), **({"no_args": made} if made else {})})
     if not is_offloaded:
         rest["result"] = result
     elif output.at is not None:

@@ -111,7 +111,8 @@ def _exit_code_said(text: str) -> int | None:
     head = text[:200].lower()
     mark = head.find("exit code ")
     digits = head[mark + 10 : mark + 14].split()[:1] if mark >= 0 else []
-    return int(digits[0].rstrip(".:,")) if digits and digits[0].rstrip(".:,").isdigit() else None
+    number = digits[0].rstrip(".:,") if digits else ""
+    return int(number) if number.isascii() and number.isdecimal() else None
 
 
 def _count(rule: Rule, held: Mapping[str, Any], result: object, text: str) -> int:

@@ -7,6 +7,7 @@ from loomctl.model.records import NamedTuple
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 READ, WRITE, EDIT, LIST, MATCHES, SEARCH, VISIT, SHELL, OTHER = (
     "read", "write", "edit", "list", "matches", "search", "visit", "shell", "other",
@@ -53,6 +54,14 @@ RULES = (
 def rule_for(tool_name: str, users: Sequence[Rule] = ()) -> Rule:
     """Give the first rule that fits a tool, a user's before Loom's; there always is one."""
     return next(rule for rule in (*users, *RULES) if any(_fits(name, tool_name) for name in rule.tools))
+
+
+def of_settings(rules: Sequence[dict[str, Any]]) -> tuple[Rule, ...]:
+    """Give a user's rules as config.yaml has them under `reduce.rules`: `{tool, keep?, template?, threshold?}`."""
+    return tuple(
+        Rule((rule["tool"],), OTHER, tuple(rule.get("keep", ())), rule.get("threshold", 500), rule.get("template", ""))
+        for rule in rules
+    )
 
 
 def _fits(pattern: str, tool_name: str) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.disk import files
+from loomctl.disk import output_files
 from loomctl.disk.offloading import DataOffloader
 from loomctl.model.errors import LoomError
 from tests.scenes import CHECKOUT
@@ -159,7 +159,7 @@ def test_a_full_disk_leaves_nothing_and_names_nothing(
         os.write(descriptor, data[:10])
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(files, "write_all", fails)
+    monkeypatch.setattr(output_files, "_write_all", fails)
     with pytest.raises(OSError, match="outputs") as caught:
         keeper.offload("y" * 100, "a", "txt")
     assert caught.value.errno == number

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.disk import files, tool_log
+from loomctl.disk import output_files, tool_log
 from loomctl.disk.offloading import DataOffloader
 from loomctl.engine.reducer import StepReducer
 from loomctl.model import history
@@ -131,7 +131,7 @@ def test_what_cannot_be_stored_stays_in_the_record(tmp_path: Path, monkeypatch: 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files, "write_atomically", full)
+    monkeypatch.setattr(output_files, "write_new", full)
     reducer = StepReducer(DataOffloader(tmp_path))
     for tool, result in (
         ("Bash", {"stdout": "a\n" * 9000, "stderr": "b"}),

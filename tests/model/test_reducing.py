@@ -90,7 +90,7 @@ CLAUDE = [
         "Bash",
         {"command": "sleep 99"},
         {"stdout": "", "stderr": "", "interrupted": True},
-        "sleep: interrupted, 0 lines output",
+        "sleep: interrupted, no output",
     ),
     (
         "WebFetch",
