@@ -295,6 +295,45 @@ def test_where_a_replaced_output_is_gone_the_step_says_what_the_model_saw(begun:
     assert "shortened by Loom" in original(begun, steps(begun)[0])[1]["stdout"]
 
 
+def test_eight_hooks_at_once_with_one_id_keep_their_own_outputs(
+    begun: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer names a file with its own text, and each step gives it back, from any directory."""
+    paths, texts = [], []
+    for number in range(8):
+        texts.append(f"{number}\n" + OUTPUT * 9)
+        paths.append(put(begun, event(1, texts[-1]), f"{SESSION}-{number + 1}.json", at=number + 1))
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", str(MAIN), "hook", "post-tool-use", str(path)],
+            env=begun.environ(),
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+        )
+        for path in paths
+    ]
+    for process, text in zip(started, texts, strict=True):
+        told = json.loads(process.communicate()[0])["hookSpecificOutput"]["updatedToolOutput"]["stdout"]
+        assert Path(told.rpartition("The whole output: ")[2]).read_text() == text
+    monkeypatch.chdir(tmp_path)
+    digest(begun.space())
+    assert [original(begun, step)[1]["stdout"] for step in steps(begun)] == texts
+    assert len({step.id for step in steps(begun)}) == len({step.outcome_ref for step in steps(begun)}) == 8
+    assert len(os.listdir(begun.run_dir / "outputs")) == 8
+
+
+def test_a_file_system_without_hard_links_keeps_outputs_too(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the same names, none written over."""
+
+    def link(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    refs = [DataOffloader(str(begun.run_dir)).offload(text, "a", "log") for text in ("one", "two", "one", "two")]
+    assert refs == ["outputs/a.log", "outputs/a-2.log"] * 2
+    assert sorted(os.listdir(begun.run_dir / "outputs")) == ["a-2.log", "a.log"]
+
+
 def read_event(number: int, content: str, path: str = "/x/a.py", **given: Any) -> Json:
     """A Read."""
     response = {"type": "text", "file": {"filePath": path, "content": content, "numLines": 3, "startLine": 1}}
