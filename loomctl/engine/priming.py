@@ -161,7 +161,7 @@ def _composed(
     """Pack what is due; what could be given in no better form than the session has it is fresh after all (D15)."""
     lines = _history(run.state)
     in_conversation = has.any_slip and not force  # and so is all that tools did since
-    steps = "" if in_conversation else _tool_steps(run, event, budget, before="\n".join(lines))
+    steps = "" if in_conversation else _tool_steps(space, run, event, budget, before="\n".join(lines))
     while True:
         due_now = [entry for entry in entries if entry.id in pieces]
         unsaid = force or any(entry.decision == ERROR and entry.required for entry in entries)
@@ -230,12 +230,14 @@ def _history(state: Mapping[str, Any]) -> list[str]:
     return ["Done so far:", *history] if history else []
 
 
-def _tool_steps(run: Run, event: Event, budget: Budget, *, before: str) -> str:
+def _tool_steps(space: Workspace, run: Run, event: Event, budget: Budget, *, before: str) -> str:
     if not os.path.exists(os.path.join(run.folder, "tool_steps.jsonl")):  # then nothing of what reads it is imported
         return ""
+    from loomctl.disk import spool
     from loomctl.engine import telling_steps
 
-    return telling_steps.told(run.folder, run.state, event, budget, before=before)
+    waiting = len(spool.waiting(space.store.local))
+    return telling_steps.told(run.folder, run.state, event, budget, before=before, waiting=waiting)
 
 
 def _three_ways(run: Run, entry: Entry) -> str:

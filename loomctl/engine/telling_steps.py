@@ -22,11 +22,12 @@ _LOOKED_AT = 200  # steps at the log's end
 _HEAD = "What tools did in this run so far (loomctl steps lists all, loomctl steps show ID gives an original whole):"
 
 
-def told(run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *, before: str) -> str:
+def told(run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *, before: str, waiting: int = 0) -> str:
     """Give the history for a priming; empty where there is none, or where the conversation has it already.
 
     A change of phase happens within a conversation, which has seen its steps. before: the other history that is told;
-    both come out of one share, of which it leaves half. Subagents' steps are not of the main line (D48).
+    both come out of one share, of which it leaves half. waiting: calls that a hook had no
+    time for and that are not in the log yet. Subagents' steps are not of the main line (D48).
     """
     if "session_start" not in event.facts and not event.is_manual:
         return ""
@@ -40,9 +41,10 @@ def told(run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *
     share -= min(budget.measure(before), share // 2)
     units = MOST_UNITS - min(utf16_units(before), MOST_UNITS // 2)
     asked = masked_line(str(state.get("goal") or ""), 400)
+    later = f"\n({waiting:,} later calls are not among these yet: loomctl steps has them)" if waiting else ""
     for tokens in (TOKENS, 400, 300, 200, 120, 60):
         compacted = history.compact_history(steps, tokens, asked=asked, index=index)
-        text = f"{_HEAD}\n{fenced(visible(compacted))}" if compacted else ""
+        text = f"{_HEAD}\n{fenced(visible(compacted))}{later}" if compacted else ""
         if budget.measure(text) <= share and utf16_units(text) <= units:
             return text
     return ""

@@ -74,6 +74,18 @@ def test_a_session_that_goes_on_is_told_what_tools_did(begun: Scene, source: str
     assert text.splitlines()[-1].startswith(slip.MARK)
 
 
+def test_what_a_hook_had_no_time_for_is_said(begun: Scene) -> None:
+    """The history is then not of the newest calls, and who reads it knows."""
+    log(begun, {}, {})
+    space = begun.space()
+    for number in range(3):
+        (begun.store / f"local/spool/{SESSION}-{number}.json").write_text("{")
+    run = space.store.read(begun.run_dir.name)
+    event = triggers.session_start("compact")
+    made = priming.prime(space, run, event, priming.hook_budget(space), may_write=True, force=True)
+    assert "(3 later calls are not among these yet: loomctl steps has them)" in made.text
+
+
 def test_a_command_that_takes_the_run_up_tells_it_too(begun: Scene) -> None:
     """In the text of `loomctl resume`."""
     log(begun, {}, {})

@@ -107,6 +107,13 @@ def test_where_nothing_is_recorded_nothing_is_written(world: World, project: Pat
     ]
 
 
+@pytest.mark.parametrize("name", AFTER)
+def test_hooks_that_are_switched_off_keep_nothing(world: World, project: Path, name: str) -> None:
+    """By LOOM_DISABLED (D57)."""
+    world.hook(name, cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=SESSION, LOOM_DISABLED="1")
+    assert spooled(project) == []
+
+
 @pytest.mark.parametrize("session", [None, "", "../x", "a b"])
 def test_an_event_without_a_fit_session_is_not_kept(world: World, project: Path, session: str | None) -> None:
     """Its name could not be given to a file."""
