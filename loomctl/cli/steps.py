@@ -60,7 +60,7 @@ def _complete_runs_and_words(ctx: click.Context, param: click.Parameter, incompl
 
 def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
-        found = recalling.record(asking.space(), None)
+        found = recalling.record(asking.space(), None, whole=False)
         newest = tool_log.tail(found.folder, _COMPLETED)
     except (LoomError, OSError):
         return []

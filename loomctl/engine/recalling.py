@@ -46,11 +46,15 @@ class Record(NamedTuple):
         return tool_log.read(self.folder)
 
 
-def record(space: Workspace, named: str | None) -> Record:
-    """Find a run's tool steps, with what its hooks have put aside. Raises as `finding.to_read`."""
+def record(space: Workspace, named: str | None, *, whole: bool = True) -> Record:
+    """Find a run's tool steps. Raises as `finding.to_read`.
+
+    whole: with what its hooks have put aside; else nothing is written, and the newest may be missing.
+    """
     run_id = finding.to_read(space, named).run_id
     assert run_id is not None  # to_read raises instead
-    recording.digest(space)
+    if whole:
+        recording.digest(space)
     return Record(run_id, space.store.run_dir(run_id))
 
 
