@@ -47,6 +47,9 @@ def compact_history(
         form = f"• {line(steps[number])}"
         given.update({number: form} if page.takes(form) else {})
     text = _joined(goal, given, len(steps), whole, index)
+    while given and at_most(text) > token_budget:  # joined they can measure a little more than one by one
+        given.popitem()  # what was taken last
+        text = _joined(goal, given, len(steps), whole, index)
     shorter = (_counted(len(steps), index), _counted(len(steps), ""), str(len(steps)))
     return next((form for form in (text, *shorter) if at_most(form) <= token_budget), "")
 
@@ -79,7 +82,10 @@ def full(step: ToolStep) -> str:
     first, _, signal = (step.observation or step.tool_name or "a step without a name").partition("\n")
     command = step.minimal_args.get("command")
     if isinstance(command, str) and command and rule_for(step.tool_name).action == SHELL:
-        first = f"`{one_line(command, _LINE)}`: {first.partition(': ')[2] or first}"
+        ended = first.partition(": ")[2] or first
+        if step.outcome_ref is None and signal:  # its lines stand below, so they need not be counted
+            ended = ended.partition(",")[0]
+        first = f"`{one_line(command, _LINE)}`: {ended}"
     where = f" → {step.outcome_ref}" if step.outcome_ref else ""
     return visible(f"{first}{where}" + (f"\n{signal}" if signal else ""))
 

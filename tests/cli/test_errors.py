@@ -188,7 +188,8 @@ def test_a_hint_is_one_command_line(hint: Hint) -> None:
         words = [word for word in shlex.split(command) if not re.match(r"[A-Z_]+=", word)]
         assert words[0] in SHOWS | MENDS, hint
         if words[0] == "loomctl" and words[1] != "x":
-            assert " ".join(words[: 3 if f"loomctl {words[1]}" in GROUPS else 2]) in KNOWN, hint
+            group = f"loomctl {words[1]}" in GROUPS and words[1] != "steps"  # that one is a command, too, with a run
+            assert " ".join(words[: 3 if group else 2]) in KNOWN, hint
 
 
 GROUPS = {name.rpartition(" ")[0] for name in ALL if name.count(" ") == 2}

@@ -271,6 +271,9 @@ def test_live_reduction_is_switched_off_by_any_word_for_it(store: Path, word: st
 @pytest.mark.parametrize(
     "said",
     [
+        "reduce: {rules: 1}", "reduce: {rules: [{keep: [a]}]}", "reduce: {rules: [{tool: a, kep: [a]}]}",
+        "reduce: {rules: [{tool: a, keep: a}]}", "reduce: {rules: [{tool: a, threshold: -1}]}",
+        "reduce: {rules: [{tool: a, template: 1}]}", "reduce: {rules: [{tool: ''}]}",
         "reduce: 1", "reduce: {live: small}", "reduce: {live: true}", "reduce: {live_threshold: 7999}",
         "reduce: {live_threshold: 10 kB}", "reduce: {tools: [Bash]}", "reduce: {tools: {Bash: off}}",
         "reduce: {tools: {Bash: {alive: off}}}", "reduce: {tools: {Bash: {live: 3}}}",
