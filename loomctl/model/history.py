@@ -94,9 +94,10 @@ def line(step: ToolStep) -> str:
     """Give a step on one line, in the document's words (context-reduction.md, Compaction Templates)."""
     first = step.observation.partition("\n")[0] or step.tool_name or "a step without a name"
     told = _TOLD.get(rule_for(step.tool_name).action)
-    text = (told(step, first) if told is not None and step.success else "") or first
+    text = (told(step, first) if told is not None and (step.success or told is _ran) else "") or first
     if not step.success:
-        why = step.observation.partition("\n")[2].partition("\n")[0]
+        signal = step.observation.split("\n")[1:]
+        why = next((said for said in signal if not said.removeprefix("Exit code ").isdigit()), "")
         text = f"✗ {text}" + (f": {why}" if why else "")
     return one_line(text, _LINE)
 

@@ -95,6 +95,16 @@ def test_a_command_that_takes_the_run_up_tells_it_too(begun: Scene) -> None:
     assert HEAD in begun.loomctl("resume", session="another-session").stdout
 
 
+def test_a_failed_command_is_told_with_its_error(begun: Scene) -> None:
+    """Which command, and what it said rather than the host's own line before it, also when it is an earlier step."""
+    nope = "cat: /nope: No such file or directory"
+    failed = {"command": "cat /nope"}
+    observation = f"cat: exit 1, 2 lines output\nExit code 1\n{nope}"
+    log(begun, {"minimal_args": failed, "observation": observation, "success": False}, *({} for _ in range(9)))
+    text = begun.hook("session-start", source="compact").context
+    assert f"✗ Ran `cat /nope` (exit 1): {nope}" in text
+
+
 def test_where_nothing_was_done_nothing_is_told(begun: Scene) -> None:
     """Nor where the log is damaged."""
     assert HEAD not in begun.hook("session-start", source="compact").context
