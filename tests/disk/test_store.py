@@ -438,7 +438,7 @@ def git(folder: Path, *words: str) -> str:
 @pytest.mark.parametrize("commit_runs", [False, True])
 def test_the_project_keeps_only_what_is_its_own(tmp_path: Path, commit_runs: bool) -> None:
     """By what Loom writes to .gitignore, settings and workflows are the project's; runs only if it wants them, and
-    never this machine's part or the outputs.
+    never this machine's part, the outputs or what else tools gave.
     """
     store, made = make_run(tmp_path)
     store.prepare(commit_runs=commit_runs)
@@ -448,7 +448,8 @@ def test_the_project_keeps_only_what_is_its_own(tmp_path: Path, commit_runs: boo
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
     (Path(made.folder) / "outputs").mkdir()
-    (Path(made.folder) / "outputs" / "t1.txt").write_text("x")
+    for name in ("outputs/t1.txt", "tool_steps.jsonl", "reads.json"):
+        (Path(made.folder) / name).write_text("x")
     git(tmp_path, "init", "-q")
     seen = set(git(tmp_path, "ls-files", "--others", "--exclude-standard").split())
     own = {".loom/.gitignore", ".loom/config.yaml", ".loom/workflows/own.json", ".loom/workflows/deep/er.yaml"}
