@@ -31,9 +31,8 @@ try:
     from _json import encode_basestring_ascii, make_encoder, make_scanner
 
     _scan = make_scanner(_Context())  # type: ignore[arg-type] # the stub asks for what it makes
-    _encode = make_encoder(
-        {}, _refused, encode_basestring_ascii, None, ": ", ", ", False, False, True
-    )  # markers, default, encoder, indent, separators, sort_keys, skipkeys, allow_nan: as json.dumps has them
+    # default, encoder, indent, separators, sort_keys, skipkeys, allow_nan: as json.dumps has them
+    _FORM = (_refused, encode_basestring_ascii, None, ": ", ", ", False, False, True)
 
     def loads(text: str) -> Any:
         """Parse a JSON text as json.loads does. Raises ValueError, and RecursionError for one nested too deep."""
@@ -47,7 +46,7 @@ try:
 
     def dumps(value: Any) -> str:
         """Render a value in ASCII as json.dumps does. Raises TypeError, ValueError and RecursionError."""
-        return "".join(_encode(value, 0))
+        return "".join(make_encoder({}, *_FORM)(value, 0))  # what a failure left in the first would be taken for a loop
 
     if loads(dumps({"é": [1, 0.5, None, True]})) != {"é": [1, 0.5, None, True]}:
         raise ImportError("another _json")  # noqa: TRY301 - as if it were not there

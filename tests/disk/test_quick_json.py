@@ -76,6 +76,12 @@ def test_after_a_failure_the_next_value_is_rendered() -> None:
     with pytest.raises(ValueError, match=r"[Cc]ircular"):
         quick_json.dumps(loop)
     assert quick_json.dumps([[1], [1]]) == "[[1], [1]]"
+    within: list[Any] = [1]
+    with pytest.raises(TypeError):
+        quick_json.dumps([within, object()])
+    with pytest.raises(TypeError):
+        quick_json.dumps([[within, object()]])
+    assert quick_json.dumps([within]) == "[[1]]"
 
 
 @pytest.mark.parametrize("stand_in", ["None", "types.ModuleType('_json')", "broken()"])
