@@ -39,6 +39,9 @@ def _replace(spooled: str) -> None:
     tool_name = event["tool_name"]
     most = live_rules.threshold(_settings(store), tool_name)
     place, text = live_rules.main_text(event.get("tool_response"))
+    if live_rules.put_away(event.get("tool_response")):
+        text = _whole(live_rules.put_away(event["tool_response"]), text)
+        event["tool_response"] = live_rules.given_whole(event["tool_response"])
     run_dir = _run_dir(store, event, os.path.basename(spooled)) if most is not None and len(text) > most else ""
     if not run_dir:
         return
@@ -54,6 +57,17 @@ def _replace(spooled: str) -> None:
     _write(quick_json.dumps(answer).encode())
     kept = {"ref": ref, "sha256": digests.of_bytes(content), "bytes": size, "at": list(place)}
     _finish(spooled, quick_json.dumps({**event, "tool_response": response, "loom": kept}).encode())
+
+
+def _whole(path: str, beginning: str) -> str:
+    """Give an output that the host put away. Raises OSError and ValueError where the file is not what was shown."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb", buffering=0) as source:
+        data = source.read(LARGEST_EVENT + 1)
+    text = data.decode("utf-8", "replace")
+    if len(data) > LARGEST_EVENT or not text.startswith(beginning[:1000]):
+        raise ValueError(f"{path} is not the output whose beginning was given")
+    return text
 
 
 def _object(path: str, limit: int) -> dict[str, Any]:

@@ -48,8 +48,6 @@ def refusal(event: Mapping[str, Any]) -> str:
     if not is_replaceable(str(event.get("tool_name"))):
         return "its tool's output is never replaced"
     if isinstance(response, dict):
-        if "persistedOutputPath" in response:
-            return "the host put it away itself"
         if response.get("interrupted") is True or response.get("isImage") is True:
             return "it is no whole text"
         if response.get("isError") is True or response.get("is_error") is True:
@@ -62,6 +60,21 @@ def refusal(event: Mapping[str, Any]) -> str:
     if isinstance(command, str) and runs_loom(command):
         return "it is Loom's own"
     return ""
+
+
+# Where a host says that it put an output away itself, and showed the beginning alone.
+_PUT_AWAY = ("persistedOutputPath", "persistedOutputSize")
+
+
+def put_away(response: object) -> str:
+    """Give the path at which the host keeps the whole of an output; empty where it gave it whole."""
+    path = response.get(_PUT_AWAY[0]) if isinstance(response, dict) else None
+    return path if isinstance(path, str) else ""
+
+
+def given_whole(response: Any) -> Any:
+    """Give a copy of a response that does not say that the host put it away."""
+    return {key: value for key, value in response.items() if key not in _PUT_AWAY}
 
 
 def runs_loom(command: str) -> bool:

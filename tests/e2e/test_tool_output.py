@@ -66,6 +66,21 @@ def test_sixty_kilobytes_reach_the_model_as_an_excerpt_and_come_back_whole(patie
     assert (run_folder(patient.project) / str(last.outcome_ref)).read_text(encoding="utf-8") == OUTPUT
 
 
+def test_what_the_host_put_away_is_an_excerpt_of_the_whole(assistant: Assistant) -> None:
+    """Where the host itself keeps 60 kB back and shows two of them: Loom's excerpt stands for all of it."""
+    first = start_run(assistant)
+    asked = reply(big(assistant.project))
+    turn = assistant.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=[asked, "seen"])
+    told = turn.conversation[-1].tool_results()[-1].text.split("\n")
+    assert told[0] == f"cat: 1,200 lines, {len(OUTPUT) + 1:,} bytes; shortened by Loom"
+    assert LINES[600] in told
+    path = told[-1].removeprefix("The whole output: ")
+    assert Path(path).read_text(encoding="utf-8") == OUTPUT + "\n"
+    pieces = [reply(bash(f"sed -n '{start},{start + 399}p' {path}")) for start in range(1, 1201, 400)]
+    turn = assistant.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=[*pieces, "seen"])
+    assert "\n".join(result.text for result in turn.conversation[-1].tool_results()[-3:]) == OUTPUT
+
+
 def test_what_is_small_a_read_and_a_failure_are_untouched(patient: Assistant) -> None:
     """Whatever their size; a failing command keeps its error."""
     first = start_run(patient)

@@ -37,7 +37,6 @@ LEFT_ALONE = {
     "loomctl by its path": event(command="cd x && '/opt/loom/bin/loomctl' steps show 1"),
     "loomctl among others": event(command="make; X=1 loomctl next | cat"),
     "loomctl in a substitution": event(command='echo "$(loomctl next)"'),
-    "put away by the host": event(response={**BASH, "persistedOutputPath": "/tmp/x.txt"}),
     "interrupted": event(response={**BASH, "interrupted": True}),
     "an image": event(response={**BASH, "isImage": True}),
     "an error": event("mcp__a__b", {"isError": True, "content": [{"type": "text", "text": LARGE}]}),
