@@ -20,6 +20,7 @@ LARGEST_EVENT = 64 * 1024 * 1024
 _SMALL = 1 << 20  # bytes of a binding or of settings
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _LONGEST_NAME = 200
+_SHOWN = 8000  # characters that a host gives of an output that it put away; it is known by them
 
 
 def main(spooled: str) -> int:
@@ -65,7 +66,7 @@ def _whole(path: str, beginning: str) -> str:
     with open(descriptor, "rb", buffering=0) as source:
         data = source.read(LARGEST_EVENT + 1)
     text = data.decode("utf-8", "replace")
-    if len(data) > LARGEST_EVENT or not text.startswith(beginning[:1000]):
+    if len(data) > LARGEST_EVENT or len(beginning) < _SHOWN or not text.startswith(beginning[:_SHOWN]):
         raise ValueError(f"{path} is not the output whose beginning was given")
     return text
 

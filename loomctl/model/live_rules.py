@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     Place = tuple["str | int", ...]
 
 THRESHOLD = 8000  # characters
-TOOLS = ("Bash", "BashOutput", "WebFetch", "WebSearch")
+SHELL = ("Bash", "BashOutput")
+TOOLS = (*SHELL, "WebFetch", "WebSearch")
 _MCP = "mcp__"
 _KEYS = ("stdout", "stderr", "result", "results", "output", "content", "text")
 _NO_TEXT = ("image", "audio", "resource_link")
@@ -48,6 +49,8 @@ def refusal(event: Mapping[str, Any]) -> str:
     if not is_replaceable(str(event.get("tool_name"))):
         return "its tool's output is never replaced"
     if isinstance(response, dict):
+        if put_away(response) and event.get("tool_name") not in SHELL:
+            return "the host put it away itself"
         if response.get("interrupted") is True or response.get("isImage") is True:
             return "it is no whole text"
         if response.get("isError") is True or response.get("is_error") is True:
@@ -67,7 +70,10 @@ _PUT_AWAY = ("persistedOutputPath", "persistedOutputSize")
 
 
 def put_away(response: object) -> str:
-    """Give the path at which the host keeps the whole of an output; empty where it gave it whole."""
+    """Give the path at which the host keeps the whole of an output; empty where it gave it whole.
+
+    Only of a shell's is it the host's own word: what an MCP server answers is what that server likes.
+    """
     path = response.get(_PUT_AWAY[0]) if isinstance(response, dict) else None
     return path if isinstance(path, str) else ""
 

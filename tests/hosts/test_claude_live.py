@@ -238,6 +238,35 @@ def test_events_that_are_left_alone(begun: Scene, case: str) -> None:
     assert not (begun.run_dir / "outputs").exists()
 
 
+def test_of_what_the_host_put_away_the_whole_is_kept(begun: Scene, tmp_path: Path) -> None:
+    """The host gives the beginning and a path: the excerpt is of all of it, and the host's two keys go."""
+    kept = tmp_path / "tool-results.txt"
+    kept.write_text(OUTPUT)
+    path = spool(
+        begun, event({**BASH, "stdout": OUTPUT[:29_999], "persistedOutputPath": str(kept), "persistedOutputSize": 9})
+    )
+    response = replaced(begun, path)
+    assert set(response) == set(BASH)
+    assert (begun.run_dir / "outputs/toolu_01.log").read_text() == OUTPUT
+
+
+@pytest.mark.parametrize("case", ["a link", "another file", "a pipe", "nothing", "hardly a beginning"])
+def test_a_file_that_is_not_what_the_host_put_away_is_not_read(begun: Scene, tmp_path: Path, case: str) -> None:
+    """What stands at the path must begin as the output that was given does."""
+    kept = tmp_path / "kept.txt"
+    if case == "a link":
+        (tmp_path / "real").write_text(OUTPUT)
+        kept.symlink_to(tmp_path / "real")
+    elif case == "a pipe":
+        os.mkfifo(kept)
+    elif case != "nothing":
+        kept.write_text(OUTPUT if case == "hardly a beginning" else "secret\n" * 9000)
+    shown = OUTPUT[: 100 if case == "hardly a beginning" else 29_999]
+    path = spool(begun, event({**BASH, "stdout": shown, "persistedOutputPath": str(kept)}))
+    assert answer(begun, path).stdout == ""
+    assert not (begun.run_dir / "outputs").exists()
+
+
 def test_a_link_in_the_spool_is_not_read(begun: Scene) -> None:
     """Nor written through."""
     target = begun.write("event.json", json.dumps(event()))

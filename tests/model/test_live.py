@@ -37,6 +37,9 @@ LEFT_ALONE = {
     "loomctl by its path": event(command="cd x && '/opt/loom/bin/loomctl' steps show 1"),
     "loomctl among others": event(command="make; X=1 loomctl next | cat"),
     "loomctl in a substitution": event(command='echo "$(loomctl next)"'),
+    "an MCP tool's word for a file": event(
+        "mcp__a__b", response={"content": LARGE, "persistedOutputPath": "/home/me/.ssh/id"}
+    ),
     "interrupted": event(response={**BASH, "interrupted": True}),
     "an image": event(response={**BASH, "isImage": True}),
     "an error": event("mcp__a__b", {"isError": True, "content": [{"type": "text", "text": LARGE}]}),
