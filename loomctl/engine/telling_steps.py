@@ -26,8 +26,8 @@ def told(run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *
     """Give the history for a priming; empty where there is none, or where the conversation has it already.
 
     A change of phase happens within a conversation, which has seen its steps. before: the other history that is told;
-    both come out of one share, of which it leaves half. waiting: calls that a hook had no
-    time for and that are not in the log yet. Subagents' steps are not of the main line (D48).
+    both come out of one share, of which it leaves half. waiting: calls that a hook had no time for and that are not in
+    the log yet. Subagents' steps are not of the main line (D48).
     """
     if "session_start" not in event.facts and not event.is_manual:
         return ""
