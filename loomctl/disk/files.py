@@ -346,6 +346,16 @@ def refuse_links(base: str, path: str) -> None:
             )
 
 
+def make_room(local: str, name: str) -> None:
+    """Make a folder of `.loom/local` that the launcher writes into; where it cannot be, it is not there."""
+    if leads_away(os.path.dirname(local), local):
+        return
+    try:
+        os.mkdir(os.path.join(local, name), 0o700)
+    except OSError:
+        pass
+
+
 def leads_away(base: str, path: str) -> bool:
     """Tell whether a symbolic link below `base` leads to a place, so that nothing there is Loom's."""
     try:

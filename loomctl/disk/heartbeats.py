@@ -28,12 +28,7 @@ class Beat(NamedTuple):
 
 def make_room(local: str) -> None:
     """Make the folder that the launcher notes firings in; without it nothing is noted, which troubles nobody."""
-    if files.leads_away(os.path.dirname(local), local):
-        return
-    try:
-        os.mkdir(os.path.join(local, _FOLDER), 0o700)
-    except OSError:
-        pass
+    files.make_room(local, _FOLDER)
 
 
 def has_room(local: str) -> bool:

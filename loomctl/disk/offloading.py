@@ -12,6 +12,12 @@ FOLDER = output_files.FOLDER
 LARGEST = 1 << 30
 
 
+def name_of(step_id: str, ext: str) -> tuple[str, str]:
+    """Give a file's name and its ending, fit for every disk whatever the step's id and the ending are."""
+    name = step_id if ids.is_fit(step_id) else f"step-{digests.of_text(step_id)[:16]}"
+    return name, ext if ext.isalnum() and ext.isascii() and len(ext) < 9 else "txt"
+
+
 class DataOffloader:
     """Keeps texts below `workspace`, each in a file of its own: written whole before it is named, never written over.
 
@@ -28,10 +34,8 @@ class DataOffloader:
         A text is stored in UTF-8; lone surrogates, which UTF-8 does not have, in the bytes they would take.
         """
         content = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-        name = step_id if ids.is_fit(step_id) else f"step-{digests.of_text(step_id)[:16]}"
-        kind = ext if ext.isalnum() and ext.isascii() and len(ext) < 9 else "txt"
         files.make_folder(self.workspace)
-        return output_files.keep(self.workspace, name, kind, content)
+        return output_files.keep(self.workspace, *name_of(step_id, ext), content)
 
     def read(self, ref: str) -> bytes:
         """Give the bytes behind a reference. Raises LoomError: REF_GONE, UNSAFE_LINK, BAD_REF (it leads out)."""

@@ -24,12 +24,7 @@ class Spooled(NamedTuple):
 
 def make_room(local: str) -> None:
     """Make the folder that the launcher writes events into; without it none is kept, which troubles nobody."""
-    if files.leads_away(os.path.dirname(local), local):
-        return
-    try:
-        os.mkdir(os.path.join(local, FOLDER), 0o700)
-    except OSError:
-        pass
+    files.make_room(local, FOLDER)
 
 
 def waiting(local: str) -> list[Spooled]:

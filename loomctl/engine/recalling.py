@@ -9,10 +9,10 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import digests, tool_log
-from loomctl.disk.offloading import FOLDER, DataOffloader
+from loomctl.disk.offloading import FOLDER, DataOffloader, name_of
 from loomctl.engine import finding, recording
 from loomctl.engine.reducer import StepReducer
-from loomctl.model import history, ids
+from loomctl.model import history
 from loomctl.model.errors import EXIT_NO_RUN, LoomError, quoted
 from loomctl.model.reducing import reduce_call
 from loomctl.model.tokens import at_most, estimate
@@ -299,8 +299,7 @@ class _Names(DataOffloader):
 
     def offload(self, data: str | bytes, step_id: str, ext: str = "json") -> str:  # noqa: ARG002 - nothing is stored
         """Give the reference."""
-        name = step_id if ids.is_fit(step_id) else f"step-{digests.of_text(step_id)[:16]}"
-        return f"{FOLDER}/{name}.{ext if ext.isalnum() and ext.isascii() and len(ext) < 9 else 'txt'}"
+        return f"{FOLDER}/{'.'.join(name_of(step_id, ext))}"
 
 
 def reduced(
