@@ -92,18 +92,16 @@ class StepReducer:
             return (rest if _is_strict(rest) else {"lost": "ValueError"}), None
 
     def original(self, step: ToolStep) -> tuple[Any, Any]:
-        """Give a call's arguments and result as they were. Raises LoomError where a file of the step's is gone."""
-        rest = step.rest
-        if step.rest_ref:
-            try:
-                rest = json.loads(self.offloader.read(step.rest_ref))
-            except (ValueError, RecursionError) as error:
-                where = f"{self.offloader.workspace}/{step.rest_ref}"
-                hint = f"ls -l {quoted(where)}"
-                what = "what was put away of the step is damaged"
-                raise LoomError("REF_DAMAGED", what, where=where, why=str(error), hint=hint) from None
-        text = self.offloader.read(step.outcome_ref).decode("utf-8", "surrogatepass") if step.outcome_ref else None
-        return rebuilt(step.minimal_args, rest, text)
+        """Give a call's arguments and result as they were. Raises LoomError: what `read` does, and REF_DAMAGED."""
+        try:
+            rest = json.loads(self.offloader.read(step.rest_ref)) if step.rest_ref else step.rest
+            text = self.offloader.read(step.outcome_ref).decode("utf-8", "surrogatepass") if step.outcome_ref else None
+            return rebuilt(step.minimal_args, rest, text)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            where = f"{self.offloader.workspace}/{step.rest_ref or step.outcome_ref or ''}"
+            hint = f"ls -l {quoted(where)}"
+            what = "what was put away of the step is damaged"
+            raise LoomError("REF_DAMAGED", what, where=where, why=str(error), hint=hint) from None
 
 
 def _extension(tool_name: str, kind: str, rules: Sequence[Rule]) -> str:

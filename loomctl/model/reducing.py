@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 
 from loomctl.model import content_kinds, observations, paths_in_state
+from loomctl.model.live_rules import with_text
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked
-from loomctl.model.tool_outputs import Output, as_text, read_output, with_text, without
+from loomctl.model.tool_outputs import Output, as_text, read_output
 from loomctl.model.tool_rules import LIST, SHELL, WRITE, rule_for
 
 TYPE_CHECKING = False
@@ -71,7 +72,10 @@ def reduce_call(
 
 
 def rebuilt(minimal_args: Mapping[str, Any], rest: Mapping[str, Any], text: str | None) -> tuple[object, object]:
-    """Give a call's arguments and result as they were. text: what stands behind the step's `outcome_ref`."""
+    """Give a call's arguments and result as they were. text: what stands behind the step's `outcome_ref`.
+
+    Raises ValueError, LookupError or TypeError where what is given was damaged.
+    """
     own = rest.get("no_args", ())
     kept = {key: value for key, value in minimal_args.items() if not key.startswith("$") and key not in own}
     args: object = rest["args_are"] if "args_are" in rest else {**kept, **rest.get("args", {})}
@@ -128,7 +132,7 @@ def _rest(
     if not is_offloaded:
         rest["result"] = result
     elif output.at is not None:
-        rest["result"], rest["text_at"] = without(result, output.at), list(output.at)
+        rest["result"], rest["text_at"] = with_text(result, output.at, ""), list(output.at)
     elif not isinstance(result, str):
         rest["text_is"] = "JSON"
     return rest

@@ -142,17 +142,3 @@ def _at(value: object, place: tuple[str, ...]) -> object:
             return None
         value = value.get(key)
     return value
-
-
-def without(result: object, place: tuple[str, ...]) -> object:
-    """Give a result without the text at a place."""
-    return with_text(result, place, "")
-
-
-def with_text(result: object, place: tuple[str, ...], text: str) -> object:
-    """Give a result with the text at a place."""
-    if not isinstance(result, dict):
-        return text
-    if len(place) == 1:
-        return {**result, place[0]: text}
-    return {**result, place[0]: with_text(result.get(place[0]), place[1:], text)}

@@ -168,6 +168,16 @@ def test_a_reduction_of_anything_but_the_smallest_never_grows(tmp_path: Path) ->
         assert step.tokens_after <= step.tokens_before
 
 
+@pytest.mark.parametrize("damage", [b"{", b"\xff\xfe", b""])
+def test_a_damaged_output_is_an_error_that_says_so(tmp_path: Path, damage: bytes) -> None:
+    """Where the file is the whole result in JSON and does not read as such any more."""
+    red = reducer(tmp_path)
+    step = red.reduce("mcp__x", {}, {"rows": ["x"] * 900}, step_id="x")
+    (tmp_path / str(step.outcome_ref)).write_bytes(damage)
+    with pytest.raises(LoomError, match="damaged"):
+        red.original(step)
+
+
 @pytest.mark.parametrize("budget", [300, 400, 500, 600])
 def test_a_larger_budget_shows_no_less(budget: int) -> None:
     """No budget falls back to a mere count where a smaller one shows steps."""
