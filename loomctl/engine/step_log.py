@@ -185,6 +185,7 @@ def _is_unchanged(response: Any) -> bool:
 def _seen_again(step: ToolStep, before: str) -> ToolStep:
     first = step.observation.partition("\n")[0]
     told = f"unchanged since {before}"
+    first = first.removesuffix(" (unchanged)")
     first = f"{first[:-1]}, {told})" if first.endswith(")") else f"{first} ({told})"
     step = step._replace(observation=first)
     return step._replace(tokens_after=estimate(history.full(step)))

@@ -149,10 +149,33 @@ def with_text(response: Any, place: Place, text: str) -> Any:
 def program(tool_name: str, given: object) -> str:
     """Name what made an output: the program of a command, else the tool."""
     command = given.get("command") if isinstance(given, dict) else None
-    if isinstance(command, str):
-        for part in command.replace("&&", "\n").replace(";", "\n").split("\n"):
-            words = [word for word in part.split() if "=" not in word and word not in _BEFORE]
-            name = words[0].strip("\"'()&|{}").rpartition("/")[2] if words else ""
-            if name and name not in _ASIDE and all(one.isalnum() or one in "-_.+" for one in name):
-                return name[:40]
+    words = main_words(command) if isinstance(command, str) else []
+    name = words[0].strip("\"'()&|{}").rpartition("/")[2] if words else ""
+    if name and all(one.isalnum() or one in "-_.+" for one in name):
+        return name[:40]
     return tool_name[:80] if tool_name.isprintable() else "output"
+
+
+def main_words(command: str) -> list[str]:
+    """Give the words of the first command of a shell's line that is not there for the next one's sake alone.
+
+    Left out are a change of folder and the like, assignments, and what a program is run under (`sudo`, `timeout 60`).
+    """
+    first: list[str] = []
+    for part in command.replace("&&", "\n").replace(";", "\n").split("\n"):
+        words = part.split()
+        while words and (words[0] in _BEFORE or _is_assignment(words[0])):
+            del words[0]
+        if words[:1] == ["timeout"]:
+            words = words[1:]
+            while words and (words[0].startswith("-") or words[0][:1].isdigit()):
+                del words[0]
+        if words and words[0] not in _ASIDE:
+            return words
+        first = first or words or part.split()
+    return first
+
+
+def _is_assignment(word: str) -> bool:
+    name, sign, _ = word.partition("=")
+    return bool(sign and name) and name.replace("_", "a").isalnum() and not name[0].isdigit()

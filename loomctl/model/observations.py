@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from loomctl.model import content_kinds, paths_in_state, signal_lines
 from loomctl.model.fences import one_line
+from loomctl.model.live_rules import main_words
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import mask, masked, masked_line
 from loomctl.model.tokens import estimate
-from loomctl.model.tool_outputs import Output, as_text
+from loomctl.model.tool_outputs import Output, as_text, entries, lines_of, spoken, without_exit_code
 from loomctl.model.tool_rules import EDIT, LIST, MATCHES, OTHER, READ, SEARCH, SHELL, VISIT, WRITE, Rule
 
 TYPE_CHECKING = False
@@ -29,6 +31,8 @@ ERRORS_SHARE, ERRORS_LEAST, ERRORS_MOST = 0.3, 180, 1000
 WARNINGS_MOST = 50
 SUMMARY_MOST = 60
 LONGEST_WORDS = 400  # characters of an argument that is quoted
+_NO_WORDS = ("image", "pdf", "parts", "file_unchanged")  # forms of what was read that hold no text
+_KEYS = re.compile(r"^[\w.$-]{1,80}: ", re.MULTILINE)  # before a value's words
 
 
 class Call(NamedTuple):
@@ -69,11 +73,16 @@ def _quoted(value: str) -> str:
 def _signal(call: Call) -> list[str]:
     # Masked first: a name or a path taken out of its line does not show any more what it was assigned to.
     output = call.output
-    text = output.text if output.at is not None or isinstance(output.result, str) else as_text(masked(output.result))
-    text, errors = (mask(signal_lines.plain(one))[0] for one in (text, output.errors))
+    is_text = output.at is not None or isinstance(output.result, str)
+    given = without_exit_code(output.text) if is_text else spoken(call.rule, masked(output.result))
+    text, errors = (mask(signal_lines.plain(one))[0] for one in (given, output.errors))
     found: list[str] = []
+    if call.rule.action == READ and output.facts.get("form") in _NO_WORDS:
+        return []
     if call.size <= SMALL and call.rule.action != READ:
-        found = [line.strip() for line in text.split("\n") if line.strip()]
+        stands = text if is_text or call.rule.action in (LIST, MATCHES) or not text else _compact(output.result)
+        stands = "" if errors and not is_text and not output.success else stands  # `errors` says it
+        found = [line.strip() for line in stands.split("\n") if line.strip() and stands != errors]
         text = ""
     is_difference = call.rule.action == SHELL and signal_lines.is_difference(text)
     found += _trouble(call, found, errors, "" if is_difference and call.output.success else text)
@@ -90,7 +99,14 @@ def _signal(call: Call) -> list[str]:
         room = max(room, min(LIST_MOST, LIST_SHARE * call.size))
     found += _listed("in", files, found, room)
     room = min(NAMES_MOST, max(NAMES_LEAST, NAMES_SHARE * call.size))
-    return found + _listed("names", signal_lines.names(text), found, room)
+    return found + _listed("names", signal_lines.names(text if is_text else _KEYS.sub("", text)), found, room)
+
+
+def _compact(value: object) -> str:
+    try:
+        return json.dumps(masked(value), ensure_ascii=False, default=str)
+    except (ValueError, RecursionError, TypeError):
+        return ""
 
 
 def _trouble(call: Call, said: list[str], errors: str, text: str) -> list[str]:
@@ -116,7 +132,19 @@ def _listed(word: str, items: list[str], found: list[str], room: float) -> list[
 def _read(call: Call) -> str:
     if not call.output.success:
         return f"Could not read {_path(call)}"
-    total, begin, count = (call.output.facts.get(key) for key in ("totalLines", "startLine", "numLines"))
+    facts = call.output.facts
+    size, form = facts.get("originalSize", call.output.size), facts.get("form")
+    if form == "file_unchanged":
+        return f"Read {_path(call)} (unchanged)"
+    if form == "image":
+        return f"Read {_path(call)} ({size} bytes, {masked_line(str(facts.get('type') or 'image'), 40)})"
+    if form in ("pdf", "parts"):
+        pages = facts.get("count")
+        told = f", {_counted(pages, 'page')}" if type(pages) is int else ""
+        return f"Read {_path(call)} ({size} bytes, PDF{told})"
+    if "cells" in facts:
+        return f"Read {_path(call)} (notebook, {_counted(facts['cells'], 'cell')})"
+    total, begin, count = (facts.get(key) for key in ("totalLines", "startLine", "numLines"))
     part = ""
     if isinstance(total, int) and isinstance(begin, int) and isinstance(count, int) and count < total:
         part = f", lines {begin}-{begin + count - 1} of {total}"
@@ -136,37 +164,67 @@ def _write(call: Call) -> str:
 def _edit(call: Call) -> str:
     if not call.output.success:
         return f"Could not edit {_path(call)}"
-    edits, old, new = (call.args.get(key) for key in ("edits", "old_string", "new_string"))
+    edits, old, new, source = (call.args.get(key) for key in ("edits", "old_string", "new_string", "new_source"))
     if isinstance(old, str) and isinstance(new, str):
-        return f"Edited {_path(call)} (-{_lines(old)} +{_lines(new)} lines)"
-    return f"Edited {_path(call)}" + (f" ({len(edits)} edits)" if isinstance(edits, list) else "")
+        return f"Edited {_path(call)} (-{lines_of(old)} +{lines_of(new)} lines)"
+    if isinstance(edits, list):
+        pairs = [(one.get("old_string"), one.get("new_string")) for one in edits if isinstance(one, dict)]
+        taken = sum(lines_of(before) for before, _ in pairs if isinstance(before, str))
+        added = sum(lines_of(after) for _, after in pairs if isinstance(after, str))
+        return f"Edited {_path(call)} ({_counted(len(edits), 'edit')}, -{taken} +{added} lines)"
+    if isinstance(source, str):
+        cell, mode = call.args.get("cell_id"), call.args.get("edit_mode")
+        told = f"cell {_quoted(cell)}" if isinstance(cell, str) else "a cell"
+        done = "inserted after " if mode == "insert" and isinstance(cell, str) else ""
+        lines = " deleted" if mode == "delete" else f", +{lines_of(source)} lines"
+        return f"Edited {_path(call)} ({done}{told}{lines})"
+    return f"Edited {_path(call)}"
 
 
 def _list(call: Call) -> str:
     pattern = call.args.get("pattern")
     count = call.output.facts["items"]
+    cut = ", more were cut off" if call.output.facts.get("truncated") is True else ""
+    if not call.output.success:
+        return f"Could not list {_quoted(pattern) if isinstance(pattern, str) else _path(call)}"
     if isinstance(pattern, str):
-        return f"Found {count} files for {_quoted(pattern)}"
-    entries = [line.strip(' -\t",') for line in call.output.text.split("\n")]
-    folders = sum(entry.endswith("/") for entry in entries)
-    split = f" ({count - folders} files, {folders} dirs)" if 0 < folders <= count else ""
-    return f"Listed {_path(call)}: {count} items{split}"
+        return f"Found {_counted(count, 'file')} for {_quoted(pattern)}{cut}"
+    is_text = call.output.at is not None or isinstance(call.output.result, str)
+    listed = entries(call.output.text if is_text else spoken(call.rule, call.output.result))
+    folders = sum(entry.endswith("/") for entry in listed)
+    files = _counted(count - folders, "file")
+    split = f" ({files}, {_counted(folders, 'dir')})" if 0 < folders <= count else ""
+    return f"Listed {_path(call)}: {_counted(count, 'item')}{split}{cut}"
 
 
 def _matches(call: Call) -> str:
     where = call.args.get("path") or call.args.get("glob")
-    inside = f" in {_quoted(where)}" if isinstance(where, str) else ""
-    return f"Grep '{_quoted(str(call.args.get('pattern', '')))}'{inside}: {call.output.lines} lines"
+    facts = call.output.facts
+    told = f"Grep '{_quoted(str(call.args.get('pattern', '')))}'" + (
+        f" in {_quoted(where)}" if isinstance(where, str) else ""
+    )
+    if not call.output.success:
+        return f"{told}: failed"
+    if facts.get("mode") == "count" and type(facts.get("numMatches")) is int:
+        return f"{told}: {_counted(facts['numMatches'], 'match', 'matches')} in {_counted(call.output.lines, 'file')}"
+    if call.output.at is None and not isinstance(call.output.result, str):
+        return f"{told}: {_counted(facts['items'], 'file')}"
+    return f"{told}: {_counted(call.output.lines, 'line')}"
 
 
 def _search(call: Call) -> str:
-    return f"Found {call.output.facts['items']} results for '{_quoted(str(call.args.get('query', '')))}'"
+    query = _quoted(str(call.args.get("query", "")))
+    if not call.output.success:
+        return f"Could not search for '{query}'"
+    return f"Found {_counted(call.output.facts['items'], 'result')} for '{query}'"
 
 
 def _visit(call: Call) -> str:
     address = _quoted(str(call.args.get("url", "")))
     place = (address.partition("://")[2] or address).rstrip("/")
     status = call.output.facts.get("status")
+    if not call.output.success and status is None:
+        return f"Could not visit {place}"
     size = call.output.size
     told = f"{size} bytes" if size < 1024 else f"{round(size / 1024)}KB"
     return f"Visited {place} ({f'status={status}, ' if status is not None else ''}{told} text)"
@@ -174,24 +232,47 @@ def _visit(call: Call) -> str:
 
 def _shell(call: Call) -> str:
     command = call.args.get("command", call.args.get("bash_id", ""))
-    words = _quoted(str(command)).split() or [_quoted(call.tool_name)]
-    program = " ".join(words[:2]) if words[1:] and words[1].isalpha() else words[0]
+    words = main_words(_quoted(str(command))) or [_quoted(call.tool_name)]
+    if words[1:2] == ["-m"] and words[2:]:
+        program = " ".join(words[:3])
+    else:
+        program = " ".join(words[:2]) if words[1:] and words[1].isalpha() else words[0]
     if (
         isinstance(call.args.get("args"), list) and call.args["args"]
     ):  # the document's form: a program and its arguments
         first = str(call.args["args"][0])
         program = f"{program} {_quoted(first)}" if first.isalpha() else program
-    code = call.output.exit_code
-    ended = f"exit {0 if code is None else code}" if call.output.success or code is not None else "failed"
-    if call.output.facts.get("interrupted") is True:
-        ended = "interrupted"
-    return f"{program}: {ended}" + (f", {call.output.lines} lines output" if call.output.lines else ", no output")
+    return f"{program}: {_ended(call.output)}{_printed(call)}"
+
+
+def _ended(output: Output) -> str:
+    code, facts = output.exit_code, output.facts
+    if facts.get("interrupted") is True:
+        return "interrupted"
+    if code is None and isinstance(facts.get("backgroundTaskId"), str):
+        return f"runs in the background as {masked_line(facts['backgroundTaskId'], 60)}"
+    if code is None and (facts.get("status") == "running" or output.text.startswith("<status>running")):
+        return "running"
+    if code is None and isinstance(facts.get("returnCodeInterpretation"), str):
+        return masked_line(facts["returnCodeInterpretation"], 60)
+    return f"exit {0 if code is None else code}" if output.success or code is not None else "failed"
+
+
+def _printed(call: Call) -> str:
+    output = call.output
+    if call.kind == content_kinds.BINARY:
+        return f", {output.size} bytes binary output"
+    if output.lines:
+        return f", {_counted(output.lines, 'line')} output"
+    return f", {_counted(lines_of(output.errors), 'line')} stderr" if output.errors.strip() else ", no output"
 
 
 def _other(call: Call) -> str:
-    return (
-        f"{_quoted(call.tool_name)}: {'ok' if call.output.success else 'failed'}, {call.output.size} bytes {call.kind}"
-    )
+    ended = "ok" if call.output.success else "failed"
+    images = call.output.facts["images"]
+    if images and not call.output.at:
+        return f"{_quoted(call.tool_name)}: {ended}, {_counted(images, 'image')}"
+    return f"{_quoted(call.tool_name)}: {ended}, {call.output.size} bytes {call.kind}"
 
 
 _FIRST: dict[str, Callable[[Call], str]] = {
@@ -205,8 +286,8 @@ def _path(call: Call) -> str:
     return next((_quoted(path) for path in named if isinstance(path, str)), ".")
 
 
-def _lines(text: str) -> int:
-    return text.count("\n") + (not text.endswith("\n")) if text else 0
+def _counted(count: int, noun: str, nouns: str = "") -> str:
+    return f"{count} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def _filled(template: str, call: Call) -> str:

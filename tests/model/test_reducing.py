@@ -66,14 +66,92 @@ CLAUDE = [
         {"filePath": "/p/a.py", "originalFile": "a"},
         "Edited /p/a.py (-1 +2 lines)",
     ),
-    ("MultiEdit", {"file_path": "/p/a.py", "edits": [{}, {}]}, {"filePath": "/p/a.py"}, "Edited /p/a.py (2 edits)"),
+    (
+        "MultiEdit",
+        {"file_path": "/p/a.py", "edits": [{"old_string": "a", "new_string": "b\nc"}, {}]},
+        {"filePath": "/p/a.py"},
+        "Edited /p/a.py (2 edits, -1 +2 lines)",
+    ),
+    (
+        "NotebookEdit",
+        {"notebook_path": "/p/a.ipynb", "cell_id": "c1", "new_source": "a\nb", "edit_mode": "insert"},
+        {"cell_id": "c2", "new_source": "a\nb", "error": ""},
+        "Edited /p/a.ipynb (inserted after cell c1, +2 lines)",
+    ),
+    (
+        "NotebookEdit",
+        {"notebook_path": "/p/a.ipynb", "cell_id": "c1", "new_source": "", "edit_mode": "delete"},
+        {"cell_id": "c1", "error": ""},
+        "Edited /p/a.ipynb (cell c1 deleted)",
+    ),
     (
         "Glob",
         {"pattern": "**/*.py"},
         {"filenames": ["a.py", "b.py"], "numFiles": 2, "truncated": False},
         "Found 2 files for **/*.py",
     ),
-    ("LS", {"path": "/p"}, "- /p/\n  - a.py\n  - docs/\n", "Listed /p: 3 items (1 files, 2 dirs)"),
+    (
+        "LS",
+        {"path": "/p"},
+        "- /p/\n  - a.py\n  - docs/\n    - b.md\n\nNOTE: something about these files\n",
+        "Listed /p: 3 items (2 files, 1 dir)",
+    ),
+    (
+        "fs:list_dir",
+        {"path": "src"},
+        {"entries": [{"name": "a.py", "type": "file"}, {"name": "d", "type": "directory"}]},
+        "Listed src: 2 items (1 file, 1 dir)",
+    ),
+    ("fs:list_dir", {"path": "src"}, {"entries": ["a.py"]}, "Listed src: 1 item"),
+    (
+        "Glob",
+        {"pattern": "*.py"},
+        {"filenames": ["a.py"] * 100, "numFiles": 100, "truncated": True},
+        "Found 100 files for *.py, more were cut off",
+    ),
+    (
+        "Grep",
+        {"pattern": "x"},
+        {"mode": "files_with_matches", "filenames": ["a.py", "b.py"], "numFiles": 2},
+        "Grep 'x': 2 files",
+    ),
+    ("Grep", {"pattern": "x"}, {"mode": "files_with_matches", "filenames": [], "numFiles": 0}, "Grep 'x': 0 files"),
+    (
+        "Grep",
+        {"pattern": "x", "output_mode": "count"},
+        {"mode": "count", "numFiles": 2, "filenames": [], "content": "a.py:3\nb.py:9", "numMatches": 12},
+        "Grep 'x': 12 matches in 2 files",
+    ),
+    (
+        "Read",
+        {"file_path": "/p/a.png"},
+        {"type": "image", "file": {"base64": "iVBORw0KGgo" * 300, "type": "image/png", "originalSize": 24111}},
+        "Read /p/a.png (24111 bytes, image/png)",
+    ),
+    (
+        "Read",
+        {"file_path": "/p/a.pdf"},
+        {"type": "pdf", "file": {"filePath": "/p/a.pdf", "base64": "JVBERi0" * 300, "originalSize": 99}},
+        "Read /p/a.pdf (99 bytes, PDF)",
+    ),
+    (
+        "Read",
+        {"file_path": "/p/a.pdf", "pages": "1-5"},
+        {"type": "parts", "file": {"filePath": "/p/a.pdf", "originalSize": 99, "count": 5, "outputDir": "/tmp/x"}},
+        "Read /p/a.pdf (99 bytes, PDF, 5 pages)",
+    ),
+    (
+        "Read",
+        {"file_path": "/p/a.ipynb"},
+        {"type": "notebook", "file": {"filePath": "/p/a.ipynb", "cells": [{"source": "x = 1"}]}},
+        "Read /p/a.ipynb (notebook, 1 cell)",
+    ),
+    (
+        "Read",
+        {"file_path": "/p/a.py"},
+        {"type": "file_unchanged", "file": {"filePath": "/p/a.py"}},
+        "Read /p/a.py (unchanged)",
+    ),
     (
         "Grep",
         {"pattern": "def x", "path": "src"},
@@ -84,13 +162,41 @@ CLAUDE = [
         "Bash",
         {"command": "uv run pytest -q"},
         {"stdout": "3 passed in 0.1s", "stderr": "", "interrupted": False},
-        "uv run: exit 0, 1 lines output",
+        "uv run: exit 0, 1 line output",
     ),
     (
         "Bash",
         {"command": "sleep 99"},
         {"stdout": "", "stderr": "", "interrupted": True},
         "sleep: interrupted, no output",
+    ),
+    ("Bash", {"command": "cd /p && X=1 timeout 60 pytest -q"}, {"stdout": "a\nb"}, "pytest: exit 0, 2 lines output"),
+    ("Bash", {"command": "python3 -m pytest -q"}, {"stdout": "a\nb"}, "python3 -m pytest: exit 0, 2 lines output"),
+    ("Bash", {"command": "git push"}, {"stdout": "", "stderr": "a\nb\n"}, "git push: exit 0, 2 lines stderr"),
+    ("Bash", {"command": "cat a.png"}, {"stdout": "\x00\x01" * 9}, "cat: exit 0, 18 bytes binary output"),
+    (
+        "Bash",
+        {"command": "npm run dev", "run_in_background": True},
+        {"stdout": "", "stderr": "", "interrupted": False, "backgroundTaskId": "b1"},
+        "npm run: runs in the background as b1, no output",
+    ),
+    (
+        "BashOutput",
+        {"bash_id": "b1"},
+        {"shellId": "b1", "status": "running", "exitCode": None, "stdout": "a\n", "stderr": ""},
+        "b1: running, 1 line output",
+    ),
+    (
+        "BashOutput",
+        {"bash_id": "b1"},
+        "<status>completed</status>\n\n<exit_code>3</exit_code>\n\n<stdout>\nx\n</stdout>",
+        "b1: exit 3, 7 lines output",
+    ),
+    (
+        "Bash",
+        {"command": "rg colour"},
+        {"stdout": "", "stderr": "", "returnCodeInterpretation": "No matches found"},
+        "rg colour: No matches found, no output",
     ),
     (
         "WebFetch",
@@ -99,6 +205,20 @@ CLAUDE = [
         "Visited example.com/a?b=1 (status=404, 13 bytes text)",
     ),
     ("WebSearch", {"query": "loom"}, {"query": "loom", "results": RESULTS}, "Found 10 results for 'loom'"),
+    (
+        "WebSearch",
+        {"query": "loom"},
+        {"query": "loom", "results": [{"tool_use_id": "t", "content": RESULTS}, "In short: it weaves, see http://x"]},
+        "Found 10 results for 'loom'",
+    ),
+    ("mcp__a__b", {}, [{"type": "text", "text": "two\nlines"}], "mcp__a__b: ok, 9 bytes text"),
+    (
+        "mcp__a__b",
+        {},
+        {"content": [{"type": "text", "text": "no"}], "isError": True},
+        "mcp__a__b: failed, 2 bytes text",
+    ),
+    ("mcp__a__b", {}, [{"type": "image", "source": {"data": "iVBO" * 99}}], "mcp__a__b: ok, 1 image"),
     ("mcp__db__query", {"sql": "select 1"}, {"rows": [[1]]}, "mcp__db__query: ok, 30 bytes JSON"),
     ("a/../b tool", {}, None, "a/../b tool: ok, 0 bytes empty"),
 ]
@@ -153,6 +273,57 @@ def test_a_search_without_matches_has_not_failed() -> None:
     for code, success in ((0, True), (1, True), (2, False)):
         call = {"stdout": "", "stderr": "", "exit_code": code}
         assert reduce_call("system:shell", {"command": "grep -rn colour src"}, call).success is success
+
+
+SEARCHES = [
+    ("rg -n 'a|b' src", True),
+    ("cd src && grep -rn colour .", True),
+    ("cat a.log | grep -i failed", True),
+    ("git grep colour", True),
+    ("make", False),
+    ("make && grep colour a.log", False),
+    ("grep colour a.log; make", False),
+]
+
+
+@pytest.mark.parametrize(("command", "success"), SEARCHES)
+def test_of_a_host_too_a_search_that_found_nothing_has_not_failed(command: str, success: bool) -> None:
+    """A host calls every exit code but 0 a failure; of several commands it is not known which one ended so."""
+    reduction = reduce_call("Bash", {"command": command}, None, error="Exit code 1")
+    assert reduction.success is success
+    assert reduction.observation.endswith(": exit 1, no output")
+    assert not reduce_call("Bash", {"command": command}, None, error="Exit code 1\ngrep: src: no such file").success
+
+
+QUIET = [
+    ("Grep", {"pattern": "x"}, {"mode": "files_with_matches", "filenames": ["src/a.py"], "numFiles": 1}, "src/a.py"),
+    ("Glob", {"pattern": "*"}, {"filenames": [], "durationMs": 12, "numFiles": 0, "truncated": False}, ""),
+    ("fs:list_dir", {"path": "."}, {"entries": ["a.py"]}, "a.py"),
+    ("web:search", {"query": "x"}, {"results": []}, ""),
+    ("fs:write_file", {"path": "a"}, {"success": False, "error": "disk full"}, "disk full"),
+    ("Bash", {"command": "make"}, {"stdout": "", "stderr": "Exit code 1"}, "Exit code 1"),
+    ("weather:get", {}, {"main": {"temp": 4}}, '{"main": {"temp": 4}}'),
+]
+
+
+@pytest.mark.parametrize(("tool", "args", "result", "below"), QUIET)
+def test_a_value_is_told_without_the_signs_of_its_form(tool: str, args: Json, result: Any, below: str) -> None:
+    """A short one stands as what it lists, else on one line."""
+    assert reduce_call(tool, args, result).observation.partition("\n")[2] == below
+
+
+def test_names_are_no_keys_of_the_hosts_and_no_rests_of_escapes() -> None:
+    """What stands in a value's texts is looked at as it reads, not as JSON writes it."""
+    text = "The issue.\nErrorKind is raised in src/cart.py by check_total.\n" * 20
+    for result in (
+        {"status": "completed", "content": [{"type": "text", "text": text}], "totalDurationMs": 3, "totalTokens": 4},
+        {"content": [{"type": "text", "text": text}, {"type": "text", "text": text}], "isError": False},
+        {"rows": [{"issue": text}], "durationMs": 3},
+    ):
+        told = reduce_call("mcp__a__b", {}, result).observation
+        assert "src/cart.py" in told
+        assert "check_total" in told
+        assert [word for word in ("nErrorKind", "nThe", "isError", "durationMs", "totalTokens") if word in told] == []
 
 
 def test_a_failed_write_keeps_its_content() -> None:
