@@ -328,9 +328,7 @@ def _count_needs(sums: Sums, calls: list[Call], told_upto: Callable[[int], Told]
         told = told_upto(number)
         text = "\n".join(told.texts)
         args = call.args if isinstance(call.args, dict) else {}
-        used = json.dumps(
-            {key: value for key, value in args.items() if key not in _NOT_LOOKED_FOR_IN}, ensure_ascii=False
-        )
+        used = _words({key: value for key, value in args.items() if key not in _NOT_LOOKED_FOR_IN})
         for kind, pattern in (("paths", _PATH), ("names", _NAME)):
             for need in {found for found in pattern.findall(used) if len(found) > 3 and not found.startswith("//")}:
                 if need not in originals or need in asked:
@@ -346,9 +344,16 @@ def _count_needs(sums: Sums, calls: list[Call], told_upto: Callable[[int], Told]
         if isinstance(old, str) and old in originals:
             sums.add("anchors", old in text, 1)
         originals += call.seen + "\n"
-        asked += json.dumps(args, ensure_ascii=False)
+        asked += _words(args) + "\n"
     sums.again += sum(tokens("\n".join(lines)) for n, lines in again.items() if n not in whole)
     sums.again += sum(tokens(calls[n].seen) for n in whole)
+
+
+def _words(value: Any) -> str:
+    """Give the texts in a value as they read: behind an escape of JSON a name seems to begin with its letter."""
+    if isinstance(value, dict):
+        return "\n".join(f"{key}\n{_words(inner)}" for key, inner in value.items())
+    return "\n".join(map(_words, value)) if isinstance(value, list) else str(value)
 
 
 def _around(text: str, need: str) -> Iterator[str]:
