@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SMALL = 50
 # What a step may say of files and of names: this share of the original, and these bounds; lists of files get more.
 FILES_SHARE, FILES_LEAST, FILES_MOST = 0.02, 12, 60
-NAMES_SHARE, NAMES_LEAST, NAMES_MOST = 0.07, 12, 220
+NAMES_SHARE, NAMES_LEAST, NAMES_MOST = 0.07, 12, 280
 ADDRESSES_MOST = 16
 LIST_SHARE, LIST_MOST = 0.8, 300
 # The same for lines that tell of trouble, and for the line that sums up.
@@ -33,6 +33,7 @@ SUMMARY_MOST = 60
 LONGEST_WORDS = 400  # characters of an argument that is quoted
 _NO_WORDS = ("image", "pdf", "parts", "file_unchanged")  # forms of what was read that hold no text
 _KEYS = re.compile(r"^[\w.$-]{1,80}: ", re.MULTILINE)  # before a value's words
+_JSON_KEYS = re.compile(r"\"[\w$.-]{1,80}\"\s?:")
 
 
 class Call(NamedTuple):
@@ -88,18 +89,33 @@ def _signal(call: Call) -> list[str]:
     found += _trouble(call, found, errors, "" if is_difference and call.output.success else text)
     if not text.strip():
         return found
-    if call.rule.action in (SHELL, OTHER) and call.kind == content_kinds.TEXT:
-        found += signal_lines.within([signal_lines.summary(text)], SUMMARY_MOST, known="\n".join(found))
+    if is_text and call.kind in (content_kinds.JSON, content_kinds.JSONL):
+        text = text.replace("\\n", "\n").replace("\\t", "\t")  # for names do not begin with the letter of an escape
+    listed = signal_lines.listed_files(text) if call.rule.action == SHELL else []
+    files = listed or signal_lines.paths(text)
+    is_list_of_files = bool(listed) or sum(map(len, files)) > len(text) / 3
+    if call.rule.action in (SHELL, OTHER) and call.kind == content_kinds.TEXT and not is_difference:
+        sums_up = text.split("\n", 1)[0] if signal_lines.is_status(text) else signal_lines.summary(text)
+        if not (is_list_of_files and sums_up in files):
+            found += signal_lines.within([sums_up], SUMMARY_MOST, known="\n".join(found))
     if call.rule.action in (SEARCH, VISIT):
         found += _listed("at", signal_lines.addresses(text), found, ADDRESSES_MOST)
-    files = signal_lines.changed_files(text) if is_difference else signal_lines.paths(text)
-    is_list_of_files = is_difference or sum(map(len, files)) > len(text) / 3
     room = min(FILES_MOST, max(FILES_LEAST, FILES_SHARE * call.size))
     if is_list_of_files:
         room = max(room, min(LIST_MOST, LIST_SHARE * call.size))
     found += _listed("in", files, found, room)
     room = min(NAMES_MOST, max(NAMES_LEAST, NAMES_SHARE * call.size))
-    return found + _listed("names", signal_lines.names(text if is_text else _KEYS.sub("", text)), found, room)
+    return found + _listed("names", _names(call, text, is_text=is_text), found, room)
+
+
+def _names(call: Call, text: str, *, is_text: bool) -> list[str]:
+    """Give the names in a text; of JSON those in its values before its keys."""
+    if not is_text:
+        return signal_lines.names(_KEYS.sub("", text))
+    if call.kind not in (content_kinds.JSON, content_kinds.JSONL):
+        return signal_lines.names(text)
+    found = dict.fromkeys(signal_lines.names(_JSON_KEYS.sub(" ", text)) + signal_lines.names(text))
+    return sorted(found, key=signal_lines.is_common)
 
 
 def _compact(value: object) -> str:

@@ -30,21 +30,29 @@ _TROUBLE = re.compile(
         | does[ ]not | do[ ]not | is[ ]not
         | are[ ]not | was[ ]not | were[ ]not | ha(?:s|ve|d)[ ]not? | could[ ]not | can[ ]?not | can't | couldn't
         | doesn't | isn't | didn't | won't | haven't | wasn't | must | skipped | broken | bad | lost | nothing[ ]to
-        | would | exit(?:ed|code)?[ ](?:code|status|with|\'?\d) | no[ ]\w+[ ]found | e\d{3,4} | ts\d{3,5} )\b
+        | would | exit(?:ed|code)?[ ](?:code|status|with|\'?\d) | no[ ]\w+[ ]found | e\d{3,4} | ts\d{3,5}
+    | \w{0,40}BackOff | OOMKilled | evicted | unhealthy | degraded | HTTP/[\d.]{1,4}[ ][45]\d\d )\b
+    | \bexited[ ]\([1-9] | ^\s*(?:received|got|actual|but[ ]was)\s{0,8}: | ^rspec[ ]\./\S+:\d+
     | (?:^|[\s\[(])[✗✕✖\u00d7❌⚠✘●] | ^E\s{1,6}\S | ^not[ ]ok\b | ^-{3}[ ]FAIL | ^FAIL\b | ^FAILED\b | [A-Za-z]Error\b
     | [A-Za-z]Exception\b | npm[ ]ERR! | ^\s{0,12}\^+\s*$ | ^\s{0,12}at[ ]\S+[ ]\(\S+:\d+
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-# What says that there is none.
-# A line of a program, which names trouble and is none.
+# A line of a program, which names trouble and is none. A pair of JSON, an error with its message, and a list's or a
+# build's mark (`* `, `#8 `) at the line's begin are not of that kind.
 _CODE = re.compile(
-    r"\s*(?:\d+[:|→-]\s*)?(?:(?:def|class|return|raise|if|elif|else|for|while|import|from|try|except|with|assert|const|let"
-    r"|var|func|fn|type|export|package|use|pub|public|private|self)\b(?!:)|[@#*}\])]|//|/\*|\"\"\")|.*[{;(,]\s*$"
+    r"(?!\*{1,3} |\s*\"[^\"]{1,60}\": |\[?(?:[A-Z]\w*)?(?:Error|Exception)\b[^=(){]{0,40}: )"
+    r"(?:\s*(?:\d+[:|→-]\s*)?(?:(?:def|class|return|raise|if|elif|else|for|while|import|from|try|except|with|assert|const"
+    r"|let|var|func|fn|type|export|package|use|pub|public|private|self)\b(?!:)|[@*}\])]|\#(?!\d+ )|//|/\*|\"\"\")"
+    r"|.*[{;(,]\s*$)"
 )
 _NUMBERED = re.compile(r"\s*\d+[:|→\t]")
+# What says that there is none.
 _GOOD = re.compile(
-    r"\b(?:0|no|without|zero) (?:errors?|failures?|failed|warnings?|problems?|issues?|vulnerabilities)\b", re.IGNORECASE
+    r"\b(?:0|no|without|zero) (?:errors?|failures?|failed|warnings?|problems?|issues?|vulnerabilities)\b"
+    r"|\b\w{0,40}(?:error|fail|warn|unreachable|skipped|exception|invalid|missing)\w{0,40}[\"']?\s?[:=]\s?"
+    r"(?:null|none|nil|false|0|\"\"|''|\[\]|\{\})(?![\w.\"'])",
+    re.IGNORECASE,
 )
 # Trouble in the first degree: what is told if not everything can be.
 _WORST = re.compile(
@@ -52,27 +60,39 @@ _WORST = re.compile(
     r"|[A-Za-z](?:Error|Exception)\b|^E\s{1,6}\S|✗|✕|✖|❌|npm ERR!|^not ok\b|exit code",
     re.IGNORECASE,
 )
+# A line that says no more than that there is trouble, or nothing at all.
+_BARE_WORD = re.compile(r"[\W_]*(?:npm )?(?:errors?|failures?|failed examples|fail)?[\W_]*\Z", re.IGNORECASE)
+_HEADING = re.compile(r"(?:[\w.@+-]*/|[A-Za-z]:\\)\S*\.\w{1,8}\Z")  # a file, of which the lines below tell
+_UNDER_HEADING = re.compile(r"\s+\d+:\d+\s")
+_OF_OTHERS = ("node:internal", "node_modules/", "java.base/", "site-packages/", "/lib/python3", "(internal/")
 _PLACE = re.compile(r"(\S*[/\\.]\S*?):\d+[:,]")
 # What differs between two that say the same: times, addresses, long numbers.
 _CHANGING = re.compile(r"\b\d+(?:\.\d+)?(?:ms|s|m|us|µs)\b|0x[0-9a-f]+|\d\d:\d\d:\d\d\S*|\b\d{5,}\b")
 _TEST_NAME = re.compile(
     r"^(?:FAILED|ERROR) \S+::|^--- FAIL: |^\s*(?:✕|✗|\u00d7) |^not ok \d+|^ *● .+ \u203a|^FAIL +\S+"
-    r"|^test \S+ \.\.\. FAILED|^FAIL: \S+"
+    r"|^test \S+ \.\.\. FAILED|^FAIL: \S+|^rspec \./\S+:\d+"
 )
 _SUMMARY = re.compile(
     r"\b\d+ (?:passed|failed|errors?|warnings?|problems?|tests?|files?|failing|passing|skipped|vulnerabilities"
     r"|packages?)\b"
-    r"|^(?:Tests?|Test Suites|Ran|Found|Summary|Total|Result|Finished|Done|Compiled|Build)\b|^=+ .+ =+$|exit code \d",
+    r"|^(?:Tests?|Test Suites|Ran|Found|Summary|Total|Result|Finished|Done|Compiled|Build|Plan|Apply)\b"
+    r"|^=+ .+ =+$|exit code \d",
     re.IGNORECASE,
 )
 _PATH = re.compile(
-    r"(?<![\w/.~@:-])(?:~/|\.{1,2}/|/)?(?:[\w.@+-]+/){1,14}[\w.@+-]*[\w+-](?:\.\w{1,8})?"
+    r"(?<![\w/.~@:{-])(?:~/|\.{1,2}/|/)?(?:[\w.@+-]+/){1,14}[\w.@+-]*[\w+-](?:\.\w{1,8})?"
     r"|(?<![\w/.@:-])[\w@+-][\w.@+-]{0,80}\.(?:[a-z][a-z0-9]{0,5}|[A-Z]{1,4})(?![\w/(])"
-    r"|(?<![\w/.~@:-])/[\w.@+-]{2,}"
+    r"|(?<![\w/.~@:{-])/[\w.@+-]{2,}"
 )
 _NAME = re.compile(
     r"\b(?:[a-z]+(?:[A-Z][a-z0-9]+)+|[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+|[A-Za-z][a-z0-9]*(?:_[A-Za-z0-9]+)+"
-    r"|_+[a-z][a-z0-9_]+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[0-9a-f]{7,12}|[a-z0-9]+(?:-[a-z0-9]+)+)\b"
+    r"|_+[a-z][a-z0-9_]+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[0-9a-f]{7,12}|[a-z0-9]+(?:-[a-z0-9]+)+|(?!UTF-|SHA-|ISO-|RFC-)[A-Z]{2,10}-\d+)\b"
+)
+_MAIL = re.compile(r"[\w.+-]+@[A-Za-z][\w-]*\.[A-Za-z.]+\Z")
+_STATUS = ("On branch ", "HEAD detached ", "Not currently on any branch")
+_LISTED = re.compile(
+    r"^([-dlbcps])[rwxsStT-]{9}[.+@]? +\d+ +\S+ +\S+ +[\d.,]+[KMGT]? +\S+ +\S+ +\S+ (?!\.{1,2}$)(.+?)(?: -> .+)?$",
+    re.MULTILINE,
 )
 _DEFINED = re.compile(
     r"^[ \t+>0-9→:|]{0,16}(?:export |default |public |private |static |async |pub |abstract )*"
@@ -101,11 +121,23 @@ def is_difference(text: str) -> bool:
     return "\n@@ -" in text or text.startswith(("diff --git ", "@@ -"))
 
 
-def changed_files(text: str) -> list[str]:
-    """Give the files that a diff changes."""
-    found = [line.partition(" b/")[2] for line in text.split("\n") if line.startswith("diff --git ")]
-    found += [line[4:].split("\t")[0].removeprefix("b/") for line in text.split("\n") if line.startswith("+++ ")]
-    return _once(path for path in found if path and path != "/dev/null")
+def is_status(text: str) -> bool:
+    """Tell the long form of `git status`."""
+    return text.startswith(_STATUS) and "\n\t" in text
+
+
+def listed_files(text: str) -> list[str]:
+    """Give the files that a diff changes, `git status` names, or `ls -l` lists; of other texts none."""
+    if is_difference(text):
+        found = [line.partition(" b/")[2] for line in text.split("\n") if line.startswith("diff --git ")]
+        found += [line[4:].split("\t")[0].removeprefix("b/") for line in text.split("\n") if line.startswith("+++ ")]
+        return _once(path for path in found if path and path != "/dev/null")
+    if is_status(text):
+        named = (line[1:].partition(":   ") for line in text.split("\n") if line.startswith("\t"))
+        return _once((path or first).strip() for first, _, path in named)
+    if text.startswith(("total ", "-r", "dr", "lr")):
+        return [name + "/" * (kind == "d") for kind, name in _LISTED.findall(text)]
+    return []
 
 
 def trouble(text: str, budget: float, minor: float) -> list[str]:
@@ -148,35 +180,81 @@ def _groups(lines: list[str]) -> Iterator[tuple[int, int, list[str]]]:
     """Give each different trouble: its degree (0 is the worst), its line's number, its lines."""
     seen: set[str] = set()
     skip = 0
+    heading = ""
     for number, line in enumerate(lines):
         quoted = line.strip()
-        if number < skip or not quoted or not _tells(line[:2000]):
+        if number < skip or not quoted:
             continue
-        indent = len(line) - len(line.lstrip())
-        below = []
-        for follower in lines[number + 1 : number + 4]:
-            if (
-                not follower.strip()
-                or len(follower) - len(follower.lstrip()) <= indent
-                or _PLACE.match(follower.strip())
-            ):
-                break
-            below.append(_cut(follower.strip()))
-        skip = number + 1 + len(below)
+        if not line[0].isspace():
+            heading = quoted if len(line) < LONGEST_LINE and _HEADING.match(quoted) else ""
+        at = _told_at(line[: _reach(line, len(lines))])
+        if at < 0 or _BARE_WORD.match(quoted[:80]):
+            continue
+        below, skip = _below(lines, number)
         shape = _CHANGING.sub("#", "\n".join((quoted, *below)))
         if shape not in seen:
             seen.add(shape)
-            is_verdict = _TEST_NAME.search(line) or quoted[0] in "❌✗✕✖" or _SUMMARY.search(quoted[:200])
-            degree = 2 if not _WORST.search(quoted[:400]) else 0 if is_verdict else 1
-            yield degree, number, [_cut(quoted), *below]
+            if heading and _UNDER_HEADING.match(line):
+                quoted = f"{heading}:{quoted}"
+            is_verdict = _TEST_NAME.search(line[:LONGEST_LINE]) or quoted[0] in "❌✗✕✖" or _SUMMARY.search(quoted[:200])
+            degree = 2 if not _is_worst(quoted) else 0 if is_verdict else 1
+            yield degree, number, [_cut_around(quoted, at), *below]
 
 
-def _tells(line: str) -> bool:
-    return (
-        bool(_TROUBLE.search(line))
-        and not _CODE.match(line)
-        and not (_GOOD.search(line) and not _TROUBLE.search(_GOOD.sub("", line)))
-    )
+def _reach(line: str, count: int) -> int:
+    """Say how far a line is looked at: JSON on a few long lines further than what programs write."""
+    return max(2000, 40_000 // count) if line.startswith(("{", "[")) else 2000
+
+
+def _is_worst(quoted: str) -> bool:
+    return bool(_WORST.search(quoted[:400]))
+
+
+def _below(lines: list[str], number: int) -> tuple[list[str], int]:
+    """Give up to three lines that stand indented below one and belong to it, and the number of the line after them.
+
+    Of a traceback these are the places where it ended: in the code at hand, and in whatever that called.
+    """
+    line = lines[number]
+    indent = len(line) - len(line.lstrip())
+    end = number + 1
+    while end < len(lines) and end < number + 400 and lines[end].strip() and _indent(lines[end]) > indent:
+        end += 1
+    if line.strip() == "Traceback (most recent call last):":
+        frames = [at for at in range(number + 1, end) if lines[at].lstrip().startswith("File ")]
+        own = [at for at in frames if not any(sign in lines[at] for sign in _OF_OTHERS)]
+        chosen = sorted({*own[-1:], *frames[-1:]})
+        told = [lines[at + more].strip() for at in chosen for more in (0, 1) if at + more < end]
+        return [_cut(one) for one in told if any(map(str.isalnum, one))], end
+    below: list[str] = []
+    skip = number + 1
+    is_minor = not _is_worst(line)
+    for at in range(number + 1, end):
+        follower = lines[at].strip()
+        if len(below) == 3 or (
+            _told_at(lines[at][:2000]) >= 0 and (_PLACE.match(follower) or (is_minor and _is_worst(follower)))
+        ):
+            break
+        skip = at + 1
+        if any(map(str.isalnum, follower)) and not (
+            follower.startswith("at ") and any(s in follower for s in _OF_OTHERS)
+        ):
+            below.append(_cut(follower))
+    return below, skip
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _told_at(line: str) -> int:
+    """Give where in a line the trouble is that it tells of; -1 where it tells of none."""
+    found = _TROUBLE.search(line)
+    if found is None or _CODE.match(line):
+        return -1
+    if _GOOD.search(line):
+        found = _TROUBLE.search(_GOOD.sub(lambda good: " " * len(good.group()), line))
+    return found.start() if found else -1
 
 
 def _chosen(
@@ -211,7 +289,7 @@ def paths(text: str) -> list[str]:
     return _once(
         found.rstrip(".")
         for found in _PATH.findall(_ADDRESS.sub(" ", text))
-        if len(found) > 3 and not _is_number(found)
+        if len(found) > 3 and not _is_number(found) and not _MAIL.match(found)
     )
 
 
@@ -224,19 +302,20 @@ def names(text: str) -> list[str]:
     """Give the identifiers in a text that tell more than a word does: what it defines, then what it names often."""
     defined = _once(_DEFINED.findall(text))
     if is_difference(text):  # what changed first
-        text = "\n".join(sorted(text.split("\n"), key=lambda line: line[:1] not in "+-"))
+        lines = [line for line in text.split("\n") if not line.startswith("index ")]
+        text = "\n".join(sorted(lines, key=lambda line: line[:1] not in "+-"))
     counts: dict[str, int] = {}
     for name in _NAME.findall(text):
         counts[name] = counts.get(name, 0) + 1
     order = {name: place for place, name in enumerate(counts)}
     often = sorted(
         (name for name in counts if 3 < len(name) < 60),
-        key=lambda name: (_is_common(name), -min(counts[name], 4), order[name]),
+        key=lambda name: (is_common(name), -min(counts[name], 4), order[name]),
     )
     return _once([*(name for name in defined if 3 < len(name) < 60), *often])
 
 
-def _is_common(name: str) -> bool:
+def is_common(name: str) -> bool:
     """Tell words with a hyphen and hashes, which stand everywhere, from the names of things in programs."""
     return "-" in name or not name.strip("0123456789abcdef")
 
@@ -262,3 +341,9 @@ def _once(items: Iterable[str]) -> list[str]:
 
 def _cut(line: str) -> str:
     return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
+
+
+def _cut_around(line: str, at: int) -> str:
+    """Cut a line to what stands around a place in it."""
+    start = at - LONGEST_LINE // 3
+    return _cut(line) if at < LONGEST_LINE - 40 else "…" + _cut(line[start:])
