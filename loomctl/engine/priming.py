@@ -36,7 +36,8 @@ _RANK = {"": 0, "omitted": 0, "pointer": 1, "outline": 2, "full": 3}
 class Slip(NamedTuple):
     """A packing slip with the text it describes.
 
-    id: empty where nothing was due; text: exactly what the conversation gets; used: in the budget's measure.
+    id: empty where nothing was due; text: exactly what the conversation gets; used: in the budget's measure; history:
+    what it tells of the run's tool steps (`telling_steps.Told.counts`), None where it tells none.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Slip(NamedTuple):
     warnings: Sequence[tuple[str, str]]
     limit: int
     used: int
+    history: Mapping[str, int] | None = None
 
     @property
     def loaded(self) -> list[Entry]:
@@ -137,13 +139,16 @@ def prime(
     for name in sorted(set(only or ()) - declared):
         message = f"known are {', '.join(sorted(declared)) or 'none'}"
         entries.append(Entry(name, ERROR, "unknown_artifact", None, None, None, None, False, message))
-    composed, entries = _composed(space, run, event, entries, pieces, has, budget, may_write=may_write, force=force)
+    composed, entries, steps = _composed(
+        space, run, event, entries, pieces, has, budget, may_write=may_write, force=force
+    )
     if composed is None:
         return Slip("", run.run_id, event.name, "", entries, reader.warnings, budget.limit, 0)
     epoch = space.local.primed(space.caller.session_id)["epoch"]
     slip_id = slip.short(digests.of_text(f"{space.caller.session_id}\0{epoch}\0{composed}"))
     text = slip.sealed(composed, slip_id)
-    return Slip(slip_id, run.run_id, event.name, text, entries, reader.warnings, budget.limit, budget.measure(text))
+    used = budget.measure(text)
+    return Slip(slip_id, run.run_id, event.name, text, entries, reader.warnings, budget.limit, used, steps)
 
 
 def _composed(
@@ -157,16 +162,16 @@ def _composed(
     *,
     may_write: bool,
     force: bool,
-) -> tuple[str | None, list[Entry]]:
+) -> tuple[str | None, list[Entry], Mapping[str, int] | None]:
     """Pack what is due; what could be given in no better form than the session has it is fresh after all (D15)."""
     lines = _history(run.state)
     in_conversation = has.any_slip and not force  # and so is all that tools did since
-    steps = "" if in_conversation else _tool_steps(space, run, event, budget, before="\n".join(lines))
+    steps, counts = ("", None) if in_conversation else _tool_steps(space, run, event, budget, before="\n".join(lines))
     while True:
         due_now = [entry for entry in entries if entry.id in pieces]
         unsaid = force or any(entry.decision == ERROR and entry.required for entry in entries)
         if has.any_slip and not unsaid and not any(entry.decision == LOAD for entry in due_now):
-            return None, entries
+            return None, entries, None
         texts = _texts(space, run, entries, budget, may_write=may_write)._replace(history=lines, steps=steps)
         composed = slip.compose(texts, [pieces[entry.id] for entry in due_now], budget)
         forms = {packed.id: packed.form for packed in composed.packed}
@@ -180,12 +185,13 @@ def _composed(
             and _RANK.get(has.artifacts[entry.id].form, 0) >= _RANK[forms[entry.id]]
         ]
         if not stale:
-            return composed.text, [
+            given = [
                 entry._replace(form=forms[entry.id] if forms[entry.id] != "omitted" else None)
                 if entry.id in forms and entry.decision == LOAD
                 else entry
                 for entry in entries
             ]
+            return composed.text, given, counts if steps in composed.text else None
         for entry in stale:
             del pieces[entry.id]
         names = {entry.id for entry in stale}
@@ -230,9 +236,11 @@ def _history(state: Mapping[str, Any]) -> list[str]:
     return ["Done so far:", *history] if history else []
 
 
-def _tool_steps(space: Workspace, run: Run, event: Event, budget: Budget, *, before: str) -> str:
+def _tool_steps(
+    space: Workspace, run: Run, event: Event, budget: Budget, *, before: str
+) -> tuple[str, Mapping[str, int] | None]:
     if not os.path.exists(os.path.join(run.folder, "tool_steps.jsonl")):  # then nothing of what reads it is imported
-        return ""
+        return "", None
     from loomctl.disk import spool
     from loomctl.engine import telling_steps
 

@@ -104,7 +104,8 @@ def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Ev
         for entry in made.loaded
         if entry.form in ("full", "outline", "pointer")
     ]
-    if not loaded:
+    history = {"told_at": at, "load_trigger": made.event, **made.history} if made.history else None
+    if not loaded and history is None:
         return state, []
     properties = {
         "slip_id": made.id,
@@ -113,7 +114,8 @@ def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Ev
         "not_loaded": {e.id: e.reason for e in made.entries if e.decision in (DEFER, ERROR)},
         "budget": {"limit": made.limit, "used": made.used},
         "warnings": [code for code, _ in made.warnings],
+        **({"tool_history": made.history} if made.history else {}),
     }
     session_id = space.caller.session_id
-    state = sessions.primed(state, session_id, loaded, at=at)
+    state = sessions.told_history(sessions.primed(state, session_id, loaded, at=at), history)
     return state, [Event("context.primed", properties, session_id)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from loomctl.disk import tool_log
 from loomctl.model import history, slip
 from loomctl.model.fences import fenced, visible
+from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
+from loomctl.model.tokens import at_most
 from loomctl.model.units import utf16_units
 
 TYPE_CHECKING = False
@@ -22,7 +24,19 @@ _LOOKED_AT = 200  # steps at the log's end
 _HEAD = "What tools did in this run so far (loomctl steps lists all, loomctl steps show ID gives an original whole):"
 
 
-def told(run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *, before: str, waiting: int = 0) -> str:
+class Told(NamedTuple):
+    """The text of a history, and what a state says of it: `{steps, full, short, counted, budget, tokens}`.
+
+    steps: of the main line, the newest 200 at most; tokens: at most so many, of the budget.
+    """
+
+    text: str = ""
+    counts: Mapping[str, int] | None = None
+
+
+def told(
+    run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *, before: str, waiting: int = 0
+) -> Told:
     """Give the history for a priming; empty where there is none, or where the conversation has it already.
 
     A change of phase happens within a conversation, which has seen its steps. before: the other history that is told;
@@ -30,11 +44,11 @@ def told(run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *
     the log yet. Subagents' steps are not of the main line (D48).
     """
     if "session_start" not in event.facts and not event.is_manual:
-        return ""
+        return Told()
     every = tool_log.tail(run_dir, _LOOKED_AT)
     steps = [step for step in every if not step.more.get("agent_id")]
     if not steps:
-        return ""
+        return Told()
     count = every[-1].more.get("number")
     index = "loomctl steps" + (f" ({count:,} in all)" if type(count) is int and count > len(every) else "")
     share = budget.share(slip.HISTORY_SHARE) - 2
@@ -43,8 +57,9 @@ def told(run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *
     asked = masked_line(str(state.get("goal") or ""), 400)
     later = f"\n({waiting:,} later calls are not among these yet: loomctl steps has them)" if waiting else ""
     for tokens in (TOKENS, 400, 300, 200, 120, 60):
-        compacted = history.compact_history(steps, tokens, asked=asked, index=index)
-        text = f"{_HEAD}\n{fenced(visible(compacted))}{later}" if compacted else ""
-        if budget.measure(text) <= share and utf16_units(text) <= units:
-            return text
-    return ""
+        made = history.compacted(steps, tokens, asked=asked, index=index)
+        text = f"{_HEAD}\n{fenced(visible(made.text))}{later}" if made.text else ""
+        if text and budget.measure(text) <= share and utf16_units(text) <= units:
+            counts = {"steps": len(steps), "full": made.full, "short": made.short, "counted": made.counted}
+            return Told(text, {**counts, "budget": tokens, "tokens": at_most(made.text)})
+    return Told()

@@ -6,6 +6,7 @@ Nothing here measures over its budget by an exact tokenizer: what is counted is 
 from __future__ import annotations
 
 from loomctl.model.fences import one_line, visible
+from loomctl.model.records import NamedTuple
 from loomctl.model.tokens import at_most
 from loomctl.model.tool_rules import EDIT, READ, SEARCH, SHELL, WRITE, rule_for
 
@@ -22,6 +23,15 @@ _LINE = 160  # UTF-16 units of an earlier step's line
 _EARLIER, _RECENT = "Earlier steps:", "Recent steps:"
 
 
+class Compacted(NamedTuple):
+    """A history. full, short: how many steps it gives in full and by a line; counted: those that it only counts."""
+
+    text: str
+    full: int
+    short: int
+    counted: int
+
+
 def compact_history(
     steps: Sequence[ToolStep], token_budget: int = BUDGET, *, asked: str = "", recent: int = RECENT, index: str = ""
 ) -> str:
@@ -32,8 +42,15 @@ def compact_history(
     counted. index: where everything can be found, named where something was left out. Steps may lack anything; nothing
     is raised.
     """
+    return compacted(steps, token_budget, asked=asked, recent=recent, index=index).text
+
+
+def compacted(
+    steps: Sequence[ToolStep], token_budget: int = BUDGET, *, asked: str = "", recent: int = RECENT, index: str = ""
+) -> Compacted:
+    """Give what `compact_history` does, and how much of it is told in which form."""
     if not steps or token_budget < 1:
-        return ""
+        return Compacted("", 0, 0, len(steps))
     whole = len(steps) if len(steps) <= KEPT_WHOLE else min(len(steps), max(0, recent))
     page = _Page(token_budget - at_most(f"{_EARLIER}\n{_RECENT}\n{_counted(len(steps), index)}"))
     goal = f"Asked: {one_line(asked, _LINE)}" if asked.strip() else ""
@@ -50,8 +67,11 @@ def compact_history(
     while given and at_most(text) > token_budget:  # joined they can measure a little more than one by one
         given.popitem()  # what was taken last
         text = _joined(goal, given, len(steps), whole, index)
+    if at_most(text) <= token_budget:
+        whole_ones = sum(number >= len(steps) - whole and form == full(steps[number]) for number, form in given.items())
+        return Compacted(text, whole_ones, len(given) - whole_ones, len(steps) - len(given))
     shorter = (_counted(len(steps), index), _counted(len(steps), ""), str(len(steps)))
-    return next((form for form in (text, *shorter) if at_most(form) <= token_budget), "")
+    return Compacted(next((form for form in shorter if at_most(form) <= token_budget), ""), 0, 0, len(steps))
 
 
 class _Page:

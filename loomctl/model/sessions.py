@@ -160,9 +160,17 @@ def primed(state: State, session_id: str | None, loaded: Collection[Mapping[str,
     return _changed(state, session_id, artifacts_loaded=_grown(record.get("artifacts_loaded"), list(fresh)))
 
 
+def told_history(state: State, history: Mapping[str, Any] | None) -> State:
+    """Record what a priming told of the run's tool steps; None changes nothing: the conversation has what it had."""
+    if history is None:
+        return state
+    return {**state, "context_metadata": {**state["context_metadata"], "tool_history": dict(history)}}
+
+
 def forgotten(state: State) -> State:
     """After a compaction or clear nothing is in context any more."""
-    return {**state, "context_metadata": {**state["context_metadata"], "artifacts_in_context": []}}
+    kept = {key: value for key, value in state["context_metadata"].items() if key != "tool_history"}
+    return {**state, "context_metadata": {**kept, "artifacts_in_context": []}}
 
 
 def last_writer(state: Mapping[str, Any]) -> str:

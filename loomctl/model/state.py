@@ -105,7 +105,7 @@ _RECORD = Shape(
         "resumes": WHOLE,
     },
 )
-_METADATA = Shape({}, {"reload_count": WHOLE, "artifacts_in_context": LIST})
+_METADATA = Shape({}, {"reload_count": WHOLE, "artifacts_in_context": LIST, "tool_history": OBJECT})
 _IN_CONTEXT = Shape({"artifact_id": TEXT}, {})
 
 

@@ -58,6 +58,10 @@ PARTS = {
             "An entry of `artifacts_in_context`",
             ("properties", "context_metadata", "properties", "artifacts_in_context", "items"),
         ),
+        Part(
+            "`tool_history` of `context_metadata`",
+            ("properties", "context_metadata", "properties", "tool_history"),
+        ),
         Part("`ledger_head`", ("properties", "ledger_head")),
     ],
     "tool_step": [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loomctl.disk import tool_log
 from loomctl.engine import driving, priming, recording, resuming, telling_steps
-from loomctl.model import slip, triggers
+from loomctl.model import history, sessions, slip, triggers
 from loomctl.model.slip import Budget
 from loomctl.model.tool_steps import ToolStep
 from loomctl.model.units import utf8_bytes, utf16_units
@@ -172,7 +172,7 @@ def test_the_text_never_exceeds_its_budget(
     event = triggers.session_start("compact")
     made = priming.prime(space, run, event, budget, may_write=True, force=True)
     assert budget.measure(made.text) <= limit
-    told = telling_steps.told(run.folder, run.state, event, budget, before="x" * 100 * notes)
+    told = telling_steps.told(run.folder, run.state, event, budget, before="x" * 100 * notes).text
     assert budget.measure(told) <= budget.share(slip.HISTORY_SHARE)
     assert utf16_units(told) <= telling_steps.MOST_UNITS
 
@@ -187,3 +187,45 @@ def test_telling_is_the_same_for_the_same_log(begun: Scene) -> None:
     texts = {priming.prime(space, run, event, budget, may_write=True, force=True).text for _ in range(2)}
     assert len(texts) == 1
     assert recording.digest(space) == recording.Digested()
+
+
+def test_a_state_says_what_was_told_of_the_tool_steps(begun: Scene) -> None:
+    """How many in full, by a line, only counted; in how many tokens; forgotten with the conversation that had it."""
+    assert "tool_history" not in begun.state["context_metadata"]
+    log(begun, *({} for _ in range(9)))
+    begun.hook("session-start", source="compact")
+    told = begun.state["context_metadata"]["tool_history"]
+    assert (told["steps"], told["full"], told["short"] + told["counted"]) == (9, 3, 6)
+    assert 0 < told["tokens"] <= told["budget"] == telling_steps.TOKENS
+    assert told["load_trigger"] == "compaction_detected"
+    (event,) = [event for event in begun.events() if event["event"] == "context.primed"][-1:]
+    assert event["properties"]["tool_history"].items() <= told.items()
+    state = sessions.forgotten(begun.state)
+    assert "tool_history" not in state["context_metadata"]
+
+
+def test_a_history_alone_is_recorded_too(scene: Scene) -> None:
+    """A run without artifacts: no reload is counted, for none was."""
+    scene.workflow([])
+    scene.begin()
+    log(scene, *({} for _ in range(700)))
+    scene.hook("session-start", source="compact")
+    metadata = scene.state["context_metadata"]
+    assert metadata["reload_count"] == 0
+    assert metadata["tool_history"]["steps"] == telling_steps._LOOKED_AT
+    assert metadata["tool_history"]["counted"] > 0
+    scene.hook("session-start", source="resume")
+    assert scene.state["context_metadata"]["tool_history"]["steps"] == telling_steps._LOOKED_AT
+
+
+@pytest.mark.parametrize("budget", [0, 1, 5, 50, 500, 5000])
+def test_what_is_counted_of_a_history_is_what_stands_in_it(budget: int) -> None:
+    """Whatever the budget leaves of it."""
+    steps = [
+        ToolStep(f"t{n}", "Bash", {"command": f"make part-{n}"}, f"make: exit 0, {n} lines output", None, True)
+        for n in range(40)
+    ]
+    made = history.compacted(steps, budget)
+    assert made.text == history.compact_history(steps, budget)
+    assert made.full + made.short + made.counted == len(steps)
+    assert made.text.count("`make part-") == made.full + made.short
