@@ -229,8 +229,10 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
         if name in names or name in (_RETENTION, _REDUCE):
             expected = _misfit(name, value)
             if expected:
-                message = f"{name} is {masked_line(repr(value), 60)}"
-                where, why = f"{path} $.{name}", f"it is {expected}"
+                at = _first_misfit(value) if name == "reduce.rules" else ""
+                place = f"{name}[{at}]" if at else name
+                message = f"{place} is {masked_line(repr(value[int(at)] if at else value), 60)}"
+                where, why = f"{path} $.{place}", f"{'a rule has' if at else 'it is'} {expected}"
                 raise LoomError("BAD_CONFIG", message, where=where, why=why, hint=_edit(path))
             settings[name] = _kept(name, value)
         else:
@@ -287,25 +289,50 @@ def _misfit_tools(value: object) -> str:
 
 
 def _misfit_rules(value: object) -> str:
-    rules = value if isinstance(value, list) else [None]
+    if not isinstance(value, list):
+        return "a list of rules, each with a tool: - {tool: 'weather:get', keep: [location], template: '…'}"
+    rules = value
     if len(rules) > _MOST_RULES:
         return f"a list of at most {_MOST_RULES} rules"
     return next((found for found in map(_misfit_rule, rules) if found), "")
 
 
+def _first_misfit(rules: object) -> str:
+    """Give the number of the first rule that is none; empty where they are no list, or too many."""
+    if not isinstance(rules, list) or len(rules) > _MOST_RULES:
+        return ""
+    return next((str(number) for number, rule in enumerate(rules) if _misfit_rule(rule)), "")
+
+
 def _misfit_rule(rule: object) -> str:
     if not isinstance(rule, dict) or not isinstance(rule.get("tool"), str) or not rule["tool"]:
-        return "a list of rules, each with a tool: - {tool: 'weather:get', keep: [location], template: '…'}"
+        return "a tool: - {tool: 'weather:get', keep: [location], template: '…'}"
     if not rule.keys() <= {"tool", "keep", "template", "threshold"}:
-        return "for a rule: tool, keep, template and threshold"
+        return "tool, keep, template and threshold, and nothing else"
     keep = rule.get("keep", [])
     if not isinstance(keep, list) or not all(isinstance(name, str) and 0 < len(name) <= 200 for name in keep):
-        return "for keep: a list of arguments, by name or by a JSON path such as $.unit.name"
+        return "for keep a list of arguments, by name or by a JSON path such as $.unit.name"
+    for name in keep:
+        if name.startswith("$") and _is_no_path(name):
+            return f"for keep names and plain JSON paths such as $.unit.name or $.stops[0]; {name!r:.80} is neither"
     template = rule.get("template", "")
     if not isinstance(template, str) or len(template) > 400 or "\n" in template:
-        return "for template: one line of text, with {argument} and {result.key}"
+        return "for template one line of text, with {argument} and {result.key}"
+    for part in template.split("{")[1:]:
+        named, closed, _ = part.partition("}")
+        if not closed or _is_no_path(named.strip()):
+            shown = repr("{" + named + closed)
+            return f"for template {{argument}} and {{result.key}} in one line of text; {shown:.80} is neither"
     threshold = rule.get("threshold", 0)
-    return "" if type(threshold) is int and 0 <= threshold <= 1_000_000 else "for threshold: a number of bytes, or 0"
+    fits = type(threshold) is int and 0 <= threshold <= 1_000_000
+    return "" if fits else "for threshold a number of bytes up to 1000000, 0 for always"
+
+
+def _is_no_path(text: str) -> bool:
+    """Tell what `keep` and templates cannot read."""
+    from loomctl.model.paths_in_state import compile_path
+
+    return not text or compile_path(text) is None
 
 
 def _misfit(name: str, value: object) -> str:

@@ -286,3 +286,28 @@ def test_what_reduce_may_not_say_is_refused(store: Path, said: str) -> None:
     with pytest.raises(LoomError) as raised:
         load(str(store), with_yaml=True)
     assert (raised.value.code, "$.reduce" in raised.value.where) == ("BAD_CONFIG", True)
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ("{keep: [a]}", "a rule has a tool: "),
+        ("{tool: b, keep: ['$[?(@.a)]']}", "'$[?(@.a)]' is neither"),
+        ("{tool: b, keep: ['$..a']}", "'$..a' is neither"),
+        ("{tool: b, template: 'at {a.b[*]}'}", "'{a.b[*]}' is neither"),
+        ("{tool: b, template: 'at {place'}", "'{place' is neither"),
+        ("{tool: b, template: '{}'}", "'{}' is neither"),
+    ],
+)
+def test_a_bad_rule_is_named_by_its_number_and_says_why(store: Path, rule: str, why: str) -> None:
+    """What no rule could ever read is refused when it is declared, instead of being left out in silence."""
+    good = (
+        "{tool: 'weather:*', keep: [location, $.unit.name, \"$['a b']\"], template: '{location}: {result.days[0].t}'}"
+    )
+    (store / "config.yaml").write_text(f"reduce: {{rules: [{good}]}}\n")
+    assert len(load(str(store), with_yaml=True).reduce_rules) == 1
+    (store / "config.yaml").write_text(f"reduce: {{rules: [{good}, {rule}]}}\n")
+    with pytest.raises(LoomError, match="BAD_CONFIG") as raised:
+        load(str(store), with_yaml=True)
+    assert raised.value.where.endswith("$.reduce.rules[1]")
+    assert why in str(raised.value.why)
