@@ -8,7 +8,7 @@ from __future__ import annotations
 from loomctl.model.fences import one_line, visible
 from loomctl.model.records import NamedTuple
 from loomctl.model.tokens import at_most
-from loomctl.model.tool_rules import EDIT, READ, SEARCH, SHELL, WRITE, rule_for
+from loomctl.model.tool_rules import EDIT, OTHER, READ, SEARCH, SHELL, WRITE, rule_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ KEPT_WHOLE = 5  # so many steps need no compaction
 RECENT = 3
 BUDGET = 500
 _LINE = 160  # UTF-16 units of an earlier step's line
+_ARGS = 60  # of the arguments of a tool that has no words of its own
 _EARLIER, _RECENT = "Earlier steps:", "Recent steps:"
 
 
@@ -106,6 +107,8 @@ def full(step: ToolStep) -> str:
         if step.outcome_ref is None and signal:  # its lines stand below, so they need not be counted
             ended = ended.partition(",")[0]
         first = f"`{one_line(command, _LINE)}`: {ended}"
+    else:
+        first = _with_args(step, first)
     where = f" → {step.outcome_ref}" if step.outcome_ref else ""
     return visible(f"{first}{where}" + (f"\n{signal}" if signal else ""))
 
@@ -114,12 +117,23 @@ def line(step: ToolStep) -> str:
     """Give a step on one line, in the document's words (context-reduction.md, Compaction Templates)."""
     first = step.observation.partition("\n")[0] or step.tool_name or "a step without a name"
     told = _TOLD.get(rule_for(step.tool_name).action)
-    text = (told(step, first) if told is not None and (step.success or told is _ran) else "") or first
+    text = (told(step, first) if told is not None and (step.success or told is _ran) else "") or _with_args(step, first)
     if not step.success:
         signal = step.observation.split("\n")[1:]
         why = next((said for said in signal if not said.removeprefix("Exit code ").isdigit()), "")
         text = f"✗ {text}" + (f": {why}" if why else "")
     return one_line(text, _LINE)
+
+
+def _with_args(step: ToolStep, first: str) -> str:
+    """Say what a tool was called with whose words say its name alone: `mcp__a__b(number=12): ok, 70 bytes JSON`."""
+    name, colon, ended = first.partition(": ")
+    if not colon or name != step.tool_name or rule_for(step.tool_name).action != OTHER:
+        return first
+    said = ", ".join(
+        f"{key}={value}" for key, value in step.minimal_args.items() if isinstance(value, (str, int, float))
+    )
+    return f"{name}({one_line(said, _ARGS)}): {ended}" if said else first
 
 
 def _ran(step: ToolStep, first: str) -> str:

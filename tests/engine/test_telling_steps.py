@@ -229,3 +229,17 @@ def test_what_is_counted_of_a_history_is_what_stands_in_it(budget: int) -> None:
     assert made.text == history.compact_history(steps, budget)
     assert made.full + made.short + made.counted == len(steps)
     assert made.text.count("`make part-") == made.full + made.short
+
+
+def test_a_tool_without_words_of_its_own_is_told_with_its_arguments() -> None:
+    """Three calls of one tool would else read the same."""
+    args = {"owner": "acme", "number": 12, "labels": ["a"]}
+    step = ToolStep(
+        "t1", "mcp__git__issue", args, "mcp__git__issue: ok, 700 bytes JSON\nin: a.py", "outputs/t1.json", True
+    )
+    told = "mcp__git__issue(owner=acme, number=12): ok, 700 bytes JSON"
+    assert history.line(step) == told
+    assert history.full(step) == f"{told} \u2192 outputs/t1.json\nin: a.py"
+    assert history.line(step._replace(minimal_args={})) == "mcp__git__issue: ok, 700 bytes JSON"
+    assert history.line(step._replace(minimal_args={"q": "x" * 400})).endswith("\u2026): ok, 700 bytes JSON")
+    assert history.line(step._replace(observation="Issue 12: open")) == "Issue 12: open"
