@@ -19,6 +19,7 @@ from loomctl.model.fences import one_line
 from loomctl.model.secrets import masked, masked_line
 
 if TYPE_CHECKING:
+    from loomctl.engine.caller import Workspace
     from loomctl.model.tool_steps import ToolStep
 
 LAST = 20
@@ -68,6 +69,14 @@ def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [CompletionItem(name, help=told) for name, told in items.items() if name.startswith(incomplete)]
 
 
+def _record(space: Workspace, run: str | None) -> recalling.Record:
+    """Find a run's tool steps; what could not be recorded of them is said beside the result."""
+    found = recalling.record(space, run)
+    if found.trouble:
+        printing.note(f"loomctl: {found.trouble}; the newest tool steps are missing here")
+    return found
+
+
 @click.group(cls=_Steps, invoke_without_command=True)
 @click.argument("run", required=False, shell_complete=_complete_runs_and_words)
 @click.option(
@@ -102,7 +111,7 @@ def steps(
     """
     if context.invoked_subcommand is not None:
         return EXIT_OK
-    found = recalling.record(asking.space(), run)
+    found = _record(asking.space(), run)
     seen = recalling.listed(found, last=None if every else last, tool=tool, failed=failed, agents=agents)
     if as_json:
         told = [_document(step) for step in seen.steps]
@@ -163,7 +172,7 @@ def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
       loomctl steps show toolu_01AbC shop-258 --json
       loomctl steps show toolu_01AbC --reduced
     """
-    found = recalling.record(asking.space(), run)
+    found = _record(asking.space(), run)
     step = recalling.find(found, step_id)
     if reduced:
         text = history.full(step)
@@ -209,7 +218,7 @@ def history_command(run: str | None, budget: int, recent: int, as_json: bool) ->
       loomctl history shop-258 --budget 2000 --recent 5
     """
     space = asking.space()
-    found = recalling.record(space, run)
+    found = _record(space, run)
     told = recalling.recalled(space, found, budget, recent)
     if as_json:
         tokens = {"at_most": told.at_most, "estimate": told.estimated, "budget": budget}
@@ -285,7 +294,7 @@ def savings_command(run: str | None, as_json: bool) -> int:
       loomctl savings
       loomctl savings shop-258 --json
     """
-    found = recalling.record(asking.space(), run)
+    found = _record(asking.space(), run)
     told = recalling.savings(found)
     ends = EXIT_OK if told.all_there else EXIT_FINDINGS
     if as_json:

@@ -31,10 +31,11 @@ _COUNTED = re.compile(r"^(\d+)(?: more steps(?:: loomctl steps)?)?$", re.MULTILI
 
 
 class Record(NamedTuple):
-    """A run's tool steps on disk. folder: the run's."""
+    """A run's tool steps on disk. folder: the run's; trouble: why the newest may be missing, for its reader."""
 
     run_id: str
     folder: str
+    trouble: str = ""
 
     @property
     def log(self) -> str:
@@ -53,9 +54,8 @@ def record(space: Workspace, named: str | None, *, whole: bool = True) -> Record
     """
     run_id = finding.to_read(space, named).run_id
     assert run_id is not None  # to_read raises instead
-    if whole:
-        recording.digest(space)
-    return Record(run_id, space.store.run_dir(run_id))
+    trouble = recording.digest(space).trouble if whole else ""
+    return Record(run_id, space.store.run_dir(run_id), trouble)
 
 
 # ---- Which steps there are.

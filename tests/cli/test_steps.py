@@ -16,7 +16,7 @@ from loomctl.engine.reducer import StepReducer
 from loomctl.model.tool_steps import ToolStep
 from tests.cli.conftest import Cli
 from tests.docs.tokens import count
-from tests.scenes import MAIN, OTHER, Json, Scene, fingerprint
+from tests.scenes import MAIN, OTHER, SESSION, Json, Scene, fingerprint
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 ODD = "first\r\nhalf \ud800\x1b[31mred\0\n" + f"GITHUB_TOKEN={TOKEN}\n" + "a line\n" * 100
@@ -163,6 +163,26 @@ def test_a_hostile_record_is_shown_not_obeyed(called: Scene, cli: Cli) -> None:
     ended = cli("steps", "show", "z")
     assert (ended.code, ended.stdout) == (5, "")
     assert "BAD_REF" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["steps"], ["steps", "--json"], ["steps", "show", "toolu"], ["history"], ["savings"]]
+)
+def test_what_could_not_be_recorded_is_said(called: Scene, cli: Cli, words: list[str]) -> None:
+    """As on a full or read-only disk: it waits where the hooks put it, and nobody takes what is there for the whole."""
+    told = {"session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_use_id": "toolu_99"}
+    waits = called.store / "local/spool" / f"{SESSION}-1.json"
+    waits.write_text(json.dumps({**told, "tool_input": {"command": "make"}, "tool_response": {"stdout": "made"}}))
+    log = called.run_dir / tool_log.FILE
+    log.unlink()
+    log.mkdir()
+    said = cli(*words).stderr.splitlines()[0]
+    assert said.startswith("loomctl: what tools gave could not be recorded: ")
+    assert said.endswith("; the newest tool steps are missing here")
+    assert waits.is_file()
+    log.rmdir()
+    assert "could not be recorded" not in cli(*words).stderr
+    assert not waits.exists()
 
 
 def test_another_session_and_another_folder_see_the_same(called: Scene, cli: Cli) -> None:
