@@ -49,23 +49,34 @@ class _Stored(DataOffloader):
                 pass
         return super().offload(content, step_id, ext)
 
-    def whole(self, event: dict[str, Any]) -> Any:
+    def whole(self, event: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Give an event's response with the text that a hook stored and replaced, as the tool gave it (D48).
 
-        Where that text is gone, the response is what the model saw of it.
+        Where that text is gone or is another, the response is what the model saw of it, and beside it stands what the
+        hook noted of the text: `{ref, sha256, bytes}`; else that is empty.
         """
         response, kept = event.get("tool_response"), event.get("loom")
-        if not isinstance(kept, dict) or not isinstance(kept.get("at"), list) or not isinstance(kept.get("ref"), str):
-            return response
+        shapes = {"ref": str, "sha256": str, "bytes": int, "at": list}
+        if not isinstance(kept, dict) or not all(isinstance(kept.get(key), shape) for key, shape in shapes.items()):
+            return response, {}
+        lost = {key: kept[key] for key in ("ref", "sha256", "bytes")}
         try:
             content = self.read(kept["ref"])
-            if digests.of_bytes(content) != kept.get("sha256"):
-                return response
+            if digests.of_bytes(content) != kept["sha256"]:
+                return response, lost
             whole = live_rules.with_text(response, tuple(kept["at"]), content.decode("utf-8", "surrogatepass"))
         except (LoomError, LookupError, TypeError, ValueError):
-            return response
+            return response, lost
         self.remember(kept["sha256"], kept["ref"])
-        return whole
+        return whole, {}
+
+
+class _Nowhere(DataOffloader):
+    """Stores nothing: what is reduced stays in its record."""
+
+    def offload(self, data: str | bytes, step_id: str, ext: str = "json") -> str:
+        """Raise OSError, as a full disk does."""
+        raise OSError(f"{len(data)} of {step_id}.{ext} are not to be stored")
 
 
 class StepLog:
@@ -80,6 +91,7 @@ class StepLog:
         self._fresh: list[ToolStep] = []
         self._stored = _Stored(run_dir)
         self._reducer = StepReducer(self._stored, rules)
+        self._blind = StepReducer(_Nowhere(run_dir), rules)
         self._reads: dict[str, Any] | None = None
         self._reads_changed = False
 
@@ -109,13 +121,16 @@ class StepLog:
 
     def _reduced(self, event: dict[str, Any], step_id: str, more: dict[str, Any]) -> ToolStep:
         tool_name, args = event["tool_name"], event.get("tool_input")
-        response = self._stored.whole(event)
+        response, lost = self._stored.whole(event)
         error = event.get("error")
         said = error if isinstance(error, str) else ""
         if event["hook_event_name"] == "PostToolUseFailure":
             return self._reducer.reduce(tool_name, args, None, step_id=step_id, error=said or "it failed", more=more)
         if tool_name == "Read":
             return self._read(args, response, step_id, more)
+        if lost:  # the excerpt that the model saw is never given for the output, which is named as what it was
+            step = self._blind.reduce(tool_name, args, response, step_id=step_id, more=more)
+            return step._replace(outcome_ref=lost["ref"], sha256=lost["sha256"], bytes=lost["bytes"])
         return self._reducer.reduce(tool_name, args, response, step_id=step_id, more=more)
 
     def _read(self, args: Any, response: Any, step_id: str, more: dict[str, Any]) -> ToolStep:

@@ -51,6 +51,8 @@ class ToolStep(NamedTuple):
         for key, (shape, empty) in _SHAPES.items():
             value = raw.get(key, empty)
             known[key] = value if (isinstance(value, shape) and type(value) is not bool) or key == "success" else empty
+            if shape is int:
+                known[key] = max(0, known[key])
         known["success"] = raw.get("success") is not False
         return ToolStep(**known, more={key: value for key, value in raw.items() if key not in _SHAPES})
 

@@ -194,6 +194,7 @@ def test_a_step_is_read_whatever_it_lacks(raw: dict[str, Any]) -> None:
     read = ToolStep.from_dict(raw)
     assert ToolStep.from_dict(json.loads(json.dumps(read.to_dict()))).to_dict() == read.to_dict()
     assert {key: value for key, value in raw.items() if key in ("at", "later")}.items() <= read.to_dict().items()
+    assert min(read.bytes, read.tokens_before, read.tokens_after) >= 0
 
 
 APPENDS = """

@@ -15,7 +15,7 @@ import pytest
 from loomctl.disk import files, spool, tool_log
 from loomctl.disk.lock import Lock
 from loomctl.disk.offloading import DataOffloader
-from loomctl.engine import driving, keeping, recording, resuming, step_log
+from loomctl.engine import driving, keeping, recalling, recording, resuming, step_log
 from loomctl.engine.recording import digest
 from loomctl.engine.reducer import StepReducer
 from loomctl.model.tool_steps import ToolStep
@@ -285,14 +285,22 @@ def test_a_replaced_output_is_stored_once_and_comes_back_whole(begun: Scene) -> 
     assert "shortened by Loom" not in step.observation
 
 
-def test_where_a_replaced_output_is_gone_the_step_says_what_the_model_saw(begun: Scene) -> None:
-    """Digesting does not fail for it."""
+@pytest.mark.parametrize(("what", "code"), [("gone", "REF_GONE"), ("changed", "REF_DAMAGED")])
+def test_what_the_model_saw_is_never_taken_for_an_output_that_was_lost(begun: Scene, what: str, code: str) -> None:
+    """Digesting does not fail for it; the step names the output as it was, and nothing else is put in its place."""
     path = put(begun, event(1, OUTPUT * 9))
     command = [sys.executable, "-I", "-S", str(MAIN), "hook", "post-tool-use", str(path)]
     run(command, cwd=begun.root, environ=begun.environ())
-    (begun.run_dir / "outputs/toolu_001.log").unlink()
+    output = begun.run_dir / "outputs/toolu_001.log"
+    output.unlink() if what == "gone" else output.write_text("another")
     assert digest(begun.space()).steps == 1
-    assert "shortened by Loom" in original(begun, steps(begun)[0])[1]["stdout"]
+    (step,) = steps(begun)
+    assert (step.outcome_ref, step.bytes) == ("outputs/toolu_001.log", len(OUTPUT * 9))
+    assert "shortened by Loom" in step.rest["result"]["stdout"]
+    assert sorted(os.listdir(begun.run_dir / "outputs")) == ([] if what == "gone" else ["toolu_001.log"])
+    told = recalling.savings(recalling.record(begun.space(), None))
+    assert [one.error.code for one in told.lost] == [code]
+    assert (told.recovered, told.dangling) == (0, what == "gone")
 
 
 def test_eight_hooks_at_once_with_one_id_keep_their_own_outputs(
