@@ -287,7 +287,7 @@ def _given() -> Any:
 def savings_command(run: str | None, as_json: bool) -> int:
     """Tell what the reduction of a run's tool steps saved, by tool, and check that every original can be had back.
 
-    Tokens are estimates. Exit code 1 if an original is gone or is not what it was.
+    Tokens are estimates. Exit code 1 if an original or a step's record is gone, or is not what it was.
 
     \b
     Examples:
@@ -304,6 +304,7 @@ def savings_command(run: str | None, as_json: bool) -> int:
             "bytes": told.bytes,
             "bytes_recovered": told.bytes_recovered,
             "dangling": told.dangling,
+            "missing": told.missing,
             "lost": [{"id": one.step_id, **one.error.to_dict()} for one in told.lost],
         }
         tools = [{"tool_name": one.tool_name, **_saved(one)} for one in told.tools]
@@ -316,6 +317,8 @@ def savings_command(run: str | None, as_json: bool) -> int:
         f"{told.bytes_recovered:,} of {told.bytes:,} bytes, {told.dangling:,} dangling references"
     )
     lines += [f"  ! {one_line(one.step_id, 64)}: {one.error.code}: {one.error.what}" for one in told.lost]
+    if told.missing:
+        lines.append(f"  ! {told.missing:,} more: their lines in {found.log} cannot be read")
     printing.text("\n".join(lines))
     return ends
 

@@ -239,7 +239,8 @@ class Lost(NamedTuple):
 class Savings(NamedTuple):
     """tools: by what they cost; recovered, bytes_recovered: of how many steps and bytes the original is in reach.
 
-    dangling: references that name no file; lost: the first hundred steps of which something is lost.
+    dangling: references that name no file; lost: the first hundred steps of which something is lost; missing: steps
+    whose own record cannot be read any more, by the numbers of those around it.
     """
 
     tools: Sequence[Saved]
@@ -249,11 +250,12 @@ class Savings(NamedTuple):
     bytes_recovered: int
     dangling: int
     lost: Sequence[Lost]
+    missing: int = 0
 
     @property
     def all_there(self) -> bool:
         """Tell whether every original can be had back."""
-        return self.recovered == self.whole.steps
+        return self.recovered == self.whole.steps and not self.missing
 
 
 def savings(held: Record) -> Savings:
@@ -261,7 +263,11 @@ def savings(held: Record) -> Savings:
     by_tool: dict[str, Saved] = {}
     recovered = total = total_recovered = dangling = 0
     lost: list[Lost] = []
+    numbers: set[int] = set()
     for step in held.steps():
+        number = step.more.get("number")
+        if type(number) is int and number > 0:
+            numbers.add(number)
         so_far = by_tool.get(step.tool_name, Saved(step.tool_name, 0, 0, 0))
         by_tool[step.tool_name] = Saved(
             step.tool_name, so_far.steps + 1, so_far.before + step.tokens_before, so_far.after + step.tokens_after
@@ -283,7 +289,8 @@ def savings(held: Record) -> Savings:
         sum(one.before for one in tools),
         sum(one.after for one in tools),
     )
-    return Savings(tools, whole, recovered, total, total_recovered, dangling, lost)
+    missing = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
+    return Savings(tools, whole, recovered, total, total_recovered, dangling, lost, missing)
 
 
 def _dangling(held: Record, step: ToolStep) -> int:

@@ -413,6 +413,24 @@ def test_savings_are_by_tool_and_in_sum(called: Scene, cli: Cli) -> None:
     assert recovery["bytes"] == recovery["bytes_recovered"] > 5000
 
 
+def test_a_record_that_cannot_be_read_is_missed(scene: Scene, cli: Cli) -> None:
+    """Hooks number the steps: a line that somebody broke or took out is a gap. What a kill tore off is no gap."""
+    scene.workflow()
+    scene.begin()
+    for number in range(1, 7):
+        record(scene, "Bash", {"command": "make"}, {"stdout": "made"}, f"toolu_{number}", number=number)
+    log = scene.run_dir / tool_log.FILE
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines) + lines[-1][:40])
+    assert cli("savings").code == 0
+    log.write_bytes(lines[0] + lines[1][:40] + b"\n" + lines[2] + b"".join(lines[4:]))
+    ended = cli("savings")
+    assert ended.code == 1
+    assert f"  ! 2 more: their lines in {log} cannot be read" in ended.stdout
+    assert "Recovery: 4 of 4 steps" in ended.stdout
+    assert cli("savings", "--json").json["recovery"]["missing"] == 2
+
+
 # ---- Completion.
 
 
