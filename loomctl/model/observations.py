@@ -7,6 +7,7 @@ import re
 
 from loomctl.model import content_kinds, paths_in_state, signal_lines
 from loomctl.model.fences import one_line
+from loomctl.model.large_texts import looked_at
 from loomctl.model.live_rules import main_words
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import mask, masked, masked_line
@@ -53,7 +54,8 @@ def observation(call: Call) -> str:
     lines = [_filled(rule.template, call) if rule.template else _FIRST[rule.action](call)]
     is_quiet = call.output.success and (rule.template or rule.action in (WRITE, EDIT))
     if not is_quiet and call.kind != content_kinds.BINARY:
-        lines += _signal(call)
+        text, errors = looked_at(call.output.text), looked_at(call.output.errors)
+        lines += _signal(call._replace(output=call.output._replace(text=text, errors=errors)))
     return mask("\n".join(lines))[0]
 
 

@@ -31,12 +31,18 @@ _OWN = frozenset({
     "Asked", "Earlier", "Edited", "Found", "Listed", "Ran", "Read", "Recent", "bytes", "exit", "files", "in",
     "items", "lines", "loom", "more", "names", "output", "results", "status", "steps", "text", "JSON",
 })  # fmt: skip
+# Characters of a text that is judged whole; else so many samples of so many characters.
+_WHOLE, _SAMPLES, _SAMPLE = 200_000, 32, 4096
 # Beyond ASCII a character costs up to its bytes; these, which Loom itself writes, are one token each.
 _SINGLE = frozenset("•…→—–“”’‘·äöüéèàçñßÄÖÜ°§")  # noqa: RUF001 - as they are
 
 
 def estimate(text: str) -> int:
-    """Estimate how many tokens a text has."""
+    """Estimate how many tokens a text has; a large one is judged by samples from all over it."""
+    if len(text) > _WHOLE:
+        step = len(text) // _SAMPLES
+        sample = "".join([text[start : start + _SAMPLE] for start in range(0, step * _SAMPLES, step)])
+        return round(sum(map(_likely, _PIECES.findall(sample))) * len(text) / len(sample))
     return round(sum(map(_likely, _PIECES.findall(text))))
 
 
