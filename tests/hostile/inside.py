@@ -70,8 +70,8 @@ def hook(scene: Scene, event: str, given: str | None = None, *, session: str = S
 
 
 def loomctl(scene: Scene, *arguments: str, given: str | None = None, session: str | None = SESSION) -> Ended:
-    """Run a command. given: the response of a `done`."""
-    response = [] if given is None else ["--response-file", "-"]
+    """Run a command. given: the response of a `done`, or the tool call of a `reduce`."""
+    response = [] if given is None or arguments[0] == "reduce" else ["--response-file", "-"]
     with Surroundings(scene, given or "", session=session) as streams:
         code = main(["--debug", *arguments, *response])
     return streams.ended(code)

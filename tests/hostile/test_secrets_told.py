@@ -39,6 +39,7 @@ class Told:
         self.scene = Scene(folder)
         self._plant()
         self._run()
+        self._call_tools()
         self._end()
         self._break()
         logs = self.scene.store.rglob("events.jsonl")
@@ -110,6 +111,52 @@ class Told:
         for path in ("context", "context.secrets.github", f"context.{keys.PLANTED['github']}x"):
             self.loomctl("state", "show", "--path", path)
 
+    def _call_tools(self) -> None:
+        """Calls with keys in arguments, addresses, outputs, errors and names; what is told of them afterwards."""
+        text, line, planted = keys.TEXT, keys.LINE, keys.PLANTED
+        made = {planted["github"]: {planted["npm"]: text}, "token": planted["gitlab"], "list": [*planted.values()]}
+        address = f"https://example.org/{planted['github']}?token={planted['slack']}"
+        page = {"result": f"{text}\n{address}\n" * 9, "code": 200, "url": address}
+        calls: list[tuple[str, Json, Any]] = [
+            ("Bash", {"command": f"curl -u {line}"}, {"stdout": f"{text}\nerror: {line}\n" * 9, "stderr": line}),
+            ("Bash", {"command": text}, {"stdout": text, "stderr": text}),
+            ("Bash", {"command": planted["password"]}, None),
+            ("Read", {"file_path": f"/x/{planted['github']}/{planted['slack']}"}, {"file": {"content": text}}),
+            ("Write", {"file_path": "a", "content": text}, None),
+            ("Edit", {"file_path": "a", "old_string": text, "new_string": line}, {"structuredPatch": [text]}),
+            ("Grep", {"pattern": line, "path": planted["stripe"]}, {"mode": "content", "content": text}),
+            ("Grep", {"pattern": "x"}, {"mode": "files_with_matches", "filenames": [*keys.ON_A_LINE.values()]}),
+            ("Glob", {"pattern": line}, {"filenames": [f"a/{planted['github']}/{planted['npm']}.py"] * 30}),
+            ("WebFetch", {"url": address, "prompt": line}, page),
+            ("WebFetch", {"url": f"https://bot:{planted['openai']}@example.org/x"}, None),
+            ("WebSearch", {"query": line}, {"query": line, "results": [{"title": line, "url": address}] * 4}),
+            ("mcp__a__b", made, [{"type": "text", "text": text}, {"type": "text", "text": line}]),
+            ("mcp__a__c", {"q": [made]}, made),
+            (line, made, made),
+            (planted["github"], {}, text),
+        ]
+        for number, (tool, args, result) in enumerate(calls):
+            for at, failed in ((2 * number, False), (2 * number + 1, True)):
+                name = "PostToolUseFailure" if failed or result is None else "PostToolUse"
+                told: Json = {"session_id": OTHER, "hook_event_name": name, "tool_name": tool, "tool_input": args}
+                told |= {"error": text if number % 2 else line} if name != "PostToolUse" else {"tool_response": result}
+                event = json.dumps({**told, "tool_use_id": f"toolu_{at:02}"})
+                self.loomctl("reduce", given=event)
+                self.loomctl("reduce", "--json", given=event)
+                spool = self.scene.store / "local/spool" / f"{OTHER}-{at}.json"
+                spool.write_text(event, encoding="utf-8")
+            self.loomctl("history", "--budget", "4000")  # as each was the newest
+        for words in ("steps --all", "history --json", "history --budget 20000 --recent 90", "savings"):
+            self.loomctl(*words.split())
+        for words in ("steps --all --json", "savings --json"):
+            self.loomctl(*words.split())
+        for number in range(2 * len(calls)):
+            self.loomctl("steps", "show", f"toolu_{number:02}", "--reduced")
+            self.loomctl("steps", "show", f"toolu_{number:02}", "--reduced", "--json")
+        self.loomctl("steps", "show", planted["github"])
+        self.loomctl("steps", "--tool", line)
+        self.hook("session-start", source="compact")
+
     def _end(self) -> None:
         run_id = self.scene.run_dir.name
         self.hook("stop", last_assistant_message=keys.TEXT)
@@ -180,6 +227,12 @@ def test_what_is_masked_is_said(told: dict[str, str]) -> None:
         "next",
         "check",
         "runs --json",
+        "reduce",
+        "steps --all",
+        "steps --all --json",
+        "steps show toolu_00 --reduced",
+        "history --json",
+        "session-start compact",
     ):
         assert "[masked: " in told[where], where
     assert len(set(re.findall(r"\[masked: ([a-z ]+)\]", told["state show"]))) > 15
