@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loomctl.disk import tool_log
+from tests.e2e import mcp_server
 from tests.e2e.scenes import run_folder, start_run
 from tests.e2e.scripted_api import bash, reply, tool
 
@@ -156,3 +159,76 @@ def test_a_subagents_calls_are_logged_as_its_own(patient: Assistant) -> None:
     assert within.more.get("agent_id")
     after = patient.run("go on", resume=first.session_id)
     assert "from-within" not in json.dumps(after.conversation[0].body["messages"])
+
+
+def printed(patient: Assistant, *words: str, code: int = 0) -> bytes:
+    """What a person's own terminal in the project shows, byte for byte."""
+    loomctl = [str(patient.plugin_dir / "bin/loomctl"), *words]  # type: ignore[operator] # these tests have one
+    environment = patient.machine.environment()
+    done = subprocess.run(loomctl, cwd=patient.project, env=environment, capture_output=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def test_what_was_called_is_looked_back_at(patient: Assistant) -> None:
+    """By the assistant in its session and by a person beside it: the table, originals byte for byte, what was saved."""
+    first = start_run(patient)
+    outputs = {
+        "printf 'a\\r\\nb\\r\\nend'": b"a\r\nb\r\nend",
+        "printf '\\033[1mbold\\033[0m no end'": b"\x1b[1mbold\x1b[0m no end",
+        "printf 'one\\0two\\n\\nthree'": b"one\0two\n\nthree",
+        "cat big.txt": OUTPUT.encode(),
+    }
+    big(patient.project)
+    calls = [bash(command) for command in outputs]
+    failing = bash("ls /nope; exit 3")
+    own = [bash(f"loomctl {words}") for words in ("steps", "history --budget 500", "savings")]
+    answers = [*(reply(call) for call in (*calls, failing, *own)), "seen"]
+    turn = patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=answers)
+    table, history, savings = (result.text for result in turn.conversation[-1].tool_results()[-3:])
+    assert table.split("\n")[0].split() == ["ID", "TOOL", "WHAT", "TOKENS", "ENDED"]
+    assert [line.split()[0] for line in table.split("\n") if "ls: exit 3" in line] == [failing["id"]]
+    assert "`ls /nope; exit 3`" in history
+    assert "0 dangling references" in savings
+    for call, output in zip(calls, outputs.values(), strict=True):
+        assert printed(patient, "steps", "show", call["id"]) == output
+    whole = json.loads(printed(patient, "savings", "--json"))
+    assert whole["recovery"]["recovered"] == whole["recovery"]["steps"] == 1 + len(calls) + 1 + len(own)
+    assert whole["all"]["saved_percent"] > 80
+    (run_folder(patient.project) / f"outputs/{calls[-1]['id']}.log").write_text("changed")
+    assert printed(patient, "steps", "show", calls[-1]["id"], code=5) == b""
+    assert b"REF_DAMAGED" in printed(patient, "savings", code=1)
+
+
+def test_what_an_mcp_server_gives_is_shortened_in_its_shape(patient: Assistant) -> None:
+    """Its text, also beside an image; a failure's stays, and each call is a step."""
+    first = start_run(patient)
+    server = {"command": sys.executable, "args": [mcp_server.__file__]}
+    config = json.dumps({"mcpServers": {"shop": server}})
+    names = [f"mcp__shop__{name}" for name in ("rows", "seen", "broken")]
+    calls = [tool(name, shop="one") for name in names]
+    turn = patient.run(
+        "go on",
+        resume=first.session_id,
+        allowed_tools=f"{ALLOWED} {' '.join(names)}",
+        answers=[*map(reply, calls), "seen"],
+        extra_args=["--mcp-config", config],
+    )
+    rows, seen, broken = turn.conversation[-1].tool_results()[-3:]
+    for name, result in zip(names, (rows, seen), strict=False):
+        told = result.text.split("\n")
+        assert f"{name}: 600 lines, {len(mcp_server.ROWS):,} bytes; shortened by Loom" in told
+        assert "row 300:" not in result.text
+        path = next(line for line in told if line.startswith("The whole output: ")).partition(": ")[2]
+        assert Path(path).read_text(encoding="utf-8") == mcp_server.ROWS
+    assert "[image]" in seen.text
+    assert (broken.is_error, broken.text.split("\n")[:2]) == (
+        True,
+        ["Error: the shop is closed", "row 1: shop 1 sold 13 things"],
+    )
+    assert "shortened by Loom" not in broken.text
+    steps = json.loads(printed(patient, "steps", "--tool", "mcp__*", "--json"))["steps"]
+    assert [(step["id"], step["success"]) for step in steps] == [
+        (calls[0]["id"], True), (calls[1]["id"], True), (calls[2]["id"], False),
+    ]  # fmt: skip
+    assert b"row 300: shop 6 sold 3900 things" in printed(patient, "steps", "show", calls[0]["id"])
