@@ -120,8 +120,9 @@ def steps(
         return EXIT_OK
     lines = []
     if seen.steps:
+        wide = max(len(f"{step.tokens_before:,}") for step in seen.steps)
         header = ["ID", "TOOL", "WHAT", "TOKENS", "ENDED"]
-        lines.append(printing.table(header, [_row(step) for step in seen.steps]))
+        lines.append(printing.table(header, [_row(step, wide) for step in seen.steps]))
         lines.append("")
     lines.append(_counted(found.run_id, seen))
     printing.text("\n".join(lines))
@@ -137,14 +138,15 @@ def _counted(run_id: str, seen: recalling.Listed) -> str:
     return told + (f"; {seen.agents:,} of subagents left out, --agents shows them" if seen.agents else "")
 
 
-def _row(step: ToolStep) -> list[str]:
+def _row(step: ToolStep, wide: int) -> list[str]:
+    """Give the cells of a step. wide: characters that the largest number of tokens before takes."""
     tool = one_line(step.tool_name, 40)
     agent = step.more.get("agent_id")
     return [
         one_line(step.id, 64),
         f"{tool} ({one_line(str(agent), 20)})" if agent else tool,
         masked_line(step.observation.partition("\n")[0], _SUMMARY),
-        f"{step.tokens_before:,} → {step.tokens_after:,}",
+        f"{step.tokens_before:>{wide},} → {step.tokens_after:,}",
         "ok" if step.success else "failed",
     ]
 
@@ -311,7 +313,13 @@ def savings_command(run: str | None, as_json: bool) -> int:
         printing.document({"run_id": found.run_id, "tools": tools, "all": _saved(told.whole), "recovery": recovery})
         return ends
     rows = [_cells(one.tool_name, one) for one in told.tools] + [_cells("all", told.whole)]
-    lines = [printing.table(["TOOL", "STEPS", "TOKENS BEFORE", "AFTER", "SAVED"], rows), ""]
+    columns = list(zip(["TOOL", "STEPS", "TOKENS BEFORE", "AFTER", "SAVED"], *rows, strict=True))
+    wide = [max(map(len, column)) for column in columns[1:]]
+    header, *rows = [
+        [name, *(cell.rjust(width) for cell, width in zip(numbers, wide, strict=True))]
+        for name, *numbers in zip(*columns, strict=True)
+    ]
+    lines = [printing.table(header, rows), ""]
     lines.append(
         f"Recovery: {told.recovered:,} of {told.whole.steps:,} steps, "
         f"{told.bytes_recovered:,} of {told.bytes:,} bytes, {told.dangling:,} dangling references"

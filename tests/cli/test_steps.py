@@ -58,6 +58,7 @@ def test_the_table_says_what_was_called_and_what_it_cost(called: Scene, cli: Cli
     """A line a step, oldest first: id, tool, the observation's first line, tokens before and after, how it ended."""
     lines = cli("steps").stdout.splitlines()
     assert lines[0].split() == ["ID", "TOOL", "WHAT", "TOKENS", "ENDED"]
+    assert len({line.index(" → ") for line in lines[1:5]}) == 1
     assert [line.split()[0] for line in lines[1:5]] == ["toolu_01A", "toolu_01B", "toolu_02C", "toolu_04E"]
     assert "make" in lines[1]
     assert "exit 0" in lines[1]
@@ -402,6 +403,7 @@ def test_savings_are_by_tool_and_in_sum(called: Scene, cli: Cli) -> None:
     assert ended.code == 0
     assert lines[0].split() == ["TOOL", "STEPS", "TOKENS", "BEFORE", "AFTER", "SAVED"]
     assert {line.split()[0] for line in lines[1:6]} == {"Bash", "Grep", "mcp__db__query", "Read", "all"}
+    assert len({len(line) for line in lines[:6]}) == 1  # numbers end where those above them do
     assert lines[-1].startswith("Recovery: 5 of 5 steps, ")
     assert lines[-1].endswith(", 0 dangling references")
     document = cli("savings", called.run_dir.name, "--json").json

@@ -27,10 +27,13 @@ def answer(message: dict[str, Any]) -> dict[str, Any]:
         }
     if message["method"] == "tools/call":
         image = {"type": "image", "mimeType": "image/png", "data": DOT}
-        broken = {"content": [{"type": "text", "text": f"Error: the shop is closed\n{ROWS}"}], "isError": True}
-        return {"rows": {"content": [rows]}, "seen": {"content": [image, rows]}, "broken": broken}[
-            message["params"]["name"]
-        ]
+        broken = [{"type": "text", "text": f"Error: the shop is closed\n{ROWS}"}]
+        results: dict[str, dict[str, Any]] = {
+            "rows": {"content": [rows]},
+            "seen": {"content": [image, rows]},
+            "broken": {"content": broken, "isError": True},
+        }
+        return results[message["params"]["name"]]
     return {}
 
 
