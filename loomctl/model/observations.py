@@ -54,8 +54,7 @@ def observation(call: Call) -> str:
     lines = [_filled(rule.template, call) if rule.template else _FIRST[rule.action](call)]
     is_quiet = call.output.success and (rule.template or rule.action in (WRITE, EDIT))
     if not is_quiet and call.kind != content_kinds.BINARY:
-        text, errors = looked_at(call.output.text), looked_at(call.output.errors)
-        lines += _signal(call._replace(output=call.output._replace(text=text, errors=errors)))
+        lines += _signal(call)
     return mask("\n".join(lines))[0]
 
 
@@ -74,11 +73,11 @@ def _quoted(value: str) -> str:
 
 
 def _signal(call: Call) -> list[str]:
-    # Masked first: a name or a path taken out of its line does not show any more what it was assigned to.
+    # Masked first: a name, a path or a part does not show any more what it was assigned to.
     output = call.output
     is_text = output.at is not None or isinstance(output.result, str)
     given = without_exit_code(output.text) if is_text else spoken(call.rule, masked(output.result))
-    text, errors = (mask(signal_lines.plain(one))[0] for one in (given, output.errors))
+    text, errors = (looked_at(mask(signal_lines.plain(one))[0]) for one in (given, output.errors))
     found: list[str] = []
     if call.rule.action == READ and output.facts.get("form") in _NO_WORDS:
         return []

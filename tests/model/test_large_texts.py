@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from loomctl.model.large_texts import HEAD, TAIL, WHOLE, looked_at
 from loomctl.model.reducing import reduce_call
 from loomctl.model.tokens import estimate
+from tests.hostile import keys
 
 LINES = [f"[{number}] INFO src/shop/part_{number % 97}.py did a thing, as it does" for number in range(40_000)]
 ERROR = "src/shop/cart.py:41: AssertionError: the total is 7"
@@ -26,6 +27,19 @@ def test_an_error_is_told_wherever_it_stands(place: int) -> None:
     observation = told(lines)
     assert observation.split("\n")[0] == "make all: exit 0, 40000 lines output"
     assert ERROR in observation
+
+
+@pytest.mark.parametrize("kind", ["private key", "aws secret", "github"])
+@pytest.mark.parametrize("cut", [HEAD, -TAIL])
+def test_a_key_is_masked_wherever_the_parts_end(kind: str, cut: int) -> None:
+    """A part of it, or without what tells that it is one, it would not be known for a key."""
+    key = f"error: {keys.PLANTED[kind]} was refused"
+    ends = "x" * (HEAD - len(key) // 2 - 1) if cut > 0 else "x" * (TAIL - len(key) // 2 - 1)
+    filler = "\n".join(LINES[:6000])
+    text = f"{ends}\n{key}\n{filler}" if cut > 0 else f"{filler}\n{key}\n{ends}"
+    observation = reduce_call("Bash", {"command": "make"}, {"stdout": text, "stderr": text}).observation
+    assert keys.seen(observation) == []
+    assert not any(word in observation for word in keys.PLANTED[kind].split() if len(word) > 30 and "-----" not in word)
 
 
 def test_a_text_that_is_not_large_is_looked_at_whole() -> None:
