@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.scenes import Scene
+from tests.scenes import PYTHON, Scene
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,10 +17,24 @@ _FOREIGN = ("CLAUDE", "GIT_", "XDG_")
 _OWN = ("LOOM_DISABLED", "LOOM_ENV_PYTHON", "LOOM_HOSTNAME", "LOOM_PLUGIN_ROOT", "LOOM_STATE_HOME")
 
 
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the folder that the launcher's processes compile modules to: each home leads there, or each start would
+    compile the standard library anew, which takes ten times as long as a hook.
+    """
+    return tmp_path_factory.mktemp("compiled")
+
+
 @pytest.fixture(autouse=True)
-def user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give each test a home of its own, empty, with Loom's state folder and the user's settings in it."""
+def user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, compiled: Path) -> Path:
+    """Give each test a home of its own, for Loom's state folder and the user's settings: empty but for what an earlier
+    hook keeps there, which Python to take and where modules are compiled to.
+    """
     home = tmp_path_factory.mktemp("home")
+    cache = home / ".cache" / "loom"
+    cache.mkdir(parents=True)
+    (cache / "pycache").symlink_to(compiled)
+    (cache / "python").write_text(f"{PYTHON}\n", encoding="utf-8")
     for name in tuple(os.environ):
         if name.startswith(_FOREIGN) or name in _OWN:
             monkeypatch.delenv(name)

@@ -19,6 +19,8 @@ from loomctl.hosts.claude_transcript import Transcript
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 MAIN = CHECKOUT / "loomctl" / "__main__.py"
+PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+"""The interpreter that the tests' environment stands on."""
 SESSION = "5f0c9a52-0000-4000-8000-000000000001"
 OTHER = "5f0c9a52-0000-4000-8000-000000000002"
 

@@ -103,12 +103,12 @@ def test_it_is_red_where_a_hook_would_not_do_its_work(begun: Scene, name: str) -
 
 def test_warnings_alone_are_no_failure(begun: Scene) -> None:
     """Here neither git nor an environment is found."""
+    remembered = Path(os.environ["HOME"]) / ".cache/loom/python"
+    remembered.unlink()
     ended = doctor(begun, "--json", PATH="/nonexistent", LOOM_ENV_PYTHON="")
     checks = by_id(ended)
     assert (checks["git"]["status"], checks["environment"]["status"]) == ("WARN", "WARN")
     assert [one["id"] for one in ended.json["checks"] if one["status"] == "FAIL"] == ["round-trip"]  # no Python there
-    remembered = Path(os.environ["HOME"]) / ".cache/loom/python"
-    remembered.parent.mkdir(parents=True)
     remembered.write_text(f"{sys.executable}\n")
     assert doctor(begun, PATH="/nonexistent", LOOM_ENV_PYTHON="").code == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,8 +39,9 @@ def program(path: Path, text: str) -> Path:
 def test_python_is_told_with_the_one_that_hooks_remember(tmp_path: Path, remembered: str | None) -> None:
     """One that is gone is no trouble, a hook looks for the next; one that is there and does not start is."""
     cache = Path(user_folders.cache_home())
+    shutil.rmtree(cache)
     if remembered is not None:
-        cache.mkdir(parents=True)
+        cache.mkdir()
         (cache / "python").write_text(f"{remembered}\n")
     found = machine_checks.python(patient(tmp_path))
     assert found.status == (FAIL if remembered == "/bin/sh" else PASS)
@@ -267,6 +269,7 @@ def test_what_takes_room_is_told(scene: Scene) -> None:
     scene.write(f".loom/runs/{scene.run_dir.name}/outputs/big.txt", "x" * 50_000)
     (scene.store / "local/link").symlink_to("/usr")
     cache = Path(user_folders.cache_home())
+    shutil.rmtree(cache)
     (cache / "env-0123-3.11").mkdir(parents=True)
     (cache / "env-0123-3.11/file").write_text("y" * 3000)
     found = machine_checks.disk(patient(scene))

@@ -21,7 +21,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def world(tmp_path: Path, bundle: Path) -> World:
+def world(tmp_path: Path, bundle: Path, compiled: Path) -> World:
     """A machine with an empty home and no Python on PATH."""
     root = tmp_path / "a Wörld"
     tools = root / "tools"
@@ -32,7 +32,7 @@ def world(tmp_path: Path, bundle: Path) -> World:
         (tools / name).symlink_to(found)
     home = root / "home of nö one"
     home.mkdir()
-    return World(root, bundle, home, tools)
+    return World(root, bundle, home, tools, compiled)
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,10 @@ def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def online(world: World, wheelhouse: Path) -> World:
-    """The machine, with pip and uv set to find Loom's packages in a folder and no Python on PATH yet."""
+    """The machine, with pip and uv set to find Loom's packages in a folder and no Python on PATH yet. A Loom before
+    this one was here and compiled Python's own modules.
+    """
+    world.have_compiled()
     settings = world.root / "uv.toml"
     settings.write_text(f"no-index = true\nfind-links = [{json.dumps(str(wheelhouse))}]\n")
     world.more = {

@@ -42,12 +42,15 @@ sys.exit(int(os.environ.get("TEST_EXIT", "0")))
 
 @dataclass
 class World:
-    """root: a folder of the test's own; bundle: a plugin's root; home: HOME; tools: the only folder on PATH."""
+    """root: a folder of the test's own; bundle: a plugin's root; home: HOME; tools: the only folder on PATH; compiled:
+    where starts before this one compiled modules to.
+    """
 
     root: Path
     bundle: Path
     home: Path
     tools: Path
+    compiled: Path
     more: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -78,10 +81,17 @@ class World:
         path.chmod(0o755)
 
     def remember(self, python: Path = PYTHON, folder: Path | None = None) -> None:
-        """Write down a Python as a start before this one did."""
+        """Write down a Python as a start before this one did, and have what it compiled."""
         folder = folder or self.kept
-        folder.mkdir(parents=True, exist_ok=True)
+        self.have_compiled(folder)
         (folder / "python").write_text(f"{python}\n")
+
+    def have_compiled(self, folder: Path | None = None) -> None:
+        """Let a folder that Loom keeps things in lead to what starts before this one compiled."""
+        way = (folder or self.kept) / "pycache"
+        way.parent.mkdir(parents=True, exist_ok=True)
+        if not way.is_symlink():
+            way.symlink_to(self.compiled)
 
     def start(
         self,

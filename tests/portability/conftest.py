@@ -11,11 +11,8 @@ from tests.portability.places import Machine, Make
 
 
 @pytest.fixture(scope="session")
-def make_machine(tmp_path_factory: pytest.TempPathFactory) -> Make:
-    """Give a maker of machines, which compile Loom's modules to one place for all, kept where the tests keep things."""
-    kept = os.environ.get("LOOM_TEST_CACHE") or str(tmp_path_factory.getbasetemp().parent)
-    compiled = Path(kept) / "compiled"
-    compiled.mkdir(exist_ok=True)
+def make_machine(compiled: Path) -> Make:
+    """Give a maker of machines, which compile modules to one place for all."""
 
     def make(root: bytes) -> Machine:
         return Machine(root, compiled)

@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tests.scenes import CHECKOUT, SESSION, Json, artifact
+from tests.scenes import CHECKOUT, PYTHON, SESSION, Json, artifact
 
 LOCK_ID = (CHECKOUT / "requirements.lock").read_text().splitlines()[0].split()[-1]
-PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
