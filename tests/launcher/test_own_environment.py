@@ -64,6 +64,7 @@ def with_pip(python: Path, *wanted: str) -> Path:
 
 def test_the_first_start_makes_the_environment_and_the_second_finds_it(online: World) -> None:
     """A start without an environment makes one, says so on standard error alone, and hands over with all arguments."""
+    shutil.rmtree(online.kept)
     online.add_python()
     first = online.start("run", "a b", "", "ü'\"$x")
     assert first.returncode == 0, first.stderr.decode()
@@ -100,6 +101,7 @@ def test_pythons_own_exit_code_is_the_launchers(world: World, shell: list[str]) 
 
 def test_it_is_made_in_the_plugins_folder_and_found_in_the_cache(online: World) -> None:
     """CLAUDE_PLUGIN_DATA comes first for what is made; what stands in the user's cache is found all the same."""
+    add_uv(online)
     online.add_python()
     data = online.root / "plugin data"
     first = online.start("x", CLAUDE_PLUGIN_DATA=str(data))
@@ -193,6 +195,7 @@ def test_the_folder_it_is_started_in_has_no_say(online: World) -> None:
 
 def test_an_environment_whose_python_is_gone_is_made_anew(online: World) -> None:
     """When the interpreter that it stands on was removed, the next start finds another and mends it."""
+    add_uv(online)
     thin = python_without(online.root / "thin")
     online.add_python("python3.13", thin)
     assert online.start("x").returncode == 0
@@ -295,6 +298,7 @@ def test_a_set_up_that_is_ended_leaves_nothing_in_the_way(
         assert psutil.wait_procs(everything, 10)[1] == [], "the tool that was at work ends too"
         assert online.made == []
     online.more = settings
+    add_uv(online)
     assert online.start("x").returncode == 0
     assert online.made == [NAME]
 
@@ -310,6 +314,7 @@ def fetching(pid: int) -> bool:
 
 def test_two_first_starts_make_one_environment(online: World) -> None:
     """Starts that meet do not get into each other's way: one makes it, the others wait and use it."""
+    add_uv(online)
     online.add_python()
     launcher = [str(online.bundle / "bin/loomctl"), "x"]
     processes = [
@@ -342,6 +347,7 @@ def test_no_python_is_said_with_what_was_looked_for(world: World) -> None:
 
 def test_a_python_off_the_path_can_be_named(online: World) -> None:
     """LOOM_PYTHON is tried before the names on PATH."""
+    add_uv(online)
     online.add_script("python3", 'echo "old 3.8"')
     ended = online.start("x", LOOM_PYTHON=str(PYTHON))
     assert ended.returncode == 0, ended.stderr.decode()
