@@ -31,9 +31,8 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
+def scene(scene: Scene) -> Scene:
     """A project of FABER's, with all plans that there are."""
-    scene = Scene(tmp_path / "faber")
     for path in PLANS:
         plan = json.loads(path.read_text(encoding="utf-8"))
         scene.write(f"logs/fractary/plugins/faber/plans/{plan['id']}.json", path.read_bytes())

@@ -15,12 +15,6 @@ from tests.scenes import OTHER, Scene, fingerprint
 EVERY = [(layout, era) for layout in LAYOUTS for era in ERAS]
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    """A project of FABER's: Loom was never here."""
-    return Scene(tmp_path / "shop")
-
-
 def read(path: Path) -> dict[str, Any]:
     """Read a state."""
     state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -29,7 +23,7 @@ def read(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("layout", "era"), EVERY)
 def test_a_run_goes_on_where_it_stands_and_loses_no_key(scene: Scene, layout: str, era: str) -> None:
-    """From resume to the end of the workflow, by real commands: the file stays FABER's, and every key is there."""
+    """From resume to the end of the workflow, by commands: the file stays FABER's, and every key is there."""
     path = lay(scene, layout, ERAS[era]())
     before = read(path)
     (listed,) = scene.loomctl("runs", "--json").json["runs"]

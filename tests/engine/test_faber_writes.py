@@ -20,12 +20,6 @@ from tests.faber import LAYOUTS, RUN_ID, lay, unknown_is_kept
 from tests.scenes import OTHER, Json, Scene
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    """A project of FABER's: Loom was never here."""
-    return Scene(tmp_path / "shop")
-
-
 def read(path: Path) -> dict[str, Any]:
     """Read a state."""
     state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
