@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.hostile.victim import READERS, Trial, Victim, trials, tried
+from tests.hostile.victim import READERS, Victim, trials, tried
 
 MEMORY = 2 << 30
 
@@ -37,12 +37,6 @@ def main(kind: str, count: int, seed: int) -> int:
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-def once(kind: str, path: tuple[str | int, ...], hostile: str, reader: str) -> str | None:
-    """Try one damage before one reader, in this process."""
-    with tempfile.TemporaryDirectory() as folder:
-        return tried(Victim(Path(folder)), Trial(kind, path, hostile), reader)
 
 
 if __name__ == "__main__":

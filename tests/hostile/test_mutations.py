@@ -11,8 +11,7 @@ import sys
 
 import pytest
 
-from tests.hostile.mutations import once
-from tests.hostile.victim import KINDS, READERS
+from tests.hostile.victim import KINDS, READERS, Trial, Victim, tried
 from tests.scenes import CHECKOUT
 
 COUNTS = {"state": 50, "plan": 50, "workflow": 20, "events": 15, "transcript": 20, "primed": 20}
@@ -49,13 +48,17 @@ FOUND: list[tuple[str, tuple[str | int, ...], str, str]] = [
 ]
 
 
+@pytest.mark.usefixtures("at_the_victims")
 @pytest.mark.parametrize(("kind", "path", "hostile", "reader"), FOUND, ids=[f"{one[0]} {one[3]}" for one in FOUND])
-def test_what_was_found_once_stays_mended(kind: str, path: tuple[str | int, ...], hostile: str, reader: str) -> None:
+def test_what_was_found_once_stays_mended(
+    victim: Victim, kind: str, path: tuple[str | int, ...], hostile: str, reader: str
+) -> None:
     """Damages that had gone wrong, and those that were suspected to."""
-    assert once(kind, path, hostile, reader) is None
+    assert tried(victim, Trial(kind, path, hostile), reader) is None
 
 
+@pytest.mark.usefixtures("at_the_victims")
 @pytest.mark.parametrize("reader", READERS)
-def test_an_undamaged_project_is_read_in_good_order(reader: str) -> None:
+def test_an_undamaged_project_is_read_in_good_order(victim: Victim, reader: str) -> None:
     """Every reader of these tests works where nothing is wrong: what they refuse is the damage."""
-    assert once("known", ("since",), "no text", reader) is None
+    assert tried(victim, Trial("known", ("since",), "no text"), reader) is None

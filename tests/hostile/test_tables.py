@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,26 +47,7 @@ CHOSEN = (
 )
 
 
-@pytest.fixture(scope="module")
-def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    """Give a project whose files are put back before each use."""
-    folder = tmp_path_factory.mktemp("victim")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in tuple(os.environ):
-            if name.startswith(("CLAUDE", "GIT_", "XDG_", "LOOM_")):
-                patch.delenv(name)
-        patch.setenv("HOME", str(folder))
-        patch.setenv("LOOM_STATE_HOME", str(folder / "loom-state"))
-        yield Victim(folder)
-
-
-@pytest.fixture(autouse=True)
-def its_folders(user_folders: Path, victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each test have the victim's home, not its own."""
-    assert user_folders.is_dir()
-    home = victim.scene.root.parent
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("LOOM_STATE_HOME", str(home / "loom-state"))
+pytestmark = pytest.mark.usefixtures("at_the_victims")
 
 
 @pytest.mark.parametrize("content", CONTENTS)
