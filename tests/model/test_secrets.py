@@ -369,10 +369,10 @@ REPEATED = [
 def test_no_text_makes_it_slow(begins: str) -> None:
     """Texts made to catch a pattern that looks at the same characters again and again take a moment, not minutes."""
     for part in REPEATED:
-        text = begins + part * (250_000 // len(part))
+        text = begins + part * (100_000 // len(part))
         started = time.process_time()
         mask(text)
-        assert time.process_time() - started < 3, part
+        assert time.process_time() - started < 1, part
 
 
 @pytest.mark.parametrize("escape", ["\x1b", "␛"])
