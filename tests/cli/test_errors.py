@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import functools
 import os
 import re
 import shlex
@@ -124,8 +125,8 @@ def hints() -> Iterator[Hint]:
         for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
             assigned = sorted(assigned_in(function), key=lambda one: one[0])
             for node in ast.walk(function):
-                known = {**constants, **{name: value for line, name, value in assigned if line <= line_of(node)}}
                 for value in hint_values(node):
+                    known = {**constants, **{name: value for line, name, value in assigned if line <= line_of(node)}}
                     for text in texts(value, known):
                         yield Hint(text, f"{path.relative_to(CHECKOUT)}:{line_of(node)}")
 
@@ -137,6 +138,7 @@ def of_package(tree: ast.Module) -> Iterator[str]:
             yield str(node.module)
 
 
+@functools.cache
 def imported(module: str) -> ast.Module:
     """Read a module by its name; a package's own file is empty."""
     path = CHECKOUT / (module.replace(".", "/") + ".py")

@@ -47,14 +47,21 @@ def in_module(path: Path) -> Iterator[Said]:
     for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
         assigned = sorted(assigned_in(function), key=lambda one: one[0])
         for node in ast.walk(function):
-            known = {name: value for line, name, value in assigned if line <= getattr(node, "lineno", 0)}
             if isinstance(node, ast.Call) and node.args:
+                if not (isinstance(node.args[0], ast.Name) or _code(node.args[0])):
+                    continue  # most calls: what is known there need not be gathered
+                known = _known(assigned, node)
                 for code in _codes(node.args[0], known):
                     yield from _in_call(node, code, known)
             elif isinstance(node, ast.Tuple) and len(node.elts) == 2 and _code(node.elts[0]):
-                words = _words(node.elts[1], known)
+                words = _words(node.elts[1], _known(assigned, node))
                 if " " in words:
                     yield Said(_code(node.elts[0]), NOTICE, exits.EXIT_OK, words)
+
+
+def _known(assigned: list[tuple[int, str, ast.expr]], node: ast.expr) -> dict[str, ast.expr]:
+    """Give the values that names have where a node stands."""
+    return {name: value for line, name, value in assigned if line <= node.lineno}
 
 
 def assigned_in(function: ast.FunctionDef) -> Iterator[tuple[int, str, ast.expr]]:
