@@ -6,6 +6,7 @@ Nothing here measures over its budget by an exact tokenizer: what is counted is 
 from __future__ import annotations
 
 from loomctl.model.fences import one_line, visible
+from loomctl.model.live_rules import main_words
 from loomctl.model.records import NamedTuple
 from loomctl.model.tokens import at_most
 from loomctl.model.tool_rules import EDIT, OTHER, READ, SEARCH, SHELL, WRITE, rule_for
@@ -21,6 +22,7 @@ RECENT = 3
 BUDGET = 500
 _LINE = 160  # UTF-16 units of an earlier step's line
 _ARGS = 60  # of the arguments of a tool that has no words of its own
+_ORDINARY = 2  # the rank of a step that neither failed nor wrote
 _EARLIER, _RECENT = "Earlier steps:", "Recent steps:"
 
 
@@ -38,10 +40,11 @@ def compact_history(
 ) -> str:
     """Give the steps, oldest first, in at most `token_budget` tokens; "" where not even their number fits.
 
-    Up to five steps are given in full, of more the last `recent`, as far as there is room; the others by a line each.
-    What is kept first: what the user asked for, the recent, failed steps, files written, the newest; the rest is
-    counted. index: where everything can be found, named where something was left out. Steps may lack anything; nothing
-    is raised.
+    Up to five steps are given in full, of more the last `recent`, as far as there is room; the others, and Loom's own
+    commands, by a line each. What is kept first: what the user asked for, the recent, failed steps, files written, the
+    newest; the rest is counted. For failed steps and files written a third of the budget is kept, if they need it.
+    index: where everything can be found, named where something was left out. Steps may lack anything; nothing is
+    raised.
     """
     return compacted(steps, token_budget, asked=asked, recent=recent, index=index).text
 
@@ -57,13 +60,16 @@ def compacted(
     goal = f"Asked: {one_line(asked, _LINE)}" if asked.strip() else ""
     goal = goal if goal and page.takes(goal) else ""
     given: dict[int, str] = {}
-    for number in reversed(range(len(steps))):  # the newest first
-        if number >= len(steps) - whole:
-            form = next((form for form in (full(steps[number]), line(steps[number])) if page.takes(form)), None)
-            given.update({} if form is None else {number: form})
-    for number in sorted(range(len(steps) - whole), key=lambda number: (_rank(steps[number]), -number)):
-        form = f"• {line(steps[number])}"
-        given.update({number: form} if page.takes(form) else {})
+    earlier = sorted(range(len(steps) - whole), key=lambda number: (_rank(steps[number]), -number))
+    lines = {number: f"• {line(steps[number])}" for number in earlier}
+    kept = page.keeps([lines[number] for number in earlier if _rank(steps[number]) < _ORDINARY], token_budget // 3)
+    for number in reversed(range(len(steps) - whole, len(steps))):  # the newest first
+        forms = (line(steps[number]),) if _is_looms(steps[number]) else (full(steps[number]), line(steps[number]))
+        form = next((form for form in forms if page.takes(form)), None)
+        given.update({} if form is None else {number: form})
+    page.gives_back(kept)
+    for number in earlier:
+        given.update({number: lines[number]} if page.takes(lines[number]) else {})
     text = _joined(goal, given, len(steps), whole, index)
     while given and at_most(text) > token_budget:  # joined they can measure a little more than one by one
         given.popitem()  # what was taken last
@@ -87,6 +93,21 @@ class _Page:
             return False
         self._left -= cost
         return True
+
+    def keeps(self, lines: Sequence[str], most: int) -> int:
+        """Keep room for lines that come later, as far as they fit into `most`; gives how much was kept."""
+        kept = 0
+        for form in lines:
+            cost = at_most(form) + 1
+            if kept + cost > min(most, self._left):
+                break
+            kept += cost
+        self._left -= kept
+        return kept
+
+    def gives_back(self, kept: int) -> None:
+        """Give back what was kept, now that the lines come."""
+        self._left += kept
 
 
 def _joined(goal: str, given: dict[int, str], count: int, whole: int, index: str) -> str:
@@ -162,7 +183,15 @@ _TOLD = {SHELL: _ran, WRITE: _wrote, READ: _read, SEARCH: _searched}
 def _rank(step: ToolStep) -> int:
     if not step.success:
         return 0
-    return 1 if rule_for(step.tool_name).action in (WRITE, EDIT) else 2
+    return 1 if rule_for(step.tool_name).action in (WRITE, EDIT) else _ORDINARY
+
+
+def _is_looms(step: ToolStep) -> bool:
+    """Tell Loom's own commands: what they print stands in the run already."""
+    command = step.minimal_args.get("command")
+    if not isinstance(command, str) or rule_for(step.tool_name).action != SHELL:
+        return False
+    return main_words(command)[:1] == ["loomctl"]
 
 
 def _counted(count: int, index: str) -> str:

@@ -189,3 +189,31 @@ def test_a_history_is_never_over_its_budget(
     text = history.compact_history(steps, budget, asked=asked, recent=recent, index=index)
     assert count(text.encode(errors="replace").decode()) <= budget
     assert history.compact_history(steps, budget, asked=asked, recent=recent, index=index) == text
+
+
+def shell(command: str, *, lines: int = 0, success: bool = True) -> ToolStep:
+    """Make a shell step whose signal has so many lines."""
+    signal = "".join(f"\nsrc/part_{number}.py:12: error: an error of number {number}" for number in range(lines))
+    ended = "exit 0" if success else "exit 1"
+    return ToolStep(
+        "t", "Bash", {"command": command}, f"{command.split(maxsplit=1)[0]}: {ended}{signal}", None, success
+    )
+
+
+def test_what_failed_and_what_was_written_keep_their_room(tmp_path: Path) -> None:
+    """However long the recent steps are, a third of the budget is theirs (D50)."""
+    written = StepReducer(DataOffloader(tmp_path)).reduce("Write", {"file_path": "notes.md", "content": "x"}, {})
+    steps = [shell("ls nowhere", success=False), written, *[shell("make", lines=8)] * 6]
+    told = history.compacted(steps, 500)
+    assert "✗ Ran `ls nowhere`" in told.text
+    assert "Wrote notes.md" in told.text
+    assert told.full >= 1
+    assert history.compacted([*[shell("ls")] * 6, *[shell("make", lines=8)] * 3], 500).full >= told.full
+
+
+def test_looms_own_commands_are_told_by_a_line() -> None:
+    """What they print stands in the run, and need not be told twice."""
+    steps = [shell("cd api && loomctl done", lines=3), shell("make loomctl", lines=3)]
+    text = history.compact_history(steps, 500)
+    assert text.count("an error of number 2") == 1
+    assert "Ran `cd api && loomctl done` (exit 0)" in text
