@@ -1,10 +1,10 @@
-"""Reads a chat history that aider kept: the commands that were run, the linter's runs, and the edits, with what came back.
+"""Reads a chat history that aider kept: commands, runs of the linter and edits, with what came back.
 
-    # aider chat started at …    a session begins
-    #### /run COMMAND            what the person typed (also /test, /git, !)
-    > first line of the output   its other lines stand as they were printed; the last has two spaces after it
-    > # Fix any errors below     a linter's run; every line is quoted, with two spaces after it
-    > Applied edit to FILE       an edit that was made; or why none of the edits of the answer above could be made
+# aider chat started at …    a session begins
+#### /run COMMAND            what the person typed (also /test, /git, !)
+> first line of the output   its other lines stand as they were printed; the last has two spaces after it
+> # Fix any errors below     a linter's run; every line is quoted, with two spaces after it
+> Applied edit to FILE       an edit that was made; or why none of the edits of the answer above could be made
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 SESSION = "# aider chat started at "
 _TYPED = re.compile(r"#### (?:/(?:run|test) |/(?=git )|!(?!!))(.+)")
 _LINT = re.compile(r"(> |#### )## Running: (.+)")
-_EDIT = re.compile(r"([^\n]+)\n```\w*\n<<<<<<< SEARCH\n(.*?)^=======\n(.*?)^>>>>>>> REPLACE$", re.DOTALL | re.MULTILINE)
+_EDIT = re.compile(
+    r"^([^\n]+)\n```\w*\n<<<<<<< SEARCH\n(.*?)^=======\n(.*?)^>>>>>>> REPLACE$", re.DOTALL | re.MULTILINE
+)
 _PICTURE = re.compile(r"\x1b\]1337;File=[^\x07\n]*\x07?")
 
 
@@ -80,7 +82,7 @@ def calls(text: str) -> Iterator[Answered]:
 
 
 def _end_of_output(lines: list[str], start: int) -> int:
-    """Give where the output that begins at start ends: after the first line with two spaces that a quote or gap follows."""
+    """Give where the output that begins at start ends: after two spaces, with a quote or a gap below."""
     if not lines[start].startswith("> ") or lines[start].startswith("> Add the output to the chat?"):
         return start
     for number in range(start, len(lines)):
@@ -105,7 +107,10 @@ def _end_of_quote(lines: list[str], start: int, mark: str) -> int:
 
 def _handed_on(lines: list[str], end: int, command: str) -> bool:
     """Say whether the same run follows as a message to the model; there its lines stand as they were."""
-    return any((run := _LINT.fullmatch(line.rstrip())) and run[1] == "#### " and run[2] == command for line in lines[end : end + 12])
+    return any(
+        (run := _LINT.fullmatch(line.rstrip())) and run[1] == "#### " and run[2] == command
+        for line in lines[end : end + 12]
+    )
 
 
 def _unquoted(lines: list[str], mark: str) -> str:

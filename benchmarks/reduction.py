@@ -3,7 +3,8 @@
     LOOM_CORPUS=FOLDER python benchmarks/reduction.py [--json]
 
 Run it with a Python that has the packages of `requirements-dev.lock` (an exact tokenizer, o200k_base). FOLDER holds
-`transcripts/claude-code/*.jsonl` and `transcripts/swe-agent/*.traj`; without it only the scenarios are measured.
+`transcripts/claude-code/*.jsonl`, `transcripts/swe-agent/*.traj` and `transcripts/aider/*.md` (`fetch_recordings.py`
+fetches these); several folders are joined as in PATH. Without any, only the scenarios are measured.
 
 Columns: what of the tool results' tokens is saved; the same minus what must be read again for what is needed later and
 not visible (what a search of the original shows, ten lines around each find; all of it where only the command could be
@@ -30,7 +31,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import aider_history  # noqa: E402
 
 from loomctl.disk.offloading import DataOffloader  # noqa: E402
 from loomctl.engine.reducer import StepReducer  # noqa: E402
@@ -159,14 +162,20 @@ def tokens(text: str) -> int:
 
 
 def _recordings() -> Iterator[tuple[str, list[Call]]]:
-    corpus = os.environ.get("LOOM_CORPUS", "")
-    folder = Path(corpus) / "transcripts" if corpus else None
-    if folder is None or not folder.is_dir():
-        return
-    for path in sorted(folder.glob("claude-code/*.jsonl")):
-        yield path.name, list(_claude_calls(path))
-    for path in sorted(folder.glob("swe-agent/*.traj")):
-        yield path.name, list(_swe_calls(path))
+    for corpus in filter(None, os.environ.get("LOOM_CORPUS", "").split(os.pathsep)):
+        folder = Path(corpus) / "transcripts"
+        for path in sorted(folder.glob("claude-code/*.jsonl")):
+            yield path.name, list(_claude_calls(path))
+        for path in sorted(folder.glob("swe-agent/*.traj")):
+            yield path.name, list(_swe_calls(path))
+        for path in sorted(folder.glob("aider/*.md")):
+            yield path.name, list(_aider_calls(path))
+
+
+def _aider_calls(path: Path) -> Iterator[Call]:
+    for call in aider_history.calls(path.read_text(encoding="utf-8")):
+        result = {"stdout": call.text, "stderr": ""} if call.tool == "Bash" else call.text
+        yield Call(call.id, call.tool, call.args, result, call.text, call.failed)
 
 
 def _claude_calls(path: Path) -> Iterator[Call]:
