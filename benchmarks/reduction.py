@@ -31,10 +31,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+sys.path.insert(0, str(ROOT))
 
-import aider_history  # noqa: E402
-
+from benchmarks import aider_history  # noqa: E402
 from loomctl.disk.offloading import DataOffloader  # noqa: E402
 from loomctl.engine.reducer import StepReducer  # noqa: E402
 from loomctl.model import history  # noqa: E402
