@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import aider_history  # noqa: E402
+from benchmarks import aider_history
 
 
 def main() -> int:
