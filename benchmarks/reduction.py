@@ -6,12 +6,13 @@ Run it with a Python that has the packages of `requirements-dev.lock` (an exact 
 `transcripts/claude-code/*.jsonl`, `transcripts/swe-agent/*.traj` and `transcripts/aider/*.md` (`fetch_recordings.py`
 fetches these); several folders are joined as in PATH. Without any, only the scenarios are measured.
 
-Columns: what of the tool results' tokens is saved; the same minus what must be read again for what is needed later and
-not visible (what a search of the original shows, ten lines around each find; all of it where only the command could be
-run again); error lines that are kept, by labels made by hand (`error_lines.json`, which holds their hashes); paths and
-identifiers that later calls use and that came from results, as far as they are visible, and reachable; anchors (the
-old text of later edits) that stand verbatim; bytes of originals that come back; references to nothing; milliseconds a
-call takes to reduce. "Kept aside" are the recordings that no rule was tuned on.
+Columns: what of the tool calls' tokens is saved, arguments and results, for a history tells both; the same of the
+results' tokens alone, against which the telling of the call counts too; the first minus what must be read again for
+what is needed later and not visible (what a search of the original shows, ten lines around each find; all of it where
+only the command could be run again); error lines that are kept, by labels made by hand (`error_lines.json`, which holds
+their hashes); paths and identifiers that later calls use and that came from results, as far as they are visible, and
+reachable; anchors (the old text of later edits) that stand verbatim; bytes of originals that come back; references to
+nothing; milliseconds a call takes to reduce. "Kept aside" are the recordings that no rule was tuned on.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ TUNED = {
     "coderabbit-agent-db734024-web.jsonl",
     "compacted-4b7d5121b42a.jsonl",
     "worktrees-ef958aa1.jsonl",
+    *(f"aider-2024-08-{day:02}.md" for day in range(6, 12)),
 }
 BARS = {"saved": 0.85, "net": 0.75, "errors": 0.95, "paths": 0.95, "names": 0.75, "reachable": 1.0, "recovered": 1.0}
 SCENARIO_BARS = {"5 file reads of 2 KB": 0.92, "10 web searches": 0.94, "20 steps": 0.90}
@@ -87,8 +89,10 @@ class Told:
 class Sums:
     """What is counted over recordings."""
 
-    before: int = 0
-    after: int = 0
+    before: int = 0  # tokens of arguments and results
+    after: int = 0  # of what a history says of them
+    results: int = 0  # of results alone
+    told: int = 0  # of the texts that stand for them
     again: int = 0
     counts: dict[str, list[int]] = field(default_factory=dict)
 
@@ -119,7 +123,7 @@ def main() -> int:
             ("kept aside", [r for r in recordings if r[0] not in TUNED]),
         ):
             if chosen:
-                tables[title] = {name: _measured(way, chosen, base) for name, way in WAYS.items()}
+                tables[title] = {name: _measured(name, chosen, base) for name in WAYS}
     finally:
         shutil.rmtree(base, ignore_errors=True)
     if options.json:
@@ -292,20 +296,25 @@ WAYS: dict[str, Callable[[list[Call], Path, Sums], Callable[[int], Told]]] = {
     "the last 5 alone": _last_five,
     "head and tail, 500 each": _head_and_tail,
 }
+# Ways whose text says what was called; the others keep the arguments beside it as they are.
+TELL_THE_CALL = ("Loom", "the document's rules")
 
 
 # ---- What is measured.
 
 
-def _measured(
-    way: Callable[[list[Call], Path, Sums], Callable[[int], Told]], recordings: list[tuple[str, list[Call]]], base: Path
-) -> Sums:
-    sums = Sums()
+def _measured(name_of: str, recordings: list[tuple[str, list[Call]]], base: Path) -> Sums:
+    sums, way = Sums(), WAYS[name_of]
     for name, calls in recordings:
         told_upto = way(calls, base, sums)
         final = told_upto(len(calls))
-        sums.before += sum(tokens(call.seen) for call in calls)
-        sums.after += sum(tokens(text) for text in final.texts)
+        given = sum(tokens(json.dumps(call.args, ensure_ascii=False)) for call in calls)
+        results = sum(tokens(call.seen) for call in calls)
+        told = sum(tokens(text) for text in final.texts)
+        sums.results += results
+        sums.told += told
+        sums.before += given + results
+        sums.after += told + (0 if name_of in TELL_THE_CALL else given)
         _count_errors(sums, name, calls, final)
         _count_needs(sums, calls, told_upto)
     return sums
@@ -376,6 +385,7 @@ def _row(sums: Sums) -> dict[str, float | None]:
     spent, calls = sums.counts.get("microseconds", (0, 0))
     return {
         "saved": 1 - sums.after / sums.before,
+        "results": 1 - sums.told / sums.results,
         "net": 1 - (sums.after + sums.again) / sums.before,
         **{name: sums.share(name) for name in ("errors", "paths", "names", "reachable", "anchors", "recovered")},
         "dangling": float(sums.counts.get("dangling", (0, 0))[0]) if calls else None,
@@ -448,7 +458,19 @@ def _tests(number: int) -> str:
 def _print(scenarios: dict[str, tuple[int, int, float]], tables: dict[str, dict[str, Sums]]) -> None:
     for name, (before, after, saved) in scenarios.items():
         print(f"{name:<24} {before:>6} -> {after:>5} tokens   {saved:6.1%}   at least {SCENARIO_BARS[name]:.0%}")
-    heads = ("saved", "net", "errors", "paths", "names", "reachable", "anchors", "recovered", "dangling", "ms")
+    heads = (
+        "saved",
+        "results",
+        "net",
+        "errors",
+        "paths",
+        "names",
+        "reachable",
+        "anchors",
+        "recovered",
+        "dangling",
+        "ms",
+    )
     for title, table in tables.items():
         print(f"\n{title:<28}" + "".join(f"{head:>10}" for head in heads))
         for name, sums in table.items():
@@ -459,7 +481,8 @@ def _print(scenarios: dict[str, tuple[int, int, float]], tables: dict[str, dict[
         told = ", ".join(
             f"{name} {counts[name][1]}" for name in ("errors", "paths", "names", "anchors") if name in counts
         )
-        print(f"  {table['Loom'].before:,} tokens of results; {told}")
+        loom = table["Loom"]
+        print(f"  {loom.before:,} tokens, {loom.results:,} of them of results; {told}")
     if tables:
         print("at least" + " " * 20 + "".join(f"{BARS[h]:>10.0%}" if h in BARS else f"{'':>10}" for h in heads))
 

@@ -105,6 +105,8 @@ def _signal(call: Call) -> list[str]:
     if is_list_of_files:
         room = max(room, min(LIST_MOST, LIST_SHARE * call.size))
     found += _listed("in", files, found, room)
+    if call.rule.action in (WRITE, EDIT) and not call.output.success:
+        return found  # the names in it are those that the call itself held
     room = min(NAMES_MOST, max(NAMES_LEAST, NAMES_SHARE * call.size))
     return found + _listed("names", _names(call, text, is_text=is_text), found, room)
 
@@ -132,7 +134,13 @@ def _trouble(call: Call, said: list[str], errors: str, text: str) -> list[str]:
         return []
     budget = min(ERRORS_MOST, max(ERRORS_LEAST, ERRORS_SHARE * call.size))
     minor = WARNINGS_MOST if call.output.success else 2 * WARNINGS_MOST
-    found = [line for line in signal_lines.trouble(errors, budget, minor) if line not in said]
+    failed = call.rule.action != SHELL and not call.output.success
+    begins = signal_lines.opening(errors.strip() or text, budget / 2) if failed else []
+    found = [line for line in (*begins, *signal_lines.trouble(errors, budget, minor)) if line not in said]
+    if failed and call.rule.action in (WRITE, EDIT):  # what a failed edit is quoted with is no trouble
+        held = "\n".join(value for value in call.args.values() if isinstance(value, str))
+        found = [line for line in found if line.strip() not in held]
+    found = list(dict.fromkeys(found))
     if errors.strip() and not found and not call.output.success:
         found.append(masked_line(errors, LONGEST_WORDS))
     return [*found, *(line for line in signal_lines.trouble(text, budget, minor) if line not in found)]

@@ -31,7 +31,8 @@ _TROUBLE = re.compile(
         | are[ ]not | was[ ]not | were[ ]not | ha(?:s|ve|d)[ ]not? | could[ ]not | can[ ]?not | can't | couldn't
         | doesn't | isn't | didn't | won't | haven't | wasn't | must | skipped | broken | bad | lost | nothing[ ]to
         | would | exit(?:ed|code)?[ ](?:code|status|with|\'?\d) | no[ ]\w+[ ]found | e\d{3,4} | ts\d{3,5}
-    | \w{0,40}BackOff | OOMKilled | evicted | unhealthy | degraded | HTTP/[\d.]{1,4}[ ][45]\d\d )\b
+    | (?-i:\w{0,40}BackOff) | OOMKilled | evicted | unhealthy | degraded | HTTP/[\d.]{1,4}[ ][45]\d\d )\b
+    | ^\S+\.\w{1,4}:\d+:[ ][\w.]+$ | ^\s*\S+[.\w]:\d+(?::\d+)?:?[ ]+[A-Z]{1,4}\d{2,5}\b | ^\s*\S+\.\w+:\d+:\d+:[ ]\S
     | \bexited[ ]\([1-9] | ^\s*(?:received|got|actual|but[ ]was)\s{0,8}: | ^rspec[ ]\./\S+:\d+
     | (?:^|[\s\[(])[✗✕✖\u00d7❌⚠✘●] | ^E\s{1,6}\S | ^not[ ]ok\b | ^-{3}[ ]FAIL | ^FAIL\b | ^FAILED\b | [A-Za-z]Error\b
     | [A-Za-z]Exception\b | npm[ ]ERR! | ^\s{0,12}\^+\s*$ | ^\s{0,12}at[ ]\S+[ ]\(\S+:\d+
@@ -42,11 +43,11 @@ _TROUBLE = re.compile(
 # build's mark (`* `, `#8 `) at the line's begin are not of that kind.
 _CODE = re.compile(
     r"(?!\*{1,3} |\s*\"[^\"]{1,60}\": |\[?(?:[A-Z]\w*)?(?:Error|Exception)\b[^=(){]{0,40}: )"
-    r"(?:\s*(?:\d+[:|→-]\s*)?(?:(?:def|class|return|raise|if|elif|else|for|while|import|from|try|except|with|assert|const"
+    r"(?:\s*(?:\d+[:|│→-]\s*)?(?:(?:def|class|return|raise|if|elif|else|for|while|import|from|try|except|with|assert|const"
     r"|let|var|func|fn|type|export|package|use|pub|public|private|self)\b(?!:)|[@*}\])]|\#(?!\d+ )|//|/\*|\"\"\")"
     r"|.*[{;(,]\s*$)"
 )
-_NUMBERED = re.compile(r"\s*\d+[:|→\t]")
+_NUMBERED = re.compile(r"\s*\d+[:|│→\t]")
 # What says that there is none.
 _GOOD = re.compile(
     r"\b(?:0|no|without|zero) (?:errors?|failures?|failed|warnings?|problems?|issues?|vulnerabilities)\b"
@@ -57,12 +58,16 @@ _GOOD = re.compile(
 # Trouble in the first degree: what is told if not everything can be.
 _WORST = re.compile(
     r"\b(?:error|errors|fatal|panic|panicked|traceback|exception|fail|failed|failure|failures|denied|refused)\b"
-    r"|[A-Za-z](?:Error|Exception)\b|^E\s{1,6}\S|✗|✕|✖|❌|npm ERR!|^not ok\b|exit code",
+    r"|[A-Za-z](?:Error|Exception)\b|^E\s{1,6}\S|✗|✕|✖|❌|npm ERR!|^not ok\b|exit code"
+    r"|^\s*\S+[.\w]:\d+(?::\d+)?:?[ ]+[A-Z]{1,4}\d{2,5}\b",
     re.IGNORECASE,
 )
 # A line that says no more than that there is trouble, or nothing at all.
 _BARE_WORD = re.compile(r"[\W_]*(?:npm )?(?:errors?|failures?|failed examples|fail)?[\W_]*\Z", re.IGNORECASE)
 _HEADING = re.compile(r"(?:[\w.@+-]*/|[A-Za-z]:\\)\S*\.\w{1,8}\Z")  # a file, of which the lines below tell
+_MARKED = re.compile(r"#{1,4} \w")  # a heading of Markdown
+_ASSERTED = re.compile(r"E\s{1,40}\S")  # what pytest quotes of a failure
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?::|$)")  # the last line of a Python traceback
 _UNDER_HEADING = re.compile(r"\s+\d+:\d+\s")
 _OF_OTHERS = ("node:internal", "node_modules/", "java.base/", "site-packages/", "/lib/python3", "(internal/")
 _PLACE = re.compile(r"(\S*[/\\.]\S*?):\d+[:,]")
@@ -81,7 +86,7 @@ _SUMMARY = re.compile(
 )
 _PATH = re.compile(
     r"(?<![\w/.~@:{-])(?:~/|\.{1,2}/|/)?(?:[\w.@+-]+/){1,14}[\w.@+-]*[\w+-](?:\.\w{1,8})?"
-    r"|(?<![\w/.@:-])[\w@+-][\w.@+-]{0,80}\.(?:[a-z][a-z0-9]{0,5}|[A-Z]{1,4})(?![\w/(])"
+    r"|(?<![\w/.@:-])(?!(?:self|cls|this)\.)[\w@+-][\w.@+-]{0,80}\.(?:[a-z][a-z0-9]{0,5}|[A-Z]{1,4})(?![\w/(])"
     r"|(?<![\w/.~@:{-])/[\w.@+-]{2,}"
 )
 _NAME = re.compile(
@@ -140,6 +145,20 @@ def listed_files(text: str) -> list[str]:
     return []
 
 
+def opening(text: str, budget: float) -> list[str]:
+    """Give how a text begins: its first lines with words in them, up to a blank line, and the headings below.
+
+    For what a tool says of its own failure: the first lines say what, whatever words they have. budget: in estimated
+    tokens; the first line is given in any case, cut to `LONGEST_LINE`.
+    """
+    lines = [line.strip() for line in text.strip().split("\n")]
+    end = next((at for at, line in enumerate(lines) if not line), len(lines))
+    first = [line for line in lines[: min(end, 3)] if any(map(str.isalpha, line)) and not _ADDRESS.fullmatch(line)]
+    headings = [line for line in lines if _MARKED.match(line) and _TROUBLE.search(line[:2000])]
+    told = [_cut(line) for line in _once([*first, *headings])]
+    return [*told[:1], *within(told[1:], budget - estimate(told[0]) if told else 0)]
+
+
 def trouble(text: str, budget: float, minor: float) -> list[str]:
     """Give the lines that tell of trouble, as they stand, the worst of them if there is no room for all.
 
@@ -188,6 +207,8 @@ def _groups(lines: list[str]) -> Iterator[tuple[int, int, list[str]]]:
         if not line[0].isspace():
             heading = quoted if len(line) < LONGEST_LINE and _HEADING.match(quoted) else ""
         at = _told_at(line[: _reach(line, len(lines))])
+        if at < 0 and _ASSERTED.match(line) and not (number and _ASSERTED.match(lines[number - 1])):
+            at = 0
         if at < 0 or _BARE_WORD.match(quoted[:80]):
             continue
         below, skip = _below(lines, number)
@@ -225,6 +246,8 @@ def _below(lines: list[str], number: int) -> tuple[list[str], int]:
         own = [at for at in frames if not any(sign in lines[at] for sign in _OF_OTHERS)]
         chosen = sorted({*own[-1:], *frames[-1:]})
         told = [lines[at + more].strip() for at in chosen for more in (0, 1) if at + more < end]
+        if end < len(lines) and _RAISED.match(lines[end]) and _told_at(lines[end][:2000]) < 0:
+            told.append(lines[end].strip())  # an exception whose name has no word of trouble in it
         return [_cut(one) for one in told if any(map(str.isalnum, one))], end
     below: list[str] = []
     skip = number + 1
@@ -250,7 +273,7 @@ def _indent(line: str) -> int:
 def _told_at(line: str) -> int:
     """Give where in a line the trouble is that it tells of; -1 where it tells of none."""
     found = _TROUBLE.search(line)
-    if found is None or _CODE.match(line):
+    if found is None or _CODE.match(line) or _ADDRESS.fullmatch(line.strip()):
         return -1
     if _GOOD.search(line):
         found = _TROUBLE.search(_GOOD.sub(lambda good: " " * len(good.group()), line))

@@ -92,8 +92,37 @@ UNIT = """\
 """
 LIST = json.dumps([{"id": n, "status": "failed" if n == 3 else "ok", "error": None} for n in range(9)], indent=2)
 CURL = "* Could not resolve host: api.example.org\n> GET / HTTP/2\n< HTTP/2 401 \n< content-type: text/html\n"
+FLAKE = """\
+isort....................................................................Passed
+flake8...................................................................Failed
+- exit code: 1
+
+shop/cart.py:333:13: F841 local variable 'repo' is assigned to but never used
+repo = Repo(io, None)
+
+shop/cart.py:
+217│class TestCart(TestCase):
+333│        with patch("shop.Error") as failed:
+"""
+RAISED = """\
+Traceback (most recent call last):
+  File "/repo/resolve.py", line 316, in back
+    raise Impossible(causes)
+shop.resolve.ResolutionImpossible: [Requirement('tokens<0.20')]
+backoff==2.2.1
+"""
+PYTEST = """\
+    def test_switch(self):
+>       self.commands.ask()
+E       shop.commands.SwitchCoder
+
+shop/commands.py:869: SwitchCoder
+"""
 
 TOLD = [
+    (FLAKE, ["shop/cart.py:333:13: F841 local variable 'repo'"], ["TestCart", "shop.Error"]),
+    (RAISED, ["shop.resolve.ResolutionImpossible: [Requirement('tokens<0.20')]"], ["backoff"]),
+    (PYTEST, ["E       shop.commands.SwitchCoder", "shop/commands.py:869: SwitchCoder"], []),
     (GO, ["cart_test.go:23: got 10, want 12", "FAIL\texample.com/shop/cart"], []),
     (CARGO, ["error[E0308]: mismatched types", "--> src/cart.rs:42:17", "expected `u64`, found `f64`"], ["Compiling"]),
     (ESLINT, ["/repo/src/cart.js:3:10  error    'total' is", "/repo/src/api.js:1:1   error  Parsing error"], []),
@@ -125,7 +154,15 @@ def test_lines_of_trouble_are_told_and_what_stands_around_them_is_not(
 
 @pytest.mark.parametrize(
     "line",
-    ['"error": null,', "ok=3 unreachable=0 failed=0", "errors: []", "error=None", "0 errors", "def fail(error):"],
+    [
+        '"error": null,',
+        "https://example.com/errors/failed.html",
+        "ok=3 unreachable=0 failed=0",
+        "errors: []",
+        "error=None",
+        "0 errors",
+        "def fail(error):",
+    ],
 )
 def test_a_line_that_says_that_there_is_no_trouble_is_none(line: str) -> None:
     """Nor is one of a program's own text."""
@@ -195,3 +232,34 @@ def test_names_in_json_come_from_its_values_before_its_keys() -> None:
     names = told.rpartition("names: ")[2].split()
     assert {"cartTotal", "CartKind", "LOOM-0"} <= set(names)
     assert [name for name in names if name.startswith(("tcart", "nfor"))] == []
+
+
+REFUSED = """\
+The block could not be placed.
+https://example.com/help/errors.html
+# 1 block failed to match!
+
+## NoMatch: these lines are not in src/cart.py, as they must be
+<<<<<<< SEARCH
+if error is None:
+    raise MissingPrice
+# an error of the old form
+=======
+"""
+
+
+def test_a_failed_edit_says_what_went_wrong_first_and_quotes_nothing_of_the_edit() -> None:
+    """Its first line and the headings below it say it; what stood in the call is no trouble of its own."""
+    given = {"file_path": "src/cart.py", "old_string": REFUSED.partition("SEARCH\n")[2], "new_string": "pass"}
+    told = reduce_call("Edit", given, None, error=REFUSED + "padding " * 90).observation
+    for words in ("could not be placed", "# 1 block failed to match!", "## NoMatch: these lines are not in"):
+        assert words in told
+    for words in ("MissingPrice", "errors.html", "of the old form", "names:"):
+        assert words not in told
+
+
+def test_attributes_are_no_files() -> None:
+    """`self.io` is a name of a program's own."""
+    output = "self.help(self.io, cls.kind) in src/a.py\n" * 30 + "That is all.\n"
+    told = reduce_call("Bash", {"command": "cat"}, {"stdout": output, "stderr": ""}).observation
+    assert "in: src/a.py\n" in told + "\n"
