@@ -66,8 +66,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def host(scene: Scene, tmp_path: Path, data: Path) -> Host:
-    """A run that depends on a document of the plugin, and nothing installed yet."""
+def host(scene: Scene, tmp_path: Path, data: Path, user_folders: Path) -> Host:
+    """A run that depends on a document of the plugin, and nothing installed yet: what is compiled is in `data`."""
+    shutil.rmtree(user_folders / ".cache")
     scene.write("spec.md", f"# The spec\n\n{SENTENCE}\n")
     scene.workflow([artifact("spec", "spec.md"), artifact("rules", RULES)])
     scene.begin()
