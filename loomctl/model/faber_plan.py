@@ -78,7 +78,11 @@ def _step(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def ignored(raw: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Give what a FABER plan says and nothing here acts on: its JSON path, whose it is, the field."""
-    from loomctl.model.steps import INERT_FIELDS, LATER_FIELDS  # for a check or a freezing, never for a hook
+    from loomctl.model.steps import (
+        ADDED_FIELDS,
+        INERT_FIELDS,
+        LATER_FIELDS,
+    )  # for a check or a freezing, never for a hook
     from loomctl.model.workflow import INERT_PHASE_FIELDS
 
     listed = raw["workflow"].get("phases")
@@ -92,7 +96,7 @@ def ignored(raw: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             entries = phase.get(part)
             for index, entry in enumerate(entries if isinstance(entries, list) else ()):
                 step_id = words.name_of(entry, "id", "name")
-                for key in (*INERT_FIELDS, *LATER_FIELDS) if step_id else ():
+                for key in (*INERT_FIELDS, *LATER_FIELDS, *ADDED_FIELDS) if step_id else ():
                     if _says(entry.get(key)):
                         yield f"{at}.{part}[{index}].{key}", f"{name}/{step_id}", key
 

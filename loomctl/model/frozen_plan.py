@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError, quoted
-from loomctl.model.shapes import FLAG, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit, not_text
+from loomctl.model.shapes import FLAG, LIST, NOTHING, NUMBER, OBJECT, TEXT, WHOLE, Shape, misfit, not_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,14 @@ _STEP = Shape(
         "require_approval": FLAG,
         "result_handling": OBJECT,
         "kind": TEXT,
+        "run": TEXT,
+        "timeout": NUMBER,
+        "workdir": TEXT,
+        "output_schema": TEXT,
+        "schema": OBJECT,
+        "output_retries": WHOLE,
+        "fidelity": TEXT,
+        "max_visits": WHOLE,
     },
     ("key", "id"),
 )
@@ -50,7 +58,7 @@ _ARTIFACT = Shape(
     },
     ("id", "type", "load_strategy", "when", "phase"),
 )
-_KINDS = ("agent", "prompt")  # what this loomctl does; a plan that asks for more is not done in part
+_KINDS = ("agent", "prompt", "command")  # what this loomctl does; a plan that asks for more is not done in part
 
 
 def accepted(raw: object, *, where: str) -> dict[str, Any]:
@@ -106,14 +114,14 @@ def _problems(plan: dict[str, Any], where: str) -> Iterator[tuple[str, str] | No
 
 
 def _refuse_later(path: str, step: dict[str, Any], where: str) -> None:
-    """Refuse a step that runs something: nothing in a plan runs here (D30). Raises NOT_SUPPORTED."""
+    """Refuse a step of a kind that is not done here, or one that is half a command (D30). Raises NOT_SUPPORTED."""
     kind = step.get("kind", _KINDS[0])
-    if kind not in _KINDS or "run" in step:
+    if kind not in _KINDS or (kind == "command") != ("run" in step):
         raise LoomError(
             "NOT_SUPPORTED",
-            f"this plan has a step of a kind that this loomctl does not do: {'run' if 'run' in step else kind:.40}",
+            f"this plan has a step of a kind that this loomctl does not do: {kind:.40}",
             where=f"{where} {path}",
-            why="Loom runs no commands of a workflow",
+            why="a command step has run, and no other has" if kind in _KINDS else "",
             hint=f"loomctl check {quoted(where)}",
         )
 

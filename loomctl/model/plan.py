@@ -10,6 +10,7 @@ from loomctl.model.critical_artifacts import ALWAYS
 from loomctl.model.frozen_plan import SCHEMA_VERSION
 from loomctl.model.paths_in_state import compile_path
 from loomctl.model.placeholder_checks import LEFT_TO_ASSISTANT
+from loomctl.model.steps import ADDED_FIELDS
 from loomctl.model.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def build_plan(
             if phase.enabled is not False
         ],
         "artifacts": _artifacts(workflow),
-        "commands": [],
+        "commands": _commands(workflow, skipped),
     }
     extra = {key: value for key, value in merged.items() if key not in own and key not in _CONSUMED}
     return {**own, **extra}
@@ -101,9 +102,10 @@ def _step(
         "id": step.id,
         "name": (step.name or "").strip() or step.id,
         "description": step.description or "",
-        "kind": step.kind or "agent",
+        "kind": "command" if step.run is not None else step.kind or "agent",
         "part": part,
         **_asked(step),
+        **_said(step),
         "max_retries": step.max_retries if step.max_retries is not None else phase.max_retries or 0,
         "require_approval": bool(step.require_approval) or step.id in approvals or key in approvals,
         "result_handling": {
@@ -115,8 +117,27 @@ def _step(
     return {**own, **{key: value for key, value in step.extra.items() if key not in own}}
 
 
+def _said(step: Step) -> dict[str, Any]:
+    """Give what only some steps say; a plan holds it for those alone."""
+    return {key: value for key in ADDED_FIELDS if (value := getattr(step, key)) is not None}
+
+
+def _commands(workflow: Workflow, skipped: Sequence[str]) -> list[dict[str, str]]:
+    """List what a machine would be asked to run, in the order of the steps: it is trusted by this list's hash (D23)."""
+    return [
+        {"step": f"{phase.id}/{step.id}", "run": step.run, **({"workdir": step.workdir} if step.workdir else {})}
+        for phase in workflow.phases or ()
+        if phase.enabled is not False
+        for _, step in phase.each_step()
+        if step.run is not None and step.id not in skipped and f"{phase.id}/{step.id}" not in skipped
+    ]
+
+
 def _asked(step: Step) -> dict[str, str | None]:
-    """Give exactly one of prompt, command and skill; a skill or command named beside a prompt goes in front of it."""
+    """Give exactly one of prompt, command and skill (of a step with run none).
+
+    A skill or command that is named beside a prompt goes in front of it.
+    """
     prompt, command, skill = _left_open(step.prompt), _left_open(step.command), _left_open(step.skill)
     if command is not None and not command.lstrip().startswith("/"):
         command = "/" + command.lstrip()
@@ -124,7 +145,7 @@ def _asked(step: Step) -> dict[str, str | None]:
         prompt, command = f"Run `{command.strip()}` for this step.\n\n{prompt}", None
     elif prompt is not None and skill is not None:
         prompt, skill = f"Use the skill `{skill.strip()}` for this step.\n\n{prompt}", None
-    elif prompt is None and command is None and skill is None:
+    elif prompt is None and command is None and skill is None and step.run is None:
         prompt = _left_open(step.description)
     return {"prompt": prompt, "command": command, "skill": skill}
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 TEXT, WHOLE, FLAG, LIST, OBJECT = (str,), (int,), (bool,), (list,), (dict,)
+NUMBER = (float, int)
 NOTHING = (type(None),)
 LARGEST = 2**53 - 1  # what every reader of JSON counts exactly
 _NAMES: dict[type, str] = {

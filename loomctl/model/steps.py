@@ -6,32 +6,30 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from loomctl.model.fidelity import FIDELITIES
 from loomctl.model.fields import ID_RULE, Fields, is_id, only
 from loomctl.model.ids import slug
 from loomctl.model.placeholder_checks import placeholder_problems
 from loomctl.model.policies import read_handling
-from loomctl.model.problems import choices, error, shown
+from loomctl.model.problems import choices, error, kind_of, shown
 
 if TYPE_CHECKING:
     from loomctl.model.policies import ResultHandling
     from loomctl.model.problems import Problem
 
-KINDS = ("agent", "prompt")
-LATER_KINDS = ("command", "human", "parallel")
+KINDS = ("agent", "prompt", "command")
+LATER_KINDS = ("human", "parallel")
+ROUTING = "routing"
+LONGEST_TIMEOUT = 7 * 24 * 3600  # seconds
 # What the design has and nothing executes yet; a workflow that says so is refused, never half obeyed.
 LATER_FIELDS = (
-    "run",
-    "fidelity",
-    "output_schema",
-    "output_retries",
-    "max_visits",
-    "timeout",
     "evidence",
     "transitions",
     "parallel",
     "steps_parallel",
-    "workdir",
 )
+# What Loom adds to a step of FABER's shape; a plan of FABER's that says such a thing means something else.
+ADDED_FIELDS = ("run", "timeout", "workdir", "output_schema", "output_retries", "fidelity", "max_visits")
 # FABER's fields that are kept and change nothing here.
 INERT_FIELDS = (
     "conditional",
@@ -54,9 +52,11 @@ _SLASH_COMMAND = re.compile(r"\s*(/[A-Za-z0-9_.:-]+|[A-Za-z0-9_.-]+:[A-Za-z0-9_.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The smallest resumable unit. One of prompt, command (`/slash …`) and skill says what is asked.
+    """The smallest resumable unit. One of prompt, command (`/slash …`), skill and run says what is asked.
 
     FABER's files also give a skill or command together with a prompt, or a description alone; both are understood.
+    run: a shell command that Loom runs itself (D30); timeout: its seconds; workdir: where the step works, below the
+    project. output_schema: `routing`, or `@FILE` beside the workflow (D36). fidelity: of its preamble (D46).
     """
 
     id: str
@@ -66,6 +66,13 @@ class Step:
     prompt: str | None = None
     command: str | None = None
     skill: str | None = None
+    run: str | None = None
+    timeout: float | None = None
+    workdir: str | None = None
+    output_schema: str | None = None
+    output_retries: int | None = None
+    fidelity: str | None = None
+    max_visits: int | None = None
     max_retries: int | None = None
     require_approval: bool | None = None
     result_handling: ResultHandling | None = None
@@ -79,6 +86,7 @@ class Step:
         "prompt",
         "command",
         "skill",
+        *ADDED_FIELDS,
         "max_retries",
         "require_approval",
         "result_handling",
@@ -104,14 +112,18 @@ def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem])
     elif kind is not None and kind not in KINDS:
         fields.fail("UNKNOWN_VALUE", "kind", f"{shown(kind)} is no kind of step", choices(kind, KINDS))
     prompt, command, skill = fields.text("prompt"), fields.text("command"), fields.text("skill")
+    run = fields.text("run")
     description = fields.text("description", blank=True)
-    if not any(fields.has(key) for key in LATER_FIELDS):
+    if fields.has("run") or kind == "command":
+        _check_run(fields, kind, problems)
+    elif not any(fields.has(key) for key in LATER_FIELDS):
         _check_text(fields, description, problems)
     if command is not None and not _SLASH_COMMAND.fullmatch(command):
         hint = "write the slash command (/name:command …), or ask for it in words in prompt"
-        message = "command names a slash command that the assistant is asked to run; no shell command is run here"
+        message = "command names a slash command that the assistant is asked to run; for a shell command there is run"
         fields.fail("NOT_A_SLASH_COMMAND", "command", message, hint)
-    for key, text in (("prompt", prompt), ("command", command), ("skill", skill)):
+    workdir = _read_workdir(fields)
+    for key, text in (("prompt", prompt), ("command", command), ("skill", skill), ("run", run), ("workdir", workdir)):
         problems += placeholder_problems(text, fields.path(key))
     return Step(
         id=step_id,
@@ -121,6 +133,13 @@ def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem])
         prompt=prompt,
         command=command,
         skill=skill,
+        run=run,
+        timeout=_read_timeout(fields),
+        workdir=workdir,
+        output_schema=_read_output_schema(fields),
+        output_retries=_read_output_retries(fields),
+        fidelity=fields.choice("fidelity", FIDELITIES),
+        max_visits=_read_max_visits(fields),
         max_retries=fields.whole("max_retries"),
         require_approval=fields.flag("require_approval"),
         result_handling=read_handling(fields, problems),
@@ -145,6 +164,73 @@ def _read_step_id(fields: Fields, name: str | None, seen: dict[str, str]) -> str
         fields.fail("DUPLICATE_ID", "id", message, "a step is known by phase/id: give it another id")
     seen.setdefault(given, fields.where)
     return given
+
+
+def _check_run(fields: Fields, kind: str | None, problems: list[Problem]) -> None:
+    """Check a step that Loom runs itself: it has a command and asks nobody for anything."""
+    if not fields.has("run"):
+        message = "kind: command without a command to run"
+        problems.append(error("MISSING_TEXT", fields.where, message, 'add "run": "pytest -q"'))
+    elif kind not in (None, "command"):
+        fields.fail("TWO_TEXTS", "kind", f"run makes a step of the kind command, not {shown(kind)}", "leave kind out")
+    for key in ("prompt", "command", "skill"):
+        if fields.has(key):
+            message = f"run and {key} are both set; Loom runs the one, the assistant is asked the other"
+            fields.fail("TWO_TEXTS", key, message, "keep one, or make two steps")
+    for key in ("output_schema", "output_retries"):
+        if fields.has(key):
+            message = f"{key} is for what an assistant answers; a command has its exit code"
+            fields.fail("NOT_FOR_COMMANDS", key, message, f"leave {key} out")
+
+
+def _read_timeout(fields: Fields) -> float | None:
+    if not fields.has("timeout"):
+        return None
+    value = fields.raw("timeout")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        message = f"timeout: expected seconds, got {kind_of(value)}"
+        fields.fail("WRONG_TYPE", "timeout", message, '"timeout": 600')
+        return None
+    if not 0 < value <= LONGEST_TIMEOUT:
+        fields.fail("OUT_OF_RANGE", "timeout", f"timeout is in seconds, above 0 and at most {LONGEST_TIMEOUT:,}")
+        return None
+    if not fields.has("run"):
+        fields.warn("IGNORED_FIELD", "timeout", "kept, but only a step with run has a timeout")
+    return float(value)
+
+
+def _read_workdir(fields: Fields) -> str | None:
+    text = fields.text("workdir")
+    if text is not None and ("\0" in text or ".." in text.replace("\\", "/").split("/")):
+        fields.fail("PATH_ESCAPE", "workdir", f"{shown(text)} leads out of the project", "name a folder below it")
+        return None
+    return text
+
+
+def _read_output_schema(fields: Fields) -> str | None:
+    text = fields.text("output_schema")
+    if text is None or text == ROUTING or (text.startswith("@") and text[1:].strip()):
+        return text
+    hint = choices(text, (ROUTING,)) if not text.startswith("@") else '"@schemas/audit.schema.json"'
+    fields.fail("UNKNOWN_VALUE", "output_schema", f"{shown(text)} is no output schema: routing, or @ and a file", hint)
+    return None
+
+
+def _read_output_retries(fields: Fields) -> int | None:
+    """Read how often an answer may be repaired; below zero means never (D36)."""
+    value = fields.raw("output_retries")
+    if type(value) is int and value < 0:
+        return 0
+    return fields.whole("output_retries")
+
+
+def _read_max_visits(fields: Fields) -> int | None:
+    value = fields.whole("max_visits")
+    if value == 0:
+        hint = "leave it out for no bound of its own; skip_steps leaves a step out"
+        fields.fail("OUT_OF_RANGE", "max_visits", "max_visits is 1 or more", hint)
+        return None
+    return value
 
 
 def _check_text(fields: Fields, description: str | None, problems: list[Problem]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from loomctl.model import critical_artifacts, steps
+from loomctl.model.fidelity import FIDELITIES
 from loomctl.model.fields import ID_RULE, Fields, is_id, only
 from loomctl.model.policies import read_autonomy, read_handling
 from loomctl.model.problems import Problem, error, refusal, shown
@@ -22,7 +23,7 @@ __all__ = ["PARTS", "Phase", "Problem", "Workflow", "parse"]
 
 PARTS = ("pre_steps", "steps", "post_steps")
 # What the design has and nothing executes yet; a workflow that says so is refused, never half obeyed.
-LATER_FIELDS = ("default_fidelity", "retry_target", "must_survive")
+LATER_FIELDS = ("retry_target", "must_survive")
 # FABER's fields that are kept and change nothing here.
 INERT_FIELDS = ("hooks", "context", "executor", "phase_executors", "prompt", "defaults", "phase_defaults")
 INERT_PHASE_FIELDS = ("validation",)
@@ -71,6 +72,7 @@ class Workflow:
     extends: str | None = None
     autonomy: Autonomy | None = None
     result_handling: ResultHandling | None = None
+    default_fidelity: str | None = None
     skip_steps: tuple[str, ...] | None = None
     critical_artifacts: CriticalArtifacts | None = None
     phases: tuple[Phase, ...] | None = None
@@ -82,6 +84,7 @@ class Workflow:
         "extends",
         "autonomy",
         "result_handling",
+        "default_fidelity",
         "skip_steps",
         "critical_artifacts",
         "phases",
@@ -105,6 +108,7 @@ class Workflow:
             "extends": self.extends,
             "autonomy": autonomy and autonomy.to_dict(),
             "result_handling": handling and handling.to_dict(),
+            "default_fidelity": self.default_fidelity,
             "skip_steps": None if self.skip_steps is None else list(self.skip_steps),
             "critical_artifacts": artifacts and artifacts.to_dict(),
             "phases": None if self.phases is None else {phase.id: phase.to_dict() for phase in self.phases},
@@ -124,6 +128,7 @@ def parse(raw: object) -> tuple[Workflow | None, list[Problem]]:
         extends=fields.text("extends"),
         autonomy=read_autonomy(fields, problems),
         result_handling=read_handling(fields, problems),
+        default_fidelity=fields.choice("default_fidelity", FIDELITIES),
         skip_steps=fields.texts("skip_steps"),
         critical_artifacts=(
             critical_artifacts.read(fields.raw("critical_artifacts"), fields.path("critical_artifacts"), problems)

@@ -38,6 +38,7 @@ PARTS = {
     "plan": [
         Part("The file", ()),
         Part("An entry of `sources`", ("properties", "sources", "items")),
+        Part("An entry of `commands`", ("properties", "commands", "items")),
         Part("`autonomy`", ("properties", "autonomy")),
         Part("An entry of `phases`", ("$defs", "phase")),
         Part("An entry of a phase's `steps`", ("$defs", "step")),

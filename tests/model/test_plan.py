@@ -74,6 +74,38 @@ def test_a_step_is_written_out() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("step", "held"),
+    [
+        ({"run": "pytest -q"}, {"kind": "command", "run": "pytest -q", "prompt": None}),
+        ({"run": "x", "timeout": 5, "workdir": "api"}, {"timeout": 5.0, "workdir": "api"}),
+        ({"run": "x", "description": "Runs it."}, {"prompt": None, "description": "Runs it."}),
+        ({"prompt": "x", "output_schema": "routing", "output_retries": -3}, {"output_retries": 0}),
+        ({"prompt": "x", "output_schema": "@a.json"}, {"output_schema": "@a.json"}),
+        ({"prompt": "x", "kind": "prompt", "fidelity": "summary:low"}, {"kind": "prompt", "fidelity": "summary:low"}),
+        ({"prompt": "x", "max_visits": 3}, {"max_visits": 3}),
+    ],
+)
+def test_what_a_step_says_of_its_outcome_stands_in_the_plan(step: dict[str, Any], held: dict[str, Any]) -> None:
+    """As it is said; what it does not say is not there."""
+    made = step_of(step)
+    assert {key: made[key] for key in held} == held
+    said = {key for key in ("run", "timeout", "workdir", "output_schema", "fidelity", "max_visits") if key in made}
+    assert said == said & set(step)
+
+
+def test_a_plan_lists_what_it_would_run() -> None:
+    """In the order of the steps; what is skipped or disabled is not run (D23)."""
+    steps = [
+        {"id": "one", "run": "make"},
+        {"id": "two", "prompt": "x"},
+        {"id": "three", "run": "pytest", "workdir": "a"},
+    ]
+    off = {"enabled": False, "steps": [{"id": "four", "run": "rm -rf build"}]}
+    made = planned(phases={"build": {"steps": steps}, "off": off}, skip_steps=["build/one"])
+    assert made["commands"] == [{"step": "build/three", "run": "pytest", "workdir": "a"}]
+
+
 def test_what_is_disabled_or_skipped_is_left_out() -> None:
     """A disabled phase is gone; a bare id in skip_steps means every phase, `phase/id` one."""
     steps = {"pre_steps": [{"id": "a", "prompt": "x"}], "steps": [{"id": "b", "prompt": "x"}]}
@@ -251,5 +283,5 @@ def test_a_plan_is_json_and_the_same_every_time() -> None:
 def test_a_bad_workflow_gives_no_plan() -> None:
     """What has errors is refused, with all of them."""
     with pytest.raises(LoomError) as caught:
-        planned(phases={"build": {"steps": [{"id": "one", "run": "pytest"}]}})
+        planned(phases={"build": {"steps": [{"id": "one", "prompt": "x", "evidence": []}]}})
     assert caught.value.code == "NOT_SUPPORTED"

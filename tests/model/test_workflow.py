@@ -49,19 +49,37 @@ CONDITIONAL_AT = "$.critical_artifacts.conditional_load[0]"
 
 REFUSED = [
     (with_step(kind="human"), "NOT_SUPPORTED", STEP_AT + ".kind"),
-    (with_step(run="pytest -q"), "NOT_SUPPORTED", STEP_AT + ".run"),
-    (with_step(prompt=None, run="pytest -q"), "NOT_SUPPORTED", STEP_AT + ".run"),
-    (with_step(fidelity="full"), "NOT_SUPPORTED", STEP_AT + ".fidelity"),
-    (with_step(output_schema="routing"), "NOT_SUPPORTED", STEP_AT + ".output_schema"),
-    (with_step(output_retries=0), "NOT_SUPPORTED", STEP_AT + ".output_retries"),
-    (with_step(max_visits=1), "NOT_SUPPORTED", STEP_AT + ".max_visits"),
-    (with_step(timeout=1), "NOT_SUPPORTED", STEP_AT + ".timeout"),
+    (with_step(run="pytest -q"), "TWO_TEXTS", STEP_AT + ".prompt"),
+    (with_step(prompt=None, run="pytest -q", skill="tester"), "TWO_TEXTS", STEP_AT + ".skill"),
+    (with_step(prompt=None, run="pytest -q", command="/test"), "TWO_TEXTS", STEP_AT + ".command"),
+    (with_step(prompt=None, run="pytest -q", kind="agent"), "TWO_TEXTS", STEP_AT + ".kind"),
+    (with_step(prompt=None, run="  "), "EMPTY_TEXT", STEP_AT + ".run"),
+    (with_step(prompt=None, run=["pytest"]), "WRONG_TYPE", STEP_AT + ".run"),
+    (with_step(prompt=None, kind="command"), "MISSING_TEXT", STEP_AT),
+    (with_step(prompt=None, run="make {taget}"), "UNRESOLVED_PLACEHOLDER", STEP_AT + ".run"),
+    (with_step(prompt=None, run="make", output_schema="routing"), "NOT_FOR_COMMANDS", STEP_AT + ".output_schema"),
+    (with_step(prompt=None, run="make", output_retries=1), "NOT_FOR_COMMANDS", STEP_AT + ".output_retries"),
+    (with_step(prompt=None, run="make", timeout=0), "OUT_OF_RANGE", STEP_AT + ".timeout"),
+    (with_step(prompt=None, run="make", timeout=1e9), "OUT_OF_RANGE", STEP_AT + ".timeout"),
+    (with_step(prompt=None, run="make", timeout=float("nan")), "OUT_OF_RANGE", STEP_AT + ".timeout"),
+    (with_step(prompt=None, run="make", timeout="10"), "WRONG_TYPE", STEP_AT + ".timeout"),
+    (with_step(prompt=None, run="make", timeout=True), "WRONG_TYPE", STEP_AT + ".timeout"),
+    (with_step(fidelity="most"), "UNKNOWN_VALUE", STEP_AT + ".fidelity"),
+    (with_step(fidelity=1), "WRONG_TYPE", STEP_AT + ".fidelity"),
+    (with_step(output_schema="routng"), "UNKNOWN_VALUE", STEP_AT + ".output_schema"),
+    (with_step(output_schema="schemas/x.json"), "UNKNOWN_VALUE", STEP_AT + ".output_schema"),
+    (with_step(output_schema="@ "), "UNKNOWN_VALUE", STEP_AT + ".output_schema"),
+    (with_step(output_retries="2"), "WRONG_TYPE", STEP_AT + ".output_retries"),
+    (with_step(max_visits=0), "OUT_OF_RANGE", STEP_AT + ".max_visits"),
+    (with_step(max_visits=-1), "OUT_OF_RANGE", STEP_AT + ".max_visits"),
+    (with_step(workdir="../else"), "PATH_ESCAPE", STEP_AT + ".workdir"),
+    (with_step(workdir="a/../../b"), "PATH_ESCAPE", STEP_AT + ".workdir"),
+    (with_step(workdir=""), "EMPTY_TEXT", STEP_AT + ".workdir"),
+    ({**with_step(), "default_fidelity": "most"}, "UNKNOWN_VALUE", "$.default_fidelity"),
     (with_step(evidence=[]), "NOT_SUPPORTED", STEP_AT + ".evidence"),
     (with_step(transitions=[]), "NOT_SUPPORTED", STEP_AT + ".transitions"),
     (with_step(parallel={}), "NOT_SUPPORTED", STEP_AT + ".parallel"),
-    (with_step(workdir="x"), "NOT_SUPPORTED", STEP_AT + ".workdir"),
     (with_step(result_handling={"on_warning": "/a:b"}), "NOT_SUPPORTED", STEP_AT + ".result_handling.on_warning"),
-    ({**with_step(), "default_fidelity": "full"}, "NOT_SUPPORTED", "$.default_fidelity"),
     ({**with_step(), "retry_target": "x"}, "NOT_SUPPORTED", "$.retry_target"),
     ({**with_step(), "must_survive": []}, "NOT_SUPPORTED", "$.must_survive"),
     (with_step(prompt=None), "MISSING_TEXT", STEP_AT),
@@ -103,6 +121,7 @@ WARNED = [
     (with_step(prompt=None, description="Build it."), "NO_PROMPT", STEP_AT + ".prompt"),
     (with_step(skill="builder"), "TWO_TEXTS", STEP_AT + ".skill"),
     (with_step(conditional="only_if_failures"), "IGNORED_FIELD", STEP_AT + ".conditional"),
+    (with_step(timeout=10), "IGNORED_FIELD", STEP_AT + ".timeout"),
     (with_step(prompt="/repo:pr-merge {pr_number}"), "UNRESOLVED_PLACEHOLDER", STEP_AT + ".prompt"),
 ]
 
@@ -211,12 +230,12 @@ def test_fabers_pause_before_release_is_an_approval() -> None:
 def test_one_error_carries_all() -> None:
     """What `run` raises says every error with its place; findings of one kind give it their code."""
     with pytest.raises(LoomError) as caught:
-        Workflow.from_dict(with_step(run="x", timeout=1), where="sample.json")
+        Workflow.from_dict(with_step(evidence=[], transitions=[]), where="sample.json")
     assert caught.value.code == "NOT_SUPPORTED"
-    assert "$.phases.build.steps[0].run: run is not supported yet" in caught.value.why
-    assert "$.phases.build.steps[0].timeout: timeout is not supported yet" in caught.value.why
+    assert "$.phases.build.steps[0].evidence: evidence is not supported yet" in caught.value.why
+    assert "$.phases.build.steps[0].transitions: transitions is not supported yet" in caught.value.why
     with pytest.raises(LoomError) as caught:
-        Workflow.from_dict(with_step(run="x", max_retries=-1))
+        Workflow.from_dict(with_step(evidence=[], max_retries=-1))
     assert caught.value.code == "INVALID_WORKFLOW"
 
 
