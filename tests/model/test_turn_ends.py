@@ -1,0 +1,120 @@
+"""What a stop means: the message ends the step, is asked for again, or is only the assistant talking (D27, D28, D36)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from loomctl.model import turn_ends
+from loomctl.model.turn_ends import (
+    ABSENT,
+    ASK,
+    END,
+    EXHAUSTED,
+    FITS,
+    KEEP,
+    NOTHING,
+    PAUSE,
+    REPAIR,
+    UNFIT,
+    WAIT,
+    Stop,
+    decide,
+    hands_on,
+)
+
+TABLE: list[tuple[str, dict[str, Any], str]] = [
+    ("a directive ends the step, in whosever turn", {"found": FITS}, END),
+    ("a directive ends the step in a turn that Loom drives", {"found": FITS, "driven": True}, END),
+    ("words to the user are only kept", {}, KEEP),
+    ("nothing at all is nothing", {"spoken": False}, NOTHING),
+    ("an assisted run is ended by its user's word alone", {"level": "assist", "found": FITS}, KEEP),
+    ("in plan mode nothing is done", {"found": FITS, "planning": True, "driven": True}, KEEP),
+    ("another visit than the one that was told", {"open": False, "found": FITS}, NOTHING),
+    ("a bad directive to the user is only kept", {"found": UNFIT, "schema": True, "repairs_left": 2}, KEEP),
+    ("a bad directive is repaired", {"found": UNFIT, "driven": True, "repairs_left": 2}, REPAIR),
+    ("often enough", {"found": UNFIT, "driven": True, "repairs_left": 0}, EXHAUSTED),
+    ("no block is left for it", {"found": UNFIT, "driven": True, "repairs_left": 1, "blocks_left": 0}, PAUSE),
+    ("a guarded run is not asked", {"driven": True}, KEEP),
+    ("an autonomous run is asked once", {"level": "autonomous", "driven": True}, ASK),
+    ("asked, though it says nothing", {"level": "autonomous", "driven": True, "spoken": False}, ASK),
+    ("a second stop waits for the user", {"level": "autonomous", "driven": True, "asked": True}, WAIT),
+    ("a question in another turn", {"level": "autonomous"}, KEEP),
+    ("work in the background may bring it", {"level": "autonomous", "driven": True, "busy": True}, KEEP),
+    ("work in the background does not undo a result", {"driven": True, "busy": True, "found": FITS}, END),
+    ("no block is left to ask with", {"level": "autonomous", "driven": True, "blocks_left": 0}, PAUSE),
+    ("a closing step ends with the message", {"closing": True}, END),
+    ("a closing step ends under any autonomy", {"closing": True, "level": "assist"}, END),
+    ("a closing step ends in plan mode", {"closing": True, "planning": True}, END),
+    ("a closing step ends without words", {"closing": True, "spoken": False}, END),
+    ("a closing step without its object", {"closing": True, "schema": True, "repairs_left": 2}, REPAIR),
+    ("a closing step with a bad object", {"closing": True, "schema": True, "found": UNFIT, "repairs_left": 1}, REPAIR),
+    ("a closing step that was repaired often", {"closing": True, "schema": True, "found": UNFIT}, EXHAUSTED),
+    ("a closing step that failed needs no object", {"closing": True, "schema": True, "settled": True}, END),
+    ("a closing step with a loose bad directive", {"closing": True, "found": UNFIT}, END),
+]
+
+
+@pytest.mark.parametrize(("known", "expected"), [pytest.param(known, to, id=name) for name, known, to in TABLE])
+def test_a_stop_means_what_the_table_says(known: dict[str, Any], expected: str) -> None:
+    """Row by row; what a row does not say is as in a guarded run's plain turn."""
+    assert decide(Stop(**{"level": "guarded", **known})) == expected
+
+
+def every() -> list[Stop]:
+    """Give all stops there are, over a few numbers."""
+    flags = (False, True)
+    return [
+        Stop(*values)
+        for values in itertools.product(
+            ("dry-run", "assist", "guarded", "autonomous"),
+            *[flags] * 7,
+            (ABSENT, FITS, UNFIT),
+            flags,
+            (0, 1),
+            flags,
+            (0, 1),
+        )
+    ]
+
+
+def test_nothing_blocks_a_turn_that_loom_does_not_drive_or_the_host_does_not_honour() -> None:
+    """Over every stop there is: a block needs a driven turn or a closing step, and a block that is left (D28)."""
+    blocks = [stop for stop in every() if decide(stop) in (REPAIR, ASK)]
+    assert blocks
+    assert all(stop.driven or stop.closing for stop in blocks)
+    assert all(stop.blocks_left > 0 for stop in blocks)
+    assert all(stop.open for stop in blocks)
+
+
+def test_a_question_is_never_taken_for_an_end() -> None:
+    """Without an object that routes or fits, only a step that was marked as closing ends."""
+    ended = [stop for stop in every() if decide(stop) in (END, EXHAUSTED) and stop.found == ABSENT]
+    assert ended
+    assert all(stop.closing for stop in ended)
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({}, True),
+        ({"level": "autonomous"}, True),
+        ({"level": "assist"}, False),
+        ({"driven": False}, False),
+        ({"planning": True}, False),
+        ({"goes_on": False}, False),
+    ],
+)
+def test_the_next_step_is_handed_on_in_a_turn_that_loom_drives(known: dict[str, Any], expected: bool) -> None:
+    """And under an autonomy that goes on by itself."""
+    assert hands_on(**{"level": "guarded", "driven": True, "planning": False, "goes_on": True, **known}) is expected
+
+
+def test_the_levels_are_those_of_workflows() -> None:
+    """A level that is unknown here would silently keep every message."""
+    from loomctl.model.policies import LEVELS
+
+    assert set(turn_ends.GOING_ON) <= set(LEVELS)
+    assert turn_ends.ASKING in turn_ends.GOING_ON
