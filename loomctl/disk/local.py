@@ -29,6 +29,7 @@ class Local:
         self._sessions = os.path.join(folder, "sessions")
         self._primed = os.path.join(folder, "primed")
         self._live = os.path.join(folder, "live")
+        self._turns = os.path.join(folder, "turns")
 
     def binding(self, session_id: str | None) -> dict[str, Any] | None:
         """Give the session's binding, or None: it is of this store, at this place, or it does not count.
@@ -218,6 +219,14 @@ class Local:
     def note_primed(self, session_id: str, primed: dict[str, Any]) -> None:
         """Keep what a session was given (D15)."""
         self._write(self._primed, session_id, primed)
+
+    def turns(self, session_id: str | None) -> dict[str, Any]:
+        """Give what its host's adapter keeps of a session's turns (D28)."""
+        return self._read(self._turns, session_id) or {}
+
+    def note_turns(self, session_id: str, turns: dict[str, Any]) -> None:
+        """Keep what is to be known of a session's turns at its next stop."""
+        self._write(self._turns, session_id, turns)
 
     @staticmethod
     def _path(folder: str, session_id: str) -> str:

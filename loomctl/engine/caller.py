@@ -30,6 +30,10 @@ class Conversation:
         """Give what the assistant said since a time (`YYYY-MM-DDTHH:MM:SSZ`); None if that cannot be known."""
         return None
 
+    def usage_since(self, at: str) -> dict[str, Any] | None:  # noqa: ARG002 - as above
+        """Give the models and tokens that were used since a time; None if that cannot be known (D41)."""
+        return None
+
     def another(self, path: str | None) -> Conversation:  # noqa: ARG002 - as above
         """Give another session's conversation of the same host, by its transcript's path."""
         return self

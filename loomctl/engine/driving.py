@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from loomctl.disk import clock
+from loomctl.disk import clock, files
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
-from loomctl.disk.lock import HOOK_PATIENCE
-from loomctl.engine import ending, presence, settling, stages
-from loomctl.model import run_life, sessions
+from loomctl.engine import closing, ending, presence, settling, stages
+from loomctl.model import run_context, run_life, sessions
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
     from loomctl.engine.priming import Slip
+    from loomctl.model.directives import Reading
     from loomctl.model.state import State
 
 
@@ -28,7 +28,8 @@ class Driven(NamedTuple):
     """What a verb did.
 
     ended: the visit that it ended, if any; slip: what a phase transition loaded, if one was made; closing: the visit
-    whose response is still to come (D27); notes: lines that its user must see.
+    whose response is still to come (D27); reading: what the answer of the ended visit means; repair: the message that
+    asks for another answer, where the one that was given does not fit (D36); notes: lines that its user must see.
     """
 
     run: Run
@@ -37,32 +38,37 @@ class Driven(NamedTuple):
     slip: Slip | None = None
     closing: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
+    reading: Reading | None = None
+    repair: str = ""
 
 
 def next_step(space: Workspace, run_id: str) -> Driven:
     """Give the step that is to be worked on, opening its visit if need be; what is closing is closed first (D27)."""
     notes = _recorded(space)
     run = space.store.read(run_id)
-    closed: list[Mapping[str, Any]] = []
+    found = closing.ready(space, run, run.state) if closing.is_closing_here(space, run.state) else None
+    closed: list[ending.Ended] = []
     settled: list[settling.Settled] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
         _refuse_standing(state, run_id)
-        ending.refuse_pending(space, state, run_id)
-        state, ended, said = ending.close_pending(space, run, state, happened)
+        closing.refuse_pending(space, state, run_id)
+        state, ended, said = closing.close(space, run, state, happened, found)
         if ended is not None:
             closed.append(ended)
             notes.append(said)
-        result = settling.rest_here(space, run, state)
+        result = settling.rest_here(space, run, run_life.answered(state))
         settled.append(result)
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
     run = run._replace(state=space.store.update(run_id, change))
-    ended = closed[0] if closed else None
     made = settling.tell(space, run, settled[0])
     notes += presence.noted_stage(space, run.state)
-    return Driven(run, settled[0].move, ended=ended, slip=made, notes=notes)
+    driven = Driven(run, settled[0].move, slip=made, notes=notes)
+    if not closed:
+        return driven
+    return driven._replace(ended=closed[0].entry, reading=closed[0].reading, repair=closed[0].repair)
 
 
 def done(
@@ -76,12 +82,16 @@ def done(
 ) -> Driven:
     """End the current step, with a response or with the conversation's next final message (D27).
 
-    response: None marks the step as closing. outcome: one of D32's words, None for `succeeded`.
+    response: None marks the step as closing. outcome: one of D32's words; None: what the response says, else
+    `succeeded`. A response that does not hold what the step's schema asks for ends nothing: `Driven.repair` asks for
+    another, as often as the step says (D36).
     artifacts: `{name: portable path}` to register. What is given for a step that is closing is that step's own, and
     comes before what was given when it was marked.
     """
     noted = _recorded(space)
     run = space.store.read(run_id)
+    known = _known_of(space, run, response)
+    found = closing.ready(space, run, run.state) if response is None and _is_closing(run.state) else None
     held: dict[str, Any] = {"notes": noted, "settled": None, "ended": None, "closing": None}
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -91,26 +101,28 @@ def done(
         if entry is None:
             raise _nothing_open(run, state)
         _refuse_moved(space, run_id, entry)
-        before = ending.as_object(entry.get("closing"))
+        before = closing.as_object(entry.get("closing"))
         word = outcome or before.get("outcome")
         said = note or str(before.get("note") or "")
-        made = {**ending.as_object(before.get("artifacts")), **(artifacts or {})}
+        made = {**closing.as_object(before.get("artifacts")), **(artifacts or {})}
         if response is not None:
-            state, held["ended"] = ending.end(
-                space, run, state, happened, response, outcome=word, note=said, artifacts=made, source="done"
+            given = ending.Given(response, "done", word, said, made)
+            held["ended"] = ending.end(
+                space, run, state, happened, given, known or ending.gather(space, run, entry, given)
             )
+            state = held["ended"].state
         else:
-            ending.refuse_pending(space, state, run_id)
+            closing.refuse_pending(space, state, run_id)
             state = run_life.mark_closing(
                 state, outcome=word, note=said, artifacts=made, at=clock.now(), session_id=space.caller.session_id
             )
             if entry["status"] != "closing":
                 held["closing"] = run_life.open_visit(state)
-                closing = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
-                return sessions.active(state, space.caller.session_id, at=clock.now()), [closing]
-            state, held["ended"], closed = ending.close_pending(space, run, state, happened)
+                marked = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
+                return sessions.active(state, space.caller.session_id, at=clock.now()), [marked]
+            state, held["ended"], closed = closing.close(space, run, state, happened, found)
             held["notes"].append(closed)
-        result = settling.rest_here(space, run, state)
+        result = settling.rest_here(space, run, run_life.answered(state))
         held["settled"] = result
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
@@ -118,33 +130,24 @@ def done(
     if held["closing"] is not None:
         return Driven(run, run_life.Move("step", step=held["closing"]["step_id"]), closing=held["closing"], notes=noted)
     made = settling.tell(space, run, held["settled"])
-    notes = [*held["notes"], *presence.noted_stage(space, run.state), *ending.unregistered(run, held["ended"])]
-    return Driven(run, held["settled"].move, ended=held["ended"], slip=made, notes=notes)
+    ended: ending.Ended = held["ended"]
+    notes = [*held["notes"], *presence.noted_stage(space, run.state)]
+    if ended.entry is not None:
+        notes += ending.unregistered(run, ended.entry)
+    return Driven(run, held["settled"].move, ended.entry, made, None, notes, ended.reading, ended.repair)
 
 
-def close_with(space: Workspace, run_id: str, message: str | None) -> str:
-    """Complete a closing step at a Stop with the conversation's final message; gives the line for the user.
+def _known_of(space: Workspace, run: Run, response: str | None) -> ending.Gathered | None:
+    """Find out what the end of the open visit needs to know, before the lock is taken; None where nothing is ended."""
+    entry = run_life.open_visit(run.state)
+    if response is None or entry is None or run.state["status"] in OVER:
+        return None
+    return ending.gather(space, run, entry, ending.Given(response, "done"))
 
-    message: None where there is none, at a Stop or a session's start; then the line says what was taken instead.
-    Nothing is handed to the assistant: the next step waits for `next`.
-    """
-    run = space.store.read(run_id)
-    said: list[str] = []
 
-    def change(state: State) -> tuple[State, list[Event]]:
-        said.clear()
-        happened: list[Event] = []
-        state, ended, how = ending.close_pending(space, run, state, happened, message=message)
-        if ended is None:
-            return state, []
-        result = settling.rest_here(space, run, state)
-        driven = Driven(run._replace(state=result.state), result.move)
-        how = how if message is None else f"{ended['step_id']} {ended['status']}."
-        said.append(f"Loom: {how} {say_move(driven)}")
-        return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
-
-    space.store.update(run_id, change, patience=HOOK_PATIENCE)
-    return said[0] if said else ""
+def _is_closing(state: Mapping[str, Any]) -> bool:
+    entry = run_life.open_visit(state)
+    return entry is not None and entry["status"] == "closing"
 
 
 def undo(space: Workspace, run_id: str) -> Driven:
@@ -153,7 +156,9 @@ def undo(space: Workspace, run_id: str) -> Driven:
     run = space.store.read(run_id)
 
     def change(state: State) -> tuple[State, list[Event]]:
+        context = _context_before(run, state)
         state, entry = run_life.undone(state, run.plan)
+        state = {**state, "context": context}
         stages.set_aside(run.folder, entry["stage"])
         session_id = space.caller.session_id
         happened = [Event("stage.undone", {"stage": entry["stage"]}, session_id, entry["step_id"])]
@@ -164,6 +169,20 @@ def undo(space: Workspace, run_id: str) -> Driven:
     entry = run_life.open_visit(run.state)
     kind = "paused" if run.state["status"] == "paused" else "step"
     return Driven(run, run_life.Move(kind, step=entry["step_id"] if entry else None), notes=notes)
+
+
+def _context_before(run: Run, state: State) -> dict[str, Any]:
+    """Give the context as it was before the visit that is taken back, as its own status tells (D31)."""
+    entry = run_life.last_ended(state)
+    context: dict[str, Any] = state["context"]
+    if entry is None or _is_closing(state):
+        return context
+    text = stages.read_text(run.folder, entry["stage"], stages.STATUS)
+    try:
+        status = files.parse_json((text or "{}").encode(), where=stages.STATUS)
+    except LoomError:
+        return context
+    return run_context.taken_back(context, closing.as_object(status).get("context_before"))
 
 
 def approve(space: Workspace, run_id: str) -> Driven:
@@ -182,7 +201,10 @@ def approve(space: Workspace, run_id: str) -> Driven:
 
     run = run._replace(state=space.store.update(run_id, change))
     # An approval from a terminal is not read by the assistant: what the phase loads is owed to its next `next`.
-    made = None if space.caller.host == TERMINAL else settling.tell(space, run, settled[0])
+    if space.caller.host == TERMINAL:
+        settling.begun(space, run, settled[0])
+        return Driven(run, settled[0].move, notes=notes)
+    made = settling.tell(space, run, settled[0])
     return Driven(run, settled[0].move, slip=made, notes=notes)
 
 

@@ -1,14 +1,15 @@
-"""The end of a step: its files, its outcome, and the message that a closing step still waits for (D27)."""
+"""The end of a step: what it answered, decided, touched and produced, in files, context and events (D27, D33-D41).
+
+What takes time (git, the transcript, a walk for assets) is gathered before the run's lock is taken.
+"""
 
 from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.disk.local import TERMINAL
-from loomctl.engine import stages
-from loomctl.model import run_life
-from loomctl.model.errors import EXIT_HELD, LoomError
-from loomctl.model.state import TERMINAL as OVER
+from loomctl.engine import answers, context_values, stages, tracking
+from loomctl.model import output_checks, run_context, run_life
+from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,136 +17,229 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.disk.store import Run
-    from loomctl.engine.caller import Conversation, Workspace
+    from loomctl.engine.caller import Workspace
+    from loomctl.engine.tracking import Tracked
+    from loomctl.model.directives import Reading
     from loomctl.model.state import State
 
+# Outcomes that a person or the assistant gives, and that need no result to be believed (D36).
+WITHOUT_RESULT = ("failed", "skipped")
 
-def end(
+
+class Given(NamedTuple):
+    """What a step is ended with.
+
+    source: where the response came from: `done`, `conversation`, `transcript`, `candidate`, `command` or `none`.
+    outcome: one that was given beside the response, which holds; None: the response decides. artifacts: what is
+    registered, `{name: portable path}`.
+    """
+
+    response: str | None
+    source: str
+    outcome: str | None = None
+    note: str = ""
+    artifacts: Mapping[str, str] = {}
+    command: Mapping[str, Any] | None = None
+
+
+class Gathered(NamedTuple):
+    """What was found out about a visit's end. for_stage: whose; reading: what its answer means."""
+
+    for_stage: str
+    reading: Reading
+    tracked: Tracked
+    usage: Mapping[str, Any] | None
+
+
+class Ended(NamedTuple):
+    """What came of an end: the visit as it ended, or (entry None) the corrective message that asks for another answer.
+
+    attempt: which repair it is, from 1.
+    """
+
+    state: State
+    entry: Mapping[str, Any] | None
+    reading: Reading
+    repair: str = ""
+    attempt: int = 0
+
+
+def gather(
+    space: Workspace, run: Run, entry: Mapping[str, Any], given: Given, reading: Reading | None = None
+) -> Gathered:
+    """Find out what a visit's end needs to know; takes no lock, changes no state, and raises nothing of its own.
+
+    reading: what the answer means, where that was read already.
+    """
+    place = run_life.place_of(run.plan, entry["step_id"])
+    reading = reading or answers.read(space, run, entry, place.step if place else {}, given.response)
+    usage = space.caller.conversation.usage_since(entry["started_at"])
+    return Gathered(entry["stage"], reading, tracking.ended(space, run, dict(entry)), usage)
+
+
+def end(space: Workspace, run: Run, state: State, happened: list[Event], given: Given, known: Gathered) -> Ended:
+    """End the open visit: its files first, then the state; adds to `happened` what did.
+
+    An answer that does not hold what the step's schema asks for is not taken while repairs are left (D36): it is kept
+    beside, the visit stays open. known: gathered for this visit, else it is gathered now.
+    """
+    entry = run_life.open_visit(state)
+    assert entry is not None  # callers looked
+    if known.for_stage != entry["stage"]:
+        known = gather(space, run, entry, given)
+    place = run_life.place_of(run.plan, entry["step_id"])
+    step = place.step if place else {}
+    failure = ""
+    if step.get("output_schema") and given.outcome not in WITHOUT_RESULT and not answers.fits(step, known.reading):
+        retries, used = output_checks.retries(step), run_life.repairs_of(entry)
+        if used < retries:
+            return _repair(space, run, state, happened, given, known, step)
+        failure = output_checks.exhausted(used)
+    return _ended(space, run, state, happened, given, known, failure)
+
+
+def _repair(
     space: Workspace,
     run: Run,
     state: State,
     happened: list[Event],
-    response: str | None,
-    *,
-    outcome: str | None,
-    note: str,
-    artifacts: Mapping[str, str],
-    source: str,
-) -> tuple[State, Mapping[str, Any]]:
-    """End the open visit: its files first, then the state; adds to `happened` what did.
+    given: Given,
+    known: Gathered,
+    step: Mapping[str, Any],
+) -> Ended:
+    """Keep an answer that has to be repaired, and make the message that asks for it."""
+    state = run_life.repaired(state)
+    entry = run_life.open_visit(state)
+    assert entry is not None  # it was counted at it
+    attempt = run_life.repairs_of(entry)
+    stages.write_repaired(run.folder, entry["stage"], given.response or "", attempt)
+    codes = sorted({finding["code"] for finding in known.reading.to_dict()["errors"]})
+    properties = {"stage": entry["stage"], "attempt": attempt, "of": output_checks.retries(step), "errors": codes}
+    happened.append(Event("stage.repair_requested", properties, space.caller.session_id, entry["step_id"]))
+    message = output_checks.repair_message(step, known.reading, attempt, output_checks.retries(step))
+    return Ended(state, None, known.reading, message, attempt)
 
-    source: where the response came from: `done`, `conversation`, `transcript`, `candidate` or `none`.
-    """
+
+def _ended(
+    space: Workspace, run: Run, state: State, happened: list[Event], given: Given, known: Gathered, failure: str
+) -> Ended:
     entry = run_life.open_visit(state)
     assert entry is not None  # callers looked
     at = clock.now()
-    outcome = outcome or "succeeded"
+    reading, tracked = known.reading, known.tracked
+    outcome = "failed" if failure else given.outcome or reading.outcome or "succeeded"
+    reason = ""
+    if outcome == "failed":
+        reason = failure or (reading.failure_reason if reading.outcome == "failed" else "") or given.note
+    changed, warnings = _context(space, state, entry, given, reading, failure=failure)
+    directive = _directive(reading, outcome, reason) if not failure else {"failure_reason": reason}
+    said = reading.to_dict()
     status = {
         "schema_version": 1,
         "run_id": run.run_id,
         "step_id": entry["step_id"],
         "stage": entry["stage"],
         "visit": entry["visit"],
+        "rank": entry["rank"],
         "status": outcome,
+        "failure_reason": reason or None,
+        "note": given.note,
+        "response_source": given.source,
+        "directive": {"source": reading.source, **directive} if reading.found else None,
+        "context_updates": changed.applied,
+        "context_before": changed.before,
+        "output": changed.output,
+        "files_touched": list(tracked.files),
+        **({"files_unknown": tracked.unknown} if tracked.unknown else {}),
+        "assets": list(tracked.assets),
+        "usage": known.usage,
+        "repairs": run_life.repairs_of(entry),
+        "errors": said["errors"] if failure else [],
+        "warnings": [*said["warnings"], *changed.warnings, *warnings, *_tracking_warnings(tracked)],
+        "command": given.command,
+        "artifacts": dict(given.artifacts),
         "started_at": entry["started_at"],
         "completed_at": at,
-        "response_source": source,
-        "note": note,
-        "artifacts": dict(artifacts),
         "session_id": space.caller.session_id,
     }
-    stages.write_end(run.folder, entry["stage"], response, status)
-    state = run_life.without_closing(state)
-    state, follows = run_life.end_visit(state, run.plan, outcome=outcome, at=at, note=note, artifacts=artifacts)
-    properties = {"stage": entry["stage"], "status": outcome, "response_source": source, "follows": follows}
-    happened.append(Event("stage.completed", properties, space.caller.session_id, entry["step_id"]))
-    if follows == "stop":
-        happened.append(Event("run.failed", {"step_id": entry["step_id"]}, space.caller.session_id, entry["step_id"]))
-    ended = next(one for one in state["steps"] if one["stage"] == entry["stage"])
-    return state, ended
-
-
-def close_pending(
-    space: Workspace, run: Run, state: State, happened: list[Event], *, message: str | None = None
-) -> tuple[State, Mapping[str, Any] | None, str]:
-    """Close a closing step with the conversation's final message, or with what can still be found (D27).
-
-    message: the final message, from a Stop. Without it: the transcript's text since the step began, else the last
-    candidate, else none. Gives the state, the visit that ended (None if none was closing) and a line that says so.
-    In a run that is over nothing is closed any more (D4).
-    """
-    entry = run_life.open_visit(state)
-    if entry is None or entry["status"] != "closing" or state["status"] in OVER:
-        return state, None, ""
-    closing = as_object(entry.get("closing"))
-    response, source = message, "conversation"
-    if response is None:
-        response, source = _conversation_of(space, closing).said_since(entry["started_at"]), "transcript"
-    if response is None:
-        response, source = stages.read_text(run.folder, entry["stage"], stages.CANDIDATE), "candidate"
-    if response is None:
-        source = "none"
-    artifacts = as_object(closing.get("artifacts"))
-    state, ended = end(
-        space,
-        run,
+    stages.write_end(run.folder, entry["stage"], given.response, status)
+    state = run_life.without_closing({**state, "context": changed.context})
+    state, follows = run_life.end_visit(
         state,
-        happened,
-        response,
-        outcome=closing.get("outcome"),
-        note=str(closing.get("note") or ""),
-        artifacts=artifacts,
-        source=source,
+        run.plan,
+        outcome=outcome,
+        at=at,
+        note=given.note,
+        artifacts=given.artifacts,
+        directive=directive,
+        retry=not failure,
     )
-    words = {
-        "conversation": "with its final message",
-        "transcript": "with what the transcript holds since it began",
-        "candidate": "with the last message that was kept",
-        "none": "without a response: no transcript could be read",
+    session_id, step_id = space.caller.session_id, entry["step_id"]
+    properties = {
+        "stage": entry["stage"],
+        "status": outcome,
+        "response_source": given.source,
+        "follows": follows,
+        "files_touched": list(tracked.files)[:_LISTED],
+        **({"failure_reason": reason} if reason else {}),
+        **({"files_touched_count": len(tracked.files)} if len(tracked.files) > _LISTED else {}),
+        **({"usage": dict(known.usage)} if known.usage else {}),
     }
-    return state, ended, f"{entry['step_id']} was closing; it is closed {words[source]}."
-
-
-def is_closing_here(space: Workspace, state: Mapping[str, Any], *, with_a_message: bool = False) -> bool:
-    """Tell whether a closing step may be closed for this session: its own, or of one that lives no more (D27).
-
-    with_a_message: it would be closed with this session's final message; then it must be its own, for what another
-    session says is no result of it.
-    """
-    entry = run_life.open_visit(state)
-    if entry is None or entry["status"] != "closing":
-        return False
-    owner = as_object(entry.get("closing")).get("session_id")
-    if not isinstance(owner, str) or owner == space.caller.session_id:
-        return True
-    if with_a_message:
-        return False
-    binding = space.local.binding(owner)
-    return binding is None or binding.get("host") == TERMINAL or not space.local.is_alive(binding)
-
-
-def refuse_pending(space: Workspace, state: Mapping[str, Any], run_id: str) -> None:
-    """Refuse to close a step whose own session is alive and about to give its result. Raises HELD."""
-    entry = run_life.open_visit(state)
-    if entry is None or entry["status"] != "closing" or is_closing_here(space, state):
-        return
-    owner = as_object(entry.get("closing")).get("session_id")
-    raise LoomError(
-        "HELD",
-        f"the step {entry['step_id']} is being ended by the session {str(owner)[:60]}, which is alive",
-        why="its result is expected as that session's final message; with --response-file you end the step yourself",
-        hint=f"loomctl show {run_id}",
-        exit_code=EXIT_HELD,
+    happened.append(Event("stage.completed", properties, session_id, step_id))
+    happened.extend(
+        Event("asset.captured", {"stage": entry["stage"], **one}, session_id, step_id) for one in tracked.assets
     )
+    if changed.applied:
+        happened.append(
+            Event("context.updated", {"stage": entry["stage"], "keys": sorted(changed.applied)}, session_id, step_id)
+        )
+    if follows == "stop":
+        happened.append(Event("run.failed", {"step_id": step_id, "failure_reason": reason}, session_id, step_id))
+    ended = next(one for one in state["steps"] if one["stage"] == entry["stage"])
+    return Ended(state, ended, reading)
 
 
-def _conversation_of(space: Workspace, closing: Mapping[str, Any]) -> Conversation:
-    """Give the conversation in which a step was marked as closing, as far as this machine knows it."""
-    owner = closing.get("session_id")
-    if not isinstance(owner, str) or owner == space.caller.session_id:
-        return space.caller.conversation
-    path = (space.local.binding(owner) or {}).get("transcript_path")
-    return space.caller.conversation.another(path if isinstance(path, str) else None)
+_LISTED = 200  # files of a stage that its event names; status.json has all
+
+
+def _directive(reading: Reading, outcome: str, reason: str) -> dict[str, Any]:
+    """Give what a visit keeps of its directive."""
+    found = {
+        "outcome": reading.outcome,
+        "preferred_next_label": reading.preferred_next_label,
+        "suggested_next_ids": list(reading.suggested_next_ids),
+        "failure_reason": reason if outcome == "failed" else None,
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _context(
+    space: Workspace,
+    state: State,
+    entry: Mapping[str, Any],
+    given: Given,
+    reading: Reading,
+    *,
+    failure: str,
+) -> tuple[run_context.Changed, list[dict[str, str]]]:
+    """Give the context after a visit: the engine's own keys, then what the step asked to be set (D37, D38)."""
+    own: dict[str, Any] = {"last_stage": entry["step_id"]}
+    warnings: list[dict[str, str]] = []
+    if given.response is not None and not failure:
+        value, warned = context_values.response_value(space, entry["stage"], given.response)
+        own["last_response"] = given.response[: run_context.LAST_RESPONSE]
+        own[f"response.{entry['step_id']}"] = value
+        warnings += warned
+    if reading.output is not None and not failure:
+        stored, warned = context_values.stored(space, {f"output.{entry['step_id']}": reading.output})
+        own |= stored
+        warnings += warned
+    updates, warned = context_values.stored(space, {} if failure else reading.context_updates)
+    return run_context.changed(state["context"], own, updates, output=f"output.{entry['step_id']}"), warnings + warned
+
+
+def _tracking_warnings(tracked: Tracked) -> list[dict[str, str]]:
+    return [{"code": "TRACKING", "where": "files_touched", "message": text} for text in tracked.warnings]
 
 
 def unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:
@@ -161,8 +255,3 @@ def unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:
         f"--artifact {name}=PATH`, or `loomctl undo` and end the step again."
         for name in sorted(names - set(run.state["artifacts"]))
     ]
-
-
-def as_object(value: object) -> dict[str, Any]:
-    """Give what should be a JSON object; an empty one for anything else."""
-    return value if isinstance(value, dict) else {}

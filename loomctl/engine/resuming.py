@@ -6,7 +6,7 @@ from loomctl.disk import git, known, run_index, trouble
 from loomctl.disk.events import Event
 from loomctl.disk.store import ambiguous
 from loomctl.engine import (
-    ending,
+    closing,
     finding,
     presence,
     priming,
@@ -79,17 +79,18 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
     differences = _differences(space, run.state, environment)
     bind(space, run.run_id)
     held: list[settling.Settled] = []
+    found = closing.ready(space, run, run.state) if closing.is_closing_here(space, run.state) else None
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened = refreezing.keep_migrated(run)
         if state["status"] in TERMINAL:
             state = _under_way(state, run.plan)
-        if ending.is_closing_here(space, state):
-            state, _, said = ending.close_pending(space, run, state, happened)
-            notes.append(said)
+        if closing.is_closing_here(space, state):
+            state, ended, said = closing.close(space, run, state, happened, found)
+            notes.extend([said, ended.repair] if ended is not None and ended.repair else [said])
         state, came = presence.enter(space, state, "bound", environment)
         happened.extend(came)
-        state = _under_way(state, run.plan)
+        state = _under_way(run_life.answered(state), run.plan)
         if state["status"] == "in_progress":
             settled = settling.settle(space, run, state)
         else:
@@ -100,6 +101,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
         return settled.state, [*happened, Event("run.resumed", before, space.caller.session_id), *settled.happened]
 
     run = run._replace(state=space.store.update(run.run_id, change))
+    settling.begun(space, run, held[0])
     event = triggers.run_start(run.state.get("current_phase"))
     for before, after in held[0].entered:
         event = event._replace(facts=(*event.facts, *triggers.phase_transition(before, after).facts))

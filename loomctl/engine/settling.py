@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.engine import finding, priming, prompts, remembering, stages
+from loomctl.engine import finding, priming, prompts, remembering, stages, tracking
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.records import NamedTuple
 
@@ -23,7 +23,7 @@ class Settled(NamedTuple):
     """Where a run came to rest.
 
     entered: the phases that were entered, as (before, after); engine_primed: a step that is only a priming was
-    passed (D7).
+    passed (D7). opened: the visit that was opened, if one was.
     """
 
     state: State
@@ -31,6 +31,7 @@ class Settled(NamedTuple):
     entered: list[tuple[str | None, str]]
     engine_primed: bool
     move: run_life.Move
+    opened: Mapping[str, Any] | None = None
 
 
 def settle(space: Workspace, run: Run, state: State) -> Settled:
@@ -74,7 +75,8 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
             happened.append(
                 Event("stage.started", {"stage": entry["stage"], "visit": entry["visit"]}, session_id, place.key)
             )
-        return Settled(state, happened, entered, engine_primed, move)
+        opened = entry if entry is not opened_before else None
+        return Settled(state, happened, entered, engine_primed, move, opened)
 
 
 def _worked(state: State, session_id: str | None) -> str | None:
@@ -101,8 +103,15 @@ def rest_here(space: Workspace, run: Run, state: State) -> Settled:
     return settled._replace(state={**settled.state, "pending_triggers": [*owed, *more]})
 
 
+def begun(space: Workspace, run: Run, settled: Settled) -> None:
+    """Note what the checkout is as a visit that was opened begins, once the run's lock is free (D39). Never raises."""
+    if settled.opened is not None:
+        tracking.begin(space, run, settled.opened)
+
+
 def tell(space: Workspace, run: Run, settled: Settled) -> Slip | None:
-    """Make the slip of what was entered, and record it."""
+    """Make the slip of what was entered, and record it; what begins with it is noted."""
+    begun(space, run, settled)
     made = primed_for(space, run, settled)
     if made is None:
         return None

@@ -42,6 +42,11 @@ def write_end(run_dir: str, stage: str, response: str | None, status: Mapping[st
     files.write_atomically(os.path.join(where, STATUS), files.to_json(dict(status)))
 
 
+def write_repaired(run_dir: str, stage: str, response: str, attempt: int) -> None:
+    """Keep an answer that had to be repaired. attempt: which repair it led to, from 1 (D36)."""
+    _write(run_dir, stage, f"response.repair-{attempt}.md", response)
+
+
 def set_aside(run_dir: str, stage: str) -> None:
     """Keep what an earlier visit of this name left under names of its own; nothing is thrown away (D31)."""
     where = folder(run_dir, stage)

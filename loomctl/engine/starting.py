@@ -150,6 +150,7 @@ def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]
         return settled.state, [*came, *settled.happened]
 
     run = run._replace(state=space.store.update(run.run_id, change))
+    settling.begun(space, run, held[0])
     event = triggers.run_start(run.state.get("current_phase"))
     if held[0].engine_primed:
         event = event._replace(facts=(*event.facts, triggers.MANUAL))

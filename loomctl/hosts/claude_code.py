@@ -161,13 +161,16 @@ def _enter_and_prime(
     space: Workspace, run_id: str, source: str, compaction: str, transcript_path: str | None, notes: list[str]
 ) -> str | None:
     """Record the session and prime it in one update of the state; the text goes out even if it cannot be recorded."""
-    from loomctl.engine import driving, ending, presence, priming, remembering, settling
-    from loomctl.model import triggers
+    from loomctl.engine import presence, priming, remembering, settling
+    from loomctl.model import run_life, triggers
 
     environment = presence.surroundings(space) if source != "compact" else {}
     run = space.store.read(run_id)
-    if ending.is_closing_here(space, run.state):  # before the priming, which shows what stands on disk
-        closed = _kept(notes, lambda: driving.close_with(space, run_id, None))
+    entry = run_life.open_visit(run.state)
+    if entry is not None and entry["status"] == "closing":  # before the priming, which shows what stands on disk
+        from loomctl.hosts import claude_stop
+
+        closed = _kept(notes, lambda: claude_stop.closed_at_a_start(space, run))
         notes.extend([closed.removeprefix("Loom: ")] if closed else [])
         run = space.store.read(run_id)
     made: list[Slip] = []
@@ -249,11 +252,15 @@ def _context(event_name: str, text: str | None, line: str | None) -> str:
     if text:
         output["hookSpecificOutput"] = {"hookEventName": event_name, "additionalContext": text}
     if line:
-        from loomctl.model.fences import visible
-        from loomctl.model.secrets import mask
-
-        output["systemMessage"] = visible(mask(line if line.startswith("Loom") else f"Loom: {line}")[0])
+        output["systemMessage"] = _for_people(line)
     return json.dumps(output, ensure_ascii=False) if output else ""
+
+
+def _for_people(line: str) -> str:
+    from loomctl.model.fences import visible
+    from loomctl.model.secrets import mask
+
+    return visible(mask(line if line.startswith("Loom") else f"Loom: {line}")[0])
 
 
 def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -299,37 +306,22 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
 
 
 def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
-    """Complete a closing step with the final message; else keep the message as a candidate. Blocks nothing (D27)."""
-    from loomctl.engine import stages
-    from loomctl.model import run_life
-
+    """End the step with the final message, ask for a better one, hand the next step on, or do nothing (D27, D28)."""
     binding = space.local.binding(space.caller.session_id)
     if binding is None and (damaged := space.local.damaged_binding(space.caller.session_id)):
         line = f"this session's binding cannot be read: {damaged}; loomctl resume binds it again, then end the step"
         return _context("Stop", None, line)
     if binding is None or not space.store.has(binding["run_id"]):
         return None
+    from loomctl.hosts import claude_stop
+
     _digested(space)
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=_text(event, "transcript_path") or None)
-    message = _text(event, "last_assistant_message")
-    run = space.store.read(binding["run_id"])
-    entry = run_life.open_visit(run.state)
-    if entry is None:
-        return None
-    if entry["status"] != "closing":
-        stage = binding.get("stage") or entry.get("stage")  # of the step that this session was told of
-        if message.strip() and isinstance(stage, str):
-            stages.write_candidate(run.folder, stage, message)
-        return None
-    from loomctl.engine import driving, ending
-
-    if not ending.is_closing_here(space, run.state, with_a_message=True):
-        return None
-    conversation = space.caller.conversation
-    if message.strip() and isinstance(conversation, Transcript):
-        message = conversation.last_message(message)
-    closed = driving.close_with(space, run.run_id, message if message.strip() else None)
-    return _context("Stop", None, closed) if closed else None
+    answer = claude_stop.answer(space, binding, event)
+    output: dict[str, Any] = {"decision": "block", "reason": answer.block} if answer.block else {}
+    if answer.line:
+        output["systemMessage"] = _for_people(answer.line)
+    return json.dumps(output, ensure_ascii=False) if output else None
 
 
 def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:

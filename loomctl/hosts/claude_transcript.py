@@ -15,10 +15,13 @@ from loomctl.model.ids import checked_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from typing import Any
 
 LARGEST = 512 * 1024 * 1024
+_NOTICE = "<task-notification>"
+_COMMANDS = "/loom:"
+_TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _BOUNDARY = b'"compact_boundary"'
 _MARK = "Loom slip "  # as model.slip has it; not imported, for most hooks need nothing else of that
 
@@ -82,6 +85,49 @@ class Transcript(Conversation):
                 blocks, message_id = [], current
             blocks.extend(_blocks(entry, "text"))
         return "\n\n".join(blocks) if blocks and blocks[-1].strip() == ending.strip() else ending
+
+    def usage_since(self, at: str) -> dict[str, Any] | None:
+        """Give the models and tokens of the assistant's messages since a time, each counted once (D41)."""
+        used: dict[str, dict[str, Any]] = {}
+        for entry in _entries_back(self._read()):
+            if "message" not in entry or not _is_said(entry):
+                continue
+            if _text(entry, "timestamp") < at[:19]:
+                break
+            message = entry["message"]
+            if isinstance(message, dict) and isinstance(message.get("usage"), dict):
+                used.setdefault(_text(message, "id") or _text(entry, "uuid"), message)
+        return _summed(list(used.values())[::-1])
+
+    def began_with_loom(self, prompt_id: str, driven: Collection[str]) -> bool:
+        """Tell whether a turn began with a Loom command, or with the notice that a subagent of a driven turn ended.
+
+        driven: the prompt ids of turns that are known to be driven.
+        """
+        prompts = [entry for entry in _entries(self._read()) if _is_prompt(entry) and _text(entry, "promptId")]
+        known, before = set(driven), ""
+        for entry in prompts:  # oldest first: a notice is of an earlier turn
+            words = "\n".join(_blocks(entry, "text")).lstrip()
+            if words.startswith(_NOTICE):
+                called = _between(words, "<tool-use-id>", "</tool-use-id>")
+                began = self._prompt_of_call(called) if called else None
+                if (began or before) in known:
+                    known.add(_text(entry, "promptId"))
+                continue
+            before = _text(entry, "promptId")
+            if words.startswith("<command-") and f"<command-name>{_COMMANDS}" in words:
+                known.add(before)
+        return prompt_id in known
+
+    def _prompt_of_call(self, called: str) -> str | None:
+        """Give the prompt id of the turn in which a tool was called."""
+        at = None
+        for entry in _entries(self._read()):
+            if _is_prompt(entry) and _text(entry, "promptId"):
+                at = _text(entry, "promptId")
+            if _is_said(entry) and called in _calls(entry):
+                return at
+        return None
 
     def boundary(self) -> str | None:
         """Name the last compaction by its entry's uuid; None if there was none."""
@@ -175,6 +221,29 @@ def _blocks(entry: dict[str, Any], kind: str) -> list[str]:
     return found
 
 
+def _summed(messages: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    if not messages:
+        return None
+    models = dict.fromkeys(_text(message, "model") for message in messages)
+    total: dict[str, Any] = {"models": [model for model in models if model], "messages": len(messages)}
+    for name in _TOKENS:
+        counts = (message["usage"].get(name) for message in messages)
+        total[name] = sum(count for count in counts if type(count) is int and count > 0)
+    return total
+
+
+def _calls(entry: dict[str, Any]) -> list[str]:
+    """Give the ids of the tool calls in an entry of the assistant's."""
+    message = entry.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    blocks = content if isinstance(content, list) else []
+    return [str(block.get("id")) for block in blocks if isinstance(block, dict) and block.get("type") == "tool_use"]
+
+
+def _between(text: str, begin: str, end: str) -> str:
+    return text.partition(begin)[2].partition(end)[0].strip() if end in text else ""
+
+
 def _is_prompt(entry: dict[str, Any]) -> bool:
     """Tell a person's prompt from tool results and the host's own additions, which carry the `user` type too."""
     return (
@@ -223,6 +292,17 @@ def _entries(data: bytes) -> Iterator[dict[str, Any]]:
         entry = _parsed(line)
         if entry is not None:
             yield entry
+
+
+def _entries_back(data: bytes) -> Iterator[dict[str, Any]]:
+    """Give the entries from the last one back, each parsed only when it is come to."""
+    end = len(data)
+    while end > 0:
+        start = data.rfind(b"\n", 0, end - 1) + 1
+        entry = _parsed(data[start:end])
+        if entry is not None:
+            yield entry
+        end = start
 
 
 def _is_boundary(entry: dict[str, Any]) -> bool:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 OUTCOMES = ("succeeded", "failed", "partially_succeeded", "skipped")  # D32
 SPELLINGS = {"SUCCESS": "succeeded", "FAILURE": "failed", "PARTIAL": "partially_succeeded", "SKIPPED": "skipped"}
 OPEN = ("in_progress", "closing")
+# What an ended visit keeps of its directive.
+SAID = ("failure_reason", "preferred_next_label", "suggested_next_ids")
+_NO_BOUND = 1 << 30
 
 
 class Place(NamedTuple):
@@ -163,12 +166,15 @@ def end_visit(
     at: str,
     note: str = "",
     artifacts: Mapping[str, str] | None = None,
+    directive: Mapping[str, Any] | None = None,
+    retry: bool = True,
 ) -> tuple[State, str]:
     """End the open visit with an outcome and say what follows for it: `done`, `retry`, `prompt` or `stop`.
 
-    A failed visit is retried while the step has retries left; then `result_handling` decides. A run that is over stays
-    so (D4). artifacts: what the step registers, `{name: portable path}`; kept with what they replaced, for `undone`.
-    Raises BAD_OUTCOME and NO_OPEN_STEP.
+    A failed visit is retried while the step has retries and visits left; then `result_handling` decides. A run that is
+    over stays so (D4). artifacts: what the step registers, `{name: portable path}`; kept with what they replaced, for
+    `undone`. directive: what the step said of the way on (D33). retry: False for a failure that a retry would only
+    repeat (D36). Raises BAD_OUTCOME and NO_OPEN_STEP.
     """
     if outcome not in OUTCOMES:
         why = f"there are {', '.join(OUTCOMES)}"
@@ -183,8 +189,10 @@ def end_visit(
     choice = handling.get(word) or ("stop" if failed else "continue")
     retries = int(place.step.get("max_retries") or 0) if place else 0
     tried = len([visit for visit in visits(state, entry["step_id"]) if not visit.get("reopened")])
-    follows = "retry" if failed and tried <= retries else {"continue": "done", "prompt": "prompt"}.get(choice, "stop")
+    again = retry and tried <= retries and tried < _most_visits(place)
+    follows = "retry" if failed and again else {"continue": "done", "prompt": "prompt"}.get(choice, "stop")
     ended = {**entry, "status": outcome, "completed_at": at}
+    ended.update({key: value for key, value in (directive or {}).items() if key in SAID and value})
     if note:
         ended["note"] = note
     if failed and follows in ("done", "prompt"):
@@ -197,7 +205,7 @@ def end_visit(
         state = {**state, "artifacts": {**state["artifacts"], **artifacts}}
     state = _replaced(state, ended)
     if failed or follows == "stop":
-        message = note or f"the step ended {outcome}"
+        message = note or ended.get("failure_reason") or f"the step ended {outcome}"
         error = {"at": at, "step_id": entry["step_id"], "stage": entry["stage"], "message": message}
         state = {**state, "errors": [*state["errors"], error]}
     if state["status"] in TERMINAL:
@@ -214,6 +222,18 @@ def end_visit(
     return state, follows
 
 
+def _most_visits(place: Place | None) -> int:
+    """Give how often a step may be visited in all."""
+    most = place.step.get("max_visits") if place else None
+    return most if type(most) is int and most > 0 else _NO_BOUND
+
+
+def last_ended(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give the visit that `undone` takes back; None where there is none. One that is closing has not ended."""
+    worked = (entry for entry in reversed(state["steps"]) if not _without_stage(entry))
+    return next((entry for entry in worked if entry["status"] in OUTCOMES), None)
+
+
 def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]]:
     """Take the last `done` back (D31): its visit is open again, what it registered is as before.
 
@@ -223,15 +243,7 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
     if closing is not None and closing["status"] == "closing":
         state = without_closing(state)
         return state, open_visit(state) or closing
-    steps = state["steps"]
-    last = next(
-        (
-            index
-            for index in range(len(steps) - 1, -1, -1)
-            if steps[index]["status"] in OUTCOMES and not _without_stage(steps[index])
-        ),
-        None,
-    )
+    last = last_ended(state)
     if last is None or state["status"] == "cancelled":
         raise LoomError(
             "NOTHING_TO_UNDO",
@@ -239,7 +251,7 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
             hint="loomctl show",
             exit_code=EXIT_USAGE,
         )
-    entry = dict(steps[last])
+    entry = dict(last)
     registered = entry.pop("artifacts", None) or {}
     artifacts = dict(state["artifacts"])
     for name, value in registered.get("before", {}).items():
@@ -247,7 +259,7 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
             artifacts.pop(name, None)
         else:
             artifacts[name] = value
-    for mark in ("passed", "stopped", "reopened", "note"):
+    for mark in ("passed", "stopped", "reopened", "note", "repairs", *SAID):
         entry.pop(mark, None)
     entry.update(status="in_progress", completed_at=None)
     taken_back = [name for name in state["phases"] if name == entry["phase"] or _before(plan, entry["phase"], name)]
@@ -262,14 +274,15 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         "current_phase": entry["phase"],
         "current_step": entry["step_id"],
         "phases": phases,
-        "steps": [*steps[:last], entry],
+        "steps": [*state["steps"][: state["steps"].index(last)], entry],
         "artifacts": artifacts,
         "errors": [error for error in state["errors"] if _stage_of(error) != entry["stage"]],
         "pending_approvals": [],
         # What was approved on the strength of the undone work is asked again.
         "approvals": [item for item in state.get("approvals", []) if item.get("after_rank", 0) < entry["rank"]],
     }
-    state.pop("completed_at", None)
+    for gone in ("completed_at", "feedback"):
+        state.pop(gone, None)
     return state, entry
 
 
@@ -287,6 +300,24 @@ def approved(state: State, *, at: str) -> tuple[State, list[str]]:
     given = [{"id": name, "granted_at": at, "after_rank": rank} for name in granted]
     approvals = [*state.get("approvals", []), *given]
     return {**state, "pending_approvals": [], "approvals": approvals, "status": "in_progress"}, granted
+
+
+def awaiting(state: State, entry: Mapping[str, Any], message: str, *, at: str) -> State:
+    """Let a run wait for its user's answer: the assistant stopped twice without a result (D27).
+
+    message: what it said last, in a line.
+    """
+    waits = {"stage": entry["stage"], "at": at, "message": message}
+    return {**state, "status": "awaiting_feedback", "feedback": waits}
+
+
+def answered(state: State) -> State:
+    """Put a run under way that waited for its user's answer and for nothing else; every other stays as it is."""
+    if "feedback" not in state:
+        return state
+    bare = {key: value for key, value in state.items() if key != "feedback"}
+    waits = state["status"] == "awaiting_feedback" and not state["pending_approvals"]
+    return {**bare, "status": "in_progress"} if waits else bare
 
 
 def mark_closing(
@@ -308,6 +339,20 @@ def mark_closing(
     closing = {"outcome": outcome, "note": note, "artifacts": dict(artifacts), "at": at}
     closing["session_id"] = session_id
     return _replaced(state, {**entry, "status": "closing", "closing": closing})
+
+
+def repaired(state: State) -> State:
+    """Count a corrective turn of the open visit (D36); one that was closing still is."""
+    entry = open_visit(state)
+    if entry is None:
+        raise _nothing_open()
+    return _replaced(state, {**entry, "repairs": repairs_of(entry) + 1})
+
+
+def repairs_of(entry: Mapping[str, Any]) -> int:
+    """Give how often a visit's answer was asked to be repaired."""
+    count = entry.get("repairs")
+    return count if type(count) is int and count > 0 else 0
 
 
 def without_closing(state: State) -> State:

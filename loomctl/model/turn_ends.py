@@ -16,6 +16,7 @@ KEEP = "keep"  # the message is kept as a candidate; nothing is blocked
 END = "end"  # the message is the step's response
 REPAIR = "repair"  # the assistant is asked for a result that fits
 EXHAUSTED = "exhausted"  # it was asked often enough: the step fails
+HAND = "hand"  # the next step was handed on, and not taken up: it is handed on again
 ASK = "ask"  # the assistant is asked once how the step stands
 WAIT = "wait"  # the run waits for its user's answer
 PAUSE = "pause"  # a block is needed that the host would not honour
@@ -25,8 +26,8 @@ NOTHING = "nothing"
 class Stop(NamedTuple):
     """What is known at a stop of a session that is bound to a run.
 
-    open: the visit that the session was told of is open in a run that goes on; closing: it is this session's to be
-    closed by this message (D27). settled: an outcome was given that needs no result. driven: Loom drives the turn.
+    open: a visit that an assistant may end is open in a run that goes on; untold: it is another one than the session
+    was told of. closing: it is this session's to be closed by this message (D27). settled: an outcome was given that needs no result. driven: Loom drives the turn.
     planning: the host's plan mode; busy: work goes on in the background. spoken: the message has words.
     found: ABSENT, FITS or UNFIT; schema: the step asks for a result. repairs_left: corrective turns; asked: the
     assistant was asked in this turn, and has called no tool since; blocks_left: that the host would still honour.
@@ -34,6 +35,7 @@ class Stop(NamedTuple):
 
     level: str
     open: bool = True
+    untold: bool = False
     closing: bool = False
     settled: bool = False
     driven: bool = False
@@ -49,10 +51,12 @@ class Stop(NamedTuple):
 
 def decide(stop: Stop) -> str:
     """Decide on one stop."""
-    if not stop.open:
-        return NOTHING
     if stop.closing:
         return _closing(stop)
+    if stop.untold and stop.driven and not stop.planning and not stop.busy and stop.level in GOING_ON:
+        return HAND if stop.blocks_left > 0 else PAUSE
+    if stop.untold or not stop.open:
+        return NOTHING
     if stop.planning or stop.level not in GOING_ON:
         return KEEP if stop.spoken else NOTHING
     if stop.found == FITS:

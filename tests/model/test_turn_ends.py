@@ -1,4 +1,4 @@
-"""What a stop means: the message ends the step, is asked for again, or is only the assistant talking (D27, D28, D36)."""
+"""What a stop means: the message ends the step, is asked for again, or is only talk (D27, D28, D36)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from loomctl.model.turn_ends import (
     END,
     EXHAUSTED,
     FITS,
+    HAND,
     KEEP,
     NOTHING,
     PAUSE,
@@ -33,6 +34,11 @@ TABLE: list[tuple[str, dict[str, Any], str]] = [
     ("an assisted run is ended by its user's word alone", {"level": "assist", "found": FITS}, KEEP),
     ("in plan mode nothing is done", {"found": FITS, "planning": True, "driven": True}, KEEP),
     ("another visit than the one that was told", {"open": False, "found": FITS}, NOTHING),
+    ("a step that was handed on and not taken up", {"untold": True, "driven": True, "found": FITS}, HAND),
+    ("it is not handed on for ever", {"untold": True, "driven": True, "blocks_left": 0}, PAUSE),
+    ("a step of another session's", {"untold": True, "found": FITS}, NOTHING),
+    ("a step of an assisted run", {"untold": True, "driven": True, "level": "assist"}, NOTHING),
+    ("a step to come, and a plan in the making", {"untold": True, "driven": True, "planning": True}, NOTHING),
     ("a bad directive to the user is only kept", {"found": UNFIT, "schema": True, "repairs_left": 2}, KEEP),
     ("a bad directive is repaired", {"found": UNFIT, "driven": True, "repairs_left": 2}, REPAIR),
     ("often enough", {"found": UNFIT, "driven": True, "repairs_left": 0}, EXHAUSTED),
@@ -70,7 +76,7 @@ def every() -> list[Stop]:
         Stop(*values)
         for values in itertools.product(
             ("dry-run", "assist", "guarded", "autonomous"),
-            *[flags] * 7,
+            *[flags] * 8,
             (ABSENT, FITS, UNFIT),
             flags,
             (0, 1),
@@ -82,11 +88,11 @@ def every() -> list[Stop]:
 
 def test_nothing_blocks_a_turn_that_loom_does_not_drive_or_the_host_does_not_honour() -> None:
     """Over every stop there is: a block needs a driven turn or a closing step, and a block that is left (D28)."""
-    blocks = [stop for stop in every() if decide(stop) in (REPAIR, ASK)]
+    blocks = [stop for stop in every() if decide(stop) in (REPAIR, ASK, HAND)]
     assert blocks
     assert all(stop.driven or stop.closing for stop in blocks)
     assert all(stop.blocks_left > 0 for stop in blocks)
-    assert all(stop.open for stop in blocks)
+    assert all(stop.open or stop.untold or stop.closing for stop in blocks)
 
 
 def test_a_question_is_never_taken_for_an_end() -> None:

@@ -1,0 +1,129 @@
+"""A step that is closing waits for its response: the final message of the session that marked it (D27)."""
+
+from __future__ import annotations
+
+from loomctl.disk.local import TERMINAL
+from loomctl.engine import ending, stages
+from loomctl.model import run_life
+from loomctl.model.errors import EXIT_HELD, LoomError
+from loomctl.model.records import NamedTuple
+from loomctl.model.state import TERMINAL as OVER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.disk.events import Event
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Conversation, Workspace
+    from loomctl.model.state import State
+
+_WORDS = {
+    "conversation": "with its final message",
+    "transcript": "with what the transcript holds since it began",
+    "candidate": "with the last message that was kept",
+    "none": "without a response: no transcript could be read",
+}
+
+
+class Ready(NamedTuple):
+    """What a closing visit is to be ended with, and what was found out about its end."""
+
+    given: ending.Given
+    known: ending.Gathered
+
+
+def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str | None = None) -> Ready | None:
+    """Find the response of the visit that is closing; None where none is, or the run is over (D4). Takes no lock.
+
+    message: the final message, from a Stop. Without it: the transcript's text since the step began, else the last
+    candidate, else none.
+    """
+    entry = run_life.open_visit(state)
+    if entry is None or entry["status"] != "closing" or state["status"] in OVER:
+        return None
+    closing = as_object(entry.get("closing"))
+    response, source = message, "conversation"
+    if response is None:
+        response, source = _conversation_of(space, closing).said_since(entry["started_at"]), "transcript"
+    if response is None:
+        response, source = stages.read_text(run.folder, entry["stage"], stages.CANDIDATE), "candidate"
+    if response is None:
+        source = "none"
+    given = ending.Given(
+        response,
+        source,
+        closing.get("outcome"),
+        str(closing.get("note") or ""),
+        as_object(closing.get("artifacts")),
+    )
+    return Ready(given, ending.gather(space, run, entry, given))
+
+
+def close(
+    space: Workspace, run: Run, state: State, happened: list[Event], found: Ready | None
+) -> tuple[State, ending.Ended | None, str]:
+    """End the visit that is closing; gives what came of it, None if none was, and a line that says so.
+
+    found: what was made ready before the lock was taken. A step whose answer has to be repaired is open again; what is
+    to be given is in `Ended.repair`.
+    """
+    entry = run_life.open_visit(state)
+    if entry is None or entry["status"] != "closing" or state["status"] in OVER:
+        return state, None, ""
+    if found is None or found.known.for_stage != entry["stage"]:
+        found = ready(space, run, state)
+        assert found is not None  # it is closing
+    ended = ending.end(space, run, state, happened, found.given, found.known)
+    if ended.entry is None:
+        said = f"{entry['step_id']} was closing; what it answered has to be repaired, and it is open again."
+        return run_life.without_closing(ended.state), ended, said
+    return ended.state, ended, f"{entry['step_id']} was closing; it is closed {_WORDS[found.given.source]}."
+
+
+def is_closing_here(space: Workspace, state: Mapping[str, Any], *, with_a_message: bool = False) -> bool:
+    """Tell whether a closing step may be closed for this session: its own, or of one that lives no more (D27).
+
+    with_a_message: it would be closed with this session's final message; then it must be its own, for what another
+    session says is no result of it.
+    """
+    entry = run_life.open_visit(state)
+    if entry is None or entry["status"] != "closing":
+        return False
+    owner = as_object(entry.get("closing")).get("session_id")
+    if not isinstance(owner, str) or owner == space.caller.session_id:
+        return True
+    if with_a_message:
+        return False
+    binding = space.local.binding(owner)
+    return binding is None or binding.get("host") == TERMINAL or not space.local.is_alive(binding)
+
+
+def refuse_pending(space: Workspace, state: Mapping[str, Any], run_id: str) -> None:
+    """Refuse to close a step whose own session is alive and about to give its result. Raises HELD."""
+    entry = run_life.open_visit(state)
+    if entry is None or entry["status"] != "closing" or is_closing_here(space, state):
+        return
+    owner = as_object(entry.get("closing")).get("session_id")
+    raise LoomError(
+        "HELD",
+        f"the step {entry['step_id']} is being ended by the session {str(owner)[:60]}, which is alive",
+        why="its result is expected as that session's final message; with --response-file you end the step yourself",
+        hint=f"loomctl show {run_id}",
+        exit_code=EXIT_HELD,
+    )
+
+
+def _conversation_of(space: Workspace, closing: Mapping[str, Any]) -> Conversation:
+    """Give the conversation in which a step was marked as closing, as far as this machine knows it."""
+    owner = closing.get("session_id")
+    if not isinstance(owner, str) or owner == space.caller.session_id:
+        return space.caller.conversation
+    path = (space.local.binding(owner) or {}).get("transcript_path")
+    return space.caller.conversation.another(path if isinstance(path, str) else None)
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """Give what should be a JSON object; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}

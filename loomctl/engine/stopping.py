@@ -1,0 +1,203 @@
+"""A stop of the assistant: its message ends the step, is asked for anew, or is kept; what comes next (D27, D28)."""
+
+from __future__ import annotations
+
+from loomctl.disk import clock
+from loomctl.disk.events import Event
+from loomctl.disk.lock import HOOK_PATIENCE
+from loomctl.engine import answers, closing, driving, ending, settling, stages
+from loomctl.model import output_checks, run_life, sessions, turn_ends
+from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+    from loomctl.model.state import State
+
+_LAST_WORDS = 200  # characters of what an assistant said last that the state keeps, where its user is to answer
+ASKED = (
+    "The step {step} is open, and your message holds no result of it. If it is done, end it with `loomctl done` and "
+    "its result. If it is not, go on with it. If you need a decision of the user's, say so and stop."
+)
+NEXT = "The next step is {step}: run `loomctl next`, and work on it."
+
+
+class Turn(NamedTuple):
+    """What the host tells of a turn. told: the stage that the session was told of; the rest as in `turn_ends.Stop`."""
+
+    told: str | None
+    driven: bool = False
+    planning: bool = False
+    busy: bool = False
+    asked: bool = False
+    blocks_left: int = 0
+
+
+class Stopped(NamedTuple):
+    """What a stop led to. block: what the assistant is told instead of stopping; line: what the user is told."""
+
+    block: str = ""
+    line: str = ""
+    asked: bool = False
+
+
+def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
+    """Act on a stop of a session that drives a run. message: the assistant's last one, whole; may be empty."""
+    entry = run_life.open_visit(run.state)
+    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    if entry is None or place is None:
+        return Stopped()
+    step = place.step
+    here = closing.is_closing_here(space, run.state, with_a_message=True)
+    if entry["status"] == "closing" and not here:
+        return Stopped()
+    found = _given(entry, message)
+    reading = answers.read(space, run, entry, step, found.response)
+    stop = turn_ends.Stop(
+        level=str((run.plan.get("autonomy") or {}).get("level") or ""),
+        open=_under_way(run.state) and step.get("kind") != "command",
+        untold=_under_way(run.state) and turn.told != entry["stage"],
+        closing=here,
+        settled=found.outcome in ending.WITHOUT_RESULT,
+        driven=turn.driven,
+        planning=turn.planning,
+        busy=turn.busy,
+        spoken=bool(message.strip()),
+        found=answers.how(step, reading),
+        schema=bool(step.get("output_schema")),
+        repairs_left=output_checks.retries(step) - run_life.repairs_of(entry),
+        asked=turn.asked,
+        blocks_left=turn.blocks_left,
+    )
+    verdict = turn_ends.decide(stop)
+    if verdict in (turn_ends.END, turn_ends.EXHAUSTED, turn_ends.REPAIR):
+        if here and found.response is None:  # it ended without a word: the transcript may hold some
+            return Stopped(line=closed_without_message(space, run))
+        return _ended(space, run, turn, found, ending.gather(space, run, entry, found, reading), stop)
+    if message.strip() and verdict != turn_ends.NOTHING:
+        stages.write_candidate(run.folder, turn.told or entry["stage"], message)
+    if verdict == turn_ends.HAND:
+        return Stopped(block="Loom: " + NEXT.format(step=entry["step_id"]))
+    if verdict == turn_ends.ASK:
+        return Stopped(block="Loom: " + ASKED.format(step=entry["step_id"]), asked=True)
+    if verdict == turn_ends.WAIT:
+        return _wait(space, run, entry, message)
+    return Stopped(line=_paused(space, run)) if verdict == turn_ends.PAUSE else Stopped()
+
+
+def closed_without_message(space: Workspace, run: Run) -> str:
+    """Complete a closing step at a session's start, or at a stop without words; gives the line for the user (D27)."""
+    found = closing.ready(space, run, run.state)
+    said: list[str] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        said.clear()
+        happened: list[Event] = []
+        state, ended, how = closing.close(space, run, state, happened, found)
+        if ended is None:
+            return state, []
+        result = settling.rest_here(space, run, state)
+        now = driving.Driven(run._replace(state=result.state), result.move)
+        said.append(f"Loom: {how} {driving.say_move(now)}")
+        return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
+
+    space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
+    return said[0] if said else ""
+
+
+def _given(entry: Mapping[str, Any], message: str) -> ending.Given:
+    marked = closing.as_object(entry.get("closing"))
+    return ending.Given(
+        message if message.strip() else None,
+        "conversation",
+        marked.get("outcome"),
+        str(marked.get("note") or ""),
+        closing.as_object(marked.get("artifacts")),
+    )
+
+
+def _under_way(state: Mapping[str, Any]) -> bool:
+    return settling.goes_on(run_life.answered(dict(state)))
+
+
+def _ended(
+    space: Workspace, run: Run, turn: Turn, given: ending.Given, known: ending.Gathered, stop: turn_ends.Stop
+) -> Stopped:
+    """End the visit with the message, or ask for a better one; then hand the next step on where that is to be."""
+    held: list[Stopped] = []
+    opened: list[settling.Settled] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        held[:], opened[:] = [Stopped()], []
+        entry = run_life.open_visit(state)
+        if entry is None or entry["stage"] != known.for_stage:  # another process ended it meanwhile
+            return state, []
+        happened: list[Event] = []
+        ended = ending.end(space, run, state, happened, given, known)
+        state = run_life.answered(ended.state)
+        if ended.entry is None:
+            held[:] = [Stopped(block=f"Loom: {ended.repair}")]
+            return sessions.active(state, space.caller.session_id, at=clock.now()), happened
+        result = settling.rest_here(space, run, state)
+        opened[:] = [result]
+        goes_on = result.move.kind == "step"
+        handed = turn_ends.hands_on(level=stop.level, driven=turn.driven, planning=turn.planning, goes_on=goes_on)
+        state, words = result.state, {"ended": ended.entry["step_id"], "status": ended.entry["status"]}
+        now = driving.Driven(run._replace(state=state), result.move, ended=ended.entry)
+        if handed and turn.blocks_left > 0:
+            done = f"{words['ended']} {words['status']}"
+            held[:] = [Stopped(block=f"Loom: {done}. {NEXT.format(step=result.move.step)}")]
+        else:
+            held[:] = [Stopped(line=f"Loom: {words['ended']} {words['status']}. {driving.say_move(now)}")]
+        happened += result.happened
+        if handed and turn.blocks_left <= 0:
+            state, paused = _pause(state, space.caller.session_id)
+            happened += paused
+            held[:] = [Stopped(line=_say_paused(run.run_id, f"{words['ended']} {words['status']}. "))]
+        return sessions.active(state, space.caller.session_id, at=clock.now()), happened
+
+    state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
+    if opened:
+        settling.begun(space, run._replace(state=state), opened[0])
+    return held[0]
+
+
+def _wait(space: Workspace, run: Run, entry: Mapping[str, Any], message: str) -> Stopped:
+    """Let the run wait for its user: the assistant stopped twice without a result."""
+    session_id = space.caller.session_id
+    words = masked_line(message, _LAST_WORDS)
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        now = run_life.open_visit(state)
+        if now is None or now["stage"] != entry["stage"] or not _under_way(state) or "feedback" in state:
+            return state, []
+        waits = Event("run.awaiting_feedback", {"stage": entry["stage"]}, session_id, entry["step_id"])
+        return run_life.awaiting(state, entry, words, at=clock.now()), [waits]
+
+    space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
+    return Stopped(line=f"Loom: {entry['step_id']} waits for your answer; the run goes on when you give it.")
+
+
+def _paused(space: Workspace, run: Run) -> str:
+    def change(state: State) -> tuple[State, list[Event]]:
+        return _pause(state, space.caller.session_id) if _under_way(state) else (state, [])
+
+    space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
+    return _say_paused(run.run_id)
+
+
+def _pause(state: State, session_id: str | None) -> tuple[State, list[Event]]:
+    happened = Event("run.paused", {"before": state["status"], "reason": "stop_block_cap"}, session_id)
+    return {**run_life.answered(state), "status": "paused"}, [happened]
+
+
+def _say_paused(run_id: str, before: str = "") -> str:
+    return (
+        f"Loom: {before}The run is paused: the assistant stopped as often in a row as its host lets Loom send it on. "
+        f"To go on: loomctl resume {run_id}"
+    )

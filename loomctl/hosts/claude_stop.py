@@ -1,0 +1,115 @@
+"""A Stop of Claude Code: what kind of turn it ends, and how many blocks the host still honours (D27, D28)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import spool, tool_log
+from loomctl.engine import closing, stopping
+from loomctl.hosts.claude_transcript import Transcript
+from loomctl.model.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+
+HONOURED = 8  # consecutive blocks, unless the environment says otherwise
+_CAP = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP"
+_REMEMBERED = 20  # turns that Loom drove
+
+
+class Memory(NamedTuple):
+    """What is kept of a session's turns on this machine.
+
+    driven: the prompt ids of turns that Loom drives; prompt_id: of the last that was blocked; blocks: how often in a
+    row since the last tool call; mark: the tool calls at that time; asked: whether the last block asked for a result.
+    """
+
+    driven: tuple[str, ...] = ()
+    prompt_id: str = ""
+    blocks: int = 0
+    mark: str = ""
+    asked: bool = False
+
+
+def answer(space: Workspace, binding: Mapping[str, Any], event: Mapping[str, Any]) -> stopping.Stopped:
+    """Act on a Stop event of a bound session."""
+    run = space.store.read(binding["run_id"])
+    prompt_id = _text(event, "prompt_id")
+    memory = _memory(space)
+    mark = _mark(space, run)
+    going = memory.prompt_id == prompt_id and memory.mark == mark
+    blocks = memory.blocks if going else 0
+    conversation = space.caller.conversation
+    message = _text(event, "last_assistant_message")
+    if message.strip() and isinstance(conversation, Transcript):
+        message = conversation.last_message(message)
+    told = binding.get("stage")
+    turn = stopping.Turn(
+        told=told if isinstance(told, str) else None,
+        driven=_is_driven(conversation, prompt_id, memory.driven),
+        planning=event.get("permission_mode") == "plan",
+        busy=bool(event.get("background_tasks")),
+        asked=going and memory.asked,
+        blocks_left=cap() - blocks,
+    )
+    stopped = stopping.stopped(space, run, turn, message)
+    if stopped.block:
+        driven = (*(one for one in memory.driven if one != prompt_id), prompt_id)[-_REMEMBERED:]
+        _keep(space, Memory(driven, prompt_id, blocks + 1, mark, stopped.asked))
+    return stopped
+
+
+def closed_at_a_start(space: Workspace, run: Run) -> str:
+    """Close a closing step before a session's first priming, where it is its own or nobody's; the line for its user."""
+    return stopping.closed_without_message(space, run) if closing.is_closing_here(space, run.state) else ""
+
+
+def cap() -> int:
+    """Give how many consecutive blocks the host honours."""
+    said = os.environ.get(_CAP, "")
+    return int(said) if said.isascii() and said.isdigit() and len(said) < 6 else HONOURED
+
+
+def _is_driven(conversation: object, prompt_id: str, driven: tuple[str, ...]) -> bool:
+    """Tell whether Loom drives a turn: it blocked it, or a Loom command began it, or a subagent of such a turn did."""
+    if not prompt_id:
+        return False
+    if prompt_id in driven:
+        return True
+    return isinstance(conversation, Transcript) and conversation.began_with_loom(prompt_id, driven)
+
+
+def _mark(space: Workspace, run: Run) -> str:
+    """Give what changes with every tool call of the session: the host counts its blocks anew after one."""
+    try:
+        size = os.stat(os.path.join(run.folder, tool_log.FILE)).st_size
+    except OSError:
+        size = 0
+    return f"{size}:{len(spool.waiting(space.store.local))}"
+
+
+def _memory(space: Workspace) -> Memory:
+    kept = space.local.turns(space.caller.session_id)
+    driven, blocks = kept.get("driven"), kept.get("blocks")
+    return Memory(
+        tuple(one for one in driven if isinstance(one, str)) if isinstance(driven, list) else (),
+        _text(kept, "prompt_id"),
+        blocks if type(blocks) is int and blocks > 0 else 0,
+        _text(kept, "mark"),
+        kept.get("asked") is True,
+    )
+
+
+def _keep(space: Workspace, memory: Memory) -> None:
+    if space.caller.session_id is not None:
+        space.local.note_turns(space.caller.session_id, {**memory._asdict(), "driven": list(memory.driven)})
+
+
+def _text(raw: Mapping[str, Any], key: str) -> str:
+    value = raw.get(key)
+    return value if isinstance(value, str) else ""
