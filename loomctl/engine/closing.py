@@ -51,14 +51,14 @@ def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str 
         response, source = stages.read_text(run.folder, entry["stage"], stages.CANDIDATE), "candidate"
     if response is None:
         source = "none"
-    given = ending.Given(
-        response,
-        source,
-        closing.get("outcome"),
-        str(closing.get("note") or ""),
-        as_object(closing.get("artifacts")),
-    )
+    given = marked(closing, ending.Given(response, source))
     return Ready(given, ending.gather(space, run, entry, given))
+
+
+def marked(closing: Mapping[str, Any], given: ending.Given) -> ending.Given:
+    """Add to a response what was given as its step was marked."""
+    note, artifacts = str(closing.get("note") or ""), as_object(closing.get("artifacts"))
+    return given._replace(outcome=closing.get("outcome"), note=note, artifacts=artifacts)
 
 
 def close(
@@ -75,7 +75,8 @@ def close(
     if found is None or found.known.for_stage != entry["stage"]:
         found = ready(space, run, state)
         assert found is not None  # it is closing
-    ended = ending.end(space, run, state, happened, found.given, found.known)
+    given = marked(as_object(entry.get("closing")), found.given)  # it may have been marked anew
+    ended = ending.end(space, run, state, happened, given, found.known)
     if ended.entry is None:
         said = f"{entry['step_id']} was closing; what it answered has to be repaired, and it is open again."
         return run_life.without_closing(ended.state), ended, said

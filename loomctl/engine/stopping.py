@@ -9,6 +9,7 @@ from loomctl.engine import answers, closing, driving, ending, settling, stages
 from loomctl.model import output_checks, run_life, sessions, turn_ends
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
+from loomctl.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     """Act on a stop of a session that drives a run. message: the assistant's last one, whole; may be empty."""
     entry = run_life.open_visit(run.state)
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
-    if entry is None or place is None:
+    if entry is None or place is None or run.state["status"] in OVER:
         return Stopped()
     step = place.step
     here = closing.is_closing_here(space, run.state, with_a_message=True)
@@ -111,14 +112,8 @@ def closed_without_message(space: Workspace, run: Run) -> str:
 
 
 def _given(entry: Mapping[str, Any], message: str) -> ending.Given:
-    marked = closing.as_object(entry.get("closing"))
-    return ending.Given(
-        message if message.strip() else None,
-        "conversation",
-        marked.get("outcome"),
-        str(marked.get("note") or ""),
-        closing.as_object(marked.get("artifacts")),
-    )
+    given = ending.Given(message if message.strip() else None, "conversation")
+    return closing.marked(closing.as_object(entry.get("closing")), given)
 
 
 def _under_way(state: Mapping[str, Any]) -> bool:
@@ -135,7 +130,7 @@ def _ended(
     def change(state: State) -> tuple[State, list[Event]]:
         held[:], opened[:] = [Stopped()], []
         entry = run_life.open_visit(state)
-        if entry is None or entry["stage"] != known.for_stage:  # another process ended it meanwhile
+        if entry is None or entry["stage"] != known.for_stage or state["status"] in OVER:  # somebody else was first
             return state, []
         happened: list[Event] = []
         ended = ending.end(space, run, state, happened, given, known)

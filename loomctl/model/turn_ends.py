@@ -27,10 +27,11 @@ class Stop(NamedTuple):
     """What is known at a stop of a session that is bound to a run.
 
     open: a visit that an assistant may end is open in a run that goes on; untold: it is another one than the session
-    was told of. closing: it is this session's to be closed by this message (D27). settled: an outcome was given that needs no result. driven: Loom drives the turn.
-    planning: the host's plan mode; busy: work goes on in the background. spoken: the message has words.
-    found: ABSENT, FITS or UNFIT; schema: the step asks for a result. repairs_left: corrective turns; asked: the
-    assistant was asked in this turn, and has called no tool since; blocks_left: that the host would still honour.
+    was told of. closing: it is this session's to be closed by this message (D27). settled: an outcome was given that
+    needs no result. driven: Loom drives the turn. planning: the host's plan mode; busy: work goes on in the background.
+    spoken: the message has words. found: ABSENT, FITS or UNFIT; schema: the step asks for a result. repairs_left:
+    corrective turns; asked: the assistant was asked in this turn, and has called no tool since; blocks_left: that the
+    host would still honour.
     """
 
     level: str

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from loomctl.engine import driving, priming, remembering
+from loomctl.engine import driving, priming, remembering, stopping
 from loomctl.engine.caller import Conversation
 from loomctl.engine.driving import Driven
-from loomctl.model import triggers
+from loomctl.model import run_life, triggers
 from loomctl.model.errors import LoomError
 from loomctl.model.state import ACTIVE
 from tests.scenes import OTHER, PHASES, SESSION, Json, Scene, artifact
@@ -57,6 +57,16 @@ def status_of(scene: Scene, name: str) -> Json:
     """Read how a stage ended."""
     status: Json = json.loads(stage(scene, name, "status.json"))
     return status
+
+
+def stop(scene: Scene, message: str | None, conversation: Conversation | None = None) -> str:
+    """Let the session stop, with its final message or without one; gives the line for its user."""
+    space = scene.space(conversation=conversation)
+    run = space.store.read(scene.run_dir.name)
+    if message is None:
+        return stopping.closed_without_message(space, run)
+    entry = run_life.open_visit(run.state)
+    return stopping.stopped(space, run, stopping.Turn(told=entry["stage"] if entry else None), message).line
 
 
 def pause(scene: Scene) -> None:
@@ -128,7 +138,7 @@ def test_done_without_a_response_only_marks_the_step(begun: Scene) -> None:
 def test_the_final_message_closes_it_with_the_outcome_that_was_given(begun: Scene) -> None:
     """A Stop's message is the response; the outcome, note and artifacts of `done` are kept."""
     done(begun, None, outcome="partially_succeeded", note="half", artifacts={"spec_path": "{project_root}/x.md"})
-    line = driving.close_with(begun.space(), begun.run_dir.name, "the final words")
+    line = stop(begun, "the final words")
     assert stage(begun, "001-frame.ask@1", "response.md") == "the final words"
     status = status_of(begun, "001-frame.ask@1")
     assert (status["status"], status["response_source"], status["note"]) == (
@@ -161,7 +171,7 @@ def test_a_closing_step_is_closed_with_what_can_be_found(
         (folder / "candidate.md").write_text(candidate)
     seen = Said(transcript)
     if verb == "stop":
-        driving.close_with(begun.space(conversation=seen), begun.run_dir.name, None)
+        stop(begun, None, seen)
     else:
         driven = go_on(begun, seen) if verb == "next" else done(begun, None, conversation=seen)
         assert driven.ended is not None
@@ -204,7 +214,7 @@ def test_a_stop_enters_a_phase_and_owes_what_it_loads(scene: Scene) -> None:
     scene.workflow([artifact("spec", "spec.md", reload_triggers=["phase_transition:frame->build"])])
     scene.begin()
     done(scene, None)
-    driving.close_with(scene.space(), scene.run_dir.name, "the result")
+    stop(scene, "the result")
     driven = go_on(scene)
     assert driven.move.step == "build/make"
     assert driven.slip is not None
@@ -219,7 +229,7 @@ def test_what_is_owed_is_not_paid_to_somebody_else(scene: Scene) -> None:
     scene.workflow([artifact("spec", "spec.md", reload_triggers=["phase_transition:frame->build"])])
     run_id = scene.begin().run.run_id
     done(scene, None)
-    driving.close_with(scene.space(), run_id, "the result")
+    stop(scene, "the result")
     terminal = scene.space("terminal-1", host="terminal")
     run = terminal.store.read(run_id)
     made = priming.prime(terminal, run, triggers.manual(), priming.command_budget(terminal), may_write=True)
@@ -322,7 +332,7 @@ def test_a_stop_does_not_move_a_cancelled_run(begun: Scene) -> None:
     done(begun, None, outcome="failed")
     cancel(begun)
     before = (begun.run_dir / "state.json").read_bytes()
-    assert driving.close_with(begun.space(), begun.run_dir.name, "too late") == ""
+    assert stop(begun, "too late") == ""
     assert (begun.run_dir / "state.json").read_bytes() == before
 
 
@@ -349,7 +359,7 @@ def test_a_final_message_counts_in_a_paused_run_and_starts_no_step(begun: Scene)
     """A step that was closing when its run was paused gets its response; nothing goes on until the run is resumed."""
     done(begun, None)
     pause(begun)
-    assert "The run is paused" in driving.close_with(begun.space(), begun.run_dir.name, "the result")
+    assert "The run is paused" in stop(begun, "the result")
     assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded"]
     assert begun.state["status"] == "paused"
 

@@ -1,0 +1,201 @@
+"""How a step's answer ends it in a real conversation: directives, repairs, the next step in the same turn (D27-D41)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.scenes import run_folder, state_of
+from tests.e2e.scripted_api import Reply, bash, reply, tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.assistant import Assistant, Turn
+
+pytestmark = pytest.mark.e2e
+
+GOOD = 'All is well.\n\n{"outcome": "succeeded", "context_updates": {"coverage": 72}}'
+BAD = 'All is well.\n\n{"outcome": "succeeded", "context_updates": {"coverage": }}'
+NEXT = reply(bash("loomctl next"))
+
+
+def workflow(project: Path, *steps: dict[str, Any], level: str = "autonomous") -> None:
+    """Write the workflow `flow` with these steps in one phase."""
+    folder = project / ".loom" / "workflows"
+    folder.mkdir(parents=True, exist_ok=True)
+    raw = {"id": "flow", "autonomy": level, "phases": {"build": {"steps": list(steps)}}}
+    (folder / "flow.json").write_text(json.dumps(raw), encoding="utf-8")
+
+
+def step(name: str, **more: Any) -> dict[str, Any]:
+    """Make a step that asks for the work of its name."""
+    return {"id": name, "prompt": f"Do the {name}.", **more}
+
+
+def start(assistant: Assistant, *answers: Reply | str, level: str = "autonomous", **more: Any) -> Turn:
+    """Start a run of two steps, the first of which asks for a routing directive, in one prompt."""
+    workflow(assistant.project, step("review", output_schema="routing", **more), step("fix"), level=level)
+    return assistant.run('/loom:run "x" --workflow flow', answers=answers, watch_hooks=True)
+
+
+def visits(project: Path) -> list[tuple[str, str]]:
+    """Give the visits of the only run: step and status."""
+    return [(entry["step_id"], entry["status"]) for entry in state_of(project)["steps"]]
+
+
+def status_of(project: Path, stage: str) -> dict[str, Any]:
+    """Read how a stage of the only run ended."""
+    path = run_folder(project) / "stages" / stage / "status.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def test_a_bad_answer_is_repaired_in_the_same_conversation(assistant: Assistant) -> None:
+    """Bad JSON, the corrective turn, good JSON: the step is done, and the next step's prompt arrives."""
+    turn = start(assistant, BAD, GOOD, NEXT, 'Done. {"outcome": "succeeded"}')
+    corrective = turn.conversation[1].pieces()[-1][1] + turn.conversation[1].seen()
+    assert "routing" in corrective
+    assert "JSON" in corrective
+    assert "Do the fix." in turn.conversation[3].tool_results()[-1].text
+    assert visits(assistant.project) == [("build/review", "succeeded"), ("build/fix", "succeeded")]
+    state = state_of(assistant.project)
+    assert (state["status"], state["context"]["coverage"]) == ("completed", 72)
+    folder = run_folder(assistant.project) / "stages" / "001-build.review@1"
+    assert (folder / "response.repair-1.md").read_text(encoding="utf-8") == BAD
+    assert (folder / "response.md").read_text(encoding="utf-8") == GOOD
+    status = status_of(assistant.project, folder.name)
+    assert (status["repairs"], status["context_updates"], status["response_source"]) == (
+        1,
+        {"coverage": 72},
+        "conversation",
+    )
+    assert status["usage"]["models"]
+    assert status["usage"]["output_tokens"] > 0
+
+
+def test_an_answer_that_stays_bad_fails_its_step(assistant: Assistant) -> None:
+    """After the repairs that it has the step fails, saying so, and is not tried again."""
+    turn = start(assistant, BAD, BAD, BAD, GOOD, output_retries=2, max_retries=3)
+    assert len(turn.conversation) == 3
+    assert visits(assistant.project) == [("build/review", "failed")]
+    state = state_of(assistant.project)
+    reason = "output schema validation failed after 2 repair attempt(s)"
+    assert state["status"] == "failed"
+    assert state["errors"][-1]["message"] == reason
+    assert status_of(assistant.project, "001-build.review@1")["failure_reason"] == reason
+    assert not [key for key in state["context"] if key.startswith("response.")]
+    assert any("failed" in line for line in turn.told_user())
+
+
+def test_a_workflow_runs_through_in_one_call(assistant: Assistant) -> None:
+    """Three steps, each ended by its answer, in one prompt that nobody attends to."""
+    workflow(assistant.project, step("one"), step("two"), step("three"))
+    answers = ['{"outcome": "succeeded"}', NEXT, 'Two is done. {"outcome": "succeeded"}', NEXT]
+    turn = assistant.run(
+        '/loom:run "x" --workflow flow', answers=[*answers, 'Three. {"outcome": "partially_succeeded"}']
+    )
+    assert visits(assistant.project) == [
+        ("build/one", "succeeded"),
+        ("build/two", "succeeded"),
+        ("build/three", "partially_succeeded"),
+    ]
+    assert state_of(assistant.project)["status"] == "completed"
+    assert len(turn.conversation) == 5
+
+
+def test_twelve_steps_that_call_no_tool_are_paused_with_the_way_on(assistant: Assistant) -> None:
+    """The host honours only so many blocks in a row: the run is paused then, and says how to go on (D28)."""
+    workflow(assistant.project, *(step(f"s{number}") for number in range(12)))
+    directive = '{"outcome": "succeeded"}'
+    turn = assistant.run('/loom:run "x" --workflow flow', answers=[directive] * 14, watch_hooks=True)
+    state = state_of(assistant.project)
+    assert state["status"] == "paused"
+    assert visits(assistant.project)[0] == ("build/s0", "succeeded")
+    assert any(f"loomctl resume {state['run_id']}" in line for line in turn.told_user())
+    assert len(turn.conversation) == 9
+
+
+def test_twelve_steps_that_take_up_each_next_one_reach_the_end(assistant: Assistant) -> None:
+    """`loomctl next` is a tool call, after which the host counts its blocks anew (D28)."""
+    workflow(assistant.project, *(step(f"s{number}") for number in range(12)))
+    answers = [one for _ in range(12) for one in ('{"outcome": "succeeded"}', NEXT)][:-1]
+    assistant.run('/loom:run "x" --workflow flow', answers=answers)
+    assert state_of(assistant.project)["status"] == "completed"
+    assert {status for _, status in visits(assistant.project)} == {"succeeded"}
+
+
+def test_an_autonomous_run_asks_once_and_then_waits_for_its_user(assistant: Assistant) -> None:
+    """A question is no end: the assistant is asked once, then its user; the answer puts the run under way."""
+    turn = start(assistant, "Which colour?", "I must know which colour.", "never said")
+    assert len(turn.conversation) == 2
+    assert "loomctl done" in turn.conversation[1].seen()
+    state = state_of(assistant.project)
+    assert (state["status"], state["current_step"]) == ("awaiting_feedback", "build/review")
+    assert any("waits for your answer" in line for line in turn.told_user())
+    assistant.run("Blue.", resume=turn.session_id, answers=[GOOD])
+    assert visits(assistant.project)[0] == ("build/review", "succeeded")
+    assert state_of(assistant.project)["status"] == "in_progress"
+
+
+def test_a_guarded_run_leaves_a_question_alone(assistant: Assistant) -> None:
+    """What holds no result is the assistant talking to its user, and nothing is blocked."""
+    turn = start(assistant, "Which colour?", "never said", level="guarded")
+    assert turn.answer == "Which colour?"
+    assert len(turn.conversation) == 1
+    assert state_of(assistant.project)["status"] == "in_progress"
+
+
+def test_a_guarded_run_goes_on_up_to_the_next_approval(assistant: Assistant) -> None:
+    """It hands on the next step, and stops where its user has to approve."""
+    workflow(assistant.project, step("one"), step("two"), step("three", require_approval=True), level="guarded")
+    answers = ['{"outcome": "succeeded"}', NEXT, '{"outcome": "succeeded"}', "never said"]
+    turn = assistant.run('/loom:run "x" --workflow flow', answers=answers, watch_hooks=True)
+    assert len(turn.conversation) == 3
+    state = state_of(assistant.project)
+    assert state["status"] == "awaiting_feedback"
+    assert state["pending_approvals"][0]["id"] == "step:build/three"
+    assert any("loomctl approve" in line for line in turn.told_user())
+
+
+def test_a_pause_stops_it(assistant: Assistant) -> None:
+    """What the user pauses is not driven on, whatever the assistant says."""
+    paused = reply(bash("loomctl pause"))
+    workflow(assistant.project, step("one"), step("two"))
+    turn = assistant.run('/loom:run "x" --workflow flow', answers=[paused, '{"outcome": "succeeded"}', "never said"])
+    assert len(turn.conversation) == 2
+    assert state_of(assistant.project)["status"] == "paused"
+    assert visits(assistant.project) == [("build/one", "in_progress")]
+
+
+def test_an_unbound_session_is_left_alone(assistant: Assistant) -> None:
+    """A directive in a session that drives no run ends nothing of the run that stands there."""
+    start(assistant, "Which colour?", level="guarded")
+    turn = assistant.run("What is this project?", answers=[GOOD])
+    assert len(turn.conversation) == 1
+    assert visits(assistant.project) == [("build/review", "in_progress")]
+
+
+def test_a_plan_in_the_making_ends_nothing(assistant: Assistant) -> None:
+    """In the host's plan mode a directive is only talked about."""
+    first = start(assistant, "Which colour?", level="guarded")
+    words = ["--permission-mode", "plan"]
+    assistant.run("Make a plan.", resume=first.session_id, answers=[GOOD], extra_args=words)
+    assert visits(assistant.project) == [("build/review", "in_progress")]
+
+
+def test_what_a_step_touched_and_left_is_recorded(assistant: Assistant) -> None:
+    """A file that was written, one that a command changed, and the report of a test run."""
+    (assistant.project / "README.md").write_text("# Begun\n", encoding="utf-8")  # dirty already, and changed again
+    workflow(assistant.project, step("one"), level="guarded")
+    written = tool("Write", file_path=str(assistant.project / "notes.md"), content="Notes.\n")
+    made = bash("mkdir -p out && echo '<testsuite/>' > out/junit.xml && echo '# Changed' > README.md")
+    answers = [reply(written), reply(made), '{"outcome": "succeeded"}']
+    assistant.run('/loom:run "x" --workflow flow', answers=answers, allowed_tools="Bash,Write")
+    status = status_of(assistant.project, "001-build.one@1")
+    assert set(status["files_touched"]) >= {"notes.md", "README.md"}
+    (asset,) = status["assets"]
+    assert asset["path"] == "out/junit.xml"
+    assert (run_folder(assistant.project) / asset["stored"]).read_text(encoding="utf-8") == "<testsuite/>\n"
