@@ -49,6 +49,7 @@ PARTS = {
         Part("The file", ()),
         Part("An entry of `phases`", ("properties", "phases", "additionalProperties")),
         Part("An entry of `steps`", ("properties", "steps", "items")),
+        Part("`feedback`", ("properties", "feedback")),
         Part("An entry of `pending_approvals`", ("properties", "pending_approvals", "items")),
         Part("An entry of `approvals`", ("properties", "approvals", "items")),
         Part("`sessions`", ("properties", "sessions")),
