@@ -22,11 +22,15 @@ class Lock:
     """`with Lock(path):` holds the lock; waits `patience` seconds, then raises HELD naming the holder.
 
     The kernel frees it when its process dies, however it dies; the file stays until somebody who holds it removes it.
-    signed: the file says who holds it; False for one of another program's, whose content is not Loom's.
+    signed: the file says who holds it; False for one of another program's, whose content is not Loom's. what: it, in
+    the words of HELD.
     """
 
-    def __init__(self, path: str, *, patience: float = PATIENCE, signed: bool = True) -> None:
+    def __init__(
+        self, path: str, *, patience: float = PATIENCE, signed: bool = True, what: str = "the run's lock"
+    ) -> None:
         self._path, self._patience, self._descriptor, self._signed = path, patience, -1, signed
+        self._what = what
 
     def __enter__(self) -> Lock:
         deadline = time.monotonic() + self._patience
@@ -62,7 +66,7 @@ class Lock:
                 if time.monotonic() >= deadline:
                     raise LoomError(
                         "HELD",
-                        f"the run's lock is held by {self._holder()}",
+                        f"{self._what} is held by {self._holder()}",
                         where=self._path,
                         why=f"waited {self._patience:g} s; a holder that died frees it by itself: try again",
                         hint="loomctl doctor",
