@@ -1,0 +1,74 @@
+"""How a reference to a blob looks, and that nothing else is taken for one (D38)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loomctl.model import blob_refs
+from loomctl.model.errors import LoomError
+
+HEX = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+REF = f"blob://sha256/{HEX}"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "blob://sha256/",
+        REF[:-1],
+        REF + "0",
+        REF + "\n",
+        REF.upper(),
+        f"blob://sha256/{HEX.upper()}",
+        f"blob://sha512/{HEX}",
+        f"blob://sha256//{HEX[1:]}",
+        f"blob://sha256/../{HEX[3:]}",
+        f" {REF}",
+        f"blob://sha256/{'٣' * 64}",
+        f"blob://sha256/{'g' * 64}",
+        f"See: {REF}",
+        HEX,
+        None,
+        7,
+        [REF],
+        {"ref": REF},
+    ],
+    ids=repr,
+)
+def test_what_is_no_reference(value: object) -> None:
+    """Another case, another length, another hash, a way up, anything around it: all refused."""
+    assert not blob_refs.is_ref(value)
+    if isinstance(value, str):
+        with pytest.raises(LoomError) as caught:
+            blob_refs.sha256_of(value)
+        assert (caught.value.code, caught.value.exit_code) == ("BAD_REF", 2)
+
+
+def test_a_reference_and_its_hash() -> None:
+    """There and back."""
+    assert blob_refs.is_ref(REF)
+    assert blob_refs.sha256_of(REF) == HEX
+    assert blob_refs.ref_to(HEX) == REF
+
+
+@given(st.text(max_size=120))
+def test_any_text_is_judged(text: str) -> None:
+    """Only what the grammar says is one, whatever the text holds."""
+    strict = len(text) == 78 and text[:14] == "blob://sha256/" and all(c in "0123456789abcdef" for c in text[14:])
+    assert blob_refs.is_ref(text) == strict
+    assert not blob_refs.is_sha256(text) or len(text) == 64
+
+
+def test_references_are_found_at_any_depth() -> None:
+    """In lists and objects, each once; what only holds one in its text is none, and depth costs no recursion."""
+    other = blob_refs.ref_to("a" * 64)
+    assert blob_refs.refs_in({"a": [REF, {"b": other}], "c": REF, "d": f"see {REF}", REF: 1}) == sorted([REF, other])
+    deep: object = REF
+    for _ in range(100_000):
+        deep = [deep]
+    assert blob_refs.refs_in(deep) == [REF]
+    while isinstance(deep, list):  # taken apart by hand: some interpreters free it by recursion
+        deep = deep.pop()
