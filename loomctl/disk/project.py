@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import files, git, user_folders
+from loomctl.disk import files, git, reading_copies, user_folders
 from loomctl.model.errors import LoomError, quoted
 from loomctl.model.records import NamedTuple
 
@@ -66,12 +66,17 @@ def _upward(start: str) -> Project | None:
     while True:
         owner = folder if main is None or top is None else os.path.join(main, os.path.relpath(folder, top))
         store = os.path.normpath(os.path.join(owner, STORE))
-        is_loom = os.path.isdir(store) and not os.path.islink(store)  # a link could open another project's store
+        is_loom = _is_store(store)
         if is_loom or _is_faber(folder) or _is_faber(owner):
             return Project(folder, store, plugin_root())
         if folder in (top, os.path.dirname(folder)):
             return None
         folder = os.path.dirname(folder)
+
+
+def _is_store(folder: str) -> bool:
+    """Tell a store: no link, which could open another project's, and no folder of copies for a step (D42)."""
+    return os.path.isdir(folder) and not os.path.islink(folder) and not reading_copies.are_all(folder)
 
 
 def _is_faber(folder: str) -> bool:

@@ -38,6 +38,7 @@ _IGNORE = """# written by Loom: only this file, config.yaml and workflows/ are t
 _COMMIT_RUNS = """!runs/
 !runs/**
 runs/*/outputs/
+runs/*/blobs/
 runs/*/tool_steps.jsonl
 runs/*/reads.json
 """
