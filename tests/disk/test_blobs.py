@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -119,7 +120,7 @@ def test_an_unknown_blob_is_named(store: Path) -> None:
         assert error.hint.startswith("loomctl ")
 
 
-DAMAGES = {
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "another letter": lambda data: b"h" + data[1:].replace(b"l", b"k"),
     "cut": lambda data: data[:-1],
     "longer": lambda data: data + b"\n",
@@ -149,7 +150,8 @@ def test_what_cannot_be_read_is_said(store: Path) -> None:
     """A pipe in a blob's place holds nobody, and neither does a folder."""
     blobs = Blobs(str(store))
     ref = blobs.put(b"hello")
-    for make in (os.mkfifo, os.mkdir):
+    makers: tuple[Callable[[Path], None], ...] = (os.mkfifo, os.mkdir)
+    for make in makers:
         path = Path(blobs.path(ref))
         path.unlink() if path.is_file() else housekeeping.discard(str(path))
         make(path)
