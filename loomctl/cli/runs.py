@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import complete_runs, json_option
 from loomctl.disk import run_index
+from loomctl.disk.blobs import Blobs
 from loomctl.engine import keeping
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loomctl.engine.caller import Workspace
 
 
 @click.group(invoke_without_command=True)
@@ -89,8 +97,13 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
     if as_json:
         printing.document({"run_id": run_id, "removed": True})
     else:
-        printing.text(f"Loom: run {run_id} is removed")
+        printing.text(f"Loom: run {run_id} is removed{_its_blobs(space)}")
     return EXIT_OK
+
+
+def _its_blobs(space: Workspace) -> str:
+    some = os.path.isdir(Blobs(space.store.folder).folder)
+    return "; loomctl gc removes the large values that no run refers to" if some else ""
 
 
 def _confirmed(question: str) -> bool:
@@ -108,7 +121,7 @@ def _confirmed(question: str) -> bool:
 @click.option("--force", is_flag=True, help="Archive a run that is still active.")
 @json_option
 def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
-    """Pack a run into one .tar.gz, read it back, and remove the run's folder.
+    """Pack a run and its large values into one .tar.gz, read it back, and remove the run's folder.
 
     \b
     Examples:
@@ -119,15 +132,17 @@ def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
     space = asking.space()
     run_id = keeping.removable(space, run, force=force)
     path = keeping.archive_path(space, run_id, target)
-    count = keeping.archive(space, run_id, path, force=force)
+    away = keeping.archive(space, run_id, path, force=force)
     if as_json:
-        printing.document({"run_id": run_id, "archive": path, "files": count})
-    else:
-        printing.text(
-            f"Loom: run {run_id} is in {path} ({count} files)\n"
-            f"To bring it back: loomctl runs restore {shlex.quote(path)}"
-        )
+        printing.document({"run_id": run_id, "archive": path, "files": away.files, "lost_blobs": list(away.lost)})
+        return EXIT_OK
+    lines = [f"Loom: run {run_id} is in {path} ({away.files} files)", *_lost(away.lost)]
+    printing.text("\n".join([*lines, f"To bring it back: loomctl runs restore {shlex.quote(path)}"]))
     return EXIT_OK
+
+
+def _lost(refs: Sequence[str]) -> list[str]:
+    return [f"Not with it, for it is not here or damaged: {ref}" for ref in refs]
 
 
 @runs.command("restore")
@@ -148,9 +163,10 @@ def restore(archive: str, as_json: bool) -> int:
     back = keeping.bring_back(space, keeping.archive_named(space, archive))
     if as_json:
         trouble = back.trouble.to_dict() if back.trouble is not None else None
-        printing.document({"run_id": back.run_id, "archive": back.archive, "files": back.files, "trouble": trouble})
+        told = {"run_id": back.run_id, "archive": back.archive, "files": back.files, "trouble": trouble}
+        printing.document({**told, "lost_blobs": list(back.lost)})
         return EXIT_OK
-    lines = [f"Loom: run {back.run_id} is back ({back.files} files)"]
+    lines = [f"Loom: run {back.run_id} is back ({back.files} files)", *_lost(back.lost)]
     if back.trouble is not None:
         lines.append(f"Its state cannot be read ({back.trouble.code}): loomctl state restore {back.run_id}")
     lines.append(f"To look at it: loomctl show {back.run_id}; to go on: loomctl resume {back.run_id}")

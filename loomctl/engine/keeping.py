@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.disk import archives, files, housekeeping, known
 from loomctl.disk.artifact_paths import is_inside
 from loomctl.disk.layouts import Home
-from loomctl.engine import recording
+from loomctl.engine import carrying, recording
 from loomctl.model import ids
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
 from loomctl.model.state import TERMINAL, is_active
@@ -24,12 +24,23 @@ SUFFIX = ".tar.gz"
 
 
 class BroughtBack(NamedTuple):
-    """A run that came out of an archive. trouble: what keeps its state from being read, None where nothing does."""
+    """A run that came out of an archive. trouble: what keeps its state from being read, None where nothing does.
+
+    lost: the references in its context behind which no whole blob is.
+    """
 
     run_id: str
     files: int
     archive: str
     trouble: LoomError | None
+    lost: tuple[str, ...] = ()
+
+
+class PutAway(NamedTuple):
+    """A run that was archived. files: how many the archive holds; lost: as above, for it could not bring them along."""
+
+    files: int
+    lost: tuple[str, ...]
 
 
 def removable(space: Workspace, named: str, *, force: bool) -> str:
@@ -109,8 +120,8 @@ def archive_path(space: Workspace, run_id: str, named: str | None) -> str:
     return os.path.join(path, name) if named.endswith(os.sep) or os.path.isdir(path) else path
 
 
-def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) -> int:
-    """Pack a run beside, read it back, give it its name, then remove the run; gives how many files it holds.
+def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) -> PutAway:
+    """Pack a run and the blobs that it names, read the archive back, give it its name, then remove the run.
 
     Raises ARCHIVE_EXISTS, BAD_TARGET for a place in the run's own folder, ARCHIVE_BAD, NOT_A_FILE, RUN_IS_ACTIVE; the
     run stays then. It holds responses and outputs, so it is its owner's alone.
@@ -132,6 +143,8 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
         if is_inside(path, space.store.folder):  # the place that nobody named
             files.refuse_links(space.store.folder, path)
         files.make_folder(os.path.dirname(path))
+        carrying.bring_in(space, folder)
+        lost = carrying.lost(space, folder)
         beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
         try:
             count = archives.pack(folder, run_id, beside)
@@ -144,7 +157,7 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
         doomed = _out_of_sight(space, run_id)
         lock.remove()
     shutil.rmtree(doomed)
-    return count
+    return PutAway(count, lost)
 
 
 def _named(beside: str, path: str, run_id: str) -> None:
@@ -219,6 +232,8 @@ def bring_back(space: Workspace, path: str) -> BroughtBack:
         folder = os.path.join(staging, run_id)
         trouble = _trouble(space, folder, run_id, path)
         target = space.store.run_dir(run_id)
+        carrying.take_out(space, folder)
+        lost = carrying.lost(space, folder)
         files.make_folder(os.path.dirname(target), mode=0o755)
         with space.store.lock(run_id):
             if os.path.lexists(target) or space.store.has(run_id):
@@ -233,7 +248,7 @@ def bring_back(space: Workspace, path: str) -> BroughtBack:
         files.sync_folder(os.path.dirname(target))
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return BroughtBack(run_id, unpacked.files, path, trouble)
+    return BroughtBack(run_id, unpacked.files, path, trouble, lost)
 
 
 def _trouble(space: Workspace, folder: str, run_id: str, path: str) -> LoomError | None:

@@ -1,0 +1,79 @@
+"""The blobs that a run takes along in its own folder, so that an archive or a copy of it holds all of it (D42, D56)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from loomctl.disk import blobs, files, housekeeping, reading_copies
+from loomctl.disk.blobs import Blobs
+from loomctl.engine import collecting, context_values
+from loomctl.model import blob_refs
+from loomctl.model.errors import LoomError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loomctl.engine.caller import Workspace
+
+_ENDING = ".json"
+
+
+def bring_in(space: Workspace, folder: str) -> None:
+    """Copy every whole blob that a run's folder names, and those that they name, into the folder. Raises OSError."""
+    store = Blobs(space.store.folder)
+    seen: set[str] = set()
+    waiting = sorted(collecting.named_below(folder))
+    while waiting:
+        ref = waiting.pop()
+        if ref in seen:
+            continue
+        seen.add(ref)
+        try:
+            data = store.get(ref)
+        except LoomError:  # whether it is missed, `lost` says
+            continue
+        path = reading_copies.keep(folder, blobs.FOLDER, blob_refs.sha256_of(ref) + _ENDING, data)
+        waiting += collecting.named_below(path)
+
+
+def take_out(space: Workspace, folder: str) -> None:
+    """Put the whole copies that a run's folder holds into the store; one whose bytes are not its name's is nothing."""
+    store = Blobs(space.store.folder)
+    for ref in _copies(folder):
+        data = context_values.brought_along(folder, ref)
+        if data is not None:
+            store.put(data)
+
+
+def _copies(folder: str) -> Iterator[str]:
+    for found in housekeeping.below(os.path.join(folder, blobs.FOLDER)):
+        name = os.path.basename(found.path).removesuffix(_ENDING)
+        if blob_refs.is_sha256(name):
+            yield blob_refs.ref_to(name)
+
+
+def lost(space: Workspace, folder: str) -> tuple[str, ...]:
+    """Give the references in a run's context behind which no whole blob is; none where its state cannot be read."""
+    try:
+        state = files.read_json(os.path.join(folder, "state.json"))
+    except (OSError, LoomError):
+        return ()
+    found = context_refs(state) if isinstance(state, dict) else []
+    return tuple(ref for ref in found if trouble(space.store.folder, folder, ref) is not None)
+
+
+def context_refs(state: dict[str, Any]) -> list[str]:
+    """List the references that a state's context holds, and what its steps changed in it."""
+    steps = state.get("steps")
+    changed = [step.get("context") for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    return blob_refs.refs_in([state.get("context"), changed])
+
+
+def trouble(store: str, run_dir: str, ref: str) -> LoomError | None:
+    """Say what is wrong with a blob that a run refers to; None where it, or a copy in the run's folder, is whole."""
+    try:
+        Blobs(store).get(ref)
+    except LoomError as error:
+        return error if context_values.brought_along(run_dir, ref) is None else None
+    return None
