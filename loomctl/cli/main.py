@@ -10,11 +10,13 @@ import click
 from loomctl import __version__
 from loomctl.cli import arguments as slash_arguments
 from loomctl.cli import (
+    blob,
     bundle,
     check,
     damage,
     demo,
     doctor,
+    gc,
     prime,
     printing,
     run,
@@ -82,8 +84,10 @@ for command in (
     steps.savings_command,
     steps.reduce_command,
     state.state,
+    blob.blob,
     show.paths,
     tidy.tidy,
+    gc.gc,
     check.check,
     doctor.doctor,
     bundle.schema,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import clock, environments, files, half_made, housekeeping, spool, user_folders
+from loomctl.disk import blobs, clock, environments, files, half_made, housekeeping, spool, user_folders
 from loomctl.disk.events import Event
 from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.state import TERMINAL
@@ -132,7 +132,13 @@ def _leftovers(space: Workspace, now: float, going: Sequence[str]) -> Iterator[I
     going: folders that go with all that is in them.
     """
     store = space.store
-    for folder in (store.runs_folder, store.local, os.path.join(store.folder, "archive"), user_folders.state_home()):
+    own = (
+        store.runs_folder,
+        store.local,
+        os.path.join(store.folder, "archive"),
+        os.path.join(store.folder, blobs.FOLDER),
+    )
+    for folder in (*own, user_folders.state_home()):
         for found in housekeeping.leftovers(folder) if folder else ():
             if found.changed < now - LEFTOVER_AFTER and os.path.dirname(found.path) not in going:
                 yield Item(LEFTOVER, found.path, found.bytes, "a writer that was killed left it", found.changed)

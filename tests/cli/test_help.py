@@ -130,9 +130,9 @@ def test_every_command_of_the_issue_is_there() -> None:
     """The commands that users were promised."""
     promised = (
         "run next done undo resume pause cancel approve trust prime-context runs show sessions check schema paths "
-        "state tidy demo plugin hook doctor steps history reduce savings"
+        "state tidy demo plugin hook doctor steps history reduce savings blob gc"
     )
     assert {f"loomctl {word}" for word in promised.split()} <= set(ALL)
     assert {f"loomctl runs {word}" for word in ("list", "rm", "archive", "restore")} <= set(ALL)
-    assert "loomctl steps show" in ALL
+    assert {"loomctl steps show", "loomctl blob get"} <= set(ALL)
     assert {"loomctl state show", "loomctl state restore"} <= set(ALL)

@@ -41,6 +41,8 @@ ENDS: dict[str, dict[int, str]] = {
     "loomctl runs archive": {3: "no such run", 6: "the run is under way"},
     "loomctl runs restore": {3: "no such archive", 6: "the run's lock is held"},
     "loomctl state restore": {**NO_RUN, 6: "another process is writing the run"},
+    "loomctl blob get": {3: "no such blob"},
+    "loomctl gc": {1: "something could not be read or removed"},
     "loomctl tidy": {1: "something could not be removed"},
     "loomctl doctor": {1: "at least one check failed", 8: "there is no Python 3.10 or newer"},
     "loomctl plugin path": {8: "installed without its bundle"},

@@ -1,0 +1,108 @@
+"""`loomctl blob get`: a blob's bytes as they are, its text, or what is known of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loomctl.disk.blobs import Blobs, ref_of
+from tests.cli.conftest import Cli
+from tests.scenes import MAIN, Scene
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A project with one run."""
+    scene.workflow()
+    scene.begin()
+    return scene
+
+
+def put(scene: Scene, data: bytes) -> str:
+    """Store bytes."""
+    return Blobs(str(scene.store)).put(data)
+
+
+CONTENTS = [b"", b'"text\\n"', b'{"a": 1}', bytes(range(256)), b"\r\n\x1b[31m", b'"ghp_' + b"a1B2" * 9 + b'"']
+
+
+@pytest.mark.parametrize("data", CONTENTS, ids=repr)
+def test_the_bytes_go_out_as_they_are(begun: Scene, data: bytes) -> None:
+    """Nothing added, nothing masked, nothing made visible, in a process of its own from a folder of the project."""
+    ref = put(begun, data)
+    (begun.root / "deep").mkdir()
+    target = begun.root / "deep" / "out"
+    assert begun.loomctl("blob", "get", ref, "--out", "out", cwd=begun.root / "deep").code == 0
+    assert target.read_bytes() == data
+    assert target.stat().st_mode & 0o777 == 0o600
+    done = subprocess.run(
+        [sys.executable, "-I", str(MAIN), "blob", "get", ref],
+        cwd=begun.root,
+        env=begun.environ(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout == data
+
+
+def test_a_text_comes_with_its_lines(begun: Scene, cli: Cli) -> None:
+    """`--text` takes the JSON around it off; of what is no text it says so."""
+    ref = put(begun, json.dumps("one\ntwo é\n", ensure_ascii=False).encode())
+    assert cli("blob", "get", ref, "--text").stdout == "one\ntwo é\n"
+    assert cli("blob", "get", ref).stdout == '"one\\ntwo é\\n"'
+    for data, kind in ((b"[1]", "array"), (b"\xff", "bytes"), (b"true", "boolean"), (b"7", "number")):
+        ended = cli("blob", "get", put(begun, data), "--text", "--json")
+        assert (ended.code, ended.json["error"]["code"]) == (2, "NO_TEXT")
+        assert kind in ended.json["error"]["message"]
+
+
+def test_what_is_known_of_it(begun: Scene, cli: Cli) -> None:
+    """`--json`: reference, hash, size, what value it is and where it stands."""
+    data = b'{"a": 1}'
+    ref = put(begun, data)
+    told = cli("blob", "get", ref, "--json").json
+    assert told == {
+        "schema_version": 1,
+        "ref": ref,
+        "sha256": ref[14:],
+        "bytes": 8,
+        "value": "object",
+        "path": Blobs(str(begun.store)).path(ref),
+    }
+    assert Path(told["path"]).read_bytes() == data
+
+
+def test_a_file_is_never_written_over(begun: Scene, cli: Cli) -> None:
+    """Nor is a link followed; the hint names another file, and can be pasted."""
+    ref = put(begun, b"1")
+    (begun.root / "there").write_text("mine")
+    (begun.root / "link").symlink_to("nowhere")
+    for name in ("there", "link"):
+        ended = cli("blob", "get", ref, "--out", name, "--json")
+        assert (ended.code, ended.json["error"]["code"]) == (2, "FILE_EXISTS")
+        assert ended.json["error"]["hint"] == f"loomctl blob get {ref} --out {begun.root}/{name}.new"
+    assert (begun.root / "there").read_text() == "mine"
+    assert not (begun.root / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("ref", "code", "exit_code"),
+    [
+        ("x", "BAD_REF", 2),
+        (f"blob://sha256/{'A' * 64}", "BAD_REF", 2),
+        (f"blob://sha256/{'a' * 64}", "NO_SUCH_BLOB", 3),
+        (ref_of(b"damaged"), "DAMAGED_BLOB", 5),
+    ],
+)
+def test_what_cannot_be_given_is_said(begun: Scene, cli: Cli, ref: str, code: str, exit_code: int) -> None:
+    """With the file and a hint; nothing is printed that was not checked."""
+    Path(Blobs(str(begun.store)).path(put(begun, b"damaged"))).write_bytes(b"rubbish")
+    ended = cli("blob", "get", ref)
+    assert (ended.code, ended.stdout) == (exit_code, "")
+    assert f"loomctl: {code}: " in ended.stderr
+    assert "hint: " in ended.stderr
