@@ -113,14 +113,24 @@ def is_tracked(path: str) -> bool:
     return bool(answer and answer.strip())
 
 
-def output(arguments: Sequence[str], folder: str, *, patience: float, limit: int = 1 << 20) -> bytes | None:
+def output(
+    arguments: Sequence[str],
+    folder: str,
+    *,
+    patience: float,
+    limit: int = 1 << 20,
+    given: int | None = None,
+    more: Mapping[str, str] | None = None,
+) -> bytes | None:
     """Run git without a shell in `folder` and give what it printed; None if it failed or took over `patience` seconds.
 
     What goes beyond `limit` bytes is not read. The checkout is the one that the folder lies in, whatever
-    `core.worktree` says, and filters that the repository's own configuration names are off.
+    `core.worktree` says, and filters that the repository's own configuration names are off. given: the descriptor of
+    its standard input; more: of its environment, such as an index that is not the user's.
     """
     deadline = time.monotonic() + patience
     surroundings = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | _SURROUNDINGS
+    surroundings |= more or {}
     top = top_of(os.path.realpath(folder))
     command = ["git", *SAFE] if top is None else ["git", f"--work-tree={top}", *SAFE]
     filters = _own_filters(top, surroundings, deadline) if top is not None else []
@@ -128,7 +138,7 @@ def output(arguments: Sequence[str], folder: str, *, patience: float, limit: int
         return None
     for name in filters:
         command += ["-c", f"{name}={'false' if name.endswith('.required') else ''}"]
-    return _run([*command, *arguments], folder, surroundings, deadline, limit)
+    return _run([*command, *arguments], folder, surroundings, deadline, limit, given=given)
 
 
 def _own_filters(top: str, surroundings: Mapping[str, str], deadline: float) -> list[str] | None:
@@ -164,6 +174,7 @@ def _run(
     limit: int,
     *,
     fine: tuple[int, ...] = (0,),
+    given: int | None = None,
 ) -> bytes | None:
     """Run a command until it ends, says more than `limit` bytes, or the deadline; it and its children end then."""
     import select
@@ -174,7 +185,7 @@ def _run(
         process = subprocess.Popen(
             command,
             cwd=folder,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if given is None else given,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=surroundings,
@@ -186,7 +197,7 @@ def _run(
     with process.stdout as said:
         reader = select.poll()
         reader.register(said, select.POLLIN)
-        data = b""
+        data = bytearray()
         try:
             while len(data) <= limit:
                 left = deadline - time.monotonic()
@@ -195,9 +206,9 @@ def _run(
                 part = os.read(said.fileno(), 1 << 16)
                 if not part:
                     process.wait(timeout=max(0.0, deadline - time.monotonic()))
-                    return data if process.returncode in fine else None
+                    return bytes(data) if process.returncode in fine else None
                 data += part
-            return data[:limit]
+            return bytes(data[:limit])
         except subprocess.TimeoutExpired:
             return None
         finally:
