@@ -37,30 +37,35 @@ def read(run_dir: str) -> Iterator[ToolStep]:
 
 def tail(run_dir: str, count: int) -> list[ToolStep]:
     """Give the last steps, oldest first, at a cost that does not grow with the log."""
-    with_newest: list[ToolStep] = []
+    newest: list[ToolStep] = []
+    for step in backwards(run_dir) if count > 0 else ():
+        newest.append(step)
+        if len(newest) >= count:
+            break
+    return newest[::-1]
+
+
+def backwards(run_dir: str) -> Iterator[ToolStep]:
+    """Give the steps, newest first, each when it is asked for: what nobody asks for is not read."""
     rest = b""
     descriptor = _opened(run_dir)
     if descriptor is None:
-        return []
+        return
     try:
         at = os.fstat(descriptor).st_size
-        while len(with_newest) < count and (at > 0 or rest):
+        while at > 0:
             size = min(_BLOCK, at)
             at -= size
-            block = os.pread(descriptor, size, at) + rest
-            lines = block.split(b"\n")
+            lines = (os.pread(descriptor, size, at) + rest).split(b"\n")
             rest = lines.pop(0) if at > 0 else b""
             if len(rest) > LONGEST_LINE:
-                break
+                return
             for line in reversed(lines):
                 step = _step(line)
-                if step is not None and len(with_newest) < count:
-                    with_newest.append(step)
-            if at == 0:
-                break
+                if step is not None:
+                    yield step
     finally:
         os.close(descriptor)
-    return with_newest[::-1]
 
 
 def find(run_dir: str, step_id: str) -> ToolStep | None:
