@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from loomctl.cli import asking, documents, printing
+from loomctl.cli.listing import Listing
 from loomctl.cli.options import complete_runs, json_option, run_argument
 from loomctl.disk import files, tool_log
 from loomctl.engine import recalling
@@ -27,33 +28,6 @@ _SUMMARY = 100  # UTF-16 units of what a line of the table says
 _COMPLETED = 200  # of the newest steps
 
 
-class _Steps(click.Group):
-    """A listing with arguments of its own; where its first word is a sub-command, that is meant."""
-
-    allow_interspersed_args = True
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the words for the sub-command's, which comes first then, or for the listing's."""
-        at = self._at(args)
-        if at is None:
-            return super().parse_args(ctx, args)
-        ctx.allow_interspersed_args = False
-        ctx.meta[__name__] = args[at]
-        return super().parse_args(ctx, [args[at], *args[:at], *args[at + 1 :]])
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Give the listing's own, which a sub-command's words are not read by."""
-        found = super().get_params(ctx)
-        return [one for one in found if one.name == "help"] if __name__ in ctx.meta else found
-
-    def _at(self, args: list[str]) -> int | None:
-        valued = {name for one in self.params if isinstance(one, click.Option) and not one.is_flag for name in one.opts}
-        at = 0
-        while at < len(args) and args[at].startswith("-") and args[at] != "--":
-            at += 2 if args[at] in valued else 1
-        return at if at < len(args) and args[at] in self.commands else None
-
-
 def _complete_runs_and_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     words = [name for name in steps.commands if name.startswith(incomplete)]
     return [*map(CompletionItem, words), *complete_runs(ctx, param, incomplete)]
@@ -69,15 +43,7 @@ def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [CompletionItem(name, help=told) for name, told in items.items() if name.startswith(incomplete)]
 
 
-def _record(space: Workspace, run: str | None) -> recalling.Record:
-    """Find a run's tool steps; what could not be recorded of them is said beside the result."""
-    found = recalling.record(space, run)
-    if found.trouble:
-        printing.note(f"loomctl: {found.trouble}; the newest tool steps are missing here")
-    return found
-
-
-@click.group(cls=_Steps, invoke_without_command=True)
+@click.group(cls=Listing, invoke_without_command=True)
 @click.argument("run", required=False, shell_complete=_complete_runs_and_words)
 @click.option(
     "--last", type=click.IntRange(min=1), default=LAST, show_default=True, metavar="N", help="So many, the newest."
