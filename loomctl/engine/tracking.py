@@ -1,0 +1,314 @@
+"""Which files a stage touched and which assets its commands left, from its beginning to its end (D39, D40)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import asset_files, baselines, files, git, machine, spool, tool_log, working_tree
+from loomctl.engine import stages
+from loomctl.model import ids, run_life, tool_rules
+from loomctl.model.errors import LoomError
+from loomctl.model.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from loomctl.disk.store import Run
+    from loomctl.disk.working_tree import Change, Changes
+    from loomctl.engine.caller import Workspace
+    from loomctl.model.tool_steps import ToolStep
+
+CHANGES, PATCH = "changes.json", "changes.patch"
+MOST = 1000  # names of files that a stage's outcome lists
+_MOST_KEPT = 10_000  # that its own record lists
+_OLDER = 200  # steps of other stages in a row, from before a stage began, after which none of its own follows
+_PATHS = ("file_path", "notebook_path", "path")
+
+
+class Tracked(NamedTuple):
+    """What came of a stage.
+
+    files: what it touched, relative to the project root (outside of the checkout: absolute), sorted, at most `MOST` of
+    `total`; unknown: why only tool calls are known, else empty; assets: `{path, bytes, sha256, stored}`; patch: whether
+    `changes.patch` stands in its folder; warnings: what is known less well than it looks.
+    """
+
+    files: list[str]
+    unknown: str
+    assets: list[dict[str, Any]]
+    patch: bool
+    warnings: list[str]
+    total: int = 0
+
+
+def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
+    """Note what the checkout and its assets are as a visit begins.
+
+    Raises nothing: what could not be noted is said at the visit's end. entry: the visit as the state has it; one
+    without a stage, the engine's own, is passed over.
+    """
+    stage = entry.get("stage")
+    if not isinstance(stage, str):
+        return
+    try:
+        _begin(space, run.run_id, stage)
+    except Exception:  # noqa: BLE001 - whatever it is, no step is held up by it
+        return
+
+
+def _begin(space: Workspace, run_id: str, stage: str) -> None:
+    local = space.store.local
+    own = baselines.begin(local, run_id, stage)
+    baselines.keep_two(local, run_id, stage)
+    assets = asset_files.look(space.project.root)
+    noted: dict[str, Any] = {
+        "schema_version": 1,
+        "stage": stage,
+        "machine": machine.hostname(),
+        "root": space.project.root,
+        "at": os.lstat(own).st_ctime_ns,
+        "assets": {"found": assets.found, "why_not_all": assets.why_not_all},
+    }
+    try:
+        noted["tree"] = working_tree.note(space.project.root, own).to_dict()
+    except working_tree.Unknown as error:
+        noted["why"] = str(error)
+    except (OSError, LoomError) as error:
+        noted["why"] = _said(error)
+    baselines.write(local, run_id, stage, noted)
+
+
+def ended(space: Workspace, run: Run, entry: Mapping[str, Any]) -> Tracked:
+    """Tell what a visit touched and left, and write it into its stage's folder. Raises nothing.
+
+    The baseline stays until the next but one stage begins: a step that an undo takes up again is told whole (D31).
+    """
+    stage = entry.get("stage")
+    if not isinstance(stage, str):
+        return Tracked([], "", [], patch=False, warnings=[])
+    try:
+        return _ended(space, run, entry, stage)
+    except Exception as error:  # noqa: BLE001 - whatever it is, no step is kept from ending by it
+        return Tracked([], f"it could not be told: {_said(error)}", [], patch=False, warnings=[])
+
+
+def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> Tracked:
+    root = space.project.root
+    warnings: list[str] = []
+    told = _of_tools(run.folder, stage, str(entry.get("started_at") or ""))
+    waiting = _waiting(space, run.run_id)
+    if waiting:
+        warnings.append(f"{waiting:,} tool calls are not recorded yet; files that they touched may be missing")
+    baseline = baselines.read(space.store.local, run.run_id, stage)
+    changes, unknown = _changes(space, run.run_id, stage, baseline)
+    top = git.top_of(root) or root
+    touched: dict[str, dict[str, Any]] = {}
+    for path in told.paths:
+        shown = _shown(space, top, path)
+        if shown is not None:
+            touched[shown] = {"path": shown, "by": ["tools"]}
+    for change in changes.entries if changes is not None else ():
+        shown = os.path.relpath(os.path.join(top, change.path), root)
+        known = touched.setdefault(shown, {"path": shown, "by": []})
+        known.update(_described(change), by=[*known["by"], "git"])
+    by_time = [change.path for change in changes.entries if change.by_time] if changes is not None else []
+    if by_time:
+        warnings.append(f"told by size and time alone, for they are large: {asset_files.named(by_time)}")
+    if changes is not None and changes.why_none:
+        warnings.append(f"there is no {PATCH}: {changes.why_none}")
+    assets: Sequence[asset_files.Asset] = ()
+    if told.ran or waiting or _is_command(run, entry):
+        assets = _assets(run, entry, root, baseline, warnings)
+    names = sorted(touched)
+    if len(names) > MOST:
+        warnings.append(f"{len(names):,} files were touched; the first {MOST:,} are listed")
+    patch = changes.patch if changes is not None else None
+    found = Tracked(
+        names[:MOST], unknown, [asset._asdict() for asset in assets], patch is not None, warnings, len(names)
+    )
+    try:
+        _write(run, stage, found, [touched[name] for name in names[:_MOST_KEPT]], patch)
+    except (OSError, LoomError) as error:
+        found = found._replace(patch=False, warnings=[*warnings, f"what changed could not be written: {_said(error)}"])
+    return found
+
+
+def _described(change: Change) -> dict[str, Any]:
+    counted = {"added": change.added, "removed": change.removed} if change.added is not None else {}
+    return {"change": change.kind, **counted, **({"by_time": True} if change.by_time else {})}
+
+
+def _write(run: Run, stage: str, found: Tracked, kept: list[dict[str, Any]], patch: bytes | None) -> None:
+    """Write a stage's own record and its patch; a patch of an end that was undone goes (D31). Raises OSError."""
+    folder = stages.folder(run.folder, stage)
+    files.make_folder(folder, mode=0o755)
+    path = os.path.join(folder, PATCH)
+    if patch is None:
+        files.remove(path)
+    else:
+        files.write_atomically(path, patch)
+    record = {
+        "schema_version": 1,
+        "run_id": run.run_id,
+        "stage": stage,
+        "files": kept,
+        "count": found.total,
+        "files_unknown": found.unknown,
+        "patch": PATCH if found.patch else None,
+        "assets": found.assets,
+        "warnings": found.warnings,
+    }
+    files.write_atomically(os.path.join(folder, CHANGES), files.to_json(record))
+
+
+# ---- What git says.
+
+
+def _changes(
+    space: Workspace, run_id: str, stage: str, baseline: Mapping[str, Any] | None
+) -> tuple[Changes | None, str]:
+    """Give what changed by content since the stage began, or why that is unknown."""
+    if baseline is None or baseline.get("stage") != stage:
+        return None, "on this machine nothing was noted when the step began"
+    if baseline.get("machine") != machine.hostname():
+        return None, "the step began on another machine"
+    if "tree" not in baseline:
+        return None, str(baseline.get("why") or "when the step began git could not tell")
+    own = baselines.git_folder(space.store.local, run_id, stage)
+    try:
+        return working_tree.since(space.project.root, own, working_tree.Moment.from_dict(baseline["tree"])), ""
+    except working_tree.Unknown as error:
+        return None, str(error)
+    except (OSError, LoomError) as error:
+        return None, _said(error)
+
+
+# ---- What tools did.
+
+
+class _Told(NamedTuple):
+    """paths: of the file tools' calls that ended well; ran: whether a shell was called, well or not."""
+
+    paths: set[str]
+    ran: bool
+
+
+def _of_tools(run_dir: str, stage: str, started_at: str) -> _Told:
+    paths: set[str] = set()
+    ran = False
+    for step in _steps_of(run_dir, stage, started_at):
+        action = tool_rules.rule_for(step.tool_name).action
+        ran = ran or action == tool_rules.SHELL
+        if step.success and action in (tool_rules.WRITE, tool_rules.EDIT):
+            path = _path(run_dir, step)
+            if path:
+                paths.add(path)
+    return _Told(paths, ran)
+
+
+def _waiting(space: Workspace, run_id: str) -> int:
+    """Count the tool calls of a run that are not in its log yet."""
+    found = 0
+    for spooled in spool.waiting(space.store.local):
+        named = filter(ids.is_fit, spool.sessions_of(spooled.name))
+        found += any((space.local.binding(session) or {}).get("run_id") == run_id for session in named)
+    return found
+
+
+def _steps_of(run_dir: str, stage: str, started_at: str) -> Iterator[ToolStep]:
+    """Give a stage's tool steps, subagents' too, newest first, without reading those of long before it."""
+    older = 0
+    for step in tool_log.backwards(run_dir):
+        if step.more.get("stage") == stage:
+            older = 0
+            yield step
+        elif str(step.more.get("at") or "") < started_at:
+            older += 1
+            if older >= _OLDER:
+                return
+
+
+def _path(run_dir: str, step: ToolStep) -> str:
+    """Give the path that a file tool was called with; from its original, where the step holds it shortened or not."""
+    args = step.rest.get("args")
+    for held in (args if isinstance(args, dict) else {}, step.minimal_args):
+        found = next((held[name] for name in _PATHS if isinstance(held.get(name), str) and held[name]), "")
+        if found and (held is not step.minimal_args or not step.rest_ref or os.path.lexists(found)):
+            return found
+    if not step.rest_ref:
+        return ""
+    from loomctl.disk.offloading import DataOffloader
+    from loomctl.engine.reducer import StepReducer
+
+    try:
+        whole, _ = StepReducer(DataOffloader(run_dir)).original(step)
+    except (LoomError, OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        whole = step.minimal_args
+    held = whole if isinstance(whole, dict) else {}
+    return next((held[name] for name in _PATHS if isinstance(held.get(name), str)), "")
+
+
+def _shown(space: Workspace, top: str, path: str) -> str | None:
+    """Give a path relative to the project root, absolute outside of the checkout; None for what Loom keeps itself."""
+    root = space.project.root
+    if "\0" in path:
+        return None
+    whole = os.path.normpath(os.path.join(root, path))
+    whole = os.path.join(os.path.realpath(os.path.dirname(whole)), os.path.basename(whole))
+    inside = any(_is_below(whole, folder) for folder in (root, top))
+    if _is_below(whole, os.path.realpath(space.store.folder)):
+        return None
+    if not inside:
+        return whole
+    return None if working_tree.is_ours(os.path.relpath(whole, top)) else os.path.relpath(whole, root)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+# ---- What commands left.
+
+
+def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:
+    place = run_life.place_of(run.plan, str(entry.get("step_id")))
+    return place is not None and place.step.get("kind") == "command"
+
+
+def _assets(
+    run: Run, entry: Mapping[str, Any], root: str, baseline: Mapping[str, Any] | None, warnings: list[str]
+) -> Sequence[asset_files.Asset]:
+    """Capture the assets that are new or changed since the stage began; adds to `warnings` what could not be."""
+    before = _look_of(baseline, root)
+    if before is None:
+        warnings.append("no assets are captured: on this machine nothing was noted when the step began")
+        return ()
+    after = asset_files.look(root)
+    why = after.why_not_all or before.why_not_all
+    if why:
+        warnings.append(f"not every asset may be captured: {why}")
+    fresh = asset_files.fresh(before, after, at=int((baseline or {})["at"]))
+    folder = f"{ids.step_slug(str(entry['step_id']))}/retry_{int(entry['visit'])}"
+    collected = asset_files.collect(root, fresh, run.folder, folder)
+    warnings += collected.warnings
+    return collected.assets
+
+
+def _look_of(baseline: Mapping[str, Any] | None, root: str) -> asset_files.Look | None:
+    """Read the walk at a stage's beginning; None where there was none here."""
+    if baseline is None or (baseline.get("machine"), baseline.get("root")) != (machine.hostname(), root):
+        return None
+    try:
+        int(baseline["at"])
+        found = {str(path): (int(size), int(at)) for path, (size, at) in baseline["assets"]["found"].items()}
+        return asset_files.Look(found, str(baseline["assets"]["why_not_all"]))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+    return error.what if isinstance(error, LoomError) else f"{type(error).__name__}: {error}"
