@@ -18,3 +18,13 @@ def stamp(seconds: float) -> str:
 def run_stamp() -> str:
     """Give the time as it stands in run ids: UTC, `YYYY-MM-DDTHH-MM-SSZ`."""
     return time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime())
+
+
+def seconds_of(stamped: str) -> int:
+    """Give a time of that form in seconds since the epoch; 0 for what is none."""
+    import calendar
+
+    try:
+        return calendar.timegm(time.strptime(stamped[:19], "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return 0

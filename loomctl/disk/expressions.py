@@ -1,4 +1,4 @@
-"""What takes the made environment: JavaScript conditions and JSONPath, asked of a child that may be killed (D12).
+"""What takes the made environment: JavaScript, JSONPath and JSON Schema, asked of a child that may be killed (D12).
 
 Always a child, even where the libraries could be imported here: the engine's time limit does not reach into its
 built-in functions, and one `'x'.repeat(4e6).indexOf(…)` would hold the whole process for many minutes.
@@ -23,12 +23,17 @@ if TYPE_CHECKING:
 
 TOTAL_SECONDS = 2.0
 PROCESSOR_SECONDS = 0.5  # of one question; then the system ends the child, whatever it is in the middle of
+SCHEMA_SECONDS = 2.0  # as above, of a value held against a schema: the library takes longer to load
 READY = b"ready"
 _NO_TIME = "there was no time for it: all expressions together have {:g} s"
 
 
 class Question(NamedTuple):
-    """kind: "condition" (JavaScript over the scope) or "path" (JSONPath over the scope's state)."""
+    """kind: "condition" (JavaScript over the scope), "path" (JSONPath over the scope's state) or "schema".
+
+    A schema's source is the JSON of {schema, value}; the answer is what the one says against the other, as a list of
+    [JSON Pointer, message].
+    """
 
     kind: str
     source: str
@@ -46,15 +51,18 @@ class Answer(NamedTuple):
     message: str
 
 
-def answer(questions: list[Question], scope: Mapping[str, Any], *, environment_python: str | None) -> list[Answer]:
-    """Answer every question, in order, in about TOTAL_SECONDS at most; never raises for what they hold.
+def answer(
+    questions: list[Question], scope: Mapping[str, Any], *, environment_python: str | None, seconds: float | None = None
+) -> list[Answer]:
+    """Answer every question, in order, in about `seconds` (TOTAL_SECONDS) at most; never raises for what they hold.
 
     scope: JSON values under some of ROOTS. environment_python: the made environment's interpreter, or None for this
     one if it has the libraries. Questions that were not reached because others ran away are "needs_environment".
     """
     if not questions:
         return []
-    command = child_command(environment_python)
+    seconds = TOTAL_SECONDS if seconds is None else seconds
+    command = child_command(environment_python, "jsonschema" if questions[0].kind == "schema" else "quickjs")
     if command is None:
         return [Answer("needs_environment", None, "there is no environment to evaluate it in")] * len(questions)
     try:
@@ -62,9 +70,10 @@ def answer(questions: list[Question], scope: Mapping[str, Any], *, environment_p
     except (TypeError, ValueError, RecursionError) as problem:
         return [Answer("threw", None, f"the state cannot be given to the engine: {one_line(problem)}")] * len(questions)
     answers: list[Answer] = []
-    deadline = time.monotonic() + TOTAL_SECONDS
+    deadline = time.monotonic() + seconds
     while len(answers) < len(questions):
-        got, failure, its_own = _ask(command, questions[len(answers) :], text, deadline - time.monotonic())
+        left = questions[len(answers) :]
+        got, failure, its_own = _ask(command, left, text, deadline - time.monotonic(), of=seconds)
         answers += got
         if len(answers) < len(questions) and its_own:
             answers.append(Answer("threw", None, failure))  # and the rest are asked of a new child
@@ -95,17 +104,17 @@ def syntax_error(source: str, kind: str = "condition") -> str | None:
         ) from None
 
 
-def child_command(environment_python: str | None) -> list[str] | None:
-    """Give the command that answers questions on stdin, or None if no interpreter with the libraries is known."""
-    python = environment_python or (sys.executable if _has_engine() else None)
+def child_command(environment_python: str | None, library: str = "quickjs") -> list[str] | None:
+    """Give the command that answers questions on stdin, or None if no interpreter with the library is known."""
+    python = environment_python or (sys.executable if _has(library) else None)
     main = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
     return [python, "-I", main, "expressions"] if python else None
 
 
-def _has_engine() -> bool:
+def _has(library: str) -> bool:
     from importlib.util import find_spec
 
-    return find_spec("quickjs") is not None
+    return find_spec(library) is not None
 
 
 def scope_text(scope: Mapping[str, Any]) -> str:
@@ -127,12 +136,14 @@ def _without_infinity(value: Any) -> Any:
     return (10**309 if value > 0 else -(10**309)) if infinite else value
 
 
-def _ask(command: list[str], questions: list[Question], text: str, seconds: float) -> tuple[list[Answer], str, bool]:
+def _ask(
+    command: list[str], questions: list[Question], text: str, seconds: float, *, of: float
+) -> tuple[list[Answer], str, bool]:
     """Ask one child: the answers that came, why there are no more, and whether the next question is at fault for it."""
     import subprocess
 
     if seconds <= 0:
-        return [], _NO_TIME.format(TOTAL_SECONDS), False
+        return [], _NO_TIME.format(of), False
     request = f"{json.dumps(questions)}\n{text}".encode("ascii")
     try:
         child = subprocess.Popen(
@@ -143,15 +154,18 @@ def _ask(command: list[str], questions: list[Question], text: str, seconds: floa
     with child:
         try:
             output, errors = child.communicate(request, timeout=seconds)
-            failure, its_own = _why(child.returncode, errors), True
+            failure, its_own = "", True
         except subprocess.TimeoutExpired:  # a runaway would have met its own limit: the machine is busy
             _kill(child.pid)
-            output, _ = child.communicate()
-            failure, its_own = _NO_TIME.format(TOTAL_SECONDS), False
+            output, errors = child.communicate()
+            failure, its_own = _NO_TIME.format(of), False
         except BaseException:
             _kill(child.pid)
             raise
     first, *lines = output.split(b"\n")[:-1] or [b""]  # what follows the last line end is torn
+    if its_own:
+        stuck = questions[min(len(lines), len(questions) - 1)]
+        failure = _why(child.returncode, errors, processor_seconds(stuck.kind))
     if first != READY:
         return [], failure, False
     return [_from_line(line) for line in lines], failure, its_own
@@ -166,11 +180,16 @@ def _kill(group: int) -> None:
         pass
 
 
-def _why(code: int, errors: bytes) -> str:
+def processor_seconds(kind: str) -> float:
+    """Give how long one question of a kind may keep the processor busy."""
+    return SCHEMA_SECONDS if kind == "schema" else PROCESSOR_SECONDS
+
+
+def _why(code: int, errors: bytes, seconds: float) -> str:
     import signal
 
     if code in (-signal.SIGPROF, -signal.SIGXCPU, -signal.SIGKILL):
-        return f"it took more than {PROCESSOR_SECONDS:g} s"
+        return f"it took more than {seconds:g} s"
     said = errors.decode("utf-8", "replace").strip().splitlines()
     return f"the environment's Python ended with {code}" + (f": {one_line(said[-1])}" if said else "")
 

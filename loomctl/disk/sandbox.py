@@ -1,4 +1,4 @@
-"""The child's side of disk/expressions: JavaScript in quickjs and JSONPath in jsonpath-ng, under limits (D12)."""
+"""The child's side of disk/expressions: JavaScript in quickjs, JSONPath, JSON Schema, under limits (D12)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 import warnings
 
-from loomctl.disk.expressions import PROCESSOR_SECONDS, READY, Answer, Question, one_line
+from loomctl.disk.expressions import READY, Answer, Question, one_line, processor_seconds
 from loomctl.model import conditions, paths_in_state
 
 TYPE_CHECKING = False
@@ -43,11 +43,11 @@ def serve() -> int:
     _limit_process()
     questions = [Question(*question) for question in json.loads(sys.stdin.buffer.readline())]
     scope_text = sys.stdin.buffer.read().decode("ascii")
-    seconds = PROCESSOR_SECONDS + min(PROCESS_SECONDS / 2, len(scope_text) / STATE_BYTES_A_SECOND)
+    for_reading = min(PROCESS_SECONDS / 2, len(scope_text) / STATE_BYTES_A_SECOND)
     sys.stdout.write(f"{READY.decode()}\n")
     for question in questions:
         sys.stdout.flush()
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+        signal.setitimer(signal.ITIMER_PROF, processor_seconds(question.kind) + for_reading)
         status, value, message = answer_here(question, scope_text)
         signal.setitimer(signal.ITIMER_PROF, 0)
         values = [value] if status == "ok" and value is not paths_in_state.MISSING else []
@@ -61,6 +61,8 @@ def answer_here(question: Question, scope_text: str) -> Answer:
     try:
         if question.kind == "path":
             return _path(question.source, scope_text)
+        if question.kind == "schema":
+            return _schema(question.source)
         return _condition(question.source, scope_text)
     except ImportError as missing:
         return Answer("needs_environment", None, one_line(missing))
@@ -159,6 +161,13 @@ def _parsed(source: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # syntax that its next version drops is still syntax
         return parse(source)
+
+
+def _schema(source: str) -> Answer:
+    from loomctl.disk import output_schemas
+
+    asked = json.loads(source)
+    return Answer("ok", output_schemas.said_against(asked["value"], asked["schema"]), "")
 
 
 def _path(source: str, scope_text: str) -> Answer:

@@ -7,7 +7,7 @@ import os
 from loomctl.disk import files
 from loomctl.disk.artifact_paths import is_inside, real
 from loomctl.engine import outcomes, tracking
-from loomctl.model import turn_ends
+from loomctl.model import output_checks, turn_ends
 from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
@@ -58,6 +58,8 @@ def how(step: Mapping[str, Any], reading: Reading) -> str:
         return turn_ends.FITS if reading.found else turn_ends.ABSENT
     if fits(step, reading):
         return turn_ends.FITS
+    if reading.errors and not output_checks.can_be_repaired(reading) and reading.found:
+        return turn_ends.ABSENT  # nobody here can tell: `loomctl done` can
     return turn_ends.ABSENT if outcomes.is_absent(reading) else turn_ends.UNFIT
 
 

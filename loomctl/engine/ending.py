@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # Outcomes that a person or the assistant gives, and that need no result to be believed (D36).
 WITHOUT_RESULT = ("failed", "skipped")
 
+UNCHECKED = "What it answered could not be held against its schema here: end it with `loomctl done` and its result."
+
 
 class Given(NamedTuple):
     """What a step is ended with.
@@ -92,6 +94,8 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
     failure = ""
     if step.get("output_schema") and given.outcome not in WITHOUT_RESULT and not answers.fits(step, known.reading):
         retries, used = output_checks.retries(step), run_life.repairs_of(entry)
+        if known.reading.found and not output_checks.can_be_repaired(known.reading):
+            return Ended(state, None, known.reading, UNCHECKED)
         if used < retries:
             return _repair(space, run, state, happened, given, known, step)
         failure = output_checks.exhausted(used)
@@ -155,7 +159,7 @@ def _ended(
         "usage": known.usage,
         "repairs": run_life.repairs_of(entry),
         "errors": said["errors"] if failure else [],
-        "warnings": [*said["warnings"], *changed.warnings, *warnings, *_tracking_warnings(tracked)],
+        "warnings": [*said["warnings"], *warnings, *_tracking_warnings(tracked)],
         "command": given.command,
         "artifacts": dict(given.artifacts),
         "started_at": entry["started_at"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import workflow_files
 from loomctl.disk.workflow_files import Places
-from loomctl.engine import expression_checks
+from loomctl.engine import expression_checks, frozen_schemas
 from loomctl.model import inheritance, references
 from loomctl.model.errors import LoomError
 from loomctl.model.problems import error, errors, in_file, refusal, warning
@@ -96,8 +96,9 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
             problems += in_file(name, found) if name else found
             break
         own, found = parse(loaded.raw)
-        link = _Link(following, name, loaded.raw, own)
-        problems += link.said([*found, *expression_checks.problems(loaded.raw)])
+        raw, of_schemas = frozen_schemas.frozen(loaded.raw, following, roots)
+        link = _Link(following, name, raw, own)
+        problems += link.said([*found, *of_schemas, *expression_checks.problems(loaded.raw)])
         chain.append(link)
         sources.append({"id": link.id, "path": workflow_files.portable(following, places), "sha256": loaded.sha256})
         following = _parent(chain, places, problems)

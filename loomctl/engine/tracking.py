@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import asset_files, baselines, files, git, machine, spool, tool_log, working_tree
+from loomctl.disk import asset_files, baselines, clock, files, git, machine, spool, tool_log, working_tree
 from loomctl.engine import stages
 from loomctl.model import ids, run_life, tool_rules
 from loomctl.model.errors import LoomError
@@ -161,6 +161,24 @@ def _write(run: Run, stage: str, found: Tracked, kept: list[dict[str, Any]], pat
         "warnings": found.warnings,
     }
     files.write_atomically(os.path.join(folder, CHANGES), files.to_json(record))
+
+
+def began_at(space: Workspace, run: Run, entry: Mapping[str, Any]) -> int:
+    """Give when a visit began, in nanoseconds since 1970; to the second where this machine noted nothing then."""
+    baseline = baselines.read(space.store.local, run.run_id, str(entry.get("stage"))) or {}
+    noted = baseline.get("at")
+    if baseline.get("stage") == entry.get("stage") and type(noted) is int:
+        return noted
+    return clock.seconds_of(str(entry.get("started_at") or "")) * 1_000_000_000
+
+
+def last_written(space: Workspace, run: Run, entry: Mapping[str, Any]) -> str | None:
+    """Give the absolute path of the file that a file tool wrote last in a visit; None where none did, or it is gone."""
+    for step in _steps_of(run.folder, str(entry.get("stage")), str(entry.get("started_at") or "")):
+        if step.success and tool_rules.rule_for(step.tool_name).action in (tool_rules.WRITE, tool_rules.EDIT):
+            path = _path(run.folder, step)
+            return os.path.normpath(os.path.join(space.project.root, path)) if path and "\0" not in path else None
+    return None
 
 
 # ---- What git says.

@@ -281,8 +281,8 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         # What was approved on the strength of the undone work is asked again.
         "approvals": [item for item in state.get("approvals", []) if item.get("after_rank", 0) < entry["rank"]],
     }
-    for gone in ("completed_at", "feedback"):
-        state.pop(gone, None)
+    for past in ("completed_at", "feedback"):
+        state.pop(past, None)
     return state, entry
 
 

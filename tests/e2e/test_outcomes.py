@@ -93,7 +93,7 @@ def test_an_answer_that_stays_bad_fails_its_step(assistant: Assistant) -> None:
 def test_a_workflow_runs_through_in_one_call(assistant: Assistant) -> None:
     """Three steps, each ended by its answer, in one prompt that nobody attends to."""
     workflow(assistant.project, step("one"), step("two"), step("three"))
-    answers = ['{"outcome": "succeeded"}', NEXT, 'Two is done. {"outcome": "succeeded"}', NEXT]
+    answers: list[Reply | str] = ['{"outcome": "succeeded"}', NEXT, 'Two is done. {"outcome": "succeeded"}', NEXT]
     turn = assistant.run(
         '/loom:run "x" --workflow flow', answers=[*answers, 'Three. {"outcome": "partially_succeeded"}']
     )
@@ -121,7 +121,7 @@ def test_twelve_steps_that_call_no_tool_are_paused_with_the_way_on(assistant: As
 def test_twelve_steps_that_take_up_each_next_one_reach_the_end(assistant: Assistant) -> None:
     """`loomctl next` is a tool call, after which the host counts its blocks anew (D28)."""
     workflow(assistant.project, *(step(f"s{number}") for number in range(12)))
-    answers = [one for _ in range(12) for one in ('{"outcome": "succeeded"}', NEXT)][:-1]
+    answers: list[Reply | str] = [one for _ in range(12) for one in ('{"outcome": "succeeded"}', NEXT)][:-1]
     assistant.run('/loom:run "x" --workflow flow', answers=answers)
     assert state_of(assistant.project)["status"] == "completed"
     assert {status for _, status in visits(assistant.project)} == {"succeeded"}
@@ -151,7 +151,7 @@ def test_a_guarded_run_leaves_a_question_alone(assistant: Assistant) -> None:
 def test_a_guarded_run_goes_on_up_to_the_next_approval(assistant: Assistant) -> None:
     """It hands on the next step, and stops where its user has to approve."""
     workflow(assistant.project, step("one"), step("two"), step("three", require_approval=True), level="guarded")
-    answers = ['{"outcome": "succeeded"}', NEXT, '{"outcome": "succeeded"}', "never said"]
+    answers: list[Reply | str] = ['{"outcome": "succeeded"}', NEXT, '{"outcome": "succeeded"}', "never said"]
     turn = assistant.run('/loom:run "x" --workflow flow', answers=answers, watch_hooks=True)
     assert len(turn.conversation) == 3
     state = state_of(assistant.project)
@@ -192,7 +192,7 @@ def test_what_a_step_touched_and_left_is_recorded(assistant: Assistant) -> None:
     workflow(assistant.project, step("one"), level="guarded")
     written = tool("Write", file_path=str(assistant.project / "notes.md"), content="Notes.\n")
     made = bash("mkdir -p out && echo '<testsuite/>' > out/junit.xml && echo '# Changed' > README.md")
-    answers = [reply(written), reply(made), '{"outcome": "succeeded"}']
+    answers: list[Reply | str] = [reply(written), reply(made), '{"outcome": "succeeded"}']
     assistant.run('/loom:run "x" --workflow flow', answers=answers, allowed_tools="Bash,Write")
     status = status_of(assistant.project, "001-build.one@1")
     assert set(status["files_touched"]) >= {"notes.md", "README.md"}

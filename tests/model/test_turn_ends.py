@@ -71,19 +71,10 @@ def test_a_stop_means_what_the_table_says(known: dict[str, Any], expected: str) 
 
 def every() -> list[Stop]:
     """Give all stops there are, over a few numbers."""
-    flags = (False, True)
-    return [
-        Stop(*values)
-        for values in itertools.product(
-            ("dry-run", "assist", "guarded", "autonomous"),
-            *[flags] * 8,
-            (ABSENT, FITS, UNFIT),
-            flags,
-            (0, 1),
-            flags,
-            (0, 1),
-        )
-    ]
+    known: dict[str, tuple[Any, ...]] = {name: (False, True) for name in Stop._fields}
+    known |= {"level": ("dry-run", "assist", "guarded", "autonomous"), "found": (ABSENT, FITS, UNFIT)}
+    known |= {"repairs_left": (0, 1), "blocks_left": (0, 1)}
+    return [Stop(**dict(zip(known, values, strict=True))) for values in itertools.product(*known.values())]
 
 
 def test_nothing_blocks_a_turn_that_loom_does_not_drive_or_the_host_does_not_honour() -> None:

@@ -1,0 +1,74 @@
+"""What the end of a step means: its response read as its kind and its output schema ask for (D33 to D36)."""
+
+from __future__ import annotations
+
+import json
+
+from loomctl.disk import expressions
+from loomctl.model import directives
+from loomctl.model.directives import LAST_FILE, RESPONSE, ROUTING, STATUS_JSON, Finding, Reading, Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.disk.expressions import Answer
+
+SCHEMA_SECONDS = 5.0  # for all of one check, the start of a child included
+
+
+def understood(
+    step: Mapping[str, Any],
+    response: str,
+    *,
+    status_json: str | None = None,
+    last_file: str | None = None,
+    environment_python: str | None = None,
+) -> Reading:
+    """Read what a step's response means.
+
+    step: of the plan; its `kind`, `output_schema` (None, "routing" or "@…") and, for the last, `schema` count.
+    status_json, last_file: the texts of the fallbacks (D35), None where there is none; only an agent's count, and not
+    for a custom schema. environment_python: the made environment's interpreter, None for this one. A schema that
+    cannot be asked is an error, NEEDS_ENVIRONMENT (no repair helps). Raises nothing for what the texts hold.
+    """
+    asked = step.get("output_schema")
+    if asked is not None and asked != ROUTING:
+        return _custom(step.get("schema"), response, environment_python)
+    sources = [Source(RESPONSE, response)]
+    if step.get("kind", "agent") == "agent":
+        fallbacks = ((STATUS_JSON, status_json), (LAST_FILE, last_file))
+        sources += [Source(name, text) for name, text in fallbacks if text is not None]
+    return directives.read(sources, asked)
+
+
+def is_absent(reading: Reading) -> bool:
+    """Tell whether a response holds nothing that was meant for its step's schema, not even something broken."""
+    return not reading.found
+
+
+def _custom(schema: Any, response: str, environment_python: str | None) -> Reading:
+    value, wrong = directives.last_object(response)
+    if wrong is not None:
+        found = wrong.code != "NO_OBJECT"
+        return Reading(found=found, source=RESPONSE if found else None, errors=[wrong])
+    answer = held_against(value, schema, environment_python=environment_python)
+    if answer.status == "ok" and not answer.value:
+        return Reading(found=True, source=RESPONSE, output=value)
+    if answer.status == "ok":
+        errors = [Finding("SCHEMA", where, message) for where, message in answer.value]
+    elif answer.status == "threw":
+        errors = [Finding("SCHEMA_FAILED", "", f"the object cannot be held against the schema: {answer.message}")]
+    else:
+        errors = [Finding("NEEDS_ENVIRONMENT", "", f"the schema cannot be asked here: {answer.message}")]
+    return Reading(found=True, source=RESPONSE, errors=errors)
+
+
+def held_against(value: Any, schema: Any, *, environment_python: str | None) -> Answer:
+    """Ask a child what a schema says against a value; its value is a list of [JSON Pointer, message].
+
+    Always a child, which may be killed: a pattern in a schema can run for ever.
+    """
+    asked = expressions.Question("schema", json.dumps({"schema": schema, "value": value}))
+    return expressions.answer([asked], {}, environment_python=environment_python, seconds=SCHEMA_SECONDS)[0]

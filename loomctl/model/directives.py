@@ -1,0 +1,305 @@
+"""The directive in a response, read loosely or held to the routing schema (D33 to D35, D37)."""
+
+from __future__ import annotations
+
+from loomctl.model import json_objects
+from loomctl.model.records import NamedTuple
+from loomctl.model.run_life import OUTCOMES, SPELLINGS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from loomctl.model.json_objects import Found
+
+FIELDS = ("outcome", "failure_reason", "preferred_next_label", "suggested_next_ids", "context_updates")
+ROUTING = "routing"
+RESPONSE, STATUS_JSON, LAST_FILE = "response", "status.json", "last_file"
+RESERVED_KEYS = ("last_stage", "last_response")
+RESERVED_PREFIXES = ("_", "response.", "output.", "command.", "parallel.", "internal.")
+_QUOTES = (('"', '"'), ("'", "'"), ('\\"', '\\"'), ("“", "”"))
+_SHOWN = 60
+_TYPES = {str: "text", list: "a list", dict: "an object", int: "a number", float: "a number"}
+
+
+class Source(NamedTuple):
+    """One place that may hold a directive: RESPONSE, STATUS_JSON or LAST_FILE, and its text."""
+
+    name: str
+    text: str
+
+
+class Finding(NamedTuple):
+    """What is wrong. code: a stable upper-case word; where: a JSON Pointer into the object, "" for all of it."""
+
+    code: str
+    where: str
+    message: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Give it as `--json` prints it."""
+        return {"code": self.code, "where": self.where, "message": self.message}
+
+
+class Reading(NamedTuple):
+    """What a response means. found: a source holds a directive (or an object for the step's schema), however bad.
+
+    source: the one that does, or None. outcome: a word of D32, or None to leave it; failure_reason: only with
+    `failed`. output: what a custom schema asked for. With errors nothing else is given: nothing is half obeyed.
+    """
+
+    found: bool = False
+    source: str | None = None
+    outcome: str | None = None
+    failure_reason: str | None = None
+    preferred_next_label: str | None = None
+    suggested_next_ids: Sequence[str] = ()
+    context_updates: Mapping[str, Any] = {}
+    output: Any = None
+    errors: Sequence[Finding] = ()
+    warnings: Sequence[Finding] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the document of `loomctl outcome --json`."""
+        return {
+            **self._asdict(),
+            "suggested_next_ids": list(self.suggested_next_ids),
+            "context_updates": dict(self.context_updates),
+            "errors": [one.to_dict() for one in self.errors],
+            "warnings": [one.to_dict() for one in self.warnings],
+        }
+
+
+def read(sources: Sequence[Source], schema: str | None = None) -> Reading:
+    """Read the directive of the first source that has one (D35).
+
+    schema: None for loose reading (what is wrong is left out, with a warning), ROUTING to hold it to the types, every
+    fault an error (D34). The last object that parses and has a recognised field at its top counts; in ROUTING, JSON
+    that does not parse and names such a field in quotes is an error where no object counts. Raises nothing.
+    """
+    passed: list[Finding] = []
+    for source in sources:
+        found = _last(source.text)
+        where = None if found else _malformed(source.text)
+        if found:
+            reading = _understood(found.value, source.name, strict=schema == ROUTING)
+            return reading._replace(warnings=[*passed, *reading.warnings])
+        if where is not None and schema == ROUTING:
+            return Reading(found=True, source=source.name, errors=[_not_json(source.text, where)], warnings=passed)
+        if where is not None:
+            told = _not_json(source.text, where).message
+            passed.append(Finding("MALFORMED_DIRECTIVE", "", f"{source.name}: {told}; it is passed over"))
+    if schema != ROUTING:
+        return Reading(warnings=passed)
+    names = ", ".join(source.name for source in sources) or "nothing"
+    message = f"there is no JSON object with a routing field ({', '.join(FIELDS)}); looked in {names}"
+    return Reading(errors=[Finding("NO_DIRECTIVE", "", message)])
+
+
+def last_object(text: str) -> tuple[dict[str, Any] | None, Finding | None]:
+    """Give the final object of a response for a custom schema, or what is wrong with it (D35).
+
+    A broken object counts as the final one where it holds or follows all that parse and begins with a key and its
+    colon: an answer that was cut off or has a comma too many is not replaced by a draft before it or a part of it.
+    """
+    last: Found | None = None
+    for found in json_objects.objects(text):
+        last = found
+    for start, end in json_objects.broken(text):
+        after = last is None or start >= last.end or end >= last.end
+        if after and json_objects.begins_with_key(text, start):
+            return None, _not_json(text, start)
+    if last is None:
+        return None, Finding("NO_OBJECT", "", "there is no JSON object in the response")
+    return mended(last.value), None
+
+
+def is_reserved(key: str) -> bool:
+    """Tell whether a context key is the engine's own (D37)."""
+    return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
+
+
+def pointer(*keys: str | int) -> str:
+    """Make a JSON Pointer."""
+    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
+
+
+def mended(value: Any) -> Any:
+    """Replace halves of characters, which no file can hold, by the sign for what cannot be read."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, dict):
+        return {mended(key): mended(item) for key, item in value.items()}
+    return [mended(item) for item in value] if isinstance(value, list) else value
+
+
+# ---- Which object counts.
+
+
+def _last(text: str) -> Found | None:
+    """Give the last object with a recognised field at its top, context updates of a broken one left out."""
+    found = [one for one in json_objects.objects(text) if any(field in one.value for field in FIELDS)]
+    found = [one for one in found if not _is_updates(text, one.start)]
+    if not found or '"context_updates"' not in text[: found[-1].start]:
+        return found[-1] if found else None
+    spans = iter([(start, end) for start, end in json_objects.broken(text) if end >= 0 and _is_updates(text, start)])
+    span, reach, last = next(spans, None), -1, None
+    for one in found:
+        while span is not None and span[0] < one.start:
+            reach, span = max(reach, span[1]), next(spans, None)
+        last = one if one.start >= reach else last
+    return last
+
+
+def _is_updates(text: str, start: int) -> bool:
+    """Tell whether the brace at `start` opens the value of a key `context_updates`."""
+    at = _before_blanks(text, start)
+    if text[at - 1 : at] != ":":
+        return False
+    return text.endswith('"context_updates"', 0, _before_blanks(text, at - 1))
+
+
+def _before_blanks(text: str, at: int) -> int:
+    while at > 0 and text[at - 1] in " \t\n\r":
+        at -= 1
+    return at
+
+
+def _malformed(text: str) -> int | None:
+    """Give where the JSON begins that does not parse and names a routing field in quotes; None: there is none."""
+    named = sorted(at for field in FIELDS for quotes in _QUOTES for at in _places(text, field.join(quotes)))
+    if not named:
+        return None
+    spans = json_objects.objects(text)
+    span = next(spans, None)
+    bare = []
+    for at in named:
+        while span is not None and span.end <= at:
+            span = next(spans, None)
+        if span is None or at < span.start:
+            bare.append(at)
+    if not bare:
+        return None
+    return _around(text, bare)
+
+
+def _around(text: str, places: list[int]) -> int | None:
+    """Give the first broken brace that has one of the places (in order) in it."""
+    reach, begins, following = -1, 0, iter(places)
+    at: int | None = next(following)
+    for start, end in json_objects.broken(text):
+        while at is not None and at < start:
+            if at < reach:
+                return begins
+            at = next(following, None)
+        until = end
+        if end < 0:  # never closed: an answer that was cut off, or a brace in the prose
+            until = len(text) if _begins_quoted(text, start) else -1
+        if until > reach:
+            reach, begins = until, begins if start < reach else start
+    while at is not None and at >= reach:
+        at = next(following, None)
+    return begins if at is not None else None
+
+
+def _begins_quoted(text: str, start: int) -> bool:
+    at = start + 1
+    while text[at : at + 1] and text[at] in " \t\n\r":
+        at += 1
+    return text[at : at + 1] in ('"', "'", "\\", "“")
+
+
+def _places(text: str, word: str) -> Iterator[int]:
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + 1)
+
+
+def _not_json(text: str, start: int) -> Finding:
+    attempt = json_objects.read(text, start)
+    line, column = text.count("\n", 0, attempt.at) + 1, attempt.at - text.rfind("\n", 0, attempt.at)
+    message = f"the JSON object does not parse: {attempt.why} (line {line}, column {column})"
+    return Finding("MALFORMED_JSON", "", message)
+
+
+# ---- What it says.
+
+
+def _understood(raw: dict[str, Any], source: str, *, strict: bool) -> Reading:
+    wrong: list[Finding] = []
+    notes: list[Finding] = []
+    raw = {field: mended(raw[field]) for field in FIELDS if field in raw}
+    outcome = _text(raw, "outcome", wrong)
+    word = SPELLINGS.get(outcome, outcome) if outcome is not None else None
+    if word is not None and word not in OUTCOMES:
+        message = f"{_shown(outcome)} is no outcome; known: {', '.join(OUTCOMES)}"
+        wrong.append(Finding("UNKNOWN_OUTCOME", "/outcome", message))
+        word = None
+    reason = _text(raw, "failure_reason", wrong)
+    if reason is not None and word != "failed":
+        if reason.strip():
+            notes.append(Finding("REASON_UNUSED", "/failure_reason", "failure_reason counts only with outcome failed"))
+        reason = None
+    label = _text(raw, "preferred_next_label", wrong)
+    updates = _updates(raw, wrong)
+    ids = _ids(raw, wrong)
+    if strict and wrong:
+        return Reading(found=True, source=source, errors=wrong, warnings=notes)
+    return Reading(
+        found=True,
+        source=source,
+        outcome=word,
+        failure_reason=reason if reason and reason.strip() else None,
+        preferred_next_label=label if label and label.strip() else None,
+        suggested_next_ids=ids,
+        context_updates=updates,
+        warnings=[*wrong, *notes],
+    )
+
+
+def _text(raw: dict[str, Any], field: str, wrong: list[Finding]) -> str | None:
+    value = raw.get(field)
+    if isinstance(value, str) or field not in raw:
+        return value
+    wrong.append(_wrong(field, "text", value))
+    return None
+
+
+def _ids(raw: dict[str, Any], wrong: list[Finding]) -> list[str]:
+    value = raw.get("suggested_next_ids", [])
+    if not isinstance(value, list):
+        wrong.append(_wrong("suggested_next_ids", "a list of step ids", value))
+        return []
+    odd = [(at, one) for at, one in enumerate(value) if not isinstance(one, str)]
+    for at, one in odd[:1]:
+        wrong.append(_wrong("suggested_next_ids", "a step id as text", one, at))
+    return [] if odd else value
+
+
+def _updates(raw: dict[str, Any], wrong: list[Finding]) -> dict[str, Any]:
+    value = raw.get("context_updates", {})
+    if not isinstance(value, dict):
+        wrong.append(_wrong("context_updates", "an object", value))
+        return {}
+    for key in value:
+        if is_reserved(key):
+            message = f"{_shown(key)} is a key that Loom itself writes; choose another"
+            wrong.append(Finding("RESERVED_KEY", pointer("context_updates", key[:_SHOWN]), message))
+    return {key: item for key, item in value.items() if not is_reserved(key)}
+
+
+def _wrong(field: str, expected: str, value: object, *more: int) -> Finding:
+    return Finding("WRONG_TYPE", pointer(field, *more), f"{field}: expected {expected}, got {_kind_of(value)}")
+
+
+def _kind_of(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return _TYPES[type(value)]
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 2] + "…" + text[-1]
