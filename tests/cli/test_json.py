@@ -7,6 +7,7 @@ import json
 import pytest
 
 from loomctl.disk import tool_log
+from loomctl.disk.blobs import Blobs, ref_of
 from loomctl.disk.offloading import DataOffloader
 from loomctl.engine.reducer import StepReducer
 from loomctl.model.units import utf8_bytes
@@ -70,8 +71,11 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["state", "restore", "--yes"], {"run_id", "dry_run", "state", "plan"}),
     (["tidy", "--dry-run"], {"dry_run", "items", "bytes", "failed", "outputs_kept_bytes"}),
     (["tidy"], {"dry_run", "items", "bytes", "failed", "outputs_kept_bytes"}),
-    (["runs", "archive", "shop", "--force"], {"run_id", "archive", "files"}),
-    (["runs", "restore", "shop"], {"run_id", "archive", "files", "trouble"}),
+    (["gc", "--dry-run"], {"dry_run", "blobs", "bytes", "kept", "young", "unsure", "failed"}),
+    (["gc"], {"dry_run", "blobs", "bytes", "kept", "young", "unsure", "failed"}),
+    (["blob", "get", ref_of(b"7")], {"ref", "sha256", "bytes", "value", "path"}),
+    (["runs", "archive", "shop", "--force"], {"run_id", "archive", "files", "lost_blobs"}),
+    (["runs", "restore", "shop"], {"run_id", "archive", "files", "trouble", "lost_blobs"}),
     (["runs", "rm", "shop", "--yes", "--force"], {"run_id", "removed"}),
     (["run", "again", "--workflow", "tiny"], {"run_id"}),
     (["runs", "rm", "shop", "--yes", "--force"], {"run_id", "removed"}),
@@ -98,6 +102,7 @@ def test_every_command_gives_one_document(project: Scene, cli: Cli) -> None:
     for words, keys in COMMANDS:
         if words == ["steps"]:
             call_a_tool(project)
+            Blobs(str(project.store)).put(b"7")
         ended = cli(*words, "--json", given=GIVEN.get(words[0]))
         assert (ended.code, ended.stderr) == (0, ""), (words, ended)
         document = ended.json
@@ -114,7 +119,7 @@ def test_every_command_with_json_is_tested() -> None:
     for name in having - {"loomctl demo"}:
         assert any(line == name or line.startswith(f"{name} ") for line in tested), name
     plain = set(ALL) - having
-    assert plain == {"loomctl hook", "loomctl plugin", "loomctl state"}
+    assert plain == {"loomctl hook", "loomctl plugin", "loomctl state", "loomctl blob"}
 
 
 @pytest.mark.usefixtures("project")

@@ -340,7 +340,18 @@ def _note(run_id: str, store: str) -> int:
     return 0
 
 
-WORKS: dict[str, Callable[..., int]] = {"update": _update, "settings": _settings, "note": _note}
+def _put(store: str) -> int:
+    """Store a value of the run's, and say how it is referred to."""
+    from loomctl.disk.blobs import Blobs
+
+    try:
+        _say(Blobs(store).put(b"y" * 150_000))
+    except OSError as error:
+        _say(f"failed {error.errno} {error.filename}")
+    return 0
+
+
+WORKS: dict[str, Callable[..., int]] = {"update": _update, "settings": _settings, "note": _note, "put": _put}
 
 
 def _do(request: dict[str, Any]) -> int:
