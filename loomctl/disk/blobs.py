@@ -55,8 +55,7 @@ class Blobs:
                 return ref
             is_new = not os.path.isdir(folder)
             files.make_folder(folder)
-            name = f".{os.path.basename(path)}.{os.getpid()}.{os.urandom(4).hex()}.part"
-            files.write_atomically(path, data, locked=True, beside=os.path.join(folder, name))
+            files.write_atomically(path, data, locked=True, beside=output_files.name_beside(path))
             if is_new:
                 files.sync_folder(os.path.dirname(folder))
         return ref

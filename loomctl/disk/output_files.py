@@ -25,7 +25,7 @@ def keep(workspace: str, name: str, ext: str, content: bytes) -> str:
         os.mkdir(folder, 0o700)
     except FileExistsError:
         pass
-    beside = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    beside = name_beside(os.path.join(folder, name))
     try:
         write_new(beside, content)
         for number in range(1, _MOST_NAMES):
@@ -49,6 +49,12 @@ def keep(workspace: str, name: str, ext: str, content: bytes) -> str:
         except OSError:
             pass
     raise OSError(f"no name is left for {name}.{ext} in {folder}")
+
+
+def name_beside(path: str) -> str:
+    """Give a name that nobody else writes under, for a file on its way to this one; a killed one is known by it."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.part")
 
 
 def _written_alone(path: str, content: bytes) -> bool:

@@ -50,7 +50,7 @@ def keep(top: str, folder: str, name: str, data: bytes) -> str:
     files.refuse_links(os.path.dirname(top), path)
     if not output_files.holds(path, data):
         files.make_folder(os.path.dirname(path))
-        files.write_atomically(path, data, durable=False)
+        files.write_atomically(path, data, durable=False, locked=True, beside=output_files.name_beside(path))
     return path
 
 

@@ -18,9 +18,9 @@ TERMS = re.findall(r"^\*\*([a-z -]+)\*\*: ", PAGE.read_text(encoding="utf-8"), r
 PLAIN = {"assistant", "command", "conversation", "document", "file", "folder", "line", "machine", "user", "settings"}
 NOUNS = PLAIN | {
     "approval", "artifact", "autonomy", "binding", "blob", "budget", "bundle", "compaction", "directory", "event",
-    "fresh", "hook", "host", "outcome", "packing slip", "phase", "placeholder", "plan", "priming", "project", "response", "run",
-    "session", "stage", "state", "status", "step", "store", "transition", "trigger", "visit", "work item", "workflow",
-    "node", "edge", "pipeline", "checkpoint", "snapshot", "thread",
+    "fresh", "hook", "host", "outcome", "packing slip", "phase", "placeholder", "plan", "priming", "project",
+    "response", "run", "session", "stage", "state", "status", "step", "store", "transition", "trigger", "visit",
+    "work item", "workflow", "node", "edge", "pipeline", "checkpoint", "snapshot", "thread",
 }  # fmt: skip
 
 

@@ -180,7 +180,7 @@ def test_a_beginning_that_became_a_run_meanwhile_stays(over: Scene) -> None:
 
 
 def test_what_killed_writers_left_goes_after_a_day(over: Scene) -> None:
-    """In runs, stages, local files, archives and the user's own folder; younger ones and other files stay."""
+    """In runs, stages, local files, archives, blobs and the user's own folder; younger ones and other files stay."""
     stage = over.run_dir / "stages" / "001-frame.ask@1"
     home = Path(os.environ["LOOM_STATE_HOME"])
     left = [
@@ -189,6 +189,7 @@ def test_what_killed_writers_left_goes_after_a_day(over: Scene) -> None:
         stage / "response.md.1.0a1b2c3d.tmp",
         over.store / "local" / "sessions" / "x.json.1.0a1b2c3d.tmp",
         over.store / "archive" / "a.tar.gz.1.0a1b2c3d.tmp",
+        over.store / "blobs" / "sha256" / "2c" / ".2cf24d.1.0a1b2c3d.part",
         home / "runs" / "x.json.1.0a1b2c3d.tmp",
     ]
     for path in left:
