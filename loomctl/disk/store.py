@@ -41,6 +41,8 @@ runs/*/outputs/
 runs/*/blobs/
 runs/*/tool_steps.jsonl
 runs/*/reads.json
+runs/*/assets/
+runs/*/stages/*/changes.patch
 """
 
 

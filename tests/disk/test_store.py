@@ -448,7 +448,8 @@ def test_the_project_keeps_only_what_is_its_own(tmp_path: Path, commit_runs: boo
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
     (Path(made.folder) / "outputs").mkdir()
-    for name in ("outputs/t1.txt", "tool_steps.jsonl", "reads.json"):
+    for name in ("outputs/t1.txt", "tool_steps.jsonl", "reads.json", "assets/s/retry_1/a", "stages/1/changes.patch"):
+        (Path(made.folder) / name).parent.mkdir(parents=True, exist_ok=True)
         (Path(made.folder) / name).write_text("x")
     git(tmp_path, "init", "-q")
     seen = set(git(tmp_path, "ls-files", "--others", "--exclude-standard").split())
