@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import blobs, clock, environments, files, half_made, housekeeping, spool, user_folders
+from loomctl.disk import baselines, blobs, clock, environments, files, half_made, housekeeping, spool, user_folders
 from loomctl.disk.events import Event
 from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.state import TERMINAL
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DAY = 24 * 60 * 60
 # What a killed writer or deletion left is certainly not being written any more after this long.
 LEFTOVER_AFTER = DAY
-OUTPUTS, LEFTOVER, SESSION, LOCK, HOOK, ENVIRONMENT, BYTECODE, BEGINNING = (
+OUTPUTS, LEFTOVER, SESSION, LOCK, HOOK, ENVIRONMENT, BYTECODE, BEGINNING, BASELINE = (
     "outputs",
     "leftover",
     "session",
@@ -31,6 +31,7 @@ OUTPUTS, LEFTOVER, SESSION, LOCK, HOOK, ENVIRONMENT, BYTECODE, BEGINNING = (
     "environment",
     "bytecode",
     "beginning",
+    "baseline",
 )
 
 
@@ -74,6 +75,7 @@ def look(space: Workspace, *, now: float) -> Look:
         *_leftovers(space, now, [item.path for item in beginnings]),
         *_sessions(space, standing, now),
         *_locks(space, standing, now),
+        *_baselines(space, standing, now),
         *_hooks(space, now),
         *_environments(space, now),
     ]
@@ -177,6 +179,19 @@ def _locks(space: Workspace, standing: dict[str, str | None], now: float) -> Ite
             yield Item(LOCK, found.path, found.bytes, "its run is gone", found.changed)
 
 
+def _baselines(space: Workspace, standing: dict[str, str | None], now: float) -> Iterator[Item]:
+    """Give what was noted when stages began (D39), of runs that are gone, or over for long."""
+    days = space.settings.local_days
+    for found in housekeeping.folders(os.path.join(space.store.local, baselines.FOLDER), ""):
+        run_id = os.path.basename(found.path)
+        if run_id not in standing and not os.path.lexists(os.path.join(space.store.runs_folder, run_id)):
+            if found.changed < now - LEFTOVER_AFTER:
+                yield Item(BASELINE, found.path, found.bytes, "its run is gone", found.changed)
+        elif standing.get(run_id) in TERMINAL and found.changed < now - days * DAY:
+            why = f"its run is over, and it was not used for {days} days"
+            yield Item(BASELINE, found.path, found.bytes, why, found.changed)
+
+
 def _hooks(space: Workspace, now: float) -> Iterator[Item]:
     days = space.settings.local_days
     for found in housekeeping.below(os.path.join(space.store.local, "hooks")):
@@ -221,7 +236,7 @@ def tidy(space: Workspace, found: Look) -> Tidied:
 
 def _discard(space: Workspace, item: Item) -> bool:
     """Remove one; what was written since it was looked at stays, for somebody uses it again."""
-    if item.kind in (OUTPUTS, SESSION, HOOK) and housekeeping.changed(item.path) != item.changed:
+    if item.kind in (OUTPUTS, SESSION, HOOK, BASELINE) and housekeeping.changed(item.path) != item.changed:
         return False
     if item.kind == BEGINNING:
         with space.store.lock(os.path.basename(item.path)) as lock:

@@ -268,6 +268,19 @@ def test_locks_of_runs_that_are_gone_go(over: Scene) -> None:
     assert own.exists()
 
 
+def test_what_was_noted_at_the_beginning_of_stages_goes_with_its_run(over: Scene) -> None:
+    """Of one that is gone after a day, of one that is over with the other local files; of one under way never."""
+    base = over.store / "local" / "baselines"
+    for name, days in (("gone-run-1", 2), ("young-run-1", 0.5), (over.run_dir.name, 40)):
+        (base / name / "001-a.b@1.git" / "objects").mkdir(parents=True)
+        (base / name / "001-a.b@1.json").write_text("{}")
+        aged(base / name, days)
+    assert sorted(kinds(found(over))) == [("baseline", "gone-run-1"), ("baseline", over.run_dir.name)]
+    over.edit(status="in_progress")
+    assert kinds(list(tidied(over).removed)) == [("baseline", "gone-run-1")]
+    assert sorted(path.name for path in base.iterdir()) == [over.run_dir.name, "young-run-1"]
+
+
 def test_old_notes_of_hooks_go(over: Scene) -> None:
     """After the days that local files are kept."""
     aged(over.store / "local" / "hooks" / "stop.json", 31, "{}")
