@@ -10,11 +10,13 @@ import click
 from loomctl import __version__
 from loomctl.cli import arguments as slash_arguments
 from loomctl.cli import (
+    assets,
     blob,
     bundle,
     check,
     damage,
     demo,
+    diff,
     doctor,
     outcome,
     prime,
@@ -84,6 +86,8 @@ for command in (
     steps.savings_command,
     steps.reduce_command,
     outcome.outcome,
+    diff.diff,
+    assets.assets,
     state.state,
     blob.blob,
     show.paths,

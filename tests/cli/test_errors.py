@@ -191,7 +191,7 @@ def test_a_hint_is_one_command_line(hint: Hint) -> None:
         words = [word for word in shlex.split(command) if not re.match(r"[A-Z_]+=", word)]
         assert words[0] in SHOWS | MENDS, hint
         if words[0] == "loomctl" and words[1] != "x":
-            group = f"loomctl {words[1]}" in GROUPS and words[1] != "steps"  # that one is a command, too, with a run
+            group = f"loomctl {words[1]}" in GROUPS and words[1] not in ("steps", "assets")  # commands, too, with a run
             assert " ".join(words[: 3 if group else 2]) in KNOWN, hint
 
 
@@ -323,6 +323,9 @@ FAILING = [
     Failing(["show"], 7, "SCHEMA_TOO_NEW", newer_state, None),
     Failing(["show", "shop", "nowhere"], 3, "NO_SUCH_STAGE", begin),
     Failing(["sessions", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    Failing(["diff", "shop", "nowhere"], 3, "NO_SUCH_STAGE", begin),
+    Failing(["assets", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    Failing(["assets", "cp"], 2, "USAGE", begin),
     Failing(["steps", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["steps", "shop", "more"], 2, "USAGE", begin),
     Failing(["steps", "--last", "0"], 2, "USAGE", begin),

@@ -1,0 +1,112 @@
+"""`loomctl assets`: the screenshots, reports and traces that a run's commands left, and copies of them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from loomctl.cli import asking, printing
+from loomctl.cli.listing import Listing
+from loomctl.cli.options import complete_runs, json_option
+from loomctl.engine import finding, stage_changes
+from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.fences import one_line, visible
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.stage_changes import Asset
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    words = [CompletionItem(name) for name in assets.commands if name.startswith(incomplete)]
+    return [*words, *complete_runs(ctx, param, incomplete)]
+
+
+def _read(named: str | None) -> Run:
+    space = asking.space()
+    run_id = finding.to_read(space, named).run_id
+    assert run_id is not None  # to_read raises instead
+    return space.store.read(run_id, to_show=True)
+
+
+def _assets(run: Run, stage: str | None = None) -> list[Asset]:
+    return [asset for one in stage_changes.of_run(run, stage) for asset in one.assets]
+
+
+@click.group(cls=Listing, invoke_without_command=True)
+@click.argument("run", required=False, shell_complete=_complete)
+@json_option
+@click.pass_context
+def assets(context: click.Context, *, run: str | None = None, as_json: bool = False) -> int:
+    """List the assets that a run's commands left: stage, path, size.
+
+    Screenshots, reports and traces below playwright-report, test-results, cypress/videos and cypress/screenshots, and
+    files named junit*.xml or *.trace.zip, as far as they were new or changed when their stage ended.
+
+    \b
+    Examples:
+      loomctl assets
+      loomctl assets shop-258
+      loomctl assets cp shop-258 ./reports
+    """
+    if context.invoked_subcommand is not None:
+        return EXIT_OK
+    found = _read(run)
+    held = _assets(found)
+    if as_json:
+        told = {"assets": [one._asdict() for one in held], "bytes": sum(one.bytes for one in held)}
+        printing.document({"run_id": found.run_id, **told})
+        return EXIT_OK
+    lines = []
+    if held:
+        rows = [
+            [one.stage, visible(one.path).replace("\n", "␤"), f"{one.bytes:,}" + ("" if one.there else " (gone)")]
+            for one in held
+        ]
+        lines += [printing.table(["STAGE", "PATH", "BYTES"], rows), ""]
+    size = f"{len(held):,} assets, {sum(one.bytes for one in held):,} bytes"
+    lines.append(f"{found.run_id}: {size}" if held else f"{found.run_id}: no assets")
+    printing.text("\n".join(lines))
+    return EXIT_OK
+
+
+@assets.command("cp")
+@click.argument("words", nargs=-1, metavar="[RUN] DEST", shell_complete=complete_runs)
+@click.option("--stage", metavar="STAGE", help="Only this stage's; the beginning of its name is enough.")
+@click.option("--force", is_flag=True, help="Replace files that stand there with other content.")
+@json_option
+def copy(words: tuple[str, ...], stage: str | None, force: bool, as_json: bool) -> int:
+    """Copy a run's assets below the folder DEST, as `{step}/retry_{visit}/{path}`.
+
+    Each is checked against the hash that it was captured with. Nothing is written over without --force: where other
+    content stands in the way, nothing is copied at all. Exit code 1 if an asset is gone or was changed.
+
+    \b
+    Examples:
+      loomctl assets cp ./reports
+      loomctl assets cp shop-258 ./reports --stage 003
+    """
+    if not 1 <= len(words) <= 2:
+        what = f"a folder, and a run before it if you like, are copied to; {len(words)} words are given"
+        raise LoomError("USAGE", what, hint="loomctl assets cp --help", exit_code=EXIT_USAGE)
+    found = _read(words[0] if len(words) == 2 else None)
+    target = os.path.abspath(words[-1])
+    held = _assets(found, stage)
+    again = stage_changes.listed_command(found.run_id, words[-1], stage)
+    done = stage_changes.copy(found, held, target, force=force, again=again)
+    if as_json:
+        failed = [{**asset._asdict(), "reason": reason} for asset, reason in done.failed]
+        told = {"dest": target, "written": list(done.written), "there_already": done.there, "failed": failed}
+        printing.document({"run_id": found.run_id, **told})
+    else:
+        lines = [f"not copied: {one_line(asset.path, 300)}: {one_line(why, 200)}" for asset, why in done.failed]
+        there = f", {done.there:,} stood there already" if done.there else ""
+        lines.append(f"Loom: {len(done.written):,} of {len(held):,} assets copied to {one_line(target, 300)}{there}")
+        printing.text("\n".join(lines))
+    return EXIT_FINDINGS if done.failed else EXIT_OK

@@ -1,0 +1,255 @@
+"""`loomctl diff` and `loomctl assets`: what stages changed and left, told and copied as it was."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loomctl.disk import asset_files, tool_log, working_tree
+from loomctl.engine import driving, tracking
+from loomctl.model.tool_steps import ToolStep
+from tests.cli.conftest import Cli
+from tests.disk.repositories import git
+from tests.scenes import MAIN, Json, Scene, fingerprint
+
+ASK, MAKE = "001-frame.ask@1", "002-build.make@1"
+TOKEN = "ghp_" + "a1B2c3D4e5" * 4
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine makes no test unknown."""
+    monkeypatch.setattr(working_tree.note, "__kwdefaults__", {"patience": 60.0})
+    monkeypatch.setattr(working_tree.since, "__kwdefaults__", {"patience": 60.0})
+    monkeypatch.setattr(asset_files.look, "__kwdefaults__", {"patience": 60.0, "most": asset_files.MOST_ENTRIES})
+
+
+def begin(scene: Scene) -> None:
+    """Begin the open visit's tracking."""
+    space = scene.space()
+    tracking.begin(space, space.store.read(scene.run_dir.name), scene.state["steps"][-1])
+
+
+def end(scene: Scene) -> None:
+    """End the open step."""
+    space = scene.space()
+    tracking.ended(space, space.store.read(scene.run_dir.name), scene.state["steps"][-1])
+    driving.done(space, scene.run_dir.name, response="done")
+
+
+def called(scene: Scene, tool: str, **args: str) -> None:
+    """Record a call of the open stage."""
+    stage = scene.state["steps"][-1]["stage"]
+    more = {"stage": stage, "at": "2999-01-01T00:00:00Z"}
+    tool_log.append(str(scene.run_dir), [ToolStep("toolu", tool, dict(args), "did", None, success=True, more=more)])
+
+
+@pytest.fixture
+def worked(scene: Scene) -> Scene:
+    """Two stages that are over, which changed files and left assets, and a third that is open."""
+    git(scene.root, "init", "-q", "-b", "main")
+    scene.write("a.txt", "one\n")
+    scene.write(".gitignore", ".loom/\nnotes.md\n*.xml\ntest-results/\n")
+    git(scene.root, "add", ".")
+    git(scene.root, "commit", "-q", "-m", "first")
+    scene.workflow()
+    scene.begin("add dark mode")
+    begin(scene)
+    scene.write("a.txt", f"one\r\nhalf \x1b[31m {TOKEN}\n")
+    scene.write("notes.md", "x")
+    called(scene, "Write", file_path=str(scene.root / "notes.md"))
+    end(scene)
+    begin(scene)
+    (scene.root / "a.txt").unlink()
+    scene.write("b\nc", "new\n")
+    scene.write("junit.xml", "<testsuite/>")
+    scene.write("test-results/login/a.png", b"\x89PNG")
+    called(scene, "Bash", command="pytest")
+    end(scene)
+    return scene
+
+
+def process(scene: Scene, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command in a process of its own; gives its bytes."""
+    command = [sys.executable, "-I", str(MAIN), *words]
+    return subprocess.run(command, cwd=scene.root, env=scene.environ(), capture_output=True, check=False)
+
+
+def patch(scene: Scene, stage: str) -> bytes:
+    """What stands in a stage's folder."""
+    return (scene.run_dir / "stages" / stage / "changes.patch").read_bytes()
+
+
+def test_a_stages_patch_is_given_byte_for_byte(worked: Scene) -> None:
+    """Nothing masked, nothing made visible: git takes it back."""
+    before = fingerprint(worked.store)
+    ended = process(worked, "diff", "shop", "001")
+    assert ended.stdout == patch(worked, ASK)
+    assert TOKEN.encode() in ended.stdout
+    assert b"\r\n" in ended.stdout
+    assert fingerprint(worked.store) == before
+    (worked.root / "a.txt").write_text("one\n")
+    subprocess.run(["git", "apply", "-"], cwd=worked.root, input=ended.stdout, check=True)
+    assert TOKEN in (worked.root / "a.txt").read_text()
+
+
+def test_without_a_stage_all_are_told_in_order(worked: Scene) -> None:
+    """Each patch under a line of its own, which git passes over; one that is open is said."""
+    ended = process(worked, "diff")
+    name = worked.run_dir.name
+    assert ended.stdout == (
+        f"# {name} {ASK}: 2 files\n".encode()
+        + patch(worked, ASK)
+        + f"# {name} {MAKE}: 2 files\n".encode()
+        + patch(worked, MAKE)
+        + f"# {name} 003-build.polish@1: not ended yet\n".encode()
+    )
+    assert ended.stderr == b"003-build.polish@1: not ended yet\n"
+    subprocess.run(["git", "apply", "--stat", "-"], cwd=worked.root, input=ended.stdout, check=True)
+
+
+@pytest.mark.usefixtures("worked")
+def test_names_and_numbers_are_told_on_request(cli: Cli) -> None:
+    """Those of tools' calls, too; a line for a file, whatever its name is."""
+    assert cli("diff", "shop", "--names").stdout == "a.txt\nb\nc\nnotes.md\n"
+    assert cli("diff", MAKE, "--stat").stdout == cli("diff", "shop", "002", "--stat").stdout
+    assert cli("diff", MAKE, "--stat").stdout.splitlines() == [
+        f"{MAKE}  2 files",
+        "  FILE   CHANGE   LINES",
+        "  a.txt  deleted  +0 -2",
+        "  b␤c    added    +1 -0",
+        "",
+    ]
+    assert "  notes.md  by a tool" in cli("diff", "--stat").stdout
+
+
+def test_a_script_gets_all_of_it(worked: Scene, cli: Cli) -> None:
+    """One document: files, counts, where the patch stands, what is unknown."""
+    told = cli("diff", "--json").json["stages"]
+    assert [one["stage"] for one in told] == [ASK, MAKE, "003-build.polish@1"]
+    assert [one["told"] for one in told] == [True, True, False]
+    assert told[1]["files"][1] == {"path": "b\nc", "by": ["git"], "change": "added", "added": 1, "removed": 0}
+    assert Path(told[0]["patch"]).read_bytes() == patch(worked, ASK)
+    assert told[2]["patch"] is None
+
+
+def test_what_is_not_known_is_said_beside_it(scene: Scene, cli: Cli) -> None:
+    """On standard error, so that the result stays what it is."""
+    scene.workflow()
+    scene.begin()
+    begin(scene)
+    called(scene, "Edit", file_path="x")
+    end(scene)
+    ended = cli("diff", "shop", "001")
+    assert ended.stdout == ""
+    assert ended.stderr == f"{ASK}: only what tools were called for is known: there is no git repository\n"
+    assert "  ! only what tools were called for is known: there is no git" in cli("diff", "--stat").stdout
+    assert cli("diff", "--names").stdout == "x\n"
+
+
+# ---- Assets.
+
+
+def test_assets_are_listed_with_their_stage_and_size(worked: Scene, cli: Cli) -> None:
+    """As text, and as one document."""
+    lines = cli("assets").stdout.splitlines()
+    assert [line.split() for line in lines[:3]] == [
+        ["STAGE", "PATH", "BYTES"],
+        [MAKE, "junit.xml", "12"],
+        [MAKE, "test-results/login/a.png", "4"],
+    ]
+    assert lines[-1] == f"{worked.run_dir.name}: 2 assets, 16 bytes"
+    told = cli("assets", "shop", "--json").json
+    assert (told["bytes"], [one["there"] for one in told["assets"]]) == (16, [True, True])
+    (worked.run_dir / told["assets"][0]["stored"]).unlink()
+    assert "12 (gone)" in cli("assets").stdout
+
+
+def test_a_run_without_assets_says_so(scene: Scene, cli: Cli) -> None:
+    """And nothing is copied."""
+    scene.workflow()
+    scene.begin()
+    assert cli("assets").stdout == f"{scene.run_dir.name}: no assets\n"
+    ended = cli("assets", "cp", "out")
+    assert (ended.code, "0 of 0 assets copied" in ended.stdout) == (0, True)
+    assert not (scene.root / "out").exists()
+
+
+def test_assets_are_copied_where_their_user_wants_them(worked: Scene, cli: Cli, tmp_path: Path) -> None:
+    """Below the folder, from any folder; a second time they stand there already."""
+    ended = cli("assets", "cp", "shop", str(tmp_path / "out"))
+    assert ended.stdout == f"Loom: 2 of 2 assets copied to {tmp_path / 'out'}\n"
+    made = tmp_path / "out" / "build.make" / "retry_1"
+    assert (made / "junit.xml").read_text() == "<testsuite/>"
+    assert (made / "test-results" / "login" / "a.png").read_bytes() == b"\x89PNG"
+    told = cli("assets", "cp", str(tmp_path / "out"), "--json").json
+    assert (told["written"], told["there_already"], told["failed"]) == ([], 2, [])
+    below = worked.root / "src"
+    below.mkdir()
+    assert cli("assets", "cp", "rel", "--stage", "002", cwd=below).code == 0
+    assert (below / "rel" / "build.make" / "retry_1" / "junit.xml").is_file()
+    assert "0 of 0 assets" in cli("assets", "cp", "other", "--stage", ASK).stdout
+
+
+def test_nothing_is_written_over_without_force(worked: Scene, cli: Cli, tmp_path: Path) -> None:
+    """Not even the others are copied; the hint is the command that does it. A link is replaced, not followed."""
+    made = tmp_path / "out" / "build.make" / "retry_1"
+    made.mkdir(parents=True)
+    (tmp_path / "precious").write_text("mine")
+    (made / "junit.xml").symlink_to(tmp_path / "precious")
+    ended = cli("assets", "cp", str(tmp_path / "out"))
+    assert ended.code == 2
+    assert "loomctl: FILE_EXISTS: 1 of 2 files stand there with other content" in ended.stderr
+    assert f"hint: loomctl assets cp {worked.run_dir.name} {tmp_path / 'out'} --force" in ended.stderr
+    assert [path.name for path in made.iterdir()] == ["junit.xml"]
+    assert cli("assets", "cp", str(tmp_path / "out"), "--force").code == 0
+    assert (made / "junit.xml").read_text() == "<testsuite/>"
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_an_asset_that_is_gone_or_changed_is_not_copied(worked: Scene, cli: Cli, tmp_path: Path) -> None:
+    """It is named with the reason, and the exit code says it; the rest is copied."""
+    stored = worked.run_dir / "assets" / "build.make" / "retry_1"
+    (stored / "junit.xml").write_text("<forged/>")
+    ended = cli("assets", "cp", str(tmp_path / "out"))
+    assert ended.code == 1
+    assert "not copied: junit.xml: it is not what was captured: it was changed since" in ended.stdout
+    assert "Loom: 1 of 2 assets copied" in ended.stdout
+    (stored / "junit.xml").unlink()
+    assert "junit.xml: No such file" in cli("assets", "cp", str(tmp_path / "out")).stdout
+
+
+@pytest.mark.parametrize("stored", ["../../x", "assets/../../x", "/etc/passwd", "assets", "assets//x", "outputs/x", 5])
+def test_a_record_that_leads_elsewhere_copies_nothing(worked: Scene, cli: Cli, tmp_path: Path, stored: object) -> None:
+    """A run may have come with a repository (D10)."""
+    path = worked.run_dir / "stages" / MAKE / "changes.json"
+    raw: Json = json.loads(path.read_text())
+    path.write_text(json.dumps({**raw, "assets": [{"path": "x", "stored": stored, "bytes": 1}, 7], "files": [7, {}]}))
+    assert cli("assets", "--json").json["assets"] == []
+    cli("assets", "cp", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    assert cli("diff", MAKE, "--stat").code == 0
+
+
+@pytest.mark.parametrize("content", ["[]", "5", '{"files": 5, "assets": {}, "warnings": 1, "count": "x"}'])
+def test_an_odd_record_is_read_as_far_as_it_goes(worked: Scene, cli: Cli, content: str) -> None:
+    """Nothing in it ends a command."""
+    (worked.run_dir / "stages" / MAKE / "changes.json").write_text(content)
+    for words in (["diff", "--stat"], ["diff", "--names"], ["diff", "--json"], ["diff"], ["assets"]):
+        assert cli(*words).code == 0
+
+
+def test_links_in_a_runs_folder_are_refused(worked: Scene, cli: Cli, tmp_path: Path) -> None:
+    """A patch that leads elsewhere is not shown."""
+    (tmp_path / "secret").write_text("secret")
+    path = worked.run_dir / "stages" / ASK / "changes.patch"
+    path.unlink()
+    path.symlink_to(tmp_path / "secret")
+    ended = cli("diff", "shop", ASK)
+    assert ended.code == 5
+    assert "UNSAFE_LINK" in ended.stderr
+    assert "secret" not in ended.stdout
