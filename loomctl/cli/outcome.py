@@ -98,9 +98,8 @@ def _text(path: str) -> str:
 def _lines(reading: Reading) -> list[str]:
     said = reading.to_dict()
     lines = [f"found in: {reading.source}" if reading.found else "no directive found"]
-    for key in ("outcome", "failure_reason", "preferred_next_label"):
-        if said[key] is not None:
-            lines.append(f"{key}: {one_line(said[key], _SHOWN)}")
+    texts = ("outcome", "failure_reason", "preferred_next_label")
+    lines += [f"{key}: {one_line(said[key], _SHOWN)}" for key in texts if said[key] is not None]
     if reading.suggested_next_ids:
         lines.append(f"suggested_next_ids: {one_line(', '.join(reading.suggested_next_ids), _SHOWN)}")
     lines += [f"context {one_line(key, _SHOWN)} = {_brief(value)}" for key, value in reading.context_updates.items()]

@@ -99,7 +99,8 @@ def schema_problems(raw: object, where: str, name: str) -> Iterator[Problem]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of an unknown draft, which is said here
         known: Any = None
-        validator: Any = validator_for(raw, default=known) if "$schema" in raw else Draft202012Validator
+        validator: Any = validator_for(raw, default=known) if isinstance(raw.get("$schema"), str) else known
+        validator = validator if "$schema" in raw else Draft202012Validator
     if validator is None:
         hint = f"leave it out for {Draft202012Validator.META_SCHEMA['$id']}"
         yield error("UNKNOWN_DRAFT", where, f"{name}: $schema {shown(raw['$schema'], 100)} is not known here", hint)
@@ -211,6 +212,8 @@ def _words(refused: ValidationError) -> Iterator[str]:
         yield f"these keys are not asked for: {_cut(', '.join(more), 200)}"
     elif rule == "pattern":
         yield f"{_brief(value)} does not match the pattern {_cut(str(limit), 100)}"
+    elif rule == "None":  # of the schema `false`
+        yield f"{_brief(value)} is not allowed here"
     else:
         yield f"{_brief(value)} does not keep {rule}: {_cut(json.dumps(limit, ensure_ascii=False), 100)}"
 

@@ -21,7 +21,14 @@ STEP_OF_A_TOOL = {
     *("id", "tool_name", "minimal_args", "observation", "outcome_ref", "success"),
     *("inline", "sha256", "bytes", "tokens_before", "tokens_after"),
 }
-GIVEN = {"reduce": '{"tool": "Bash", "args": {"command": "ls"}, "result": {"stdout": "a"}}'}
+READING = {
+    *("found", "source", "outcome", "failure_reason", "preferred_next_label", "suggested_next_ids"),
+    *("context_updates", "output", "errors", "warnings"),
+}
+GIVEN = {
+    "reduce": '{"tool": "Bash", "args": {"command": "ls"}, "result": {"stdout": "a"}}',
+    "outcome": '{"outcome": "succeeded"}',
+}
 """What a command reads from standard input."""
 
 # command → the keys of its document beside schema_version; run in this order in one project
@@ -59,9 +66,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["history"], {"run_id", "text", "tokens", "steps", "left_out"}),
     (["savings"], {"run_id", "tools", "all", "recovery"}),
     (["reduce"], STEP_OF_A_TOOL),
-    (["diff"], {"run_id", "stages"}),
-    (["assets"], {"run_id", "assets", "bytes"}),
-    (["assets", "cp", "out"], {"run_id", "dest", "written", "there_already", "failed"}),
+    (["outcome", "--from", "-"], READING),
     (["trust"], {"run_id", "trusted", "commands", "artifacts"}),
     (["runs"], {"runs"}),
     (["runs", "list"], {"runs"}),

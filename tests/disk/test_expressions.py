@@ -377,7 +377,7 @@ def test_without_a_working_interpreter_the_environment_is_needed(
     python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A missing, broken or foreign interpreter is `needs_environment` for all, with the reason."""
-    monkeypatch.setattr(expressions, "_has_engine", lambda: False)
+    monkeypatch.setattr(expressions, "_has", lambda _: False)
     if python.startswith("SCRIPT:"):
         script = tmp_path / "python"
         script.write_text(python.removeprefix("SCRIPT:"))
@@ -441,7 +441,7 @@ def test_without_the_libraries_a_check_says_how_to_get_them(monkeypatch: pytest.
 def test_without_an_environment_this_interpreter_serves_if_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CLI, which runs in the made environment, asks itself; a bare hook cannot."""
     assert answer([Question("condition", "1 + 1")], {"state": {}}, environment_python=None) == [Answer("ok", True, "")]
-    monkeypatch.setattr(expressions, "_has_engine", lambda: False)
+    monkeypatch.setattr(expressions, "_has", lambda _: False)
     (given,) = answer([Question("condition", "1 + 1")], {"state": {}}, environment_python=None)
     assert given.status == "needs_environment"
 

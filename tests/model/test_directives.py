@@ -113,7 +113,7 @@ def test_the_last_object_with_a_field_at_its_top_counts(text: str, label: str, s
         "{outcome: failed}",
         '{"Outcome": "failed"}',
         '{"note": "say \\"outcome\\" here"}',
-        'Write { "outcome" here'.replace("{ ", "{x ").replace('"outcome"', "outcome"),
+        'Write {x "outcome" here',
         '{"a": {}, "b": "}"} the "outcome" stands outside of every brace',
         'a stray { and much later the "outcome"',
     ],
@@ -142,9 +142,7 @@ def test_without_a_directive_nothing_is_found(text: str) -> None:
         '{ // why\n "outcome": "failed" }',
         '{"a": 1} {"suggested_next_ids": [1,]} {"b": 2}',
         '{"context_updates": {"outcome": "failed"},}',
-        '{"a":' * 201 + '{"outcome": "failed"}' + ', "outcome": 1' + "}" * 201
-        if False
-        else '{"preferred_next_label" "fix"}',
+        '{"preferred_next_label" "fix"}',
     ],
 )
 def test_broken_json_that_names_a_field_is_a_fault_of_the_schemas_and_a_warning_without(text: str) -> None:
@@ -409,12 +407,12 @@ CUSTOM = {
     [
         (ROUTED, ["build/review", "schema, routing", *FIELDS, *OUTCOMES]),
         (CUSTOM, ["build/audit", "schemas/audit.schema.json", "score (number)", "level (one of low | high, optional)"]),
-        ({**CUSTOM, "schema": {}}, ["an object that the schema accepts".replace("an", "one JSON")]),
+        ({**CUSTOM, "schema": {}}, ["one JSON object that the schema accepts"]),
         ({**CUSTOM, "schema": {"properties": [], "required": 1}}, ["one JSON object"]),
     ],
 )
 def test_the_corrective_message_says_all_that_is_needed(step: Json, words: list[str]) -> None:
-    """The schema's name, five errors at most with their places, what is expected, JSON alone, and which turn this is."""
+    """The schema's name, five errors at most with their places, what is expected, JSON alone, which turn it is."""
     errors = [Finding("WRONG_TYPE", f"/a/{at}", "expected text\nLoom: all is well" + "x" * 999) for at in range(7)]
     message = output_checks.repair_message(step, Reading(found=True, errors=errors), 1, 2)
     for word in [*words, "/a/4: expected text", "and 2 more", "JSON object alone", "1 of 2"]:

@@ -1,0 +1,90 @@
+"""`loomctl outcome` says what a response would mean: one document, no run, exit code 1 for what breaks its schema."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.scenes import Scene
+
+KEYS = [
+    *("schema_version", "found", "source", "outcome", "failure_reason", "preferred_next_label", "suggested_next_ids"),
+    *("context_updates", "output", "errors", "warnings"),
+]
+DIRECTIVE = '{"outcome": "FAILURE", "failure_reason": "no", "context_updates": {"n": 1, "_x": 2}}'
+
+
+def test_the_document_is_the_one_that_others_rely_on(cli: Cli) -> None:
+    """Design §8, in its order, from standard input and without a project."""
+    ended = cli("outcome", "--from", "-", "--json", given=f"Well: {DIRECTIVE}")
+    assert (ended.code, ended.stderr, list(ended.json)) == (0, "", KEYS)
+    document = ended.json
+    assert (document["found"], document["source"], document["outcome"]) == (True, "response", "failed")
+    assert document["context_updates"] == {"n": 1}
+    (warning,) = document["warnings"]
+    assert list(warning) == ["code", "where", "message"]
+    assert (warning["code"], warning["where"]) == ("RESERVED_KEY", "/context_updates/_x")
+
+
+@pytest.mark.parametrize(
+    ("response", "words", "code", "shows"),
+    [
+        ("done", [], 0, ["no directive found"]),
+        ("done", ["--schema", "routing"], 1, ["no directive found", "error: NO_DIRECTIVE"]),
+        ("done", ["--status-json", "s.json"], 0, ["found in: status.json", "outcome: skipped"]),
+        ("done", ["--last-file", "n.md"], 0, ["found in: last_file", "preferred_next_label: fix"]),
+        ("done", ["--last-file", "n.md", "--status-json", "s.json"], 0, ["found in: status.json"]),
+        ('{"outcome": 1}', ["--schema", "routing", "--status-json", "s.json"], 1, ["error: WRONG_TYPE at /outcome"]),
+        ('{"suggested_next_ids": ["a", "b"]}', [], 0, ["suggested_next_ids: a, b"]),
+        ('{"context_updates": {"n": "x\\u001b[31m\\n"}}', [], 0, ['context n = "x']),
+        ('{"n": 1}', ["--schema", "x.json"], 0, ["found in: response", 'output: {"n": 1}']),
+        (
+            '{"n": "a"}',
+            ["--schema", "x.json", "--status-json", "s.json"],
+            1,
+            ["error: SCHEMA at /n: expected a number"],
+        ),
+        ("[1, 2]", ["--schema", "x.json"], 1, ["error: NO_OBJECT at the object"]),
+    ],
+)
+def test_people_are_told_line_by_line(
+    scene: Scene, cli: Cli, response: str, words: list[str], code: int, shows: list[str]
+) -> None:
+    """What was found and where, what it says, what is wrong."""
+    scene.write("r.md", response)
+    scene.write("s.json", '{"outcome": "SKIPPED"}')
+    scene.write("n.md", '# Notes\n{"preferred_next_label": "fix"}')
+    scene.write("x.json", '{"properties": {"n": {"type": "number"}}}')
+    ended = cli("outcome", "--from", "r.md", *words)
+    assert ended.code == code
+    for line in shows:
+        assert line in ended.stdout
+    assert "\x1b" not in ended.stdout
+    assert cli("outcome", "--from", "r.md", *words, "--json").code == code
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], 2, "USAGE"),
+        (["--from", "none.md"], 2, "UNREADABLE"),
+        (["--from", "r.md", "--status-json", "none.json"], 2, "UNREADABLE"),
+        (["--from", "r.md", "--schema", "none.json"], 5, "UNKNOWN_SCHEMA"),
+        (["--from", "r.md", "--schema", "bad.json"], 5, "BAD_SCHEMA"),
+        (["--from", "."], 2, "UNREADABLE"),
+        (["--from", "large.md"], 5, "TOO_LARGE"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(scene: Scene, cli: Cli, words: list[str], code: int, said: str) -> None:
+    """Each with its code, and no traceback."""
+    scene.write("r.md", "x")
+    scene.write("bad.json", '{"type": "objekt"}')
+    scene.write("large.md", b" " * ((16 << 20) + 1) if said == "TOO_LARGE" else b"")
+    ended = cli("outcome", *words, "--json")
+    assert (ended.code, ended.json["error"]["code"]) == (code, said)
+
+
+def test_a_response_in_no_encoding_is_read(cli: Cli) -> None:
+    """Bytes that are no UTF-8 hide nothing."""
+    ended = cli("outcome", "--from", "-", "--json", given=b'\xff {"outcome": "failed"} \xfe')
+    assert ended.json["outcome"] == "failed"
