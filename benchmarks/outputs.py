@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MEGABYTE = 1_000_000
-ROUNDS = 2
+ROUNDS = 3
 LINEAR = 2.2
 SENTENCE = 'The review found that `parse()` drops the "last" line, so it\'s {not} done; see src/app.py:12.\n'
 DIRECTIVE = '{"outcome": "failed", "failure_reason": "tests failed", "context_updates": {"coverage": 72}}\n'
@@ -77,9 +77,11 @@ def best(*works: Callable[[], Any]) -> list[float]:
     for _ in range(ROUNDS):
         for at, work in enumerate(works):
             gc.collect()
+            gc.disable()  # as in a hook
             began = time.process_time()
             work()
             least[at] = min(least[at], time.process_time() - began)
+            gc.enable()
     return least
 
 

@@ -25,7 +25,9 @@ _SHOWN = 200
 
 
 @click.command()
-@click.option("--from", "source", required=True, metavar="FILE", help="The response; -: standard input.")
+@click.option(
+    "--from", "source", default="-", show_default=True, metavar="FILE", help="The response; -: standard input."
+)
 @click.option(
     "--schema", default=None, metavar="routing|FILE", help="Hold it to the routing schema, or to a JSON Schema."
 )

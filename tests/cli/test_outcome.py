@@ -66,7 +66,7 @@ def test_people_are_told_line_by_line(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ([], 2, "USAGE"),
+        (["--nonsense"], 2, "USAGE"),
         (["--from", "none.md"], 2, "UNREADABLE"),
         (["--from", "r.md", "--status-json", "none.json"], 2, "UNREADABLE"),
         (["--from", "r.md", "--schema", "none.json"], 5, "UNKNOWN_SCHEMA"),
