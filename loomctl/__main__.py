@@ -26,6 +26,10 @@ def main() -> int:
         from loomctl.disk.expressions import child_main
 
         return child_main()
+    if arguments == ["supervise"]:
+        from loomctl.disk.command_supervisor import main as supervise
+
+        return supervise()
     if arguments[:1] == ["settings"] and len(arguments) == 2:
         from loomctl.disk.config import load
 

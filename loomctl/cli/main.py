@@ -33,9 +33,9 @@ from loomctl.cli import (
     tidy,
 )
 from loomctl.disk import bundle_lines, project
-from loomctl.model.errors import EXIT_BUG, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, LoomError
 
-INTERRUPTED = 130
+INTERRUPTED = EXIT_INTERRUPTED
 LONGEST_LINE = 300
 
 

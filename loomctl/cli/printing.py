@@ -33,6 +33,11 @@ def text(value: str = "", **style: Any) -> None:
     click.echo(shown if bare else click.style(shown, **style))
 
 
+def unmasked(value: str, *, err: bool = False) -> None:
+    """Print text as it is but for what a terminal would obey: for whoever is to judge the whole of it."""
+    click.echo(visible(value), err=err)
+
+
 def note(value: str) -> None:
     """Print a line beside the result, on standard error."""
     click.echo(visible(mask(value)[0]), err=True)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import asking, printing, telling
+from loomctl.cli import asking, printing, telling, trusting
 from loomctl.cli.options import complete_runs, complete_workflows, json_option, run_argument
-from loomctl.engine import resuming, starting
+from loomctl.engine import commanding, resuming, starting
 from loomctl.model import sessions
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 
@@ -62,6 +62,8 @@ def run(
         return tell_resumed(resumed, reopen=reopen, as_json=as_json)
     space = asking.space(make=True)
     begun = starting.start(space, " ".join(work), workflow=workflow, autonomy=autonomy, dry_run=dry_run)
+    if begun.slip is not None:
+        begun = begun._replace(notes=[*begun.notes, *trusting.asked(space, begun.run, may_ask=not as_json)])
     if as_json:
         printing.document(_started_document(space, begun))
     else:
@@ -89,6 +91,7 @@ def _started_document(space: Workspace, begun: Started) -> dict[str, object]:
     return {
         **_run_document(space, begun.run, begun.slip),
         "dry_run": begun.slip is None,
+        "commands": commanding.listed(space, begun.run),
         "notes": begun.notes,
         "warnings": [{"code": one.code, "where": one.where, "message": one.message} for one in begun.warnings],
     }
@@ -100,6 +103,8 @@ def _started_text(space: Workspace, begun: Started) -> str:
     verb = "would start" if begun.slip is None else "started"
     lines = [f"Loom: run {begun.run.run_id} {verb} (workflow {state['workflow_id']}, {count} steps)"]
     lines += telling.plan_lines(begun.run)
+    if begun.slip is None and (commands := commanding.listed(space, begun.run)):
+        lines += ["It would run, in a shell:", *telling.command_lines(commands)]
     lines += [f"  ! {one.where}: {one.message}" for one in begun.warnings]
     lines += begun.notes
     if begun.slip is None:
@@ -129,6 +134,7 @@ def tell_resumed(named: str | None, *, reopen: bool, as_json: bool) -> int:
     """Resume and print what was restored."""
     space = asking.space()
     taken = resuming.resume(space, named, reopen=reopen)
+    taken = taken._replace(notes=[*taken.notes, *trusting.asked(space, taken.run, may_ask=not as_json)])
     if as_json:
         printing.document(_resumed_document(space, taken))
     else:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import asking, printing
+from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import digests, files, known
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import driving, finding
+from loomctl.engine import commanding, driving, finding
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
+from loomctl.model.secrets import mask
 from loomctl.model.state import ACTIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @click.command()
 @run_argument
 @json_option
 def pause(run: str | None, as_json: bool) -> int:
-    """Pause a run: nothing goes on in it until it is resumed.
+    """Pause a run: nothing goes on in it until it is resumed. A command that runs just now is let run to its end.
 
     \b
     Example:
@@ -34,6 +38,8 @@ def pause(run: str | None, as_json: bool) -> int:
 def cancel(run: str | None, as_json: bool) -> int:
     """Cancel a run: it ends here, its files stay. `loomctl resume RUN --reopen` takes it up again.
 
+    A command that runs just now is stopped, and so is all that it started.
+
     \b
     Example:
       loomctl cancel shop-258
@@ -45,11 +51,14 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
     verb = "pause" if status == "paused" else "cancel"
     space = asking.space()
     changed = driving.set_standing(space, finding.to_drive(space, named, verb=verb), status, event, allowed=allowed)
+    said = commanding.stop_open(changed) if status == "cancelled" else ""
     if as_json:
-        printing.document({"run_id": changed.run_id, "status": status})
+        printing.document({"run_id": changed.run_id, "status": status, "notes": [said] if said else []})
     else:
         again = " --reopen" if status == "cancelled" else ""
         printing.text(f"Loom: run {changed.run_id} is {status}. To go on: loomctl resume {changed.run_id}{again}")
+        if said:
+            printing.text(said)
     return EXIT_OK
 
 
@@ -60,7 +69,8 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
 def trust(run: str | None, yes: bool, as_json: bool) -> int:
     """Trust a run on this machine: show what it loads and runs, then let its sessions be primed by themselves.
 
-    On a terminal it asks before it trusts. A run that was started or resumed here is trusted already.
+    On a terminal it asks before it trusts; elsewhere a run with commands is shown, and trusted with --yes. Priming needs no more than that the run was started or resumed here; what
+    its command steps run needs trust of its own, given for exactly the commands that are shown.
 
     \b
     Example:
@@ -78,20 +88,23 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
             exit_code=EXIT_NO_RUN,
         )
     run_read = space.store.read(found.run_id)
-    commands = [str(command) for command in run_read.plan.get("commands") or []]
-    digest = digests.of_bytes(files.to_json(commands))
+    commands = commanding.listed(space, run_read)
+    digest = commanding.digest_of(commands)
     loads = {
         artifact["id"]: str(artifact.get("path") or artifact.get("path_from_state") or artifact.get("command") or "")
         for artifact in run_read.plan["artifacts"]
     }
     lines = ["It loads:", *(f"  {name}: {path}" for name, path in loads.items())] if loads else ["It loads nothing."]
-    lines += ["It runs:", *(f"  {command}" for command in commands)] if commands else ["It runs no commands."]
+    lines += ["It runs, in a shell:", *telling.command_lines(commands)] if commands else ["It runs no commands."]
+    shown = "\n".join([f"The run {found.run_id}:", *lines])
+    if as_json or space.caller.host != TERMINAL:
+        _refuse_hidden(shown, found.run_id)
     if not as_json:
-        printing.text("\n".join([f"The run {found.run_id}:", *lines]))
-    if sys.stdin.isatty() and not yes and not click.confirm("Trust it on this machine?", err=True):
+        printing.unmasked(shown)
+    if not yes and not _agreed(commands):
         hint = f"loomctl trust {found.run_id} --yes"
         raise LoomError("NOT_CONFIRMED", "the run is not trusted", hint=hint, exit_code=EXIT_USAGE)
-    trouble = known.note(found.run_id, space.store.folder, trusted=digest)
+    trouble = commanding.trust(space, run_read, commands)
     if trouble:
         raise LoomError(
             "NOT_REMEMBERED", trouble, exit_code=EXIT_SETUP, hint='export LOOM_STATE_HOME="$HOME/.loom-state"'
@@ -101,3 +114,20 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         return EXIT_OK
     printing.text("Loom: it is trusted on this machine.")
     return EXIT_OK
+
+
+def _agreed(commands: Sequence[object]) -> bool:
+    """Ask at a terminal. Elsewhere nobody can be asked: what runs commands is shown first, and trusted with --yes."""
+    return click.confirm("Trust it on this machine?", err=True) if sys.stdin.isatty() else not commands
+
+
+def _refuse_hidden(shown: str, run_id: str) -> None:
+    """Refuse trust where a part of what is to be trusted would be masked: it is judged where all of it can be seen."""
+    if mask(shown)[0] != shown:
+        raise LoomError(
+            "NOT_CONFIRMED",
+            "the run is not trusted: what it loads and runs holds what looks like a secret, and is not shown here",
+            why="in a terminal it is shown in full",
+            hint=f"loomctl trust {run_id}",
+            exit_code=EXIT_USAGE,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import sys
 from typing import TYPE_CHECKING
@@ -14,12 +15,14 @@ from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import files, trouble
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import driving, finding, registering
+from loomctl.engine import commanding, driving, finding, registering
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.fences import one_line
 from loomctl.model.run_life import OUTCOMES, SPELLINGS
 
 if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
+    from loomctl.engine.commanding import Pending
     from loomctl.engine.driving import Driven
 
 LARGEST_RESPONSE = 16 * 1024 * 1024
@@ -32,14 +35,41 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 def next_command(run: str | None, as_json: bool) -> int:
     """Show the step to work on now, opening it if need be.
 
-    After any interruption this is the first step that is not done.
+    After any interruption this is the first step that is not done. A command step is run, and the one after it shown;
+    what takes longer than 90 seconds goes on by itself, and the next `loomctl next` waits for it again.
 
     \b
     Example:
       loomctl next
     """
     space = asking.space()
-    return _told(space, driving.next_step(space, finding.to_drive(space, run)), as_json=as_json)
+    line = _ProgressLine() if sys.stderr.isatty() and not as_json else None
+    try:
+        driven = driving.next_step(space, finding.to_drive(space, run), line.show if line else None)
+    finally:
+        if line:
+            line.clear()
+    return _told(space, driven, as_json=as_json)
+
+
+class _ProgressLine:
+    """One line on a terminal, written over and over while a command runs."""
+
+    def __init__(self) -> None:
+        self._shown = False
+
+    def show(self, pending: Pending) -> None:
+        """Show how far a command is: how long it runs, and what it printed last."""
+        last = pending.tail.rpartition("\n")[2]
+        said = f"{pending.step_id}: {telling.seconds(pending.seconds)}, {pending.bytes:,} bytes  {last}"
+        room = max(20, shutil.get_terminal_size().columns - 1)
+        click.echo(f"\r\x1b[K{one_line(said, room)}", nl=False, err=True)
+        self._shown = True
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
 
 
 @click.command()
@@ -180,6 +210,8 @@ def _told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
         printing.document(_document(space, driven))
     else:
         printing.text(_text(space, driven))
+    if driven.pending is not None and driven.pending.kind == commanding.NOT_TRUSTED:
+        return EXIT_USAGE
     return EXIT_MISSING if driven.slip is not None and driven.slip.failed else EXIT_OK
 
 
@@ -195,7 +227,21 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
         "pending_approvals": driven.run.state["pending_approvals"],
         "slip": driven.slip.with_text() if driven.slip is not None else None,
         "notes": list(driven.notes),
+        "ran": [one._asdict() for one in driven.ran],
+        "pending": None if driven.pending is None else driven.pending._asdict(),
     }
+
+
+def _at_a_command(driven: Driven, lines: list[str]) -> str:
+    """Say where a run stands that is at a command step: nothing there is for the assistant to do."""
+    assert driven.pending is not None  # the caller looked
+    lines += telling.pending_lines(driven.run, driven.pending)
+    if driven.slip is not None:
+        lines += telling.slip_lines(driven.slip)
+    own = "\n".join(lines)
+    if asking.reader_is_an_assistant() and driven.slip is not None and driven.slip.text:
+        return f"{own}\n\n{driven.slip.text}"
+    return own
 
 
 def _text(space: Workspace, driven: Driven) -> str:
@@ -208,6 +254,9 @@ def _text(space: Workspace, driven: Driven) -> str:
     if driven.ended is not None:
         mark = "✗" if driven.ended["status"] == "failed" else "✓"
         lines.append(f"{mark} {driven.ended['step_id']}: {driven.ended['status']} ({driven.ended['stage']})")
+    lines += telling.ran_lines(driven.ran)
+    if driven.pending is not None:
+        return _at_a_command(driven, lines)
     lines.append(driving.say_move(driven))
     if driven.slip is not None:
         lines += telling.slip_lines(driven.slip)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import asking
-from loomctl.engine import prompts
+from loomctl.engine import commanding, prompts
 from loomctl.engine.resuming import restored_lines
 from loomctl.model import run_life
-from loomctl.model.fences import one_line, visible
+from loomctl.model.fences import fenced, one_line, visible
 from loomctl.model.secrets import masked_line
 from loomctl.model.slip import cut_lines
 from loomctl.model.units import utf8_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
+    from loomctl.engine.commanding import Pending, Ran
     from loomctl.engine.priming import Slip
 
 # What may stand beside a slip's text, so that the host shows all of a command's output inline.
@@ -42,6 +45,61 @@ def plan_lines(run: Run) -> list[str]:
         gate = " (after approval)" if phase.get("require_approval") or phase["id"] in gated else ""
         lines.append(f"  {phase['id']}: {', '.join(steps) or 'no steps'}{gate}")
     return lines
+
+
+def command_lines(commands: Sequence[Mapping[str, str]]) -> list[str]:
+    """Give commands in full, each under its step, for whoever is to trust them: nothing of them is cut."""
+    lines = []
+    for command in commands:
+        where = f" (in {one_line(command['workdir'], 200)})" if command.get("workdir") else ""
+        lines.append(f"  {one_line(command['step'], 200)}{where}:")
+        lines += [f"      {line}" for line in visible(command["run"]).split("\n")]
+    return lines
+
+
+def ran_lines(ran: Sequence[Ran]) -> list[str]:
+    """Give what command steps came to; the output's end of the last one, and of each that failed."""
+    lines = []
+    for one in ran:
+        failed = one.status == "failed"
+        took = (
+            f"after {seconds(one.command['duration_ms'] / 1000)}" if one.command.get("duration_ms") is not None else ""
+        )
+        how = ", ".join(filter(None, [one.reason or "exit code 0", took]))
+        lines.append(f"{'✗' if failed else '✓'} {one.step_id}: {one.status} ({one.stage}): {how}")
+        if one.tail and (failed or one is ran[-1]):
+            lines += [fenced(one.tail, "text")]
+        if failed or one is ran[-1]:
+            lines.append(f"The whole output: {one.log}" if one.tail else "It printed nothing.")
+    return lines
+
+
+def pending_lines(run: Run, pending: Pending) -> list[str]:
+    """Say why a run stands at a command step, and what leads on."""
+    again = f"loomctl next {run.run_id}"
+    if pending.kind == commanding.NOT_TRUSTED:
+        return [
+            f"Nothing was run: {pending.step_id} is a command step, and this run's commands are not trusted here:",
+            *command_lines(pending.commands),
+            f"Its user decides: loomctl trust {run.run_id}",
+        ]
+    if pending.kind == commanding.NOT_BEGUN:
+        return [f"Now: {pending.step_id}, a command step. To run it: {again}"]  # those before took all the time
+    lines = [
+        f"{pending.step_id} is running for {seconds(pending.seconds)} now, {pending.bytes:,} bytes of output so far:"
+    ]
+    lines += [fenced(pending.tail, "text")] if pending.tail else ["It printed nothing yet."]
+    lines.append(f"The whole output: {pending.log}")
+    lines.append(f"It goes on by itself. To wait for its end: {again}")
+    return lines
+
+
+def seconds(count: float) -> str:
+    """Give a duration for people: `0.4 s`, `12 s`, `3 min 20 s`."""
+    if count < 10:
+        return f"{count:.1f} s"
+    minutes, rest = divmod(round(count), 60)
+    return f"{minutes:,} min {rest} s" if minutes else f"{rest} s"
 
 
 def slip_lines(made: Slip, *, done: bool = True) -> list[str]:
@@ -78,5 +136,7 @@ def bounded_step(space: Workspace, run: Run) -> str:
         return text
     entry = run_life.open_visit(run.state)
     where = f"{run.folder}/stages/{entry['stage']}/prompt.md" if entry else run.folder
-    rest = f"(the whole prompt: {where}; read it)\n\n{prompts.ENDING}"
+    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    ending = prompts.COMMAND_ENDING if place is not None and place.step.get("run") else prompts.ENDING
+    rest = f"(the whole prompt: {where}; read it)\n\n{ending}"
     return f"{cut_lines(text, limit - utf8_bytes(rest) - 2, utf8_bytes)}\n\n{rest}"

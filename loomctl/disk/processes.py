@@ -51,6 +51,29 @@ def _started_by_ps(pid: int) -> str:
     return done.stdout.decode("ascii", "replace").strip()
 
 
+def group_lives(group: int) -> bool:
+    """Tell whether a process group still runs; one of which only zombies are left, which nobody reaps, does not."""
+    try:
+        os.killpg(group, 0)
+    except OSError:  # it has ended; macOS says so by another error
+        return False
+    try:
+        numbers = [name for name in os.listdir("/proc") if name.isdecimal()]
+    except OSError:  # no /proc: what can be signalled counts
+        return True
+    if str(os.getpid()) not in numbers:
+        return True
+    for number in numbers:
+        try:
+            with open(f"/proc/{number}/stat", "rb") as source:
+                fields = source.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if len(fields) > 2 and fields[2] == b"%d" % group and fields[0] not in (b"Z", b"X"):
+            return True
+    return False
+
+
 def arguments(pid: int) -> list[str]:
     """Give the command line of a process, as far as the system tells; else an empty list."""
     try:

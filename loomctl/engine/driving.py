@@ -14,10 +14,11 @@ from loomctl.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from loomctl.disk.store import Run
+    from loomctl.engine import commanding
     from loomctl.engine.caller import Workspace
     from loomctl.engine.priming import Slip
     from loomctl.model.directives import Reading
@@ -28,8 +29,8 @@ class Driven(NamedTuple):
     """What a verb did.
 
     ended: the visit that it ended, if any; slip: what a phase transition loaded, if one was made; closing: the visit
-    whose response is still to come (D27); reading: what the answer of the ended visit means; repair: the message that
-    asks for another answer, where the one that was given does not fit (D36); notes: lines that its user must see.
+    whose response is still to come (D27); notes: lines that its user must see. ran: the command steps that ended;
+    pending: the one that the run stands at (D30).
     """
 
     run: Run
@@ -38,12 +39,15 @@ class Driven(NamedTuple):
     slip: Slip | None = None
     closing: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
-    reading: Reading | None = None
-    repair: str = ""
+    ran: Sequence[commanding.Ran] = ()
+    pending: commanding.Pending | None = None
 
 
-def next_step(space: Workspace, run_id: str) -> Driven:
-    """Give the step that is to be worked on, opening its visit if need be; what is closing is closed first (D27)."""
+def next_step(space: Workspace, run_id: str, tell: Callable[[commanding.Pending], None] | None = None) -> Driven:
+    """Give the step that is to be worked on, opening its visit if need be; what is closing is closed first (D27).
+
+    Command steps are run here, one after the other (D30); tell: is given what runs, now and then.
+    """
     notes = _recorded(space)
     run = space.store.read(run_id)
     found = closing.ready(space, run, run.state) if closing.is_closing_here(space, run.state) else None
@@ -63,12 +67,14 @@ def next_step(space: Workspace, run_id: str) -> Driven:
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
     run = run._replace(state=space.store.update(run_id, change))
-    made = settling.tell(space, run, settled[0])
+    ended = closed[0] if closed else None
     notes += presence.noted_stage(space, run.state)
-    driven = Driven(run, settled[0].move, slip=made, notes=notes)
-    if not closed:
-        return driven
-    return driven._replace(ended=closed[0].entry, reading=closed[0].reading, repair=closed[0].repair)
+    from loomctl.engine import commanding  # no hook runs commands, so none imports what does
+
+    come = commanding.carried(space, run, settled[0], tell)
+    made = settling.tell(space, come.run, come.settled)
+    notes += [*come.notes, *(presence.noted_stage(space, come.run.state) if come.ran else ())]
+    return Driven(come.run, come.settled.move, ended=ended, slip=made, notes=notes, ran=come.ran, pending=come.pending)
 
 
 def done(
@@ -90,8 +96,9 @@ def done(
     """
     noted = _recorded(space)
     run = space.store.read(run_id)
-    known = _known_of(space, run, response)
-    found = closing.ready(space, run, run.state) if response is None and _is_closing(run.state) else None
+    from loomctl.engine import commanding
+
+    by_hand = commanding.take_over(space, run, outcome)
     held: dict[str, Any] = {"notes": noted, "settled": None, "ended": None, "closing": None}
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -104,11 +111,10 @@ def done(
         before = closing.as_object(entry.get("closing"))
         word = outcome or before.get("outcome")
         said = note or str(before.get("note") or "")
-        made = {**closing.as_object(before.get("artifacts")), **(artifacts or {})}
-        if response is not None:
-            given = ending.Given(response, "done", word, said, made)
-            held["ended"] = ending.end(
-                space, run, state, happened, given, known or ending.gather(space, run, entry, given)
+        made = {**ending.as_object(before.get("artifacts")), **(artifacts or {})}
+        if response is not None or by_hand:
+            state, held["ended"] = ending.end(
+                space, run, state, happened, response, outcome=word, note=said, artifacts=made, source="done"
             )
             state = held["ended"].state
         else:
@@ -151,9 +157,15 @@ def _is_closing(state: Mapping[str, Any]) -> bool:
 
 
 def undo(space: Workspace, run_id: str) -> Driven:
-    """Take the last `done` back (D31): the step is open again, its response is kept aside."""
+    """Take the last `done` back (D31): the step is open again, its response is kept aside.
+
+    A command that runs by now is stopped: it followed from what is taken back.
+    """
     notes = _recorded(space)
     run = space.store.read(run_id)
+    from loomctl.engine import commanding
+
+    notes += filter(None, [commanding.stop_open(run)])
 
     def change(state: State) -> tuple[State, list[Event]]:
         context = _context_before(run, state)

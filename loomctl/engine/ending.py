@@ -107,26 +107,19 @@ def _repair(
     run: Run,
     state: State,
     happened: list[Event],
-    given: Given,
-    known: Gathered,
-    step: Mapping[str, Any],
-) -> Ended:
-    """Keep an answer that has to be repaired, and make the message that asks for it."""
-    state = run_life.repaired(state)
-    entry = run_life.open_visit(state)
-    assert entry is not None  # it was counted at it
-    attempt = run_life.repairs_of(entry)
-    stages.write_repaired(run.folder, entry["stage"], given.response or "", attempt)
-    codes = sorted({finding["code"] for finding in known.reading.to_dict()["errors"]})
-    properties = {"stage": entry["stage"], "attempt": attempt, "of": output_checks.retries(step), "errors": codes}
-    happened.append(Event("stage.repair_requested", properties, space.caller.session_id, entry["step_id"]))
-    message = output_checks.repair_message(step, known.reading, attempt, output_checks.retries(step))
-    return Ended(state, None, known.reading, message, attempt)
+    response: str | None,
+    *,
+    outcome: str | None,
+    note: str,
+    artifacts: Mapping[str, str],
+    source: str,
+    more: Mapping[str, Any] | None = None,
+) -> tuple[State, Mapping[str, Any]]:
+    """End the open visit: its files first, then the state; adds to `happened` what did.
 
-
-def _ended(
-    space: Workspace, run: Run, state: State, happened: list[Event], given: Given, known: Gathered, failure: str
-) -> Ended:
+    source: where the response came from: `done`, `conversation`, `transcript`, `candidate`, `command` or `none`.
+    more: what else `status.json` says.
+    """
     entry = run_life.open_visit(state)
     assert entry is not None  # callers looked
     at = clock.now()
@@ -165,6 +158,7 @@ def _ended(
         "started_at": entry["started_at"],
         "completed_at": at,
         "session_id": space.caller.session_id,
+        **(more or {}),
     }
     stages.write_end(run.folder, entry["stage"], given.response, status)
     state = run_life.without_closing({**state, "context": changed.context})

@@ -7,7 +7,7 @@ import os
 from loomctl.disk import artifact_paths
 from loomctl.engine import stages
 from loomctl.model import ids, placeholders, run_life
-from loomctl.model.fences import visible
+from loomctl.model.fences import fenced, visible
 from loomctl.model.secrets import mask, masked_line
 from loomctl.model.slip import NEXT_SHARE, cut_lines
 
@@ -30,6 +30,8 @@ ENDING = """When the step is done, end it with its result:
 
 `--outcome failed` says that it could not be done; `--artifact NAME=PATH` registers a file that later steps need.
 A plain `loomctl done` takes your next final message as the result."""
+
+COMMAND_ENDING = "`loomctl next` runs it, and gives the step after it; its exit code is its result."
 
 
 def placeholder_values(project: Project, run: Run) -> dict[str, str | None]:
@@ -85,6 +87,10 @@ def _instruction(step: Mapping[str, Any], known: Mapping[str, str | None]) -> st
     ):
         if step.get(field):
             return wording.replace("{}", placeholders.expand(str(step[field]), known).text)
+    if step.get("run"):
+        from loomctl.model import shell_text
+
+        return f"Loom runs this command itself:\n\n{fenced(shell_text.expand(str(step['run']), known).text, 'sh')}"
     return "(this step has no text)"
 
 
@@ -112,16 +118,20 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
         key = masked_line(entry["step_id"], 120)
         return f"## Next\n\nThe step {key} is closing: its result is expected as your final message."
     prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run)))
+    runs = bool(place.step.get("run"))
     if budget is None:
-        return f"{prompt}\n\n{ENDING}"
-    return _shortened(prompt, os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT), budget)
+        return f"{prompt}\n\n{COMMAND_ENDING if runs else ENDING}"
+    path = os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT)
+    return _shortened(prompt, path, budget, COMMAND_ENDING if runs else ENDING)
 
 
-def _shortened(prompt: str, path: str, budget: Budget) -> str:
+def _shortened(prompt: str, path: str, budget: Budget, ending: str) -> str:
     head = "## Next\n\n" + prompt.replace("## Step ", "The step ", 1)
-    if budget.measure(f"{head}\n\n{ENDING}") <= budget.share(NEXT_SHARE):
-        return f"{head}\n\n{ENDING}"
+    if budget.measure(f"{head}\n\n{ending}") <= budget.share(NEXT_SHARE):
+        return f"{head}\n\n{ending}"
     short_ending = "When it is done, end it with `loomctl done` and its result on standard input."
+    if ending == COMMAND_ENDING:
+        short_ending = ending
     limit = budget.share(NEXT_SHARE) - budget.measure(short_ending) - 2
     if budget.measure(head) <= limit:
         return f"{head}\n\n{short_ending}"

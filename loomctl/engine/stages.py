@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import files
+from loomctl.disk import command_files, files
 from loomctl.model.ids import checked_id
 
 TYPE_CHECKING = False
@@ -50,7 +50,7 @@ def write_repaired(run_dir: str, stage: str, response: str, attempt: int) -> Non
 def set_aside(run_dir: str, stage: str) -> None:
     """Keep what an earlier visit of this name left under names of its own; nothing is thrown away (D31)."""
     where = folder(run_dir, stage)
-    for name in (RESPONSE, STATUS, CANDIDATE):
+    for name in (RESPONSE, STATUS, CANDIDATE, command_files.LOG, command_files.RECORD):
         path = os.path.join(where, name)
         if not os.path.exists(path):
             continue

@@ -1,0 +1,39 @@
+"""Asking a person whether this machine may run a run's commands, where one sits at the terminal (D23)."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from loomctl.cli import printing, telling
+from loomctl.disk.local import TERMINAL
+from loomctl.engine import commanding
+from loomctl.model.errors import LoomError
+
+if TYPE_CHECKING:
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+
+
+def asked(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
+    """Show the commands of a run that this machine does not trust yet, and ask; gives what its user must know."""
+    try:
+        commands = commanding.untrusted(space, run)
+    except LoomError as error:  # of a run that was made elsewhere: what cannot be filled in here is not run
+        return [f"Its commands cannot be run here: {error.what}"]
+    if not commands:
+        return []
+    later = f"To see and trust its commands: loomctl trust {run.run_id}"
+    if not may_ask or space.caller.host != TERMINAL or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return [f"This run has {len(commands)} command step(s), which this machine does not trust yet. {later}"]
+    printing.unmasked("\n".join(["This run runs, in a shell:", *telling.command_lines(commands)]), err=True)
+    try:
+        agreed = click.confirm("Trust these commands on this machine?", err=True)
+    except click.Abort:
+        agreed = False
+    if not agreed:
+        return [f"Its commands are not trusted, and none of them is run. {later}"]
+    trouble = commanding.trust(space, run, commands)
+    return [f"{trouble}; its commands are not trusted"] if trouble else ["Its commands are trusted on this machine."]
