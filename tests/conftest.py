@@ -14,7 +14,17 @@ if TYPE_CHECKING:
 
 # What a developer's shell, host or git may have set and a test must not inherit.
 _FOREIGN = ("CLAUDE", "GIT_", "XDG_")
-_OWN = ("LOOM_DISABLED", "LOOM_ENV_PYTHON", "LOOM_HOSTNAME", "LOOM_PLUGIN_ROOT", "LOOM_STATE_HOME")
+_OWN = (
+    "LOOM_COMMAND_WAIT",
+    "LOOM_DISABLED",
+    "LOOM_ENV_PYTHON",
+    "LOOM_HOSTNAME",
+    "LOOM_PLUGIN_ROOT",
+    "LOOM_RUN_ID",
+    "LOOM_STAGE_DIR",
+    "LOOM_STATE_HOME",
+    "LOOM_STEP_ID",
+)
 
 
 @pytest.fixture(scope="session")

@@ -69,8 +69,9 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
 def trust(run: str | None, yes: bool, as_json: bool) -> int:
     """Trust a run on this machine: show what it loads and runs, then let its sessions be primed by themselves.
 
-    On a terminal it asks before it trusts; elsewhere a run with commands is shown, and trusted with --yes. Priming needs no more than that the run was started or resumed here; what
-    its command steps run needs trust of its own, given for exactly the commands that are shown.
+    On a terminal it asks before it trusts; elsewhere a run with commands is shown, and trusted with --yes. Priming
+    needs no more than that the run was started or resumed here; what its command steps run needs trust of its own,
+    given for exactly the commands that are shown.
 
     \b
     Example:

@@ -17,6 +17,7 @@ import sys
 import time
 
 from loomctl.disk import clock, command_files, files, processes
+from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _GIVE_UP = 2.0  # seconds after KILL: what is left then is nobody's, or waits fo
 _LOCK_PATIENCE = 2.0  # who only looks holds the lock for a moment
 _WRITE_TRIES = 60  # of the result, half a second apart: what filled the disk often goes when the command ends
 _BLOCK = 1 << 16
+_TOLD = 1 << 17  # characters of the script that the record holds: no system starts a longer one
 
 
 def main() -> int:
@@ -67,7 +69,8 @@ def _supervise(order: dict[str, Any], told: int) -> None:
             return
         record: dict[str, Any] = {
             "schema_version": 1,
-            **{key: order[key] for key in ("run_id", "step_id", "stage", "script", "cwd", "timeout")},
+            **{key: order[key] for key in ("run_id", "step_id", "stage", "cwd", "timeout")},
+            "script": order["script"][:_TOLD],
             "started_at": clock.now(),
             "supervisor": processes.identity(os.getpid()),
             "command": None,
@@ -77,7 +80,8 @@ def _supervise(order: dict[str, Any], told: int) -> None:
         watch = _Watch(log, order["timeout"])  # it hears before anybody can read whom to ask
         _write(folder, record)
     except Exception as error:  # noqa: BLE001 - whatever it is, nothing was begun, and the caller says why
-        os.write(told, b"4" + str(error).encode("utf-8", "replace")[:4000])
+        why = error.what if isinstance(error, LoomError) else _why(error)
+        os.write(told, b"4" + why.encode("utf-8", "replace")[:4000])
         return
     began = time.monotonic()
     try:
@@ -144,7 +148,7 @@ def _leave_streams(told: int) -> None:
     os.chdir("/")
 
 
-def _why(error: OSError | ValueError) -> str:
+def _why(error: Exception) -> str:
     if isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         return f"{error.strerror or error}{where}"

@@ -201,11 +201,16 @@ def carried(space: Workspace, run: Run, settled: Settled, tell: Callable[[Pendin
         standing = command_runs.look(work.folder)
         if standing.kind == command_runs.ENDED and standing.result.get("stopped"):
             standing = _cleared(space, run, work)
-        if standing.kind == command_runs.NONE:
-            if ran and time.monotonic() >= until:
-                return Carried(run, settled, ran, _pending(NOT_BEGUN, work), notes)
-            run = _begun(space, run, work)
-        standing = _awaited(run, work, until, tell)
+        if standing.kind == command_runs.NONE and ran and time.monotonic() >= until:
+            return Carried(run, settled, ran, _pending(NOT_BEGUN, work), notes)
+        try:
+            if standing.kind == command_runs.NONE:
+                run = _begun(space, run, work)
+            standing = _awaited(work, until, tell)
+        except KeyboardInterrupt:
+            if command_runs.look(work.folder).kind != command_runs.RUNNING:
+                raise
+            raise _interrupted(run, work) from None
         if standing.kind == command_runs.RUNNING:
             return Carried(run, settled, ran, _running(work, standing), notes)
         if standing.kind == command_runs.NONE:  # somebody undid or stopped it meanwhile
@@ -307,20 +312,21 @@ def environment(run_id: str, step_id: str, stage_dir: str) -> dict[str, str]:
     return {**found, "LOOM_RUN_ID": run_id, "LOOM_STEP_ID": step_id, "LOOM_STAGE_DIR": stage_dir}
 
 
-def _awaited(run: Run, work: _Work, until: float, tell: Callable[[Pending], None] | None) -> Standing:
-    try:
-        return command_runs.wait(
-            work.folder, until, None if tell is None else lambda standing: tell(_running(work, standing))
-        )
-    except KeyboardInterrupt:
-        raise LoomError(
-            "INTERRUPTED",
-            f"the command of {work.entry['step_id']} goes on; only the waiting for it was interrupted",
-            where=os.path.join(work.folder, command_files.LOG),
-            why="loomctl next waits for it again; loomctl cancel stops it with its run",
-            hint=f"loomctl next {run.run_id}",
-            exit_code=EXIT_INTERRUPTED,
-        ) from None
+def _awaited(work: _Work, until: float, tell: Callable[[Pending], None] | None) -> Standing:
+    if tell is None:
+        return command_runs.wait(work.folder, until)
+    return command_runs.wait(work.folder, until, lambda standing: tell(_running(work, standing)))
+
+
+def _interrupted(run: Run, work: _Work) -> LoomError:
+    return LoomError(
+        "INTERRUPTED",
+        f"the command of {work.entry['step_id']} goes on; only the waiting for it was interrupted",
+        where=os.path.join(work.folder, command_files.LOG),
+        why="loomctl next waits for it again; loomctl cancel stops it with its run",
+        hint=f"loomctl next {run.run_id}",
+        exit_code=EXIT_INTERRUPTED,
+    )
 
 
 def _running(work: _Work, standing: Standing) -> Pending:
@@ -493,11 +499,11 @@ def _said_of(one: Ran, standing: Standing) -> list[str]:
 def tail_of(folder: str, most: int) -> str:
     """Give the last lines of a command's log for showing: masked, controls visible, `most` UTF-8 bytes at most."""
     data, whole = command_runs.read_end(folder, _WINDOW)
-    text = data.decode("utf-8", "replace")
+    text = data.decode("utf-8", "replace").rstrip("\n")
     if not whole and "\n" in text:
         text = text.partition("\n")[2]  # the first line is a part of one
     # A line that a program wrote over and over, such as a progress bar, is shown as it was last.
-    lines = [line.rstrip("\r").rpartition("\r")[2] for line in mask(text)[0].rstrip("\n").split("\n")]
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in mask(text)[0].split("\n")]
     shown: list[str] = []
     left = most
     for line in reversed([visible(line) for line in lines[-_TAIL_LINES:]]):

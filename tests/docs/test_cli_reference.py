@@ -21,7 +21,7 @@ LOADS = {4: "a required artifact is missing; the rest was loaded"}
 ENDS: dict[str, dict[int, str]] = {
     "loomctl run": {**LOADS, 3: "with `--resume`: as `loomctl resume`", 6: "the run is held"},
     "loomctl resume": {**NO_RUN, **LOADS, 6: "another process is writing the run"},
-    "loomctl next": {**DRIVES, **LOADS},
+    "loomctl next": {**DRIVES, **LOADS, 8: "a step's command could not be begun"},
     "loomctl done": {**DRIVES, **LOADS},
     "loomctl undo": DRIVES,
     "loomctl approve": {**DRIVES, **LOADS},

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from loomctl.disk import known
+from loomctl.model.errors import EXIT_USAGE
 from tests.hostile import inside
 from tests.hostile.test_git_traps import armed, call
 from tests.hostile.victim import is_raw
@@ -321,12 +322,27 @@ def test_a_step_that_is_half_a_command_is_refused_and_not_run(scene: Scene, step
     assert not (scene.root / "sprung").exists()
 
 
-def test_a_plan_that_names_commands_runs_none(scene: Scene) -> None:
-    """They are shown by `trust`, and there is nothing that would run them."""
+def test_a_plan_that_lists_commands_that_no_step_has_runs_none(scene: Scene) -> None:
+    """What counts is what a step would run: the list beside the steps is nobody's word."""
     scene.workflow()
     scene.begin()
-    scene.edit_plan(commands=["touch sprung", POSING + RAW])
-    shown = inside.loomctl(scene, "trust", "--yes")
+    scene.edit_plan(commands=[{"step": "frame/ask", "run": "touch sprung"}])
+    assert "It runs no commands." in inside.loomctl(scene, "trust", "--yes").stdout
+    inside.loomctl(scene, "next")
+    inside.loomctl(scene, "done", given="x")
+    assert not (scene.root / "sprung").exists()
+
+
+def test_a_plan_that_was_made_to_run_commands_is_shown_and_runs_none(scene: Scene) -> None:
+    """A step that somebody turned into a command, in a run that was trusted while it had none (D23)."""
+    scene.workflow()
+    scene.begin()
+    inside.loomctl(scene, "trust", "--yes")
+    plan = scene.edit_plan()
+    plan["phases"][0]["steps"][0] |= {"kind": "command", "run": "touch sprung\n" + POSING + RAW}
+    scene.edit_plan(phases=plan["phases"], commands=[])
+    shown = inside.loomctl(scene, "trust")
+    assert shown.code == EXIT_USAGE
     assert "touch sprung" in shown.stdout
     assert [character for character in shown.stdout if is_raw(character)] == []
     inside.loomctl(scene, "next")
