@@ -33,9 +33,9 @@ from loomctl.cli import (
     tidy,
 )
 from loomctl.disk import bundle_lines, project
-from loomctl.model.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_BUG, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 
-INTERRUPTED = EXIT_INTERRUPTED
+INTERRUPTED = ON_INTERRUPT
 LONGEST_LINE = 300
 
 

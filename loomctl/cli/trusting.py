@@ -27,7 +27,8 @@ def asked(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
         return []
     later = f"To see and trust its commands: loomctl trust {run.run_id}"
     if not may_ask or space.caller.host != TERMINAL or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return [f"This run has {len(commands)} command step(s), which this machine does not trust yet. {later}"]
+        count = "1 command step" if len(commands) == 1 else f"{len(commands)} command steps"
+        return [f"This run has {count}, which this machine does not trust yet. {later}"]
     printing.unmasked("\n".join(["This run runs, in a shell:", *telling.command_lines(commands)]), err=True)
     try:
         agreed = click.confirm("Trust these commands on this machine?", err=True)

@@ -15,7 +15,7 @@ from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import ending, prompts, settling, stages
 from loomctl.model import run_life, sessions, shell_text
-from loomctl.model.errors import EXIT_INTERRUPTED, EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.model.fences import visible
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import mask, masked_line
@@ -325,7 +325,7 @@ def _interrupted(run: Run, work: _Work) -> LoomError:
         where=os.path.join(work.folder, command_files.LOG),
         why="loomctl next waits for it again; loomctl cancel stops it with its run",
         hint=f"loomctl next {run.run_id}",
-        exit_code=EXIT_INTERRUPTED,
+        exit_code=ON_INTERRUPT,
     )
 
 

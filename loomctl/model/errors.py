@@ -16,7 +16,7 @@ EXIT_HELD = 6
 EXIT_SKEW = 7
 EXIT_SETUP = 8
 EXIT_BUG = 70
-EXIT_INTERRUPTED = 130
+ON_INTERRUPT = 130
 
 UPDATE = "claude plugin update loom@loom"
 

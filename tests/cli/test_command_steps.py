@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import pytest
 
 from loomctl.disk import command_files, processes
 from loomctl.disk.artifact_files import REFUSE_BYTES
-from loomctl.model.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from loomctl.model.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT
 from tests.scenes import MAIN, OTHER, Json, Scene
 from tests.waiting import Gate, until
 
@@ -199,7 +201,7 @@ def test_who_waits_may_go_and_the_command_goes_on(scene: Scene, tmp_path: Path, 
         waits.send_signal(number)
         said, _ = waits.communicate(timeout=60)
     if number == signal.SIGINT:
-        assert waits.returncode == EXIT_INTERRUPTED
+        assert waits.returncode == ON_INTERRUPT
         error = json.loads(said)["error"]
         assert "goes on; only the waiting for it was interrupted" in error["message"]
         assert error["hint"].startswith("loomctl next")
@@ -529,3 +531,72 @@ def test_a_project_in_an_odd_place_runs_its_commands(scene: Scene) -> None:
     odd.begin()
     odd.loomctl("trust", "--yes")
     assert odd.loomctl("next", "--json").json["ran"][0]["tail"] == "all"
+
+
+# ---- At a terminal.
+
+
+def at_a_terminal(scene: Scene, typed: str, *words: str) -> str:
+    """Run a command on a terminal at which somebody types; gives what they see."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-I", str(MAIN), *words],
+        cwd=scene.root,
+        env={**scene.environ(None), "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    ) as child:
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        seen = b""
+        while select.select([ours], [], [], 60)[0]:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # how Linux says that the other side is closed
+                break
+            if not part:
+                break
+            seen += part
+        child.wait()
+    os.close(ours)
+    return seen.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(("typed", "trusted"), [("y\n", True), ("n\n", False), ("\x04", False)])
+def test_a_person_who_starts_a_run_is_asked(scene: Scene, typed: str, *, trusted: bool) -> None:
+    """With all commands before their eyes; whatever is no yes is a no."""
+    scene.workflow(phases=steps("touch fine; API_KEY=sk-proj-Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z true"))
+    seen = at_a_terminal(scene, typed, "run", "add dark mode", "--workflow", "tiny")
+    assert "      touch fine; API_KEY=sk-proj-Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z true\n" in seen
+    assert "Trust these commands on this machine?" in seen
+    assert ("Its commands are trusted on this machine." in seen) is trusted
+    assert ("none of them is run" in seen) is not trusted
+    scene.loomctl("next", scene.run_dir.name, session=None)
+    assert (scene.root / "fine").exists() is trusted
+
+
+def test_a_person_who_waits_sees_how_far_a_command_is(scene: Scene, tmp_path: Path) -> None:
+    """A line that is written over and over, and is gone at the end."""
+    gate = Gate(tmp_path / "gate")
+    run_id = begin(scene, f"echo working on it; {gate}")
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-I", str(MAIN), "next", run_id],
+        cwd=scene.root,
+        env={**scene.environ(None), "TERM": "xterm"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    ) as child:
+        os.close(theirs)
+        seen = b""
+        while b"build/c1: " not in seen or b"working on it" not in seen:
+            assert select.select([ours], [], [], 60)[0], seen
+            seen += os.read(ours, 65536)
+        gate.open()
+        said, _ = child.communicate(timeout=60)
+    assert os.read(ours, 65536).endswith(b"\r\x1b[K")
+    os.close(ours)
+    assert b"succeeded" in said
