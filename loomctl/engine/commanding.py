@@ -228,7 +228,7 @@ def _work(run: Run) -> _Work | None:
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None or not is_command(place.step) or not entry.get("stage"):
         return None
-    if not settling.goes_on(run.state):
+    if not run_life.goes_on(run.state):
         return None
     return _Work(entry, place.step, _folder(run, entry["stage"]))
 
@@ -387,7 +387,7 @@ def _taken(
 
 def _as_it_stands(state: State) -> Settled:
     entry = run_life.open_visit(state)
-    if entry is not None and settling.goes_on(state):
+    if entry is not None and run_life.goes_on(state):
         return settling.Settled(state, [], [], False, run_life.Move("step", step=entry["step_id"]))
     return settling.rest(state)
 

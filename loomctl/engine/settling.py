@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.engine import finding, priming, prompts, remembering, stages, tracking
+from loomctl.engine import finding, priming, prompts, remembering, stages
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.records import NamedTuple
 
@@ -92,7 +92,7 @@ def rest_here(space: Workspace, run: Run, state: State) -> Settled:
 
     It is owed to the assistant also where it is told at once, for a kill may come between the two.
     """
-    if not goes_on(state):
+    if not run_life.goes_on(state):
         return rest(state)
     settled = settle(space, run, state)
     facts = _facts(settled)
@@ -106,6 +106,8 @@ def rest_here(space: Workspace, run: Run, state: State) -> Settled:
 def begun(space: Workspace, run: Run, settled: Settled) -> None:
     """Note what the checkout is as a visit that was opened begins, once the run's lock is free (D39). Never raises."""
     if settled.opened is not None:
+        from loomctl.engine import tracking  # a session's start opens none
+
         tracking.begin(space, run, settled.opened)
 
 
@@ -142,11 +144,6 @@ def _owed(state: Mapping[str, Any]) -> list[str]:
     """Give the facts of phases that were entered while no assistant was told (at a Stop)."""
     owed = state.get("pending_triggers")
     return [fact for fact in owed if isinstance(fact, str)] if isinstance(owed, list) else []
-
-
-def goes_on(state: Mapping[str, Any]) -> bool:
-    """Tell whether a run is under way, so that its next step may be opened."""
-    return state["status"] in ("pending", "in_progress")
 
 
 def rest(state: State) -> Settled:

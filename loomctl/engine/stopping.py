@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE
-from loomctl.engine import answers, closing, driving, ending, settling, stages
+from loomctl.engine import answers, closing, ending, stages
 from loomctl.model import output_checks, run_life, sessions, turn_ends
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -93,6 +93,8 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
 
 def closed_without_message(space: Workspace, run: Run) -> str:
     """Complete a closing step at a session's start, or at a stop without words; gives the line for the user (D27)."""
+    from loomctl.engine import driving, settling
+
     found = closing.ready(space, run, run.state)
     said: list[str] = []
 
@@ -117,13 +119,15 @@ def _given(entry: Mapping[str, Any], message: str) -> ending.Given:
 
 
 def _under_way(state: Mapping[str, Any]) -> bool:
-    return settling.goes_on(run_life.answered(dict(state)))
+    return run_life.goes_on(run_life.answered(dict(state)))
 
 
 def _ended(
     space: Workspace, run: Run, turn: Turn, given: ending.Given, known: ending.Gathered, stop: turn_ends.Stop
 ) -> Stopped:
     """End the visit with the message, or ask for a better one; then hand the next step on where that is to be."""
+    from loomctl.engine import driving, settling  # most stops end nothing
+
     held: list[Stopped] = []
     opened: list[settling.Settled] = []
 

@@ -302,6 +302,11 @@ def approved(state: State, *, at: str) -> tuple[State, list[str]]:
     return {**state, "pending_approvals": [], "approvals": approvals, "status": "in_progress"}, granted
 
 
+def goes_on(state: Mapping[str, Any]) -> bool:
+    """Tell whether a run is under way, so that its next step may be opened."""
+    return state["status"] in ("pending", "in_progress")
+
+
 def awaiting(state: State, entry: Mapping[str, Any], message: str, *, at: str) -> State:
     """Let a run wait for its user's answer: the assistant stopped twice without a result (D27).
 

@@ -83,7 +83,8 @@ def test_commands_run_one_after_the_other_up_to_the_next_step(scene: Scene) -> N
         "signal": None,
         "timed_out": False,
     }
-    assert scene.state["context"] == {"command.output": command["output"], "command.exit_code": 0}
+    left = {"last_stage": "build/c2", "command.output": command["output"], "command.exit_code": 0}
+    assert scene.state["context"] == left
     assert blob(scene, command["output"]) == f"two\ufffd{scene.root}\n"
     assert (scene.run_dir / "stages/002-build.c2@1/command.log").read_bytes() == b"two\xff" + f"{scene.root}\n".encode()
     assert not (scene.run_dir / "stages/002-build.c2@1/response.md").exists()
