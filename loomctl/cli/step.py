@@ -16,9 +16,12 @@ from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import files, trouble
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import commanding, driving, finding, registering
-from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
+from loomctl.model import run_life
+from loomctl.model.directives import Reading
+from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.fences import one_line, visible
 from loomctl.model.run_life import OUTCOMES, SPELLINGS
+from loomctl.model.secrets import mask, masked_line
 
 if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
@@ -74,7 +77,11 @@ class _ProgressLine:
 
 @click.command()
 @run_argument
-@click.option("--outcome", type=click.Choice([*OUTCOMES, *SPELLINGS]), help="How the step ended (default: succeeded).")
+@click.option(
+    "--outcome",
+    type=click.Choice([*OUTCOMES, *SPELLINGS]),
+    help="How the step ended (default: as its result says).",
+)
 @click.option("--note", default="", metavar="TEXT", help="One line for the run's history.")
 @click.option(
     "--artifact", "artifacts", multiple=True, metavar="NAME=PATH", help="Register a file that later steps need."
@@ -97,7 +104,8 @@ def done(
     """End the current step with its result, and show the next one.
 
     The result is read from standard input or --response-file. With neither, the step is closing: the conversation's
-    next final message is its result.
+    next final message is its result. A JSON object in it may say how the step ended and what the run is to know
+    (outcome, failure_reason, context_updates, …); of a step with an output schema it must fit, or another is asked for.
 
     \b
     Examples:
@@ -212,17 +220,22 @@ def _told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
         printing.text(_text(space, driven))
     if driven.pending is not None and driven.pending.kind == commanding.NOT_TRUSTED:
         return EXIT_USAGE
+    if driven.repair:
+        return EXIT_FINDINGS
     return EXIT_MISSING if driven.slip is not None and driven.slip.failed else EXIT_OK
 
 
 def _document(space: Workspace, driven: Driven) -> dict[str, object]:
     visit = driven.closing or driven.ended
+    reading = (driven.reading or Reading()).to_dict()
     return {
+        **reading,
         "run_id": driven.run.run_id,
         "status": driven.run.state["status"],
         "closing": driven.closing is not None,
         "stage": visit["stage"] if visit else None,
-        "outcome": driven.ended["status"] if driven.ended else None,
+        "outcome": driven.ended["status"] if driven.ended else reading["outcome"],
+        "repair": driven.repair or None,
         "next": None if driven.closing is not None else telling.step_document(space, driven.run),
         "pending_approvals": driven.run.state["pending_approvals"],
         "slip": driven.slip.with_text() if driven.slip is not None else None,
@@ -230,6 +243,19 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
         "ran": [one._asdict() for one in driven.ran],
         "pending": None if driven.pending is None else driven.pending._asdict(),
     }
+
+
+def _repair(driven: Driven) -> list[str]:
+    """Say what is wrong with an answer, and how the step is ended with another."""
+    entry = run_life.open_visit(driven.run.state)
+    name = masked_line(entry["step_id"], 120) if entry else "The step"
+    return [
+        f"{name} is not ended.",
+        "",
+        visible(mask(driven.repair)[0]),
+        "",
+        "End the step anew with `loomctl done` and the corrected JSON on standard input.",
+    ]
 
 
 def _at_a_command(driven: Driven, lines: list[str]) -> str:
@@ -251,9 +277,16 @@ def _text(space: Workspace, driven: Driven) -> str:
             "what was decided, what is left open. Loom takes that message as the step's response."
         )
     lines = [*driven.notes]
+    if driven.repair and driven.ended is None:
+        return "\n".join([*lines, *_repair(driven)])
     if driven.ended is not None:
         mark = "✗" if driven.ended["status"] == "failed" else "✓"
         lines.append(f"{mark} {driven.ended['step_id']}: {driven.ended['status']} ({driven.ended['stage']})")
+    lines += (
+        [f"  ! {one.code}: {masked_line(one.message, 300)}" for one in driven.reading.warnings]
+        if driven.reading
+        else []
+    )
     lines += telling.ran_lines(driven.ran)
     if driven.pending is not None:
         return _at_a_command(driven, lines)

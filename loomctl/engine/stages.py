@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PROMPT, RESPONSE, CANDIDATE, STATUS = "prompt.md", "response.md", "candidate.md", "status.json"
+_REPAIRED = "response.repair-"
 
 
 def folder(run_dir: str, stage: str) -> str:
@@ -44,13 +45,13 @@ def write_end(run_dir: str, stage: str, response: str | None, status: Mapping[st
 
 def write_repaired(run_dir: str, stage: str, response: str, attempt: int) -> None:
     """Keep an answer that had to be repaired. attempt: which repair it led to, from 1 (D36)."""
-    _write(run_dir, stage, f"response.repair-{attempt}.md", response)
+    _write(run_dir, stage, f"{_REPAIRED}{attempt}.md", response)
 
 
 def set_aside(run_dir: str, stage: str) -> None:
     """Keep what an earlier visit of this name left under names of its own; nothing is thrown away (D31)."""
     where = folder(run_dir, stage)
-    for name in (RESPONSE, STATUS, CANDIDATE, command_files.LOG, command_files.RECORD):
+    for name in (RESPONSE, STATUS, CANDIDATE, command_files.LOG, command_files.RECORD, *_repaired(where)):
         path = os.path.join(where, name)
         if not os.path.exists(path):
             continue
@@ -59,6 +60,15 @@ def set_aside(run_dir: str, stage: str) -> None:
         while os.path.exists(f"{base}.undone-{number}{ending}"):
             number += 1
         os.replace(path, f"{base}.undone-{number}{ending}")
+
+
+def _repaired(where: str) -> list[str]:
+    try:
+        names = os.listdir(where)
+    except OSError:
+        return []
+    kept = (name for name in names if name.startswith(_REPAIRED) and name.endswith(".md"))
+    return sorted(name for name in kept if name[len(_REPAIRED) : -len(".md")].isdigit())
 
 
 def read_text(run_dir: str, stage: str, name: str) -> str | None:

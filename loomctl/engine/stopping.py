@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 _LAST_WORDS = 200  # characters of what an assistant said last that the state keeps, where its user is to answer
+_DIGESTS = 15.0  # seconds that a stop which ends a step may digest for
 ASKED = (
     "The step {step} is open, and your message holds no result of it. If it is done, end it with `loomctl done` and "
     "its result. If it is not, go on with it. If you need a decision of the user's, say so and stop."
@@ -79,6 +80,9 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if verdict in (turn_ends.END, turn_ends.EXHAUSTED, turn_ends.REPAIR):
         if here and found.response is None:  # it ended without a word: the transcript may hold some
             return Stopped(line=closed_without_message(space, run))
+        from loomctl.engine import recording  # most stops end nothing
+
+        recording.digest(space, _DIGESTS)  # what is not digested now would be told of the next step (D59)
         return _ended(space, run, turn, found, ending.gather(space, run, entry, found, reading), stop)
     if message.strip() and verdict != turn_ends.NOTHING:
         stages.write_candidate(run.folder, turn.told or entry["stage"], message)

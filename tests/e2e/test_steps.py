@@ -46,11 +46,12 @@ def test_words_given_to_done_are_kept_as_they_are(assistant: Assistant) -> None:
 
 
 def test_talking_to_the_user_ends_nothing(assistant: Assistant) -> None:
-    """A bound session that stops with a question, or with what looks like a result, is not blocked and ends no step."""
+    """A bound session that stops with a question is not blocked and ends no step; with a directive it ends its step."""
     first = start_run(assistant)
     step = state_of(assistant.project)["current_step"]
-    for words in ("Which colour should it be?", '{"outcome": "succeeded"}'):
-        turn = assistant.run("go on", resume=first.session_id, answers=[words])
-        assert turn.answer == words
-        assert len(turn.conversation) == 1
+    turn = assistant.run("go on", resume=first.session_id, answers=["Which colour should it be?"])
+    assert (turn.answer, len(turn.conversation)) == ("Which colour should it be?", 1)
     assert state_of(assistant.project)["current_step"] == step
+    turn = assistant.run("go on", resume=first.session_id, answers=['{"outcome": "succeeded"}'])
+    assert len(turn.conversation) == 1
+    assert state_of(assistant.project)["current_step"] != step

@@ -1,0 +1,374 @@
+"""What ends with a step: its answer read, the context set, its files kept, and all of it taken back (D27, D31-D41)."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from loomctl.disk.blobs import Blobs
+from loomctl.engine import context_values, driving, stopping
+from loomctl.engine.driving import Driven
+from loomctl.model import blob_refs, run_life
+from loomctl.model.errors import LoomError
+from tests.scenes import SESSION, Json, Scene
+
+SCHEMA: Json = {"type": "object", "required": ["risk"], "properties": {"risk": {"enum": ["low", "high"]}}}
+GOOD = '{"outcome": "succeeded", "context_updates": {"coverage": 72}}'
+BAD = '{"outcome": "succeeded", "context_updates": }'
+
+
+def begun(scene: Scene, *steps: Json, **more: Any) -> Scene:
+    """Start a run of these steps in one phase."""
+    listed = [{"prompt": "Do it.", **step} for step in steps]
+    scene.workflow(phases={"build": {"steps": listed}}, **more)
+    scene.begin()
+    return scene
+
+
+def done(scene: Scene, response: str | None, **more: Any) -> Driven:
+    """End the current step with a response."""
+    return driving.done(scene.space(), scene.run_dir.name, response=response, **more)
+
+
+def status_of(scene: Scene, stage: str) -> Json:
+    """Read how a stage ended."""
+    found: Json = json.loads((scene.run_dir / "stages" / stage / "status.json").read_text(encoding="utf-8"))
+    return found
+
+
+def value(scene: Scene, key: str) -> Any:
+    """Read a value of the run's context as who needs it does."""
+    space = scene.space()
+    run = space.store.read(scene.run_dir.name)
+    return context_values.value_of(space, run, run.state["context"][key])
+
+
+def test_an_answer_ends_its_step_as_it_says_and_sets_the_context(scene: Scene) -> None:
+    """The engine's keys, then the step's own; the response is held by reference and reads as its text (D37, D38)."""
+    begun(scene, {"id": "review"}, {"id": "fix"})
+    words = "It needs work. " * 20
+    answer = words + json.dumps(
+        {
+            "outcome": "partially_succeeded",
+            "preferred_next_label": "fix",
+            "suggested_next_ids": ["fix"],
+            "context_updates": {"coverage": 72, "notes": ["a", None]},
+        }
+    )
+    driven = done(scene, answer)
+    assert driven.ended is not None
+    assert (driven.ended["status"], driven.ended["preferred_next_label"]) == ("partially_succeeded", "fix")
+    context = scene.state["context"]
+    assert (context["coverage"], context["notes"], context["last_stage"]) == (72, ["a", None], "build/review")
+    assert context["last_response"] == answer[:200]
+    assert context["response.build/review"] == {"$stage": "001-build.review@1", "file": "response.md"}
+    assert value(scene, "response.build/review") == answer
+    status = status_of(scene, "001-build.review@1")
+    assert status["context_updates"] == {"coverage": 72, "notes": ["a", None]}
+    assert status["directive"] == {
+        "source": "response",
+        "outcome": "partially_succeeded",
+        "preferred_next_label": "fix",
+        "suggested_next_ids": ["fix"],
+    }
+    assert (status["kind"], status["rank"], status["usage"], status["repairs"]) == ("agent", 1, None, 0)
+    assert "context.updated" in scene.event_names()
+
+
+def test_a_failure_tells_its_reason(scene: Scene) -> None:
+    """The directive's reason is the step's, the run's error, and in the event."""
+    begun(scene, {"id": "review"})
+    driven = done(scene, '{"outcome": "failed", "failure_reason": "no database"}')
+    assert driven.move.kind == "failed"
+    assert scene.state["errors"][-1]["message"] == "no database"
+    assert status_of(scene, "001-build.review@1")["failure_reason"] == "no database"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "response", "expected"),
+    [
+        ("failed", '{"outcome": "succeeded"}', "failed"),
+        ("succeeded", '{"outcome": "failed"}', "succeeded"),
+        (None, '{"outcome": "skipped"}', "skipped"),
+        (None, '{"outcome": "splendid"}', "succeeded"),
+        (None, "no object at all", "succeeded"),
+        (None, "", "succeeded"),
+    ],
+)
+def test_what_was_given_beside_the_response_comes_first(
+    scene: Scene, outcome: str | None, response: str, expected: str
+) -> None:
+    """`--outcome` is somebody's word; without it the response decides, and else the step succeeded."""
+    begun(scene, {"id": "review", "result_handling": {"on_failure": "continue"}}, {"id": "fix"})
+    driven = done(scene, response, outcome=outcome)
+    assert driven.ended is not None
+    assert driven.ended["status"] == expected
+
+
+def test_keys_of_the_engine_are_refused_and_the_others_set(scene: Scene) -> None:
+    """With a warning that its caller and the stage's status have (D37)."""
+    begun(scene, {"id": "review"}, {"id": "fix"})
+    driven = done(scene, '{"context_updates": {"_run_id": "x", "response.build/fix": "y", "mine": 1}}')
+    assert driven.reading is not None
+    assert {one.code for one in driven.reading.warnings} == {"RESERVED_KEY"}
+    assert scene.state["context"]["mine"] == 1
+    assert "_run_id" not in scene.state["context"]
+    assert len(status_of(scene, "001-build.review@1")["warnings"]) == 2
+
+
+def test_an_undo_takes_the_context_back(scene: Scene) -> None:
+    """What a key held before is there again; one that was not there is gone (D31)."""
+    begun(scene, {"id": "one"}, {"id": "two"}, {"id": "three"})
+    done(scene, '{"context_updates": {"a": 1}}')
+    before = scene.state["context"]
+    done(scene, '{"context_updates": {"a": 2, "b": 3}}')
+    driving.undo(scene.space(), scene.run_dir.name)
+    assert scene.state["context"] == before
+    driving.undo(scene.space(), scene.run_dir.name)
+    assert scene.state["context"] == {}
+
+
+def test_an_undo_without_the_stages_status_leaves_the_context(scene: Scene) -> None:
+    """A file that is gone or damaged costs no more than that."""
+    begun(scene, {"id": "one"}, {"id": "two"})
+    done(scene, '{"context_updates": {"a": 1}}')
+    (scene.run_dir / "stages" / "001-build.one@1" / "status.json").write_text("{")
+    driving.undo(scene.space(), scene.run_dir.name)
+    assert scene.state["context"]["a"] == 1
+    assert scene.state["current_step"] == "build/one"
+
+
+@pytest.mark.parametrize(("size", "is_blob"), [(102_400, False), (102_401, True)])
+def test_large_values_become_blobs(scene: Scene, size: int, is_blob: bool) -> None:
+    """By the bytes of their JSON; they read as what they are (D38)."""
+    begun(scene, {"id": "one"}, {"id": "two"})
+    text = "é" * ((size - 2) // 2) + "x" * (size % 2)
+    assert len(context_values.encoded(text)) == size
+    done(scene, json.dumps({"context_updates": {"report": text}}))
+    held = scene.state["context"]["report"]
+    assert blob_refs.is_ref(held) is is_blob
+    assert value(scene, "report") == text
+    if is_blob:
+        assert Blobs(str(scene.store)).get(held) == context_values.encoded(text)
+
+
+# ---- Answers that are held to a schema (D34, D36)
+
+
+def test_an_answer_that_does_not_fit_ends_nothing_until_it_is_repaired(scene: Scene) -> None:
+    """It is kept beside, the corrective message says what is wrong, and the next answer counts."""
+    begun(scene, {"id": "review", "output_schema": "routing"}, {"id": "fix"})
+    first = done(scene, f"I looked.\n{BAD}")
+    assert (first.ended, bool(first.repair)) == (None, True)
+    assert "routing" in first.repair
+    (entry,) = scene.state["steps"]
+    assert (entry["status"], entry["repairs"]) == ("in_progress", 1)
+    second = done(scene, "no object")
+    assert second.ended is None
+    third = done(scene, GOOD)
+    assert third.ended is not None
+    folder = scene.run_dir / "stages" / "001-build.review@1"
+    assert (folder / "response.repair-1.md").read_text() == f"I looked.\n{BAD}"
+    assert (folder / "response.repair-2.md").read_text() == "no object"
+    assert (folder / "response.md").read_text() == GOOD
+    assert status_of(scene, "001-build.review@1")["repairs"] == 2
+    assert scene.event_names().count("stage.repair_requested") == 2
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2, -4])
+def test_when_no_repair_is_left_the_step_fails_and_is_not_tried_again(scene: Scene, retries: int) -> None:
+    """Saying so; its response is kept, and not put into the context (D36)."""
+    begun(scene, {"id": "review", "output_schema": "routing", "output_retries": retries, "max_retries": 3})
+    driven = [done(scene, BAD) for _ in range(max(0, retries) + 1)][-1]
+    reason = f"output schema validation failed after {max(0, retries)} repair attempt(s)"
+    assert driven.move.kind == "failed"
+    (entry,) = scene.state["steps"]
+    assert (entry["status"], entry["failure_reason"]) == ("failed", reason)
+    assert (scene.run_dir / "stages" / "001-build.review@1" / "response.md").read_text() == BAD
+    assert set(scene.state["context"]) == {"last_stage"}
+    assert status_of(scene, "001-build.review@1")["errors"]
+
+
+@pytest.mark.parametrize("outcome", ["failed", "skipped"])
+def test_a_step_that_could_not_be_done_owes_no_object(scene: Scene, outcome: str) -> None:
+    """Who says so by --outcome is not asked for JSON."""
+    begun(scene, {"id": "review", "output_schema": "routing", "result_handling": {"on_failure": "continue"}})
+    driven = done(scene, "There is no database here.", outcome=outcome)
+    assert driven.ended is not None
+    assert driven.ended["status"] == outcome
+
+
+def test_an_object_for_a_schema_of_the_steps_own_is_kept(scene: Scene) -> None:
+    """Under `output.{step}`; it does not route, and a file does not stand in for it (D35)."""
+    scene.write(".loom/workflows/schemas/audit.schema.json", json.dumps(SCHEMA))
+    begun(scene, {"id": "audit", "output_schema": "@schemas/audit.schema.json"}, {"id": "fix"})
+    scene.write("status.json", '{"risk": "low"}')
+    assert done(scene, '{"risk": "some", "outcome": "failed"}').repair
+    assert done(scene, "words alone").repair
+    driven = done(scene, 'So: {"risk": "high", "outcome": "failed"}')
+    assert driven.ended is not None
+    assert driven.ended["status"] == "succeeded"
+    assert scene.state["context"]["output.build/audit"] == {"risk": "high", "outcome": "failed"}
+    assert status_of(scene, "001-build.audit@1")["output"] == {"risk": "high", "outcome": "failed"}
+
+
+def test_a_changed_schema_file_changes_no_run(scene: Scene) -> None:
+    """It was frozen as the run began."""
+    path = scene.write(".loom/workflows/schemas/audit.schema.json", json.dumps(SCHEMA))
+    begun(scene, {"id": "audit", "output_schema": "@schemas/audit.schema.json"})
+    path.unlink()
+    assert done(scene, '{"risk": "high"}').move.kind == "completed"
+
+
+def test_a_bad_schema_starts_no_run(scene: Scene) -> None:
+    """It is an error before anything is written."""
+    scene.write(".loom/workflows/schemas/audit.schema.json", '{"type": "no such type"}')
+    with pytest.raises(LoomError):
+        begun(scene, {"id": "audit", "output_schema": "@schemas/audit.schema.json"})
+    assert scene.run_dirs == []
+
+
+# ---- Files that stand in for a response (D35)
+
+
+def test_a_file_of_this_visit_stands_in_and_an_older_one_does_not(scene: Scene) -> None:
+    """`status.json` counts if it was written since the step began."""
+    stale = scene.write("status.json", '{"outcome": "failed"}')
+    os.utime(stale, ns=(1, 1))
+    begun(scene, {"id": "one"}, {"id": "two"}, {"id": "three"})
+    assert done(scene, "It is done.").ended["status"] == "succeeded"  # type: ignore[index]
+    scene.write("status.json", '{"outcome": "partially_succeeded"}')
+    driven = done(scene, "It is done, too.")
+    assert driven.ended is not None
+    assert driven.ended["status"] == "partially_succeeded"
+    assert status_of(scene, "002-build.two@1")["directive"]["source"] == "status.json"
+    assert done(scene, "And this.").ended["status"] == "succeeded"  # type: ignore[index]
+
+
+def test_a_prompt_steps_answer_is_its_response_alone(scene: Scene) -> None:
+    """No file stands in for it (D30)."""
+    begun(scene, {"id": "one", "kind": "prompt"})
+    scene.write("status.json", '{"outcome": "skipped"}')
+    assert done(scene, "It is done.").ended["status"] == "succeeded"  # type: ignore[index]
+
+
+# ---- What a stop does (D27, D28).
+
+
+def stop(scene: Scene, message: str, **more: Any) -> stopping.Stopped:
+    """Let the session stop in a turn that Loom drives, unless said otherwise."""
+    space = scene.space()
+    run = space.store.read(scene.run_dir.name)
+    entry = run_life.open_visit(run.state)
+    known = {"told": entry["stage"] if entry else None, "driven": True, "blocks_left": 8, **more}
+    return stopping.stopped(space, run, stopping.Turn(**known), message)
+
+
+def test_a_stop_with_a_directive_ends_the_step_and_hands_on_the_next(scene: Scene) -> None:
+    """The block is short and sends the assistant to `loomctl next`; the last step ends the run."""
+    begun(scene, {"id": "one"}, {"id": "two"})
+    first = stop(scene, GOOD)
+    assert first.block == "Loom: build/one succeeded. The next step is build/two: run `loomctl next`, and work on it."
+    last = stop(scene, GOOD)
+    assert (last.block, last.line) == ("", "Loom: build/two succeeded. The run is completed.")
+
+
+def test_a_stop_in_a_turn_of_the_users_ends_the_step_and_blocks_nothing(scene: Scene) -> None:
+    """The user sees where the run stands."""
+    begun(scene, {"id": "one"}, {"id": "two"})
+    stopped = stop(scene, GOOD, driven=False)
+    assert (stopped.block, stopped.line) == ("", "Loom: build/one succeeded. Now: build/two")
+
+
+def test_a_stop_that_no_block_can_follow_pauses_the_run(scene: Scene) -> None:
+    """With the way on, and with the step's result kept (D28)."""
+    begun(scene, {"id": "one"}, {"id": "two"})
+    stopped = stop(scene, GOOD, blocks_left=0)
+    assert f"loomctl resume {scene.run_dir.name}" in stopped.line
+    assert (scene.state["status"], scene.state["steps"][0]["status"]) == ("paused", "succeeded")
+    assert "run.paused" in scene.event_names()
+
+
+def test_two_stops_without_a_result_let_an_autonomous_run_wait(scene: Scene) -> None:
+    """`next` and `done` put it under way again; what was said last is kept."""
+    begun(scene, {"id": "one"}, {"id": "two"}, autonomy="autonomous")
+    assert stop(scene, "Which colour?").asked
+    waits = stop(scene, "Which colour, please?", asked=True)
+    assert "waits for your answer" in waits.line
+    assert (scene.state["status"], scene.state["feedback"]["message"]) == ("awaiting_feedback", "Which colour, please?")
+    assert driving.next_step(scene.space(), scene.run_dir.name).move.step == "build/one"
+    assert (scene.state["status"], "feedback" in scene.state) == ("in_progress", False)
+
+
+def test_a_waiting_run_takes_a_result(scene: Scene) -> None:
+    """The answer may come as the step's end."""
+    begun(scene, {"id": "one"}, {"id": "two"}, autonomy="autonomous")
+    stop(scene, "Which colour?", asked=True)
+    assert stop(scene, GOOD, driven=False).line == "Loom: build/one succeeded. Now: build/two"
+    assert (scene.state["status"], "feedback" in scene.state) == ("in_progress", False)
+
+
+def test_a_closing_step_with_a_schema_is_repaired(scene: Scene) -> None:
+    """`loomctl done` without words, then a message that does not fit, then one that does."""
+    begun(scene, {"id": "one", "output_schema": "routing"})
+    done(scene, None)
+    assert "JSON" in stop(scene, "Done.", driven=False).block
+    assert scene.state["steps"][0]["status"] == "closing"
+    assert "completed" in stop(scene, GOOD, driven=False).line
+
+
+def test_next_takes_a_closing_step_up_again_whose_answer_does_not_fit(scene: Scene) -> None:
+    """There is no turn to block: the step is open, and it is said what is asked for."""
+    begun(scene, {"id": "one", "output_schema": "routing"})
+    done(scene, None)
+    driven = driving.next_step(scene.space(), scene.run_dir.name)
+    assert (driven.ended, bool(driven.repair)) == (None, True)
+    assert scene.state["steps"][0]["status"] == "in_progress"
+
+
+def test_two_stops_at_once_end_a_step_once(scene: Scene) -> None:
+    """The second finds another visit open than it read about, and does nothing."""
+    begun(scene, {"id": "one"}, {"id": "two"})
+    space = scene.space()
+    run = space.store.read(scene.run_dir.name)
+    turn = stopping.Turn(told="001-build.one@1", driven=True, blocks_left=8)
+    first, second = (stopping.stopped(space, run, turn, GOOD) for _ in range(2))
+    assert first.block
+    assert second == stopping.Stopped()
+    assert [entry["status"] for entry in scene.state["steps"]] == ["succeeded", "in_progress"]
+
+
+def test_a_step_is_not_visited_more_often_than_it_may_be(scene: Scene) -> None:
+    """Retries count as visits (D41)."""
+    begun(scene, {"id": "one", "max_retries": 9, "max_visits": 2})
+    driven = [done(scene, '{"outcome": "failed"}') for _ in range(2)][-1]
+    assert driven.move.kind == "failed"
+    assert [entry["visit"] for entry in scene.state["steps"]] == [1, 2]
+
+
+def test_an_undo_keeps_the_answers_that_had_to_be_repaired(scene: Scene) -> None:
+    """Under names of their own; the visit that is open again counts its repairs anew (D31)."""
+    begun(scene, {"id": "one", "output_schema": "routing"}, {"id": "two"})
+    done(scene, "first draft")
+    done(scene, GOOD)
+    driving.undo(scene.space(), scene.run_dir.name)
+    done(scene, "another draft")
+    folder = scene.run_dir / "stages" / "001-build.one@1"
+    assert (folder / "response.repair-1.undone-1.md").read_text() == "first draft"
+    assert (folder / "response.repair-1.md").read_text() == "another draft"
+    assert scene.state["steps"][0]["repairs"] == 1
+
+
+def test_calls_that_wait_are_of_the_step_that_a_stop_ends(scene: Scene) -> None:
+    """However many: they are recorded before the step is ended, not after (D59)."""
+    begun(scene, {"id": "one"}, {"id": "two"})
+    for number in range(90):
+        told = {"tool_name": "Write", "tool_input": {"file_path": f"f{number}.md", "content": "x"}}
+        event = {"hook_event_name": "PostToolUse", "session_id": SESSION, "tool_use_id": f"t{number}", **told}
+        event["tool_response"] = {"type": "create", "filePath": f"f{number}.md"}
+        scene.write(f".loom/local/spool/{SESSION}-{number}.json", json.dumps(event))
+    stop(scene, GOOD)
+    assert len(status_of(scene, "001-build.one@1")["files_touched"]) == 90
