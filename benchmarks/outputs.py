@@ -1,10 +1,12 @@
-"""What the outputs of steps cost: reading a response for the objects in it.
+"""What the outputs of steps cost: reading a response for the objects in it, appending events, ending a step.
 
     python benchmarks/outputs.py [--json]
 
-Run it with a Python that has Loom's packages. Each row is a text of 1 MB and of 2 MB, read in this process; the best of
-interleaved rounds. "x json.loads" compares with the standard library parsing a JSON text of 1 MB, "2 MB / 1 MB" says
-how the cost grows: 2 is linear. The exit code is 1 where a row misses its bar.
+Run it with a Python that has Loom's packages. Of a response each row is a text of 1 MB and of 2 MB, read in this
+process; the best of interleaved rounds. "x json.loads" compares with the standard library parsing a JSON text of 1 MB,
+"2 MB / 1 MB" says how the cost grows: 2 is linear. Events are appended one by one, synced or not, behind 10 and behind
+100,000 others. Steps of a run of 1,000 are ended one after the other, in this process, in a git repository of 100
+files: what the first hundred and the last hundred took, medians. The exit code is 1 where a row misses its bar.
 """
 
 from __future__ import annotations
@@ -12,8 +14,14 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
+import shutil
+import statistics
+import subprocess
 import sys
+import tempfile
 import time
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,14 +29,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from loomctl.disk import config, events, project  # noqa: E402
+from loomctl.disk.events import Event  # noqa: E402
+from loomctl.engine import driving, starting  # noqa: E402
+from loomctl.engine.caller import Caller, Conversation, workspace  # noqa: E402
 from loomctl.model import directives, json_objects  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 MEGABYTE = 1_000_000
 ROUNDS = 3
 LINEAR = 2.2
+FLAT = 1.2
+FEW_EVENTS, MANY_EVENTS, APPENDED = 10, 100_000, 200
+STAGES = 1_000
 SENTENCE = 'The review found that `parse()` drops the "last" line, so it\'s {not} done; see src/app.py:12.\n'
 DIRECTIVE = '{"outcome": "failed", "failure_reason": "tests failed", "context_updates": {"coverage": 72}}\n'
 RECORD = '{"id": 1, "name": "a \\"quoted\\" {name}", "tags": ["x", "y"], "more": {"ok": true, "n": 0.5}}\n'
@@ -71,16 +86,16 @@ def _print(rows: list[Row]) -> None:
         print(f"{row.name:34}" + "".join(f"{value:16.2f}" for value in row.values.values()) + missed)
 
 
-def best(*works: Callable[[], Any]) -> list[float]:
-    """Give the least processor time of each, in seconds, over interleaved rounds."""
+def best(*works: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> list[float]:
+    """Give the least time of each, in seconds by the clock, over interleaved rounds."""
     least = [float("inf")] * len(works)
     for _ in range(ROUNDS):
         for at, work in enumerate(works):
             gc.collect()
             gc.disable()  # as in a hook
-            began = time.process_time()
+            began = clock()
             work()
-            least[at] = min(least[at], time.process_time() - began)
+            least[at] = min(least[at], clock() - began)
             gc.enable()
     return least
 
@@ -137,7 +152,84 @@ def _read(text: str) -> None:
     directives.read([directives.Source(directives.RESPONSE, text)], directives.ROUTING)
 
 
-PARTS: tuple[Callable[[], list[Row]], ...] = (scan,)
+# ---- Appending events.
+
+
+def append() -> list[Row]:
+    """Measure one event's append to a short log and to a long one."""
+    rows = []
+    with _folder() as base:
+        logs = {count: base / str(count) for count in (FEW_EVENTS, MANY_EVENTS)}
+        for count, folder in logs.items():
+            folder.mkdir()
+            events.append(str(folder), "bench", [_event(number) for number in range(count)], durable=False)
+        for name, durable in (("without a sync", False), ("synced", True)):
+            few, many = best(
+                *(partial(_append, str(folder), durable=durable) for folder in logs.values()), clock=time.perf_counter
+            )
+            values = {"per second": APPENDED / many, "100,000 / 10": many / few}
+            rows.append(Row("Appending an event", name, values, {"100,000 / 10": FLAT}))
+    return rows
+
+
+def _append(folder: str, *, durable: bool) -> None:
+    for number in range(APPENDED):
+        events.append(folder, "bench", [_event(number)], durable=durable)
+
+
+def _event(number: int) -> Event:
+    properties = {"stage": "001-build.review@1", "status": "succeeded", "number": number, "files_touched": ["a", "b"]}
+    return Event("stage.completed", properties, "a-session", "build/review")
+
+
+# ---- Ending a step.
+
+
+def capture() -> list[Row]:
+    """Measure the end of each step of a long run, all of what `loomctl done` does but its start."""
+    with _folder() as base:
+        root = base / "project"
+        _project(root)
+        found = project.find((str(root),)) or project.new(str(root))
+        caller = Caller("bench", "terminal", None, str(root), Conversation())
+        space = workspace(found, config.load(found.store, with_yaml=True), caller)
+        run_id = starting.start(space, "measure it", workflow="bench").run.run_id
+        took = []
+        for number in range(STAGES):
+            (root / "notes.md").write_text(f"{number}\n")
+            answer = f'Step {number} is done.\n{{"context_updates": {{"last": {number}}}}}'
+            began = time.perf_counter()
+            driving.done(space, run_id, response=answer)
+            took.append(time.perf_counter() - began)
+    first, last = statistics.median(took[:100]), statistics.median(took[-100:])
+    values = {"first ms": first * 1000, "last ms": last * 1000, "per second": 1 / last, "last / first": last / first}
+    return [Row("Ending a step of 1,000", "with its files and git", values, {"last / first": FLAT})]
+
+
+def _project(root: Path) -> None:
+    workflows = root / ".loom" / "workflows"
+    workflows.mkdir(parents=True)
+    steps = [{"id": f"step-{number}", "prompt": "Do it."} for number in range(STAGES)]
+    (workflows / "bench.json").write_text(json.dumps({"id": "bench", "phases": {"build": {"steps": steps}}}))
+    for number in range(100):
+        (root / f"file-{number}.txt").write_text("a line\n" * 40)
+    who = ["-c", "user.name=bench", "-c", "user.email=bench@example.invalid"]
+    for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", "Start"]):
+        subprocess.run(["git", *words], cwd=root, check=True)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """Give a folder of this benchmark's own, in which Loom keeps what it keeps of this machine, too."""
+    base = Path(tempfile.mkdtemp(prefix="loom-bench-"))
+    os.environ["LOOM_STATE_HOME"] = str(base / "state")
+    try:
+        yield base
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+PARTS: tuple[Callable[[], list[Row]], ...] = (scan, append, capture)
 
 
 if __name__ == "__main__":

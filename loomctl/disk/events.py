@@ -91,7 +91,7 @@ def _tail(descriptor: int, size: int) -> tuple[Head, bytes]:
 
     Where there is none within _FARTHEST, none is known, and that much stands for what is torn.
     """
-    reach = 64 * 1024
+    reach = 4 * 1024  # an entry is seldom longer
     while True:
         start = max(0, size - reach)
         data = os.pread(descriptor, size - start, start)
