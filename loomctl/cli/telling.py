@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import asking
-from loomctl.engine import commanding, prompts
+from loomctl.engine import commanding, preambles, prompts
 from loomctl.engine.resuming import restored_lines
 from loomctl.model import run_life
 from loomctl.model.fences import fenced, one_line, visible
@@ -26,13 +26,23 @@ BESIDE = 4000
 
 
 def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
-    """Give the current step as `--json` shows it: `{id, visit, stage, prompt}`; None where none is open."""
+    """Give the current step as `--json` shows it; None where none is open.
+
+    `{id, visit, stage, prompt, preamble}`; preamble: all of it, for who reads a document may know nothing yet (D46).
+    """
     entry = run_life.open_visit(run.state)
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
         return None
     prompt = prompts.step_prompt(place, entry["visit"], prompts.prompt_values(space.project, run))
-    return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt}
+    before = preambles.of(space, run).text
+    return {
+        "id": entry["step_id"],
+        "visit": entry["visit"],
+        "stage": entry["stage"],
+        "prompt": prompt,
+        "preamble": before,
+    }
 
 
 def plan_lines(run: Run) -> list[str]:
@@ -129,14 +139,33 @@ def whole(space: Workspace, run: Run, lines: list[str], made: Slip | None) -> st
 
 
 def bounded_step(space: Workspace, run: Run) -> str:
-    """Give the next thing to do in full; above a host's limit its beginning and the file that holds all of it."""
+    """Give the next thing to do in full, below what this conversation does not know yet of what precedes it (D46).
+
+    Above a host's limit what precedes it is named alone, and the step's beginning is given with the file of all of it.
+    """
     text = prompts.upcoming(space.project, run, may_write=True)
     limit = space.settings.command_budget
+    before = _news(space, run, limit - utf8_bytes(text) - 2)
     if utf8_bytes(text) <= limit:
-        return text
+        return f"{before}\n\n{text}" if before else text
     entry = run_life.open_visit(run.state)
     where = f"{run.folder}/stages/{entry['stage']}/prompt.md" if entry else run.folder
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
     ending = prompts.COMMAND_ENDING if place is not None and place.step.get("run") else prompts.ENDING
     rest = f"(the whole prompt: {where}; read it)\n\n{ending}"
     return f"{cut_lines(text, limit - utf8_bytes(rest) - 2, utf8_bytes)}\n\n{rest}"
+
+
+def _news(space: Workspace, run: Run, room: int) -> str:
+    """Give what is new to this conversation of what precedes the open step, and note that it has it now.
+
+    room: UTF-8 bytes; what does not fit into them is named by the command that prints it.
+    """
+    if run.state["status"] != "in_progress":
+        return ""
+    made = preambles.news(space, run)
+    if made is None:
+        return ""
+    if utf8_bytes(made.text) > room:
+        return "What the stages before this step did and said is too long for here: `loomctl preamble`" * (room > 200)
+    return "\n".join([*preambles.note_told(space, made), made.text])

@@ -122,7 +122,15 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     if budget is None:
         return f"{prompt}\n\n{COMMAND_ENDING if runs else ENDING}"
     path = os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT)
-    return _shortened(prompt, path, budget, COMMAND_ENDING if runs else ENDING)
+    if runs:
+        return _shortened(prompt, path, budget, COMMAND_ENDING)
+    return _shortened(prompt + _before(state, path), path, budget, ENDING)
+
+
+def _before(state: Mapping[str, Any], path: str) -> str:
+    """Say where it stands what earlier stages said: a priming's own history names them (D19), and no more of them."""
+    ended = any(entry["status"] not in run_life.OPEN and entry.get("stage") for entry in state["steps"])
+    return f"\n\nWhat the stages before it did and said: `loomctl preamble`, or {path}" if ended else ""
 
 
 def _shortened(prompt: str, path: str, budget: Budget, ending: str) -> str:

@@ -84,7 +84,8 @@ def forget(space: Workspace) -> None:
         return
     before = space.local.primed(session_id)
     gone = {**before, "epoch": before["epoch"] + 1, "artifacts": {}, "slip": ""}
-    gone.pop("compacting", None)
+    for key in ("compacting", "preamble"):
+        gone.pop(key, None)
     space.local.note_primed(session_id, gone)
 
 

@@ -8,9 +8,9 @@ from loomctl.disk.store import ambiguous
 from loomctl.engine import (
     closing,
     finding,
+    preambles,
     presence,
     priming,
-    prompts,
     recording,
     refreezing,
     remembering,
@@ -119,9 +119,9 @@ def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:
     entry = run_life.open_visit(run.state)
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is not None and place is not None and entry.get("stage"):
-        known_here = prompts.prompt_values(space.project, run)
         try:
-            stages.write_prompt(run.folder, entry["stage"], prompts.step_prompt(place, entry["visit"], known_here))
+            prompt, _ = preambles.opening(space, run, run.state, place, entry["visit"])
+            stages.write_prompt(run.folder, entry["stage"], prompt)
         except OSError as error:
             return [f"The step's prompt could not be written with this machine's paths ({trouble.said(error)})."]
     return []

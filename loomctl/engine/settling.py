@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.engine import finding, priming, prompts, remembering, stages
+from loomctl.engine import finding, priming, remembering, stages
 from loomctl.model import run_life, sessions, triggers
 from loomctl.model.records import NamedTuple
 
@@ -69,12 +69,15 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
             engine_primed = True
             continue
         if entry is not opened_before:
-            known = prompts.prompt_values(space.project, run._replace(state=state))
+            from loomctl.engine import preambles  # a hook that opens no step does not pay for it
+
             stages.set_aside(run.folder, entry["stage"])  # of a visit that was undone
-            stages.write_prompt(run.folder, entry["stage"], prompts.step_prompt(place, entry["visit"], known))
-            happened.append(
-                Event("stage.started", {"stage": entry["stage"], "visit": entry["visit"]}, session_id, place.key)
-            )
+            prompt, told = preambles.opening(space, run, state, place, entry["visit"])
+            stages.write_prompt(run.folder, entry["stage"], prompt)
+            properties = {"stage": entry["stage"], "visit": entry["visit"]}
+            if told.warnings:
+                properties["warnings"] = list(told.warnings)
+            happened.append(Event("stage.started", properties, session_id, place.key))
         opened = entry if entry is not opened_before else None
         return Settled(state, happened, entered, engine_primed, move, opened)
 

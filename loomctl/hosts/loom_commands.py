@@ -16,6 +16,7 @@ _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
         frozenset({"--all", "--failed", "--agents", "--reduced", "--json"}),
         3,  # show ID RUN
     ),
+    "preamble": (frozenset({"--step", "--fidelity"}), frozenset({"--json"}), 1),
     "done": (frozenset({"--outcome", "--note", "--artifact"}), frozenset({"--json"}), 1),
 }
 _ASK = ("approve", "trust", "cancel", "push")
@@ -32,8 +33,8 @@ ALLOWED = "a loomctl command that only reads or records this run's progress"
 def judge(command: str) -> tuple[str, str] | None:
     """Decide on a Bash command's full text: `("allow", reason)`, `("ask", reason)`, or None for no opinion.
 
-    Allowed: exactly one simple `loomctl next`, `show`, `steps` or `done`, for `done` with at most one quoted heredoc
-    that ends the command. Asked: whatever may run `loomctl approve`, `trust`, `cancel` or `push`, and what puts
+    Allowed: exactly one simple `loomctl next`, `show`, `steps`, `preamble` or `done`, for `done` with at most one
+    quoted heredoc that ends the command. Asked: whatever may run `loomctl approve`, `trust`, `cancel` or `push`, and what puts
     a run or its state away (`state restore`, `runs rm`, `runs archive`).
     """
     if "loomctl" not in command:

@@ -1,0 +1,440 @@
+"""What opens a step: the facts of the stages before it, told as its fidelity asks (D46).
+
+`prompt.md` of a stage holds all of it; a conversation is told what it does not know yet. What is missing or damaged is
+named and holds nothing up.
+"""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import digests, files, text_parts, trouble
+from loomctl.engine import context_values, prompts, stages
+from loomctl.model import blob_refs, preamble, run_life, sessions, slip
+from loomctl.model.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
+from loomctl.model.fidelity import AFTER_RESUME, FIDELITIES, Chosen, chosen
+from loomctl.model.preamble import MODES, Facts, Stage, Text, Value
+from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked_line
+from loomctl.model.tokens import at_most, estimate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+    from loomctl.model.run_life import Place
+    from loomctl.model.state import State
+    from loomctl.model.tool_steps import ToolStep
+
+ASKED = "asked"  # the source of a fidelity that the caller named
+_READ = 1 << 17  # bytes of a response or an output that are looked at
+_LOOKED_AT = 60  # of the newest stages, whose session is read
+_STEPS_LOOKED_AT = 200  # at the end of the log of tool steps
+_COMMAND_LOG = "command.log"
+
+
+class Preamble(NamedTuple):
+    """What opens a step.
+
+    fidelity: what it was made with; source: who named it (`transition`, `step`, `workflow`, `default`, `asked`);
+    degraded: the fidelity that was named, where another is told after a resume. newest: the rank of the newest stage
+    it tells of. id: of the line by which a conversation that was given it is found to hold it, empty where it has none.
+    """
+
+    text: str
+    run_id: str
+    step_id: str
+    fidelity: str
+    source: str
+    degraded: str | None
+    stages: int
+    newest: int
+    warnings: Sequence[str] = ()
+    id: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the document that `--json` prints."""
+        return {
+            "schema_version": 1,
+            "run_id": self.run_id,
+            "step_id": self.step_id,
+            "fidelity": self.fidelity,
+            "source": self.source,
+            "degraded_from": self.degraded,
+            "stages": self.stages,
+            "tokens": {
+                "target": MODES[self.fidelity].target,
+                "at_most": at_most(self.text),
+                "about": estimate(self.text),
+            },
+            "warnings": list(self.warnings),
+            "text": self.text,
+        }
+
+
+# ---- What is asked for.
+
+
+def of(
+    space: Workspace, run: Run, step_key: str | None = None, fidelity: str | None = None, *, transition: object = None
+) -> Preamble:
+    """Give the preamble of a step, all of it; without a name that of the step that is open or comes next.
+
+    fidelity: one of D46's, which holds; None: as the plan says. transition: the fidelity of the transition that led to
+    the step. Raises NO_SUCH_STEP and BAD_FIDELITY.
+    """
+    if fidelity is not None and fidelity not in FIDELITIES:
+        raise LoomError(
+            "BAD_FIDELITY",
+            f"{fidelity!r:.60} is no fidelity",
+            why=f"there are {', '.join(FIDELITIES)}",
+            hint="loomctl preamble --help",
+            exit_code=EXIT_USAGE,
+        )
+    place = _meant(run, step_key)
+    return _made(space, run, place, _ended(run.state), fidelity=fidelity, transition=transition)
+
+
+def opening(space: Workspace, run: Run, state: State, place: Place, visit: int) -> tuple[str, Preamble]:
+    """Give what `prompt.md` holds: the preamble and the step's prompt, assembled; and the preamble by itself."""
+    run = run._replace(state=state)
+    made = _made(space, run, place, _ended(state))
+    prompt = prompts.step_prompt(place, visit, prompts.prompt_values(space.project, run))
+    return (f"{made.text}\n\n{prompt}" if made.text else prompt), made
+
+
+def news(space: Workspace, run: Run) -> Preamble | None:
+    """Give what the caller's conversation does not know yet of what precedes the open step; None where it knows all.
+
+    A conversation knows the stages that it ended itself, and those that an earlier preamble told it of, since its last
+    compaction and as far as it can be seen to hold that preamble (D15). One without a session is told everything.
+    """
+    entry = run_life.open_visit(run.state)
+    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    ended = _ended(run.state)
+    if place is None or not ended:
+        return None
+    unknown = _unknown(space, run, ended)
+    if not unknown:
+        return None
+    made = _made(space, run, place, unknown, already=len(ended) - len(unknown))
+    mark = slip.short(digests.of_text(f"{space.caller.session_id}\0{made.newest}\0{made.text}"))
+    return made._replace(text=slip.sealed(made.text, mark), id=mark)
+
+
+def note_told(space: Workspace, made: Preamble) -> list[str]:
+    """Remember that the caller's conversation was given a preamble; what goes wrong is given as a line, not raised."""
+    session_id = space.caller.session_id
+    if session_id is None or not made.id:
+        return []
+    told = {"run_id": made.run_id, "rank": made.newest, "id": made.id}
+    try:
+        space.local.note_primed(session_id, {**space.local.primed(session_id), "preamble": told})
+    except (OSError, LoomError) as error:
+        return [f"What this session was told of could not be noted ({trouble.said(error)})."]
+    return []
+
+
+def _meant(run: Run, step_key: str | None) -> Place:
+    entry = run_life.open_visit(run.state)
+    named = step_key or (entry["step_id"] if entry else run.state.get("current_step"))
+    every = run_life.places(run.plan)
+    found = [place for place in every if place.key == named]
+    if not found and step_key:
+        found = [place for place in every if place.step["id"] == step_key]
+    if not found and not step_key:
+        next_place = run_life.first_open(run.state, run.plan) or (every[-1] if every else None)
+        found = [next_place] if next_place is not None else []
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(place.key for place in every[:40])
+    raise LoomError(
+        "NO_SUCH_STEP",
+        f"{str(step_key or '')!r:.80} names {len(found)} steps of this run",
+        where=run.plan_path,
+        why=masked_line(f"there are {known or 'none'}", 600),
+        hint=f"loomctl show {run.run_id}",
+        exit_code=EXIT_NO_RUN,
+    )
+
+
+# ---- Which stages there are, and which of them a conversation knows.
+
+
+def _ended(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Give the visits that ended, oldest first; what the engine did by itself is none."""
+    return [one for one in state["steps"] if one.get("by") != "engine" and one["status"] not in run_life.OPEN]
+
+
+def _unknown(space: Workspace, run: Run, ended: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    session_id = space.caller.session_id
+    if session_id is None:
+        return list(ended)
+    told = space.local.primed(session_id).get("preamble")
+    newest = 0
+    if isinstance(told, dict) and told.get("run_id") == run.run_id and isinstance(told.get("id"), str):
+        rank = told.get("rank")
+        if type(rank) is int and space.caller.conversation.holds({told["id"]}):
+            newest = rank
+    record = sessions.record_of(run.state, session_id) or {}
+    compacted = [str(one.get("at") or "") for one in record.get("compactions") or () if isinstance(one, dict)]
+    since = max([str(record.get("started_at") or "~"), *compacted])  # "~": after every time
+    unknown: list[Mapping[str, Any]] = []
+    for number, entry in enumerate(reversed(ended)):
+        if _rank(entry) <= newest:
+            break
+        if str(entry.get("completed_at") or "") < since or not _is_own(
+            run, entry, session_id, look=number < _LOOKED_AT
+        ):
+            unknown.append(entry)
+    return unknown[::-1]
+
+
+def _is_own(run: Run, entry: Mapping[str, Any], session_id: str, *, look: bool) -> bool:
+    """Tell whether a session ended a visit; without a look at its file, one that ended while it was there is taken so.
+
+    What it cost to look at all of a long conversation's stages, it would cost at each of its steps.
+    """
+    return _status(run, entry)[0].get("session_id") == session_id if look and entry.get("stage") else True
+
+
+def _rank(entry: Mapping[str, Any]) -> int:
+    rank = entry.get("rank")
+    return rank if type(rank) is int else 0
+
+
+# ---- The facts.
+
+
+def _made(
+    space: Workspace,
+    run: Run,
+    place: Place,
+    told: Sequence[Mapping[str, Any]],
+    *,
+    already: int = 0,
+    fidelity: str | None = None,
+    transition: object = None,
+) -> Preamble:
+    by_plan = chosen(transition=transition, step=place.step.get("fidelity"), workflow=run.plan.get("default_fidelity"))
+    choice = Chosen(fidelity, ASKED) if fidelity is not None else by_plan
+    degraded = None
+    if choice.fidelity == "full" and choice.source != ASKED and _came_after(space, run):
+        choice, degraded = choice._replace(fidelity=AFTER_RESUME), "full"
+    mode = MODES[choice.fidelity]
+    reader = _Reader(space, run, place.step)
+    first = len(told) - mode.known
+    found = [
+        reader.stage(entry, detailed=mode.detailed > 0, known=number >= first) for number, entry in enumerate(told)
+    ]
+    context: list[Value] = []
+    if mode.value:
+        keys = _changed_keys(run, told) if already else None
+        context = [
+            reader.value(key, value) for key, value in run.state["context"].items() if keys is None or key in keys
+        ]
+    entry = run_life.open_visit(run.state)
+    is_open = entry is not None and entry["step_id"] == place.key
+    facts = Facts(
+        run_id=run.run_id,
+        workflow=str(run.state["workflow_id"]),
+        step_id=place.key,
+        name=str(place.step.get("name") or ""),
+        visit=entry["visit"] if entry is not None and is_open else len(run_life.visits(run.state, place.key)) + 1,
+        goal=str(run.state.get("goal") or run.state.get("work_id") or ""),
+        stages=found,
+        context=context,
+        tools=_tool_steps(run.folder) if mode.tools and not already else (),
+        already=already,
+        warnings=choice.warnings,
+    )
+    text = preamble.render(facts, choice.fidelity)
+    newest = max((_rank(one) for one in told), default=0)
+    warnings = (*choice.warnings, *reader.troubles)
+    return Preamble(text, run.run_id, place.key, choice.fidelity, choice.source, degraded, len(told), newest, warnings)
+
+
+def _came_after(space: Workspace, run: Run) -> bool:
+    """Tell whether the session that works on the run came to it after its last stage had ended (D46).
+
+    It has not seen the work before, so `full`, which counts on that, is none for its first step.
+    """
+    ended = [entry for entry in _ended(run.state) if entry.get("stage")]
+    named = space.caller.session_id
+    if named is None or sessions.record_of(run.state, named) is None:
+        named = run.state["sessions"].get("current_session_id")
+    record = sessions.record_of(run.state, named) if isinstance(named, str) else None
+    if not ended or record is None:
+        return False
+    by = _status(run, ended[-1])[0].get("session_id")
+    if by == named:
+        return False
+    return str(record.get("started_at") or "") >= str(ended[-1].get("completed_at") or "")
+
+
+def _changed_keys(run: Run, told: Sequence[Mapping[str, Any]]) -> set[str] | None:
+    """Give the keys that these stages set; None where that cannot be known, and all are told."""
+    keys: set[str] = set()
+    for entry in told:
+        if not entry.get("stage"):
+            continue
+        status, missing = _status(run, entry)
+        if missing:
+            return None
+        updates = status.get("context_updates")
+        keys.update(updates if isinstance(updates, dict) else ())
+        keys.add(f"output.{entry['step_id']}")
+    return keys
+
+
+def _tool_steps(run_dir: str) -> list[ToolStep]:
+    """Give the newest tool steps of the main line (D48)."""
+    if not os.path.exists(os.path.join(run_dir, "tool_steps.jsonl")):  # then nothing of what reads it is imported
+        return []
+    from loomctl.disk import tool_log
+
+    try:
+        every = tool_log.tail(run_dir, _STEPS_LOOKED_AT)
+    except (OSError, LoomError):
+        return []
+    return [step._replace(rest={}) for step in every if not step.more.get("agent_id")]
+
+
+def _status(run: Run, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Read how a stage ended; gives what can be read and what is wrong with it."""
+    try:
+        text = stages.read_text(run.folder, str(entry["stage"]), stages.STATUS)
+        if text is None:
+            return {}, "status.json is not there"
+        found = files.parse_json(text.encode(), where=stages.STATUS)
+    except (OSError, LoomError) as error:
+        return {}, f"status.json: {trouble.said(error)}"
+    return (found, "") if isinstance(found, dict) else ({}, "status.json holds no object")
+
+
+class _Reader:
+    """Reads what a preamble tells of stages and values. troubles: what could not be read."""
+
+    def __init__(self, space: Workspace, run: Run, step: Mapping[str, Any]) -> None:
+        self._space, self._run = space, run
+        workdir = step.get("workdir")
+        self._workdir = workdir if isinstance(workdir, str) else None
+        self.troubles: list[str] = []
+
+    def stage(self, entry: Mapping[str, Any], *, detailed: bool, known: bool) -> Stage:
+        """Give a visit as a stage; known: with what its files say, detailed: its response and output, too."""
+        failed = entry["status"] == "failed"
+        bare = Stage(
+            step_id=str(entry["step_id"]),
+            visit=entry["visit"] if type(entry.get("visit")) is int else 1,
+            status=run_life.how_it_ended(entry),
+            reason=str(entry.get("failure_reason") or entry.get("note") or "") if failed else "",
+            note=str(entry.get("note") or ""),
+        )
+        if not known or not entry.get("stage"):
+            return bare
+        if not detailed:
+            said = self._response(entry, 2048) if not bare.reason and not bare.note else None
+            return bare._replace(first_line=_first_line(said.text if said is not None else None))
+        status, missing = _status(self._run, entry)
+        command, usage = _object(status.get("command")), _object(status.get("usage"))
+        tokens = [usage.get(key) for key in ("input_tokens", "cache_creation_input_tokens")]
+        spent, output = [count for count in tokens if type(count) is int], usage.get("output_tokens")
+        if missing:
+            self.troubles.append(f"{entry['stage']}: {missing}")
+        return bare._replace(
+            reason=bare.reason or (str(status.get("failure_reason") or "") if failed else ""),
+            models=_texts(usage.get("models")),
+            tokens_in=sum(spent) if spent else None,
+            tokens_out=output if type(output) is int else None,
+            files=_texts(status.get("files_touched")),
+            response=None if command else self._response(entry, _READ),
+            script=str(command.get("script") or ""),
+            ended=_how_it_ended(command),
+            output=self._output(entry, command) if command else None,
+            trouble=missing,
+        )
+
+    def _response(self, entry: Mapping[str, Any], limit: int) -> Text | None:
+        """Give a stage's response, or its beginning; one that is a blob by the file that it can be read in (D38)."""
+        stage = str(entry["stage"])
+        try:
+            at = os.path.join(stages.folder(self._run.folder, stage), stages.RESPONSE)
+            files.refuse_links(self._run.folder, at)
+            text, whole = text_parts.head(at, limit)
+        except FileNotFoundError:
+            return None
+        except (OSError, LoomError) as error:
+            self.troubles.append(f"{stage}: response.md: {trouble.said(error)}")
+            return None
+        value = self._run.state["context"].get(f"response.{entry['step_id']}")
+        last = run_life.visits(self._run.state, entry["step_id"])
+        if limit == _READ and blob_refs.is_ref(value) and _newest_ended(last) == entry:
+            return Text(None, self._file(value), whole=False, lines_at=at)
+        return Text(text, at, whole)
+
+    def _output(self, entry: Mapping[str, Any], command: Mapping[str, Any]) -> Text | None:
+        """Give the end of what a command printed, and the file of all of it."""
+        stage, ref = str(entry["stage"]), command.get("output")
+        at = self._file(ref) if isinstance(ref, str) and blob_refs.is_ref(ref) else ""
+        try:
+            log = os.path.join(stages.folder(self._run.folder, stage), _COMMAND_LOG)
+            files.refuse_links(self._run.folder, log)
+            text, whole = text_parts.tail(log, _READ)
+        except (OSError, LoomError):
+            return self._output_of(ref, at)
+        return Text(text, at or log, whole, lines_at=log if at else "")
+
+    def _output_of(self, ref: object, at: str) -> Text | None:
+        """Give the same where the log is not there: from the blob, which holds it, too."""
+        if not isinstance(ref, str):
+            return None
+        try:
+            text = context_values.text_of(self._space, self._run, ref)
+        except (OSError, LoomError):
+            return Text(None, at, whole=False) if at else None
+        if len(text) <= _READ:
+            return Text(text, at, whole=True)
+        return Text(text[-_READ:].partition("\n")[2], at, whole=False)
+
+    def value(self, key: str, value: Any) -> Value:
+        """Give a value of the context, a large one by the file that it can be read in."""
+        if not preamble.is_told(key) or not blob_refs.is_ref(value):
+            return Value(key, value)
+        return Value(key, value, self._file(value))
+
+    def _file(self, ref: str) -> str:
+        """Give the file in which a blob can be read; what is missing or damaged is named, and its reference given."""
+        try:
+            return context_values.materialised(self._space, self._run, ref, self._workdir)
+        except (OSError, LoomError) as error:
+            self.troubles.append(f"{ref}: {trouble.said(error)}")
+            return ref
+
+
+def _newest_ended(visits: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    return next((one for one in reversed(visits) if one["status"] not in run_life.OPEN), None)
+
+
+def _how_it_ended(command: Mapping[str, Any]) -> str:
+    if not command:
+        return ""
+    if command.get("timed_out"):
+        return "timed out"
+    code = command.get("exit_code")
+    return f"exit code {code}" if type(code) is int else "without an exit code"
+
+
+def _first_line(text: str | None) -> str:
+    return next((line.strip() for line in (text or "").split("\n") if line.strip()), "")
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
