@@ -172,15 +172,18 @@ def _rendered(facts: Facts, fidelity: str, mode: Mode, tokens: int) -> str:
         return head
     sections = [head]
     lines = _lines(facts, mode, room)
-    context = _context(facts, mode, room)
+    table, share = _Table(facts, mode, room), room.part(_CONTEXT_SHARE)
+    table.fill(share)
+    room.back(share)
     tools = _tools(facts, mode, room)
     if lines:
         details = _details(facts.stages[-len(lines) :], mode, room)
+        table.fill(room)
         lines = _more_lines(facts, mode, lines, room)
         sections.append(_stages(facts, lines, details))
     elif facts.stages:
         sections.append(_stages(facts, [], {}))
-    return "\n\n".join(part for part in (*sections, context, tools) if part)
+    return "\n\n".join(part for part in (*sections, table.text(), tools) if part)
 
 
 def _head(facts: Facts, fidelity: str, scale: int) -> str:
@@ -345,27 +348,38 @@ def _count(tokens: int) -> str:
 # ---- The context, and what tools did.
 
 
-def _context(facts: Facts, mode: Mode, room: _Room) -> str:
-    """Give the table of the context; a value that is too long for it is described, a large one named by its file."""
-    told = sorted((one for one in facts.context if is_told(one.key)), key=lambda one: one.key)
-    if not told:
-        return ""
-    part = room.part(_CONTEXT_SHARE)
-    rest = "\n({} more keys: loomctl state show --path context)"
-    head = "## Context\n\n| key | value |\n|---|---|"
-    rows: list[str] = []
-    if part.takes(head + rest.format(len(told))):
-        for one in told:
-            row = f"| {_cell(masked_line(one.key, 120))} | {_cell(_shown(one, mode.value))} |"
-            if not part.takes(row):
-                break
-            rows.append(row)
-    room.back(part)
-    left_out = len(told) - len(rows)
-    if not rows:
-        text = f"## Context\n\n({left_out:,} keys: loomctl state show --path context)"
-        return text if room.takes(text) else ""
-    return "\n".join([head, *rows]) + (f"\n{rest.format(left_out)}" if left_out else "")
+class _Table:
+    """The table of the context; a value that is too long for it is described, a large one named by its file."""
+
+    _HEAD = "## Context\n\n| key | value |\n|---|---|"
+
+    def __init__(self, facts: Facts, mode: Mode, room: _Room) -> None:
+        self._values = sorted((one for one in facts.context if is_told(one.key)), key=lambda one: one.key)
+        self._limit = mode.value
+        self._rows: list[str] = []
+        self._begun = bool(self._values) and room.takes(self._HEAD + self._rest(len(self._values)))
+
+    @staticmethod
+    def _rest(count: int) -> str:
+        return f"\n\n({count:,} more key{'' if count == 1 else 's'}: loomctl state show --path context)"
+
+    def fill(self, room: _Room) -> None:
+        """Put the next values in, as far as there is room."""
+        while self._begun and len(self._rows) < len(self._values):
+            one = self._values[len(self._rows)]
+            row = f"| {_cell(masked_line(one.key, 120))} | {_cell(_shown(one, self._limit))} |"
+            if not room.takes(row):
+                return
+            self._rows.append(row)
+
+    def text(self) -> str:
+        """Give the section; empty where there is nothing to show, or no room at all."""
+        left_out = len(self._values) - len(self._rows)
+        if not self._begun:
+            return ""
+        if not self._rows:
+            return "## Context" + self._rest(left_out).replace(" more ", " ")
+        return "\n".join([self._HEAD, *self._rows]) + (self._rest(left_out) if left_out else "")
 
 
 def _cell(text: str) -> str:

@@ -19,6 +19,8 @@ ALLOWED = [
     "loomctl steps --tool=Bash --all --agents",
     "loomctl steps show toolu_01AbC",
     "loomctl steps show toolu_01AbC shop-258 --reduced",
+    "loomctl preamble",
+    "loomctl preamble shop-258 --step build/review --fidelity summary:high --json",
     "loomctl done",
     "loomctl done --outcome failed",
     "loomctl done --outcome=partially_succeeded --note 'the database is missing'",
