@@ -237,6 +237,7 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
         "outcome": driven.ended["status"] if driven.ended else reading["outcome"],
         "repair": driven.repair or None,
         "next": None if driven.closing is not None else telling.step_document(space, driven.run),
+        "preamble": None if driven.closing is not None else telling.preamble_document(space, driven.run),
         "pending_approvals": driven.run.state["pending_approvals"],
         "slip": driven.slip.with_text() if driven.slip is not None else None,
         "notes": list(driven.notes),

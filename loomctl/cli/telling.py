@@ -26,23 +26,18 @@ BESIDE = 4000
 
 
 def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
-    """Give the current step as `--json` shows it; None where none is open.
-
-    `{id, visit, stage, prompt, preamble}`; preamble: all of it, for who reads a document may know nothing yet (D46).
-    """
+    """Give the current step as `--json` shows it: `{id, visit, stage, prompt}`; None where none is open."""
     entry = run_life.open_visit(run.state)
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
         return None
     prompt = prompts.step_prompt(place, entry["visit"], prompts.prompt_values(space.project, run))
-    before = preambles.of(space, run).text
-    return {
-        "id": entry["step_id"],
-        "visit": entry["visit"],
-        "stage": entry["stage"],
-        "prompt": prompt,
-        "preamble": before,
-    }
+    return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt}
+
+
+def preamble_document(space: Workspace, run: Run) -> dict[str, Any] | None:
+    """Give what precedes the current step, all of it, for who reads a document may know nothing yet (D46)."""
+    return preambles.of(space, run).to_dict() if run_life.open_visit(run.state) else None
 
 
 def plan_lines(run: Run) -> list[str]:

@@ -98,12 +98,17 @@ def of(
     return _made(space, run, place, _ended(run.state), fidelity=fidelity, transition=transition)
 
 
-def opening(space: Workspace, run: Run, state: State, place: Place, visit: int) -> tuple[str, Preamble]:
-    """Give what `prompt.md` holds: the preamble and the step's prompt, assembled; and the preamble by itself."""
+def opening(space: Workspace, run: Run, state: State, place: Place, visit: int) -> tuple[str, Sequence[str]]:
+    """Give what `prompt.md` holds, and what is to be warned of: the preamble and the step's prompt, assembled.
+
+    A command step has no preamble: nobody is told anything there.
+    """
     run = run._replace(state=state)
-    made = _made(space, run, place, _ended(state))
     prompt = prompts.step_prompt(place, visit, prompts.prompt_values(space.project, run))
-    return (f"{made.text}\n\n{prompt}" if made.text else prompt), made
+    if place.step.get("run"):
+        return prompt, ()
+    made = _made(space, run, place, _ended(state))
+    return f"{made.text}\n\n{prompt}", made.warnings
 
 
 def news(space: Workspace, run: Run) -> Preamble | None:
@@ -115,7 +120,7 @@ def news(space: Workspace, run: Run) -> Preamble | None:
     entry = run_life.open_visit(run.state)
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
     ended = _ended(run.state)
-    if place is None or not ended:
+    if place is None or place.step.get("run") or not ended:
         return None
     unknown = _unknown(space, run, ended)
     if not unknown:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 
+_WARNINGS = 5  # of a preamble that the event of a stage's start names
+
+
 class Settled(NamedTuple):
     """Where a run came to rest.
 
@@ -72,11 +75,11 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
             from loomctl.engine import preambles  # a hook that opens no step does not pay for it
 
             stages.set_aside(run.folder, entry["stage"])  # of a visit that was undone
-            prompt, told = preambles.opening(space, run, state, place, entry["visit"])
+            prompt, warnings = preambles.opening(space, run, state, place, entry["visit"])
             stages.write_prompt(run.folder, entry["stage"], prompt)
             properties = {"stage": entry["stage"], "visit": entry["visit"]}
-            if told.warnings:
-                properties["warnings"] = list(told.warnings)
+            if warnings:
+                properties["warnings"] = list(warnings[:_WARNINGS])
             happened.append(Event("stage.started", properties, session_id, place.key))
         opened = entry if entry is not opened_before else None
         return Settled(state, happened, entered, engine_primed, move, opened)

@@ -130,7 +130,7 @@ def test_every_command_of_the_issue_is_there() -> None:
     """The commands that users were promised."""
     promised = (
         "run next done undo resume pause cancel approve trust prime-context runs show sessions check schema paths "
-        "state tidy demo plugin hook doctor steps history reduce savings blob gc"
+        "preamble state tidy demo plugin hook doctor steps history reduce savings blob gc"
     )
     assert {f"loomctl {word}" for word in promised.split()} <= set(ALL)
     assert {f"loomctl runs {word}" for word in ("list", "rm", "archive", "restore")} <= set(ALL)

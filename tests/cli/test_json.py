@@ -64,6 +64,10 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["steps", "show", "toolu_01"], {"run_id", "step", "args", "result"}),
     (["steps", "show", "toolu_01", "--reduced"], {"run_id", "step", "text"}),
     (["history"], {"run_id", "text", "tokens", "steps", "left_out"}),
+    (
+        ["preamble"],
+        {"run_id", "step_id", "fidelity", "source", "degraded_from", "stages", "tokens", "warnings", "text"},
+    ),
     (["savings"], {"run_id", "tools", "all", "recovery"}),
     (["reduce"], STEP_OF_A_TOOL),
     (["outcome", "--from", "-"], READING),

@@ -10,8 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loomctl.model import preamble
+from loomctl.model.fences import visible
 from loomctl.model.fidelity import FIDELITIES, chosen
 from loomctl.model.preamble import MODES, Facts, Stage, Text, Value, render
+from loomctl.model.secrets import mask
 from loomctl.model.tool_steps import ToolStep
 from tests.docs.tokens import count
 
@@ -365,7 +367,7 @@ def test_no_line_of_a_response_is_cut(text: str, fidelity: str) -> None:
     )
     _, label, block = shown.partition("  - Response:")
     inside = textwrap.dedent(block.partition("\n")[2]).split("\n")[1:-1] if label else []
-    whole = {line.strip() for line in preamble.visible(preamble.mask(text)[0]).split("\n")}
+    whole = {line.strip() for line in visible(mask(text)[0]).split("\n")}
     assert {line.strip() for line in inside} <= whole | {""}
 
 
