@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import digests, files, text_parts, trouble
+from loomctl.disk.local import TERMINAL
 from loomctl.engine import context_values, prompts, stages
 from loomctl.model import blob_refs, preamble, run_life, sessions, slip
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
@@ -40,8 +41,9 @@ class Preamble(NamedTuple):
     """What opens a step.
 
     fidelity: what it was made with; source: who named it (`transition`, `step`, `workflow`, `default`, `asked`);
-    degraded: the fidelity that was named, where another is told after a resume. newest: the rank of the newest stage
-    it tells of. id: of the line by which a conversation that was given it is found to hold it, empty where it has none.
+    degraded: the fidelity that was named, where another is told after a resume. newest, newest_at: the rank of the
+    newest stage that it tells of, and when that ended. id: of the line by which a conversation that was given it is
+    found to hold it; empty where it has none.
     """
 
     text: str
@@ -52,6 +54,7 @@ class Preamble(NamedTuple):
     degraded: str | None
     stages: int
     newest: int
+    newest_at: str
     warnings: Sequence[str] = ()
     id: str = ""
 
@@ -115,7 +118,8 @@ def news(space: Workspace, run: Run) -> Preamble | None:
     """Give what the caller's conversation does not know yet of what precedes the open step; None where it knows all.
 
     A conversation knows the stages that it ended itself, and those that an earlier preamble told it of, since its last
-    compaction and as far as it can be seen to hold that preamble (D15). One without a session is told everything.
+    compaction and as far as it can be seen to hold that preamble (D15); what was printed in a terminal stands there.
+    One without a session is told everything.
     """
     entry = run_life.open_visit(run.state)
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
@@ -126,6 +130,8 @@ def news(space: Workspace, run: Run) -> Preamble | None:
     if not unknown:
         return None
     made = _made(space, run, place, unknown, already=len(ended) - len(unknown))
+    if space.caller.host == TERMINAL:
+        return made
     mark = slip.short(digests.of_text(f"{space.caller.session_id}\0{made.newest}\0{made.text}"))
     return made._replace(text=slip.sealed(made.text, mark), id=mark)
 
@@ -133,9 +139,9 @@ def news(space: Workspace, run: Run) -> Preamble | None:
 def note_told(space: Workspace, made: Preamble) -> list[str]:
     """Remember that the caller's conversation was given a preamble; what goes wrong is given as a line, not raised."""
     session_id = space.caller.session_id
-    if session_id is None or not made.id:
+    if session_id is None:
         return []
-    told = {"run_id": made.run_id, "rank": made.newest, "id": made.id}
+    told = {"run_id": made.run_id, "rank": made.newest, "at": made.newest_at, "id": made.id}
     try:
         space.local.note_primed(session_id, {**space.local.primed(session_id), "preamble": told})
     except (OSError, LoomError) as error:
@@ -178,12 +184,7 @@ def _unknown(space: Workspace, run: Run, ended: Sequence[Mapping[str, Any]]) -> 
     session_id = space.caller.session_id
     if session_id is None:
         return list(ended)
-    told = space.local.primed(session_id).get("preamble")
-    newest = 0
-    if isinstance(told, dict) and told.get("run_id") == run.run_id and isinstance(told.get("id"), str):
-        rank = told.get("rank")
-        if type(rank) is int and space.caller.conversation.holds({told["id"]}):
-            newest = rank
+    newest = _told_up_to(space, run, ended)
     record = sessions.record_of(run.state, session_id) or {}
     compacted = [str(one.get("at") or "") for one in record.get("compactions") or () if isinstance(one, dict)]
     since = max([str(record.get("started_at") or "~"), *compacted])  # "~": after every time
@@ -196,6 +197,21 @@ def _unknown(space: Workspace, run: Run, ended: Sequence[Mapping[str, Any]]) -> 
         ):
             unknown.append(entry)
     return unknown[::-1]
+
+
+def _told_up_to(space: Workspace, run: Run, ended: Sequence[Mapping[str, Any]]) -> int:
+    """Give the rank of the newest stage that a preamble told the conversation of, which it holds still; 0 for none.
+
+    A stage that was undone and done again has its rank, and is another (D31).
+    """
+    told = space.local.primed(space.caller.session_id).get("preamble")
+    if not isinstance(told, dict) or told.get("run_id") != run.run_id or not isinstance(told.get("id"), str):
+        return 0
+    newest = next((one for one in reversed(ended) if _rank(one) == told.get("rank")), None)
+    if newest is None or str(newest.get("completed_at") or "") != told.get("at"):
+        return 0
+    is_held = space.caller.host == TERMINAL or space.caller.conversation.holds({told["id"]})
+    return _rank(newest) if is_held else 0
 
 
 def _is_own(run: Run, entry: Mapping[str, Any], session_id: str, *, look: bool) -> bool:
@@ -257,9 +273,20 @@ def _made(
         warnings=choice.warnings,
     )
     text = preamble.render(facts, choice.fidelity)
-    newest = max((_rank(one) for one in told), default=0)
+    last = max(told, key=_rank, default={})
     warnings = (*choice.warnings, *reader.troubles)
-    return Preamble(text, run.run_id, place.key, choice.fidelity, choice.source, degraded, len(told), newest, warnings)
+    return Preamble(
+        text,
+        run.run_id,
+        place.key,
+        choice.fidelity,
+        choice.source,
+        degraded,
+        len(told),
+        _rank(last),
+        str(last.get("completed_at") or ""),
+        warnings,
+    )
 
 
 def _came_after(space: Workspace, run: Run) -> bool:

@@ -29,6 +29,7 @@ ENDS: dict[str, dict[int, str]] = {
     "loomctl cancel": DRIVES,
     "loomctl trust": {**NO_RUN, 8: "this machine's own folder cannot be written"},
     "loomctl prime-context": {**NO_RUN, **LOADS},
+    "loomctl preamble": {3: "no such run or step, none active, or several"},
     "loomctl show": NO_RUN,
     "loomctl sessions": NO_RUN,
     "loomctl steps": NO_RUN,

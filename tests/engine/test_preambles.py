@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from loomctl.disk.local import TERMINAL
 from loomctl.engine import context_values, driving, preambles, remembering, resuming
 from loomctl.engine.caller import Conversation, Workspace
 from loomctl.engine.preambles import Preamble
@@ -325,6 +326,27 @@ def test_after_a_compaction_everything_is_new(begun: Scene) -> None:
     found = _there(news(space, begun))
     assert found.stages == 2
     assert "already" not in found.text
+
+
+def test_a_stage_that_was_done_anew_is_new(begun: Scene) -> None:
+    """It has the rank of the one that was taken back, and is another (D31)."""
+    done(begun, "theirs", session=OTHER)
+    told = _there(news(begun.space(), begun))
+    preambles.note_told(begun.space(), told)
+    state = begun.state
+    state["steps"][0]["completed_at"] = "2999-01-01T00:00:00Z"
+    begun.edit(steps=state["steps"])
+    assert news(begun.space(), begun) is not None
+
+
+def test_a_terminal_is_told_once_and_without_a_mark(begun: Scene) -> None:
+    """What was printed there stands there, and nobody looks for it."""
+    done(begun, "theirs", session=OTHER)
+    space = begun.space("terminal-1", host=TERMINAL, conversation=Conversation())
+    found = _there(news(space, begun))
+    assert "Loom slip" not in found.text
+    assert preambles.note_told(space, found) == []
+    assert news(space, begun) is None
 
 
 def later(scene: Scene) -> None:
