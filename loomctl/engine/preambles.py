@@ -352,6 +352,7 @@ class _Reader:
 
     def __init__(self, space: Workspace, run: Run, step: Mapping[str, Any]) -> None:
         self._space, self._run = space, run
+        self._newest = {str(entry["step_id"]): entry for entry in _ended(run.state)}  # of each step
         workdir = step.get("workdir")
         self._workdir = workdir if isinstance(workdir, str) else None
         self.troubles: list[str] = []
@@ -403,8 +404,8 @@ class _Reader:
             self.troubles.append(f"{stage}: response.md: {trouble.said(error)}")
             return None
         value = self._run.state["context"].get(f"response.{entry['step_id']}")
-        last = run_life.visits(self._run.state, entry["step_id"])
-        if limit == _READ and blob_refs.is_ref(value) and _newest_ended(last) == entry:
+        is_newest = self._newest.get(str(entry["step_id"])) == entry
+        if limit == _READ and blob_refs.is_ref(value) and is_newest:
             return Text(None, self._file(value), whole=False, lines_at=at)
         return Text(text, at, whole)
 
@@ -445,10 +446,6 @@ class _Reader:
         except (OSError, LoomError) as error:
             self.troubles.append(f"{ref}: {trouble.said(error)}")
             return ref
-
-
-def _newest_ended(visits: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    return next((one for one in reversed(visits) if one["status"] not in run_life.OPEN), None)
 
 
 def _how_it_ended(command: Mapping[str, Any]) -> str:

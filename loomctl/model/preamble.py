@@ -166,8 +166,8 @@ class _Room:
 def _rendered(facts: Facts, fidelity: str, mode: Mode, tokens: int) -> str:
     room = _Room(tokens)
     bare = facts._replace(goal="", name="", warnings=())
-    heads = [_head(facts, fidelity, scale) for scale in (8, 4, 2, 1)] + [_head(bare, fidelity, 1)]
-    head = next((text for text in heads if room.takes(text)), "")
+    forms = ((facts, 8), (facts, 4), (facts, 2), (facts, 1), (bare, 1))
+    head = next((text for one, scale in forms if room.takes(text := _head(one, fidelity, scale))), "")
     if not mode.lines:
         return head
     sections = [head]
@@ -260,9 +260,9 @@ def _counted(stages: Sequence[Stage], which: str) -> str:
     """Count stages by their status: `37 earlier stages: 35 succeeded, 2 failed`."""
     counts: dict[str, int] = {}
     for stage in stages:
-        word = masked_line(stage.status, 40)
-        counts[word] = counts.get(word, 0) + 1
-    words = [f"{count:,} {word}" for word, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:5]]
+        counts[stage.status] = counts.get(stage.status, 0) + 1
+    most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:5]
+    words = [f"{count:,} {masked_line(word, 40)}" for word, count in most]
     return f"{len(stages):,} {which}stage{'' if len(stages) == 1 else 's'} ({', '.join(words)})"
 
 
