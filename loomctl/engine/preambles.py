@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import digests, files, text_parts, trouble
+from loomctl.disk import digests, files, reading_copies, text_parts, trouble
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import context_values, prompts, stages
 from loomctl.model import blob_refs, preamble, run_life, sessions, slip
@@ -434,13 +434,17 @@ class _Reader:
         return Text(text[-_READ:].partition("\n")[2], at, whole=False)
 
     def value(self, key: str, value: Any) -> Value:
-        """Give a value of the context, a large one by the file that it can be read in."""
-        if not preamble.is_told(key) or not blob_refs.is_ref(value):
+        """Give a value of the context, a large one by the file that it can be read in (D42)."""
+        if not preamble.is_told(key) or not isinstance(value, str):
             return Value(key, value)
-        return Value(key, value, self._file(value))
+        is_file = self._workdir is not None and value.startswith(reading_copies.FILE_REF)
+        return Value(key, value, self._file(value)) if is_file or blob_refs.is_ref(value) else Value(key, value)
 
     def _file(self, ref: str) -> str:
-        """Give the file in which a blob can be read; what is missing or damaged is named, and its reference given."""
+        """Give the file in which a blob, or what a `file://` reference names, can be read.
+
+        What is missing or damaged is named among the troubles, and its reference given.
+        """
         try:
             return context_values.materialised(self._space, self._run, ref, self._workdir)
         except (OSError, LoomError) as error:

@@ -301,7 +301,11 @@ def _script(stage: Stage, room: _Room) -> list[str]:
             lines += _text("Script", Text(script, "", whole=True), 20, room, from_end=False)
         elif room.takes(line := f"  - Script: `{script}`"):
             lines.append(line)
-    if stage.ended and room.takes(line := f"  - Ended: {masked_line(stage.ended, 120)}"):
+    if (
+        stage.ended
+        and stage.ended != stage.reason
+        and room.takes(line := f"  - Ended: {masked_line(stage.ended, 120)}")
+    ):
         lines.append(line)
     return lines
 

@@ -128,8 +128,12 @@ def test_a_step_in_a_folder_of_its_own_gets_copies_there(scene: Scene) -> None:
     scene.write("box/x.txt", "x")
     scene.workflow(phases=phases)
     scene.begin()
-    done(scene, "x\n" * 60_000)
-    assert f"  - Response: See: {scene.root / 'box' / '.loom' / 'blobs'}" in of(scene).text
+    report = scene.write("report.html", "<p>")
+    done(scene, "x\n" * 60_000 + json.dumps({"context_updates": {"report": report.as_uri()}}))
+    text = of(scene).text
+    assert f"  - Response: See: {scene.root / 'box' / '.loom' / 'blobs'}" in text
+    assert f"| report | See: {scene.root / 'box' / '.loom' / 'artifacts' / 'report.html'} |" in text
+    assert f'| report | "{report.as_uri()}" |' in of(scene, "a").text
 
 
 def test_a_commands_script_end_and_output_are_told(begun: Scene) -> None:

@@ -34,7 +34,7 @@ TEST = Stage(
     "build/test",
     1,
     "failed",
-    reason="exit code 1",
+    reason="one test failed",
     script="cargo test 2>&1",
     ended="exit code 1",
     output=Text("running 2 tests\ntest api ... FAILED\n1 failed", "/runs/shop/blobs/77.json"),
@@ -103,7 +103,7 @@ CONTEXT = f"""
 | coverage | 72 |
 """
 PLAN_LINE = "- **frame/plan**: succeeded — two ways were weighed\n"
-TEST_LINE = "- **build/test**: failed — exit code 1\n"
+TEST_LINE = "- **build/test**: failed — one test failed\n"
 FIX_LINE = "- **build/fix**: succeeded (visit 2)\n"
 STAGES = "\n## Completed stages\n\n"
 TOOLS = """
@@ -180,6 +180,11 @@ CASES: list[tuple[str, Stage, str]] = [
     ("a long line", _stage(response=Text("y" * 90_000, "/r.md")), "  - Response: See: /r.md"),
     ("a script of two lines", _stage(script="a\nb"), "  - Script:" + _IN_FENCES.format("a\n    b")),
     ("a script with a backtick", _stage(script="echo `id`"), "  - Script:" + _IN_FENCES.format("echo `id`")),
+    (
+        "an end that is the reason",
+        _stage(status="failed", reason="exit code 1", ended="exit code 1", script="x"),
+        "- **a**: failed — exit code 1\n  - Script: `x`",
+    ),
     ("what was not readable", _stage(trouble="no status.json"), "  - Not readable: no status.json"),
 ]
 
