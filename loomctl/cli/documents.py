@@ -27,6 +27,13 @@ def plain(value: Any) -> str:
     return _encoded(masked(value))
 
 
+def line(value: Any) -> str:
+    """Give a JSON value in one line, as `plain` gives it; what holds no secret stays as Loom's logs have it."""
+    shown = masked(value)
+    printed = visible_in_json(json.dumps(shown, ensure_ascii=False, separators=(",", ":")))
+    return printed if _goes_out_whole(printed) else json.dumps(shown, separators=(",", ":"))
+
+
 def unmasked(value: dict[str, Any]) -> str:
     """Give one JSON document as it is, for who asks for an original: what a tool gave, and nothing instead of it."""
     return _encoded({"schema_version": SCHEMA_VERSION, **value})

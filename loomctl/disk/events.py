@@ -114,9 +114,15 @@ def seq_of(line: bytes) -> int:
         entry = json.loads(line)
     except (ValueError, RecursionError):
         return 0
-    fit = isinstance(entry, dict) and isinstance(entry.get("event"), str) and isinstance(entry.get("prev"), str)
-    seq = entry.get("seq") if fit else 0
-    return seq if type(seq) is int and seq > 0 else 0
+    seq: int = entry["seq"] if is_entry(entry) else 0
+    return seq
+
+
+def is_entry(value: object) -> bool:
+    """Tell an entry of the log, as it was parsed, from whatever else a line can hold."""
+    if not isinstance(value, dict) or not isinstance(value.get("event"), str) or not isinstance(value.get("prev"), str):
+        return False
+    return type(value.get("seq")) is int and value["seq"] > 0
 
 
 def head_of(value: object) -> Head | None:

@@ -1,0 +1,270 @@
+"""`loomctl events`: what happened in a run, from a place in its log, and as it comes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from loomctl.disk import events
+from loomctl.disk.events import Event
+from loomctl.engine import driving
+from tests.cli.conftest import Cli
+from tests.scenes import MAIN, Json, Scene
+
+TOKEN = "ghp_" + "a1B2c3D4e5" * 4
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run with one step done."""
+    scene.workflow()
+    scene.begin()
+    driving.done(scene.space(), scene.run_dir.name, response="asked")
+    return scene
+
+
+def log(scene: Scene) -> Path:
+    """The run's log."""
+    return scene.run_dir / "events.jsonl"
+
+
+def stored(scene: Scene) -> list[Json]:
+    """Its entries."""
+    return [json.loads(line) for line in log(scene).read_bytes().splitlines()]
+
+
+def append(scene: Scene, *happened: Event) -> None:
+    """Append events, as another process would."""
+    events.append(str(scene.run_dir), scene.run_dir.name, happened, durable=False)
+
+
+def test_each_event_is_a_line_with_what_matters(begun: Scene, cli: Cli) -> None:
+    """Number, time, event, step, properties; oldest first."""
+    lines = cli("events").stdout.splitlines()
+    held = stored(begun)
+    assert len(lines) == len(held)
+    for line, entry in zip(lines, held, strict=True):
+        assert line.split()[:3] == [str(entry["seq"]), entry["ts"], entry["event"]]
+    ended = next(line for line in lines if "stage.completed" in line)
+    assert "frame/ask stage=001-frame.ask@1 status=succeeded" in ended
+
+
+def test_json_gives_the_entries_as_they_are_stored(begun: Scene, cli: Cli) -> None:
+    """Line for line, byte for byte."""
+    append(begun, Event("x", {"text": "grün ✓", "nested": {"a": [1, None]}}))
+    assert cli("events", "--json").stdout.encode() == log(begun).read_bytes()
+
+
+def test_a_place_is_a_number_a_time_or_a_span(begun: Scene, cli: Cli) -> None:
+    """A number: those behind it; a time: from then on; a span: the last so much."""
+    held = stored(begun)
+    assert [json.loads(line)["seq"] for line in cli("events", "--since", "2", "--json").stdout.splitlines()] == [
+        entry["seq"] for entry in held if entry["seq"] > 2
+    ]
+    everything = log(begun).read_bytes()
+    for since in ("0", "1d", "90s", "2020-01-01", "2020-01-01T00:00:00Z", "2020-01-01T02:00:00+02:00", held[0]["ts"]):
+        assert cli("events", "--since", since, "--json").stdout.encode() == everything, since
+    assert cli("events", "--since", "2999-01-01", "--json").stdout == ""
+    assert cli("events", "--since", "2999-01-01").stdout == f"{begun.run_dir.name}: no events\n"
+    assert len(cli("events", "--since", "0", "--last", "1").stdout.splitlines()) == 1
+    assert cli("events", "--since", str(held[-1]["seq"]), "--last", "5", "--json").stdout == ""
+
+
+@pytest.mark.parametrize("since", ["yesterday", "", "5y", "-3", "1" * 30, "2026-13-01", "½d", "3 d"])
+def test_what_is_no_place_is_said(begun: Scene, cli: Cli, since: str) -> None:
+    """With what there is."""
+    ended = cli("events", begun.run_dir.name, "--since", since)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "is no number of an event, no time and no span" in ended.stderr
+
+
+def test_events_are_chosen_by_name(begun: Scene, cli: Cli) -> None:
+    """Several, and all that begin so; the last ones of these, not of all."""
+    append(begun, *[Event("noise", {})] * 60)
+    names = [
+        line.split()[2] for line in cli("events", "--event", "stage.*", "--event", "run.created").stdout.splitlines()
+    ]
+    assert names == ["run.created", "stage.started", "stage.completed", "stage.started"]
+    assert len(cli("events").stdout.splitlines()) == 50
+    assert "no such events" in cli("events", "--event", "nothing").stdout
+
+
+def test_a_line_that_is_no_entry_is_named_beside(begun: Scene, cli: Cli) -> None:
+    """On standard error, so that a script reads on; what stands behind it is told."""
+    whole = log(begun).read_bytes()
+    first, rest = whole.split(b"\n", 1)
+    log(begun).write_bytes(first + b"\ngarbage\x1b[31m\n" + rest + b'{"torn')
+    ended = cli("events", "--json")
+    assert (ended.code, ended.stdout.encode()) == (0, whole)
+    assert f"a line of events.jsonl at byte {len(first) + 1:,} (12 bytes) is no entry" in ended.stderr
+    assert "the last line of events.jsonl (6 bytes) has no end" in ended.stderr
+
+
+def test_a_log_of_strangers_plays_no_tricks(begun: Scene, cli: Cli) -> None:
+    """A run may have come with a repository: terminal signs, secrets, odd types, long texts, half characters."""
+    properties = {"a": f"\x1b[31m\u202e {TOKEN}", "b": "x" * 9000, "c": [[1]], "d": {"k": "v"}, "e": True, "f": 1.5}
+    entry = {"seq": 99, "event": "x\ny", "prev": "", "ts": ["odd"], "step_id": {"odd": 1}, "properties": properties}
+    more = {"seq": 100, "event": "z" * 500, "prev": "", "properties": [7]}
+    with log(begun).open("a") as file:
+        file.write(json.dumps(entry) + "\n" + json.dumps(more) + "\n" + json.dumps({**entry, "ts": "\ud800"}) + "\n")
+    for words in (["events"], ["events", "--json"]):
+        ended = cli(*words)
+        assert ended.code == 0
+        assert TOKEN not in ended.stdout
+        assert "\x1b" not in ended.stdout
+        assert "\u202e" not in ended.stdout
+    assert max(map(len, cli("events").stdout.splitlines())) < 300
+    assert len(cli("events").stdout.splitlines()) == len(log(begun).read_bytes().splitlines())
+
+
+# ---- Following.
+
+
+class Following:
+    """A process that follows a run's events."""
+
+    def __init__(self, scene: Scene, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", str(MAIN), "events", "-f", *words],
+            cwd=scene.root,
+            env=scene.environ(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def out(self) -> IO[str]:
+        """What it prints."""
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def until(self, text: str) -> str:
+        """Read lines to one that has a text; gives it."""
+        for line in self.out:
+            if text in line:
+                return line
+        raise AssertionError(f"it ended before {text!r}: {self.process.stderr.read() if self.process.stderr else ''}")
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for its end; gives its code and what it printed last."""
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def followed(begun: Scene) -> Iterator[Following]:
+    """A process that has told what was there when it began."""
+    found = Following(begun)
+    found.until("002-build.make@1")
+    yield found
+    if found.process.poll() is None:
+        found.process.kill()
+    found.end()
+
+
+def test_events_are_told_as_they_come_until_the_run_is_over(begun: Scene, followed: Following) -> None:
+    """A cancelled run's last event is told, and the process ends well by itself."""
+    append(begun, Event("first", {"n": 1}))
+    assert "n=1" in followed.until("first")
+    driving.done(begun.space(), begun.run_dir.name, response="made")
+    followed.until("003-build.polish@1")
+    assert begun.loomctl("cancel").code == 0
+    code, out, err = followed.end()
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1].split()[2] == "run.cancelled"
+
+
+def test_of_a_run_that_is_over_all_is_told_at_once(begun: Scene) -> None:
+    """Nothing more will come."""
+    begun.loomctl("cancel")
+    code, out, _ = Following(begun, begun.run_dir.name).end()
+    assert code == 0
+    assert "run.cancelled" in out.splitlines()[-1]
+
+
+def test_ctrl_c_is_a_good_end(followed: Following) -> None:
+    """Nothing is said of it."""
+    followed.process.send_signal(signal.SIGINT)
+    assert followed.end() == (0, "", "")
+
+
+def test_a_reader_that_goes_away_ends_it(begun: Scene, followed: Following) -> None:
+    """Quietly, also while nothing happens."""
+    followed.out.close()
+    followed.process.wait(timeout=60)
+    assert followed.process.stderr is not None
+    assert (followed.process.returncode, followed.process.stderr.read()) == (0, "")
+    line = f"{sys.executable} -I {MAIN} events --since 0 | head -1"
+    append(begun, *[Event("x", {"pad": "y" * 200})] * 2000)
+    piped = subprocess.run(line, shell=True, cwd=begun.root, env=begun.environ(), capture_output=True, check=False)
+    assert (piped.stderr, piped.stdout.count(b"\n")) == (b"", 1)
+
+
+def test_a_log_that_is_cut_or_replaced_is_followed_on(begun: Scene, followed: Following) -> None:
+    """It is said, and nothing that comes is lost."""
+    copy = begun.root / "copy"
+    copy.write_bytes(log(begun).read_bytes())
+    copy.replace(log(begun))
+    append(begun, Event("behind", {}))
+    followed.until("behind")
+    os.truncate(log(begun), 0)
+    held = followed.process
+    assert held.stderr is not None
+    assert "another events.jsonl" in held.stderr.readline()
+    assert "another events.jsonl" in held.stderr.readline()
+    begun.loomctl("pause")
+    followed.until("run.paused")
+    followed.process.send_signal(signal.SIGINT)
+
+
+def test_what_a_command_prints_is_told_while_it_runs(begun: Scene, followed: Following) -> None:
+    """Whole lines of the open stage's command.log; of a progress bar the last; too much is left out, and said."""
+    path = begun.run_dir / "stages" / "002-build.make@1" / "command.log"
+    with path.open("wb") as file:
+        file.write(f"one\ntwo 10%\rtwo 90%\n{TOKEN}\n\x1b[31mred\nhal".encode())
+        file.flush()
+        assert followed.until("| ") == "    | one\n"
+        assert followed.out.readline() == "    | two 90%\n"
+        assert TOKEN not in followed.out.readline()
+        assert followed.out.readline() == "    | ␛[31mred\n"
+        file.write(b"f\n")
+        file.flush()
+        assert followed.out.readline() == "    | half\n"
+        file.write(b"".join(b"%09d\n" % number for number in range(40_000)))
+        file.flush()
+        assert "bytes, which command.log has" in followed.until("…")
+        followed.until("000039999")
+    driving.done(begun.space(), begun.run_dir.name, response="made")
+    followed.until("stage.completed")
+
+
+def test_a_command_that_runs_already_is_told_by_its_last_lines(begun: Scene) -> None:
+    """As objects for a script: without a number, for they stand in no log."""
+    path = begun.run_dir / "stages" / "002-build.make@1" / "command.log"
+    path.write_text("".join(f"line {number}\n" for number in range(100)))
+    found = Following(begun, "--json", "--event", "command.output")
+    told = [json.loads(found.out.readline()) for _ in range(10)]
+    assert [one["properties"]["line"] for one in told] == [f"line {number}" for number in range(90, 100)]
+    assert told[0]["event"] == "command.output"
+    assert (told[0]["step_id"], told[0]["properties"]["stage"]) == ("build/make", "002-build.make@1")
+    assert "seq" not in told[0]
+    found.process.send_signal(signal.SIGINT)
+    assert found.end()[0] == 0
+
+
+def test_a_run_that_is_removed_meanwhile_ends_it_with_an_error(begun: Scene, followed: Following) -> None:
+    """What is watched is there no more."""
+    begun.space().local.mark_ended(begun.environ()["CLAUDE_CODE_SESSION_ID"])
+    assert begun.loomctl("runs", "rm", begun.run_dir.name, "--yes", "--force", session=None).code == 0
+    code, _, err = followed.end()
+    assert code == 3
+    assert "NO_SUCH_RUN" in err
