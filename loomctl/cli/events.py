@@ -230,9 +230,9 @@ def _since(given: str | None) -> Since | None:
     if unit in _UNITS and number.isascii() and number.isdigit() and len(number) < 10:
         return Since(ts=clock.stamp(max(0.0, time.time() - int(number) * _UNITS[unit])))
     try:
-        if text[4:5] + text[7:8] != "--":  # other spellings mean a time to some versions of Python alone
-            raise ValueError(text)
-        at = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
+        # Other spellings mean a time to some versions of Python alone.
+        dated = text if text[4:5] + text[7:8] == "--" else ""
+        at = datetime.fromisoformat(dated[:-1] + "+00:00" if dated.endswith(("Z", "z")) else dated)
     except ValueError:
         raise LoomError(
             "USAGE",

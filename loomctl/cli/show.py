@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, printing, telling
+from loomctl.cli import asking, printing, stages, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import config, user_folders
-from loomctl.engine import finding, prompts, stages
+from loomctl.engine import finding, prompts
 from loomctl.model import run_life, sessions
-from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, LoomError
+from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.secrets import masked_line
 
@@ -31,18 +31,34 @@ def _read(named: str | None) -> tuple[Workspace, Run]:
 @click.command()
 @run_argument
 @click.argument("stage", required=False)
+@click.option("--file", metavar="NAME", help="Print one file of the STAGE, byte for byte; nothing is masked.")
 @json_option
-def show(run: str | None, stage: str | None, as_json: bool) -> int:
-    """Show a run: where it stands, what was done, what comes next; or one STAGE's prompt and response.
+def show(run: str | None, stage: str | None, file: str | None, as_json: bool) -> int:
+    """Show a run: where it stands, what was done, what comes next; or all of one STAGE.
+
+    A STAGE is meant by its rank, its name or the beginning of it, its step's id (the last visit), or `step@visit`; a
+    stage's whole name alone is one of the current run. It is told how it ended, what it set, touched and left, then its
+    prompt and answers follow, and the last lines of its command. In --json each file is whole up to 1 MiB, of a longer
+    one the end.
 
     \b
     Examples:
       loomctl show
       loomctl show shop-258 001-frame.fetch-work@1
+      loomctl show shop-258 implement@2
+      loomctl show shop-258 3 --file response.md
     """
+    if run is not None and stage is None and "@" in run:  # no run's id has that
+        run, stage = None, run
+    if file is not None and stage is None:
+        what = "--file prints a file of a stage, and none is named"
+        raise LoomError("USAGE", what, hint="loomctl show --help", exit_code=EXIT_USAGE)
+    if file is not None and as_json:
+        what = "--file prints a file as it is, --json a document"
+        raise LoomError("USAGE", what, hint="loomctl show --help", exit_code=EXIT_USAGE)
     space, found = _read(run)
     if stage is not None:
-        return _show_stage(found, stage, as_json=as_json)
+        return stages.show_stage(found, stage, file=file, as_json=as_json)
     if as_json:
         printing.document(
             {
@@ -71,33 +87,11 @@ def show(run: str | None, stage: str | None, as_json: bool) -> int:
         mark = (
             "✓" if run_life.is_done(state, place.key) else "▸" if seen and seen[-1]["status"] in run_life.OPEN else " "
         )
-        stage = f" ({seen[-1]['stage']})" if seen and seen[-1].get("stage") else ""
-        told = run_life.how_it_ended(seen[-1]) + stage if seen else ""
+        its_stage = f" ({seen[-1]['stage']})" if seen and seen[-1].get("stage") else ""
+        told = run_life.how_it_ended(seen[-1]) + its_stage if seen else ""
         lines.append(f"{mark} {one_line(place.key, 120)}  {one_line(told, 200)}".rstrip())
     lines += ["", prompts.upcoming(space.project, found, may_write=True)]
     printing.text("\n".join(lines))
-    return EXIT_OK
-
-
-def _show_stage(found: Run, stage: str, *, as_json: bool) -> int:
-    known = [entry["stage"] for entry in found.state["steps"] if entry.get("stage")]
-    names = [name for name in known if name == stage or name.startswith(stage)]
-    if len(names) != 1:
-        raise LoomError(
-            "NO_SUCH_STAGE",
-            f"{stage!r:.80} names {len(names)} stages of this run",
-            why="there are " + (", ".join(known[-20:]) or "none"),
-            hint=f"loomctl show {found.run_id}",
-            exit_code=EXIT_NO_RUN,
-        )
-    parts = {
-        name: stages.read_text(found.folder, names[0], name) for name in (stages.PROMPT, stages.RESPONSE, stages.STATUS)
-    }
-    present = {name: text for name, text in parts.items() if text is not None}
-    if as_json:
-        printing.document({"run_id": found.run_id, "stage": names[0], "files": present})
-    else:
-        printing.text("\n\n".join(f"--- {name} ---\n{text}" for name, text in present.items()) or "(no files)")
     return EXIT_OK
 
 

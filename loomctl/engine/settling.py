@@ -59,7 +59,10 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
         if move.kind == "completed":
             if phase_before:
                 state = sessions.completed_phase(state, _worked(state, session_id), phase_before)
-            happened.append(Event("run.completed", {}, session_id))
+            from loomctl.engine import counting  # once in a run
+
+            counted = {"artifact_count": counting.offloaded(run.folder, state)}
+            happened.append(Event("run.completed", counted, session_id))
         if move.kind != "step" or move.step is None:
             return Settled(state, happened, entered, engine_primed, move)
         place = run_life.place_of(run.plan, move.step)

@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import asset_files, digests, files
-from loomctl.engine import stages, tracking
+from loomctl.engine import stage_records, stages, tracking
 from loomctl.model import run_life
-from loomctl.model.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
+from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,20 +57,7 @@ class StageChanges(NamedTuple):
 
 def of_run(run: Run, named: str | None = None) -> list[StageChanges]:
     """Give a run's stages in the order in which they began, or the one of this name. Raises NO_SUCH_STAGE."""
-    entries = [entry for entry in run.state["steps"] if isinstance(entry.get("stage"), str)]
-    if named is not None:
-        same = [entry for entry in entries if entry["stage"] == named]
-        entries_named = same or [entry for entry in entries if entry["stage"].startswith(named)]
-        if len(entries_named) != 1:
-            known = ", ".join(entry["stage"] for entry in entries[-20:])
-            raise LoomError(
-                "NO_SUCH_STAGE",
-                f"{named!r:.80} names {len(entries_named)} stages of this run",
-                why=f"there are {known or 'none'}",
-                hint=f"loomctl show {run.run_id}",
-                exit_code=EXIT_NO_RUN,
-            )
-        entries = entries_named
+    entries = stage_records.entries(run) if named is None else [stage_records.find(run, named)]
     return [_of(run, entry) for entry in entries]
 
 

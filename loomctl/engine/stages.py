@@ -71,6 +71,23 @@ def _repaired(where: str) -> list[str]:
     return sorted(name for name in kept if name[len(_REPAIRED) : -len(".md")].isdigit())
 
 
+def names(run_dir: str, stage: str) -> list[str]:
+    """List the plain files of a stage: prompt, answers in the order in which they came, then the rest by name."""
+    try:
+        with os.scandir(folder(run_dir, stage)) as entries:
+            found = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted((name for name in found if not name.endswith(".tmp")), key=_order)
+
+
+def _order(name: str) -> tuple[int, int, str]:
+    first = (PROMPT, "response.repair-", RESPONSE, CANDIDATE, STATUS)
+    at = next((place for place, beginning in enumerate(first) if name.startswith(beginning)), len(first))
+    number = name.rpartition("-")[2].partition(".")[0]
+    return at, int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 0, name
+
+
 def read_text(run_dir: str, stage: str, name: str) -> str | None:
     """Read one of a stage's texts; None if it is not there."""
     path = os.path.join(folder(run_dir, stage), name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from loomctl.disk import event_log, events
 from loomctl.disk.event_log import Follower
 from loomctl.disk.events import Event
 from loomctl.model.errors import LoomError
+from tests.scenes import Json
 
 
 @pytest.fixture
@@ -43,9 +45,9 @@ def entry(seq: int, ts: str = "", pad: int = 0) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode() + b"\n"
 
 
-def older(seq: int) -> object:
+def older(seq: int) -> Callable[[Json], bool]:
     """Tell what stands before a number."""
-    return lambda one: one["seq"] <= seq
+    return lambda one: bool(one["seq"] <= seq)
 
 
 BLOCKS = [7, 64, 200, 1 << 18]
@@ -60,8 +62,8 @@ def test_any_place_is_found_whatever_a_block_holds(run_dir: Path, block: int, mo
     log(run_dir).write_bytes(b"".join(parts) + b'{"torn')
     whole = [*range(1, 31), b"garbage", *range(31, 60), b'{"torn']
     for after in (0, 1, 29, 30, 31, 58, 59, 70):
-        found = seqs(event_log.since(str(run_dir), older(after)))  # type: ignore[arg-type]
-        wanted = [one for one in whole if isinstance(one, bytes) or one > after]  # type: ignore[operator]
+        found = seqs(event_log.since(str(run_dir), older(after)))
+        wanted = [one for one in whole if isinstance(one, bytes) or one > after]
         assert found == (wanted if after < 31 else [one for one in wanted if one != b"garbage"]), after
     for count in (1, 5, 29, 30, 59, 100):
         found = seqs(event_log.tail(str(run_dir), count))
@@ -114,7 +116,7 @@ def test_a_line_longer_than_any_entry_is_told_by_its_beginning(run_dir: Path, mo
 def test_a_log_that_is_not_there_is_empty(run_dir: Path) -> None:
     """As before the first event."""
     assert event_log.tail(str(run_dir), 9) == []
-    assert list(event_log.since(str(run_dir), older(0))) == []  # type: ignore[arg-type]
+    assert list(event_log.since(str(run_dir), older(0))) == []
     follower = Follower(str(run_dir))
     assert follower.news() == []
     write(run_dir, "a")
@@ -213,12 +215,17 @@ def test_another_history_is_followed_from_its_end(run_dir: Path) -> None:
 def test_the_cost_does_not_grow_with_what_lies_before(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 20,000 entries the last ten are parsed, and one of a block on the way to a number."""
     log(run_dir).write_bytes(b"".join(entry(number, pad=100) for number in range(1, 20_001)))
-    parsed = []
+    parsed: list[bytes] = []
     honest = event_log.entry_of
-    monkeypatch.setattr(event_log, "entry_of", lambda data: parsed.append(1) or honest(data))
+
+    def counted(data: bytes) -> Json | None:
+        parsed.append(data)
+        return honest(data)
+
+    monkeypatch.setattr(event_log, "entry_of", counted)
     event_log.tail(str(run_dir), 10)
     in_a_block = event_log._BLOCK // len(entry(1, pad=100)) + 2
     assert len(parsed) <= in_a_block
     parsed.clear()
-    assert seqs(event_log.since(str(run_dir), older(19_990))) == list(range(19_991, 20_001))  # type: ignore[arg-type]
+    assert seqs(event_log.since(str(run_dir), older(19_990))) == list(range(19_991, 20_001))
     assert len(parsed) <= 2 * in_a_block

@@ -1,0 +1,45 @@
+"""How many values of a run were offloaded (D38, D41): counted from what its stages wrote down, each content once."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import files
+from loomctl.engine import stages
+from loomctl.model import blob_refs
+from loomctl.model.errors import LoomError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+_MARK = blob_refs.PREFIX.encode()
+# Where a `status.json` keeps values of the context: what its step set, and what stood there before.
+_KEPT = ("context_updates", "context_before", "output", "command")
+
+
+def offloaded(run_folder: str, state: Mapping[str, Any]) -> int:
+    """Count the values that became blobs over the whole run: those of its context, and those that were replaced since.
+
+    A stage whose `status.json` cannot be read counts nothing. It is asked once, as a run ends; a stage costs the
+    reading of one small file, and no parsing where nothing was offloaded.
+    """
+    found = set(blob_refs.refs_in(state["context"]))
+    for entry in state["steps"]:
+        stage = entry.get("stage")
+        if isinstance(stage, str):
+            found.update(_refs_of(run_folder, stage))
+    return len(found)
+
+
+def _refs_of(run_folder: str, stage: str) -> list[str]:
+    try:
+        path = os.path.join(stages.folder(run_folder, stage), stages.STATUS)
+        data = files.read_bytes(path)
+        if _MARK not in data:
+            return []
+        status = files.parse_json(data, where=path)
+    except (OSError, LoomError):
+        return []
+    return blob_refs.refs_in([status.get(key) for key in _KEPT]) if isinstance(status, dict) else []

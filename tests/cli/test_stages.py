@@ -1,0 +1,248 @@
+"""`loomctl stages` and `loomctl show RUN STAGE`: the stages of a run, and all of one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loomctl.cli.stages import took
+from loomctl.engine import driving
+from loomctl.model import ids
+from tests.cli.conftest import Cli
+from tests.scenes import MAIN, Json, Scene, fingerprint
+
+ASK, MAKE, AGAIN, OPEN = "001-frame.ask@1", "002-build.make@1", "003-build.make@2", "004-build.polish@1"
+TOKEN = "ghp_" + "a1B2c3D4e5" * 4
+USAGE = {
+    "models": ["big-model"],
+    "input_tokens": 1000,
+    "cache_read_input_tokens": 11_000,
+    "cache_creation_input_tokens": 345,
+    "output_tokens": 678,
+    "messages": 3,
+}
+
+
+def folder(scene: Scene, stage: str) -> Path:
+    """A stage's folder."""
+    return scene.run_dir / "stages" / stage
+
+
+def change_status(scene: Scene, stage: str, **more: object) -> None:
+    """Change what a stage's status says."""
+    path = folder(scene, stage) / "status.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
+
+
+@pytest.fixture
+def worked(scene: Scene) -> Scene:
+    """Three stages that are over, one failed and retried, and a fourth that is open."""
+    scene.workflow(
+        phases={
+            "frame": {"steps": [{"id": "ask", "prompt": "Ask what is wanted."}]},
+            "build": {
+                "steps": [{"id": "make", "prompt": "Make it.", "max_retries": 1}, {"id": "polish", "prompt": "P."}]
+            },
+        }
+    )
+    scene.begin()
+    space, run_id = scene.space(), scene.run_dir.name
+    driving.done(space, run_id, response='asked\n{"context_updates": {"colour": "grün"}, "preferred_next_label": "go"}')
+    driving.done(space, run_id, response="no", outcome="failed", note="the database is missing")
+    driving.done(space, run_id, response="made")
+    change_status(scene, ASK, usage=USAGE, files_touched=["a.py", "b.py"], repairs=1)
+    return scene
+
+
+def test_each_stage_is_a_row(worked: Scene, cli: Cli) -> None:
+    """Rank, step, visit, status, times, model, tokens, files, repairs, reason; empty columns are left out."""
+    lines = cli("stages").stdout.splitlines()
+    assert lines[0].split() == [
+        *("RANK", "STEP", "VISIT", "STATUS", "STARTED", "TOOK", "MODEL", "TOKENS", "IN", "OUT"),
+        *("FILES", "REPAIRS", "NOTE"),
+    ]
+    assert [line.split()[:4] for line in lines[1:5]] == [
+        ["001", "frame/ask", "1", "succeeded"],
+        ["002", "build/make", "1", "failed"],
+        ["003", "build/make", "2", "succeeded"],
+        ["004", "build/polish", "1", "in_progress"],
+    ]
+    assert "big-model  12,345     678  2      1" in lines[1]
+    assert lines[2].endswith("the database is missing")
+    assert lines[-1] == f"{worked.run_dir.name}: 4 stages: 2 succeeded, 1 failed, 1 in_progress"
+
+
+def test_a_script_gets_all_of_it(worked: Scene, cli: Cli) -> None:
+    """With usage as it was recorded, and nothing of what is not known."""
+    first, failed, _, last = cli("stages", worked.run_dir.name, "--json").json["stages"]
+    assert first["usage"] == USAGE
+    assert (first["rank"], first["stage"], first["files_touched"], first["repairs"]) == (1, ASK, 2, 1)
+    assert type(first["seconds"]) is int
+    assert (failed["status"], failed["failure_reason"]) == ("failed", "the database is missing")
+    assert (last["seconds"], last["usage"], last["command"], last["trouble"]) == (None, None, None, None)
+
+
+def test_a_run_without_stages_says_so(scene: Scene, cli: Cli) -> None:
+    """As one that waits for its first approval."""
+    scene.workflow(phases={"frame": {"require_approval": True, "steps": [{"id": "ask", "prompt": "Ask."}]}})
+    scene.begin()
+    assert cli("stages").stdout == f"{scene.run_dir.name}: no stage has begun yet\n"
+    assert cli("stages", "--json").json["stages"] == []
+
+
+def test_what_strangers_wrote_stays_in_its_row(worked: Scene, cli: Cli) -> None:
+    """Long names, terminal signs, secrets, line ends, other alphabets, odd types."""
+    change_status(
+        worked,
+        ASK,
+        usage={"models": ["\x1b[31m" + "模型" * 50, 7], "input_tokens": "many", "output_tokens": None},
+        note=f"one\ntwo {TOKEN} " + "é" * 500,
+        files_touched=7,
+        assets={},
+        repairs=True,
+    )
+    change_status(worked, MAKE, command={"exit_code": 3, "script": "x"}, failure_reason=["odd"], usage=[])
+    (folder(worked, AGAIN) / "status.json").write_text("[1]")
+    ended = cli("stages")
+    assert ended.code == 0
+    assert len(ended.stdout.splitlines()) == 7
+    assert max(map(len, ended.stdout.splitlines())) < 260
+    assert "\x1b" not in ended.stdout
+    assert TOKEN not in ended.stdout
+    assert "! the status is no object" in ended.stdout
+    assert "exit code 3; the database is missing" in ended.stdout
+    assert cli("stages", "--json").json["stages"][2]["trouble"]["code"] == "BAD_STATUS_FILE"
+    for stage in (ASK, MAKE, AGAIN):
+        assert cli("show", worked.run_dir.name, stage).code == 0
+    (folder(worked, AGAIN) / "status.json").write_text("{")
+    assert "! the file is not JSON" in cli("stages").stdout
+
+
+def test_a_thousand_stages_are_listed(scene: Scene, cli: Cli) -> None:
+    """Each with its own status."""
+    scene.workflow()
+    scene.begin()
+    (entry,) = scene.state["steps"]
+    steps = []
+    for rank in range(1, 1001):
+        stage = ids.stage_name(rank, entry["step_id"], rank)
+        steps.append({**entry, "rank": rank, "visit": rank, "stage": stage, "status": "failed"})
+        folder(scene, stage).mkdir(exist_ok=True)
+        (folder(scene, stage) / "status.json").write_text(json.dumps({"usage": USAGE, "note": f"note {rank}"}))
+    scene.edit(steps=steps)
+    lines = cli("stages").stdout.splitlines()
+    assert len(lines) == 1003
+    assert lines[1000].startswith("1000")
+    assert lines[1000].endswith("note 1000")
+
+
+def test_lengths_of_time_are_told_in_two_units() -> None:
+    """The larger two that there are."""
+    told = {0: "0s", 59: "59s", 60: "1m 00s", 3599: "59m 59s", 3600: "1h 00m", 90_000: "1d 01h", None: ""}
+    assert {seconds: took(seconds) for seconds in told} == told
+
+
+# ---- One stage.
+
+
+@pytest.mark.parametrize(
+    ("named", "stage"),
+    [
+        *(("1", ASK), ("001", ASK), (ASK, ASK), ("001-", ASK), ("frame/ask", ASK), ("ask", ASK), ("frame.ask", ASK)),
+        *(("make", AGAIN), ("build/make", AGAIN), ("make@1", MAKE), ("build/make@2", AGAIN), ("build.make@1", MAKE)),
+        *(("3", AGAIN), ("002-build.m", MAKE), ("polish", OPEN)),
+    ],
+)
+def test_a_stage_is_named_in_many_ways(worked: Scene, cli: Cli, named: str, stage: str) -> None:
+    """Rank, name, beginning, step (its last visit), step and visit; for show, diff and assets alike."""
+    assert cli("show", "shop", named, "--json").json["stage"] == stage
+    assert cli("diff", worked.run_dir.name, named, "--json").json["stages"][0]["stage"] == stage
+
+
+@pytest.mark.parametrize("named", ["9", "00", "nowhere", "make@3", "make@x", "@1", "", "../x", "build", "1" * 20])
+def test_what_names_no_stage_or_several_is_said(worked: Scene, cli: Cli, named: str) -> None:
+    """With those that there are, and how to list them."""
+    ended = cli("show", worked.run_dir.name, named)
+    assert (ended.code, ended.stdout) == (3, "")
+    assert f"why: there are {ASK}, " in ended.stderr
+    assert f"hint: loomctl stages {worked.run_dir.name}" in ended.stderr
+
+
+def test_a_stage_is_told_in_words_before_its_texts(worked: Scene, cli: Cli) -> None:
+    """How it ended, what it decided, set and touched; then prompt, repaired answers and answer, in their order."""
+    (folder(worked, ASK) / "response.repair-10.md").write_text("tenth")
+    (folder(worked, ASK) / "response.repair-2.md").write_text("second")
+    (folder(worked, ASK) / "response.undone-1.md").write_text("undone")
+    text = cli("show", ASK).stdout
+    for wanted in (
+        f"stage     {ASK}: frame/ask, visit 1",
+        "status    succeeded",
+        "response  from done, after 1 repair",
+        "directive from response: preferred_next_label go",
+        "context   colour",
+        "model     big-model, 12,345 tokens in, 678 out",
+        "Other files: ",
+    ):
+        assert wanted in text, wanted
+    marks = [line for line in text.splitlines() if line.startswith("--- ")]
+    assert marks == [
+        f"--- {name} ---" for name in ("prompt.md", "response.repair-2.md", "response.repair-10.md", "response.md")
+    ]
+    assert "undone\n" not in text
+    failed = cli("show", worked.run_dir.name, "make@1").stdout
+    assert "status    failed: the database is missing" in failed
+
+
+def test_a_commands_last_lines_are_shown(worked: Scene, cli: Cli) -> None:
+    """And how it ended; the rest is in the file."""
+    change_status(worked, MAKE, command={"script": "pytest -q", "exit_code": 1, "duration_ms": 12_345})
+    (folder(worked, MAKE) / "command.log").write_text("".join(f"line {number}\n" for number in range(100)))
+    text = cli("show", worked.run_dir.name, "2").stdout
+    assert "command   pytest -q: exit code 1, 12.3 s" in text
+    assert "--- command.log ---\n… 790 bytes, the last lines:\nline 80\n" in text
+
+
+def test_all_of_a_stage_is_in_json(worked: Scene, cli: Cli) -> None:
+    """The visit, the status, each file; a long one by its end, and its size."""
+    (folder(worked, ASK) / "command.log").write_text("x" * (1 << 20) + "end")
+    told: Json = cli("show", worked.run_dir.name, "1", "--json").json
+    assert told["entry"]["rank"] == 1
+    assert told["status"]["directive"]["preferred_next_label"] == "go"
+    assert set(told["files"]) == set(told["sizes"]) >= {"prompt.md", "response.md", "status.json", "command.log"}
+    assert told["files"]["response.md"].startswith("asked\n")
+    assert (len(told["files"]["command.log"]), told["sizes"]["command.log"]) == (1 << 20, (1 << 20) + 3)
+
+
+def test_one_file_is_printed_byte_for_byte(worked: Scene, cli: Cli) -> None:
+    """Nothing is masked or made visible; `show` itself does both."""
+    data = f"\x1b[31m {TOKEN}\r\n".encode() + b"\xff\x00"
+    (folder(worked, ASK) / "response.md").write_bytes(data)
+    before = fingerprint(worked.store)
+    command = [sys.executable, "-I", str(MAIN), "show", "shop", "ask", "--file", "response.md"]
+    ended = subprocess.run(command, cwd=worked.root, env=worked.environ(), capture_output=True, check=True)
+    assert ended.stdout == data
+    shown = cli("show", ASK).stdout
+    assert TOKEN not in shown
+    assert "\x1b" not in shown
+    assert fingerprint(worked.store) == before
+
+
+@pytest.mark.parametrize("name", ["nothing.md", "../plan.json", "../../state.json", "/etc/passwd", "", ".", "link"])
+def test_only_the_stages_own_files_are_printed(worked: Scene, cli: Cli, name: str, tmp_path: Path) -> None:
+    """A link is none of them."""
+    (tmp_path / "secret").write_text("secret")
+    (folder(worked, ASK) / "link").symlink_to(tmp_path / "secret")
+    ended = cli("show", worked.run_dir.name, "1", "--file", name)
+    assert (ended.code, ended.stdout) == (3, "")
+    assert "why: there are prompt.md, response.md, status.json" in ended.stderr
+
+
+@pytest.mark.parametrize("words", [["--file", "x"], ["shop", "1", "--file", "prompt.md", "--json"]])
+def test_a_file_is_asked_for_by_itself_and_of_a_stage(worked: Scene, cli: Cli, words: list[str]) -> None:
+    """Anything else is a usage error."""
+    assert worked.run_dir.is_dir()
+    assert cli("show", *words).code == 2
