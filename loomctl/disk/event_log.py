@@ -43,6 +43,16 @@ def entry_of(data: bytes) -> dict[str, Any] | None:
     return entry if events.is_entry(entry) else None
 
 
+def all_of(path: str) -> Iterator[Line]:
+    """Give every line of a log by its path; none of one that is not there. Raises OSError."""
+    try:
+        descriptor = files.open_regular(path)
+    except FileNotFoundError:
+        return
+    with os.fdopen(descriptor, "rb", buffering=0) as source:
+        yield from _lines(source.fileno(), 0)
+
+
 def since(run_dir: str, is_older: Callable[[dict[str, Any]], bool]) -> Iterator[Line]:
     """Give the lines behind the last entry that is older, oldest first; all where none is.
 

@@ -12,7 +12,7 @@ from loomctl.model import blob_refs
 from loomctl.model.errors import LoomError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from loomctl.engine.caller import Workspace
 
@@ -21,20 +21,30 @@ _ENDING = ".json"
 
 def bring_in(space: Workspace, folder: str) -> None:
     """Copy every whole blob that a run's folder names, and those that they name, into the folder. Raises OSError."""
+    for ref, data in named(space, folder, collecting.named_below(folder)):
+        reading_copies.keep(folder, blobs.FOLDER, blob_refs.sha256_of(ref) + _ENDING, data)
+
+
+def named(space: Workspace, run_dir: str, refs: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Give each whole blob of these, and of those that they name in turn: the store's, or the run's own copy of it.
+
+    One that is missing or damaged is left out: whether it is missed, `trouble` says.
+    """
     store = Blobs(space.store.folder)
     seen: set[str] = set()
-    waiting = sorted(collecting.named_below(folder))
+    waiting = sorted(refs)
     while waiting:
         ref = waiting.pop()
         if ref in seen:
             continue
         seen.add(ref)
         try:
-            data = store.get(ref)
-        except LoomError:  # whether it is missed, `lost` says
-            continue
-        path = reading_copies.keep(folder, blobs.FOLDER, blob_refs.sha256_of(ref) + _ENDING, data)
-        waiting += collecting.named_below(path)
+            data: bytes | None = store.get(ref)
+        except LoomError:
+            data = context_values.brought_along(run_dir, ref)
+        if data is not None:
+            yield ref, data
+            waiting += collecting.named_in(data)
 
 
 def take_out(space: Workspace, folder: str) -> None:

@@ -110,6 +110,11 @@ def named_below(path: str) -> set[str]:
     return found
 
 
+def named_in(data: bytes) -> set[str]:
+    """Give the references that may stand in bytes."""
+    return {blob_refs.ref_to(match.decode()) for match in _NAMED.findall(data)}
+
+
 def _unusable(space: Workspace) -> Iterator[tuple[str, str]]:
     """Give the runs whose state cannot be read; a state that is damaged may have lost what it referred to."""
     for home in space.store.homes():
@@ -174,6 +179,6 @@ def _named_in(path: str) -> set[str]:
         rest = b""
         while piece := source.read(_PIECE):
             data = rest + piece
-            found.update(blob_refs.ref_to(match.decode()) for match in _NAMED.findall(data))
+            found |= named_in(data)
             rest = data[-_LONGEST:]
     return found

@@ -1,0 +1,278 @@
+"""A dump holds the whole run: every response, status and event, and every reference in it leads to what it names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from loomctl.disk import events
+from loomctl.disk.blobs import Blobs
+from loomctl.disk.events import Event
+from loomctl.engine import counting, driving, dumping
+from loomctl.model import blob_refs
+from loomctl.model.errors import LoomError
+from tests.scenes import CHECKOUT, Json, Scene, fingerprint
+
+LARGE = "grün ✓ " * 20_000
+
+
+@pytest.fixture
+def finished(scene: Scene) -> Scene:
+    """A completed run: large values and responses, an answer that was repaired, an asset."""
+    scene.workflow()
+    scene.begin()
+    space, run_id = scene.space(), scene.run_dir.name
+    update = json.dumps({"context_updates": {"small": {"a": [1]}, "large": {"text": LARGE}}}, ensure_ascii=False)
+    driving.done(space, run_id, response=f"asked\n{update}")
+    driving.done(space, run_id, response=LARGE * 2)
+    driving.done(space, run_id, response='polished\n{"context_updates": {"large": 7}}')
+    asset = scene.run_dir / "assets" / "ship.send" / "retry_1" / "junit.xml"
+    asset.parent.mkdir(parents=True)
+    asset.write_bytes(b"<testsuite/>")
+    (scene.run_dir / "stages" / "004-ship.send@1" / "response.repair-1.md").write_text("bad")
+    driving.done(space, run_id, response="sent")
+    assert scene.state["status"] == "completed"
+    return scene
+
+
+def read(path: Path) -> Json:
+    """Read a JSON file."""
+    value: Json = json.loads(path.read_text(encoding="utf-8"))
+    return value
+
+
+def below(folder: Path) -> list[str]:
+    """Every file below a folder."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def dumped(scene: Scene, path: Path, *, force: bool = False) -> dumping.Dumped:
+    """Dump the only run."""
+    return dumping.dump(scene.space(), scene.run_dir.name, str(path), force=force)
+
+
+def test_a_dump_read_back_has_all_of_a_finished_run(finished: Scene, tmp_path: Path) -> None:
+    """Every response, status and event as it was; every reference resolves inside the dump, by its own hash."""
+    before = fingerprint(finished.run_dir)
+    told = dumped(finished, tmp_path / "out")
+    out = tmp_path / "out"
+    assert told.troubles == []
+    assert fingerprint(finished.run_dir) == before
+    for name in below(finished.run_dir):
+        if name.startswith(("stages/", "assets/")) or name in ("state.json", "plan.json", "events.jsonl"):
+            assert (out / name).read_bytes() == (finished.run_dir / name).read_bytes(), name
+    stages = [entry["stage"] for entry in read(out / "state.json")["steps"]]
+    assert sorted(path.name for path in (out / "stages").iterdir()) == stages
+    for stage in stages:
+        assert {"prompt.md", "response.md", "status.json"} <= {path.name for path in (out / "stages" / stage).iterdir()}
+    refs = set()
+    for name in below(out):
+        if name.endswith("status.json") or name == "state.json":
+            refs.update(blob_refs.refs_in(read(out / name)))
+    for line in (out / "events.jsonl").read_text().splitlines():
+        refs.update(blob_refs.refs_in(json.loads(line)))
+    assert len(refs) == 3
+    for ref in refs:
+        sha256 = blob_refs.sha256_of(ref)
+        data = (out / "blobs" / "sha256" / sha256[:2] / sha256).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == sha256
+    assert (told.stages, told.blobs) == (4, 3)
+    assert told.events == len((out / "events.jsonl").read_text().splitlines())
+
+
+def test_the_context_is_given_with_its_values(finished: Scene, tmp_path: Path) -> None:
+    """Large ones and responses in full, whatever stands for them in the state."""
+    dumped(finished, tmp_path / "out")
+    context = read(tmp_path / "out" / "context.json")
+    assert context.keys() == finished.state["context"].keys()
+    assert context["response.build/make"] == LARGE * 2
+    assert context["response.ship/send"] == "sent"
+    assert context["small"] == {"a": [1]}
+    assert context["large"] == 7
+    assert blob_refs.refs_in(context) == []
+
+
+def test_the_list_names_each_file_with_size_and_hash(finished: Scene, tmp_path: Path) -> None:
+    """Nothing else stands in the folder, all of it is its owner's alone, and nothing of this machine's is in it."""
+    leftover = finished.run_dir / "stages" / "001-frame.ask@1" / "status.json.tmp"
+    leftover.write_text("half")
+    told = dumped(finished, tmp_path / "out")
+    out = tmp_path / "out"
+    listed = read(out / "dump.json")
+    assert sorted([*listed["files"], "dump.json"]) == below(out)
+    for name, one in listed["files"].items():
+        data = (out / name).read_bytes()
+        assert one == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}, name
+    assert (listed["run_id"], listed["troubles"], listed["events"]) == (finished.run_dir.name, [], told.events)
+    assert not [name for name in below(out) if ".tmp" in name or "backup" in name or "local" in name]
+    for path in [out, *out.rglob("*")]:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_what_cannot_be_brought_along_is_named_and_the_rest_is_there(finished: Scene, tmp_path: Path) -> None:
+    """A damaged blob, a missing one, a link, a response that is gone, a torn line."""
+    store = Blobs(str(finished.store))
+    make = finished.state["context"]["response.build/make"]
+    (status,) = blob_refs.refs_in(read(finished.run_dir / "stages" / "001-frame.ask@1" / "status.json"))
+    Path(store.path(make)).write_bytes(b"damaged")
+    Path(store.path(status)).unlink()
+    (finished.run_dir / "assets" / "link").symlink_to("/etc/passwd")
+    (finished.run_dir / "stages" / "004-ship.send@1" / "response.md").unlink()
+    with (finished.run_dir / "events.jsonl").open("ab") as file:
+        file.write(b'{"torn')
+    told = dumped(finished, tmp_path / "out")
+    assert sorted(one.code for one in told.troubles) == [
+        *("DAMAGED_BLOB", "NOT_A_FILE", "NO_SUCH_BLOB", "RESPONSE_GONE"),
+    ]
+    listed = read(tmp_path / "out" / "dump.json")
+    assert (listed["broken_lines"], listed["blobs"], len(listed["troubles"])) == (1, 1, 4)
+    assert all(one["message"] and one["code"] for one in listed["troubles"])
+    assert read(tmp_path / "out" / "context.json")["response.build/make"] == make
+    assert not (tmp_path / "out" / "assets" / "link").exists()
+
+
+def test_a_copy_that_the_run_brought_along_serves(finished: Scene, tmp_path: Path) -> None:
+    """As after an archive was unpacked by hand."""
+    store = Blobs(str(finished.store))
+    ref = finished.state["context"]["response.build/make"]
+    copy = finished.run_dir / "blobs" / f"{blob_refs.sha256_of(ref)}.json"
+    copy.parent.mkdir()
+    os.rename(store.path(ref), copy)
+    assert dumped(finished, tmp_path / "out").troubles == []
+    assert read(tmp_path / "out" / "context.json")["response.build/make"] == LARGE * 2
+
+
+def test_a_text_that_looks_like_a_reference_is_missed_by_nobody(finished: Scene, tmp_path: Path) -> None:
+    """Only what state, statuses and events hold as a value is a reference."""
+    made_up = blob_refs.ref_to("0" * 64)
+    (finished.run_dir / "stages" / "004-ship.send@1" / "response.md").write_text(f"see {made_up}")
+    assert dumped(finished, tmp_path / "out").troubles == []
+
+
+def test_a_reference_in_an_event_counts(finished: Scene, tmp_path: Path) -> None:
+    """At any depth of its properties."""
+    store = Blobs(str(finished.store))
+    told = Event("x", {"deep": [{"ref": store.put(b'"there"')}, store.put(b'"gone"')]})
+    Path(store.path(told.properties["deep"][1])).unlink()
+    events.append(str(finished.run_dir), finished.run_dir.name, [told], durable=False)
+    made = dumped(finished, tmp_path / "out")
+    assert ([one.code for one in made.troubles], made.blobs) == (["NO_SUCH_BLOB"], 4)
+
+
+def test_a_run_that_was_only_begun_is_dumped(scene: Scene, tmp_path: Path) -> None:
+    """With what there is."""
+    scene.workflow()
+    scene.begin()
+    told = dumped(scene, tmp_path / "deep" / "er" / "out")
+    assert (told.stages, told.blobs, told.troubles) == (1, 0, [])
+    assert read(tmp_path / "deep" / "er" / "out" / "context.json") == scene.state["context"]
+
+
+# ---- Its place.
+
+
+def test_an_empty_folder_is_taken_and_nothing_else(finished: Scene, tmp_path: Path) -> None:
+    """A folder with something in it, a file, a link: refused, and left as it is."""
+    (tmp_path / "empty").mkdir()
+    dumped(finished, tmp_path / "empty")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    before = fingerprint(tmp_path)
+    for name in ("file", "full", "link"):
+        for force in (False, True):
+            with pytest.raises(LoomError, match="FOLDER_TAKEN"):
+                dumped(finished, tmp_path / name, force=force)
+    with pytest.raises(LoomError, match="FOLDER_TAKEN"):
+        dumped(finished, tmp_path / "empty")
+    assert fingerprint(tmp_path) == before
+
+
+def test_force_replaces_a_dump(finished: Scene, tmp_path: Path) -> None:
+    """Whole: what stood in the one before is gone, and nothing stands beside."""
+    dumped(finished, tmp_path / "out")
+    (tmp_path / "out" / "old").write_text("old")
+    dumped(finished, tmp_path / "out", force=True)
+    assert not (tmp_path / "out" / "old").exists()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("out")] == ["out"]
+
+
+def test_no_dump_is_written_into_the_store(finished: Scene) -> None:
+    """Nor into the run's own folder, which it would grow by."""
+    for path in (finished.run_dir / "out", finished.store / "runs" / "x", finished.store):
+        with pytest.raises(LoomError, match="BAD_TARGET"):
+            dumped(finished, path)
+
+
+def test_a_failure_leaves_nothing(finished: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the place nor beside it; the dump before stays."""
+    dumped(finished, tmp_path / "out")
+    before = fingerprint(tmp_path)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device", "x")
+
+    monkeypatch.setattr(dumping._Dump, "_copy_blobs", full)
+    for path in ("out", "other"):
+        with pytest.raises(OSError, match="No space"):
+            dumped(finished, tmp_path / path, force=True)
+    assert fingerprint(tmp_path) == before
+
+
+@pytest.mark.parametrize("call", [1, 5, 12])
+def test_a_kill_leaves_no_half_dump_and_the_next_one_clears_up(finished: Scene, tmp_path: Path, call: int) -> None:
+    """At any of its writes."""
+    program = textwrap.dedent(f"""
+        import os, signal, sys
+        sys.path.insert(0, {str(CHECKOUT)!r})
+        from loomctl.engine import dumping
+        from loomctl.cli.main import main
+        honest, calls = dumping._Dump._open, []
+        def open_(self, name):
+            calls.append(name)
+            if len(calls) == {call}:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return honest(self, name)
+        dumping._Dump._open = open_
+        main(["dump", {finished.run_dir.name!r}, {str(tmp_path / "out")!r}])
+    """)
+    ended = subprocess.run([sys.executable, "-c", program], cwd=finished.root, env=finished.environ(), check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.glob("out*")] != []
+    dumped(finished, tmp_path / "out")
+    assert [path.name for path in tmp_path.glob("out*")] == ["out"]
+
+
+# ---- How many values were offloaded.
+
+
+def test_a_completed_run_says_how_many_values_were_offloaded(finished: Scene) -> None:
+    """Each content once, those that were replaced since among them."""
+    (told,) = [
+        json.loads(line)
+        for line in (finished.run_dir / "events.jsonl").read_text().splitlines()
+        if '"run.completed"' in line
+    ]
+    assert told["properties"] == {"artifact_count": 3}
+
+
+def test_counting_passes_over_what_cannot_be_read(finished: Scene) -> None:
+    """A status that is damaged, gone, odd; a stage whose name leads elsewhere."""
+    state = finished.state
+    folder = finished.run_dir / "stages"
+    (folder / "001-frame.ask@1" / "status.json").write_text('["blob://sha256/' + "0" * 64 + '"]')
+    (folder / "003-build.polish@1" / "status.json").write_text('{"blob://sha256/')
+    (folder / "004-ship.send@1" / "status.json").unlink()
+    state["steps"].append({**state["steps"][0], "stage": "../../x"})
+    assert counting.offloaded(str(finished.run_dir), state) == 2
