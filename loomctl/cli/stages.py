@@ -10,7 +10,7 @@ import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import files
+from loomctl.disk import command_files, files
 from loomctl.engine import finding, stage_changes, stage_records, stages
 from loomctl.model import run_life
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, LoomError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from loomctl.disk.store import Run
     from loomctl.engine.stage_records import Record
 
-COMMAND_LOG = "command.log"
 _LAST_LINES = 20  # of command.log
 _SHOWN = 1 << 20  # bytes of a file that are shown; `--file` gives all of it
 _HEADER = [
@@ -206,13 +205,13 @@ def _is_shown(name: str) -> bool:
     """Tell which files are shown in full; the status is told in words, changes by their files."""
     if ".undone-" in name:
         return False
-    return name in (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, COMMAND_LOG) or name.startswith(
+    return name in (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, command_files.LOG) or name.startswith(
         "response.repair-"
     )
 
 
 def _cut(name: str, text: str, size: int) -> str:
-    if name == COMMAND_LOG:
+    if name == command_files.LOG:
         lines = text.splitlines()
         last = "\n".join(lines[-_LAST_LINES:])
         return last if len(lines) <= _LAST_LINES and size <= _SHOWN else f"… {size:,} bytes, the last lines:\n{last}"

@@ -13,7 +13,7 @@ import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl import __version__
-from loomctl.disk import blobs, clock, digests, event_log, events, files, housekeeping, store, tool_log
+from loomctl.disk import blobs, clock, command_files, digests, event_log, events, files, housekeeping, store, tool_log
 from loomctl.disk.artifact_paths import is_inside
 from loomctl.engine import carrying, collecting, context_values, recording
 from loomctl.model import blob_refs
@@ -87,12 +87,14 @@ def _check_target(space: Workspace, run_id: str, path: str, *, force: bool) -> N
     is_dump = _is_folder(path) and os.path.isfile(os.path.join(path, LIST))
     if force and is_dump:
         return
+    other = path if is_dump else f"{path}-2"
+    again = " --force" if is_dump else ""
     raise LoomError(
         "FOLDER_TAKEN",
         "there is something in the place of the dump, and nothing was written",
         where=path,
         why="--force replaces it, for it is a dump" if is_dump else "--force replaces a dump, and this is none",
-        hint=f"loomctl dump {run_id} {quoted(path if is_dump else f'{path}-2')}{' --force' if is_dump else ''}",
+        hint=f"loomctl dump {run_id} {quoted(other)}{again}",
         exit_code=EXIT_USAGE,
     )
 
@@ -227,7 +229,7 @@ class _Dump:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(relative)
                 elif entry.is_file(follow_symlinks=False):
-                    if not housekeeping.is_leftover(entry.name):
+                    if not housekeeping.is_leftover(entry.name) and entry.name != command_files.LOCK:
                         self._copy(entry.path, relative)
                 else:
                     self._fail(relative, "NOT_A_FILE", "it is a link or another thing that is no plain file")

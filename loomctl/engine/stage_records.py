@@ -93,7 +93,10 @@ class Record(NamedTuple):
         if told.get("timed_out"):
             return "timed out"
         code = told.get("exit_code")
-        return f"exit code {code}" if type(code) is int else "killed"
+        if type(code) is int:
+            return f"exit code {code}"
+        signal = told.get("signal")
+        return f"killed by signal {signal}" if type(signal) is int else "killed"
 
 
 def _text(value: object) -> str:

@@ -78,7 +78,7 @@ def names(run_dir: str, stage: str) -> list[str]:
             found = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted((name for name in found if not name.endswith(".tmp")), key=_order)
+    return sorted((name for name in found if not name.endswith(".tmp") and name != command_files.LOCK), key=_order)
 
 
 def _order(name: str) -> tuple[int, int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import files
+from loomctl.disk import command_files, files
 from loomctl.disk.event_log import Follower
 from loomctl.engine import stages
 from loomctl.model import run_life
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from loomctl.disk.event_log import Line
     from loomctl.engine.caller import Workspace
 
-COMMAND_LOG = "command.log"
 MOST = 64 * 1024  # bytes of a command's output that are told at once
 BEFORE = 10  # lines of it that are told of a command that runs already
 
@@ -99,7 +98,7 @@ class _CommandLog:
         self._run_dir = run_dir
         self._at = 0
         self._rest = b""
-        path = os.path.join(stages.folder(run_dir, self.stage), COMMAND_LOG)
+        path = os.path.join(stages.folder(run_dir, self.stage), command_files.LOG)
         self._last = BEFORE if from_its_end and os.path.exists(path) else 0
 
     def news(self) -> list[Printed]:
@@ -118,7 +117,7 @@ class _CommandLog:
         return [Printed(self.stage, self._step_id, told, left_out)] if told or left_out else []
 
     def _read(self) -> tuple[bytes, int]:
-        path = os.path.join(stages.folder(self._run_dir, self.stage), COMMAND_LOG)
+        path = os.path.join(stages.folder(self._run_dir, self.stage), command_files.LOG)
         files.refuse_links(self._run_dir, path)
         descriptor = files.open_regular(path)
         try:

@@ -16,7 +16,8 @@ _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
         frozenset({"--all", "--failed", "--agents", "--reduced", "--json"}),
         3,  # show ID RUN
     ),
-    "preamble": (frozenset({"--step", "--fidelity"}), frozenset({"--json"}), 1),
+    "stages": (frozenset(), frozenset({"--json"}), 1),
+    "events": (frozenset({"--since", "--last", "--event"}), frozenset({"--json"}), 1),  # following would never end
     "done": (frozenset({"--outcome", "--note", "--artifact"}), frozenset({"--json"}), 1),
 }
 _ASK = ("approve", "trust", "cancel", "push")
@@ -33,8 +34,8 @@ ALLOWED = "a loomctl command that only reads or records this run's progress"
 def judge(command: str) -> tuple[str, str] | None:
     """Decide on a Bash command's full text: `("allow", reason)`, `("ask", reason)`, or None for no opinion.
 
-    Allowed: exactly one simple `loomctl next`, `show`, `steps`, `preamble` or `done`, for `done` with at most one
-    quoted heredoc that ends the command. Asked: whatever may run `loomctl approve`, `trust`, `cancel` or `push`,
+    Allowed: exactly one simple `loomctl next`, `show`, `stages`, `events`, `steps` or `done`, for `done` with at most
+    one quoted heredoc that ends the command. Asked: whatever may run `loomctl approve`, `trust`, `cancel` or `push`,
     and what puts a run or its state away (`state restore`, `runs rm`, `runs archive`).
     """
     if "loomctl" not in command:

@@ -50,7 +50,12 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["prime-context", "--dry-run", "--force"], SLIP),
     (["prime-context", "--force"], SLIP | {"text"}),
     (["show"], {"run_id", "run_dir", "state", "step"}),
-    (["show", "shop", "001-frame.ask@1"], {"run_id", "stage", "files"}),
+    (
+        ["show", "shop", "001-frame.ask@1"],
+        {"run_id", "stage", "entry", "status", "trouble", "folder", "files", "sizes"},
+    ),
+    (["stages"], {"run_id", "stages"}),
+    (["dump", "shop", "dumped"], {"run_id", "path", "files", "bytes", "stages", "events", "blobs", "troubles"}),
     (["sessions"], {"run_id", "current_session_id", "summary", "sessions"}),
     (["state", "show"], {"run_id", "state"}),
     (["state", "show", "--path", "goal"], {"run_id", "path", "value"}),
@@ -123,12 +128,12 @@ def test_every_command_gives_one_document(project: Scene, cli: Cli) -> None:
 
 
 def test_every_command_with_json_is_tested() -> None:
-    """No command with `--json` is left out here; the demo has a test of its own."""
+    """No command with `--json` is left out here; the demo and the events, an object a line, have tests of their own."""
     from tests.cli.test_help import ALL
 
     having = {name for name, command in ALL.items() if any("--json" in option.opts for option in command.params)}
     tested = {f"loomctl {' '.join(words)}" for words, _ in COMMANDS}
-    for name in having - {"loomctl demo"}:
+    for name in having - {"loomctl demo", "loomctl events"}:
         assert any(line == name or line.startswith(f"{name} ") for line in tested), name
     plain = set(ALL) - having
     assert plain == {"loomctl hook", "loomctl plugin", "loomctl state", "loomctl blob"}

@@ -14,6 +14,11 @@ ALLOWED = [
     "loomctl next shop-258-run-2026-01-01T00-00-00Z",
     "  loomctl show \n",
     "loomctl show shop-258 001-frame.fetch@1",
+    "loomctl show shop-258 implement@2 --json",
+    "loomctl stages",
+    "loomctl stages shop-258 --json",
+    "loomctl events",
+    "loomctl events shop-258 --since 2h --last=5 --event 'stage.*' --event run.completed --json",
     "loomctl steps",
     "loomctl steps shop-258 --last 50 --failed --json",
     "loomctl steps --tool=Bash --all --agents",
@@ -63,6 +68,14 @@ NO_OPINION = [
     "ls -l",
     "loomctl steps show toolu_01 > spec.md",
     "loomctl steps show toolu_01 | sh",
+    "loomctl events -f",
+    "loomctl events --follow --json",
+    "loomctl events shop-258 --since 2h -f",
+    "loomctl events a b",
+    "loomctl events --event stage.*",
+    "loomctl stages a b",
+    "loomctl show shop-258 3 --file changes.patch",
+    "loomctl dump shop-258 /tmp/x",
     "loomctl steps --nonsense",
     "loomctl steps show a b c",
     "loomctl steps --last",
@@ -138,7 +151,7 @@ def test_anything_else_is_left_to_the_host(command: str) -> None:
 
 @given(
     st.text(alphabet=" ;&|<>()`$\\\n'\"{}*?abc=/.-", max_size=12),
-    st.sampled_from(["loomctl next", "loomctl done", "loomctl show", "loomctl steps"]),
+    st.sampled_from(["loomctl next", "loomctl done", "loomctl show", "loomctl steps", "loomctl events"]),
 )
 def test_an_ending_with_a_shell_character_is_never_allowed(ending: str, command: str) -> None:
     """Whatever is appended to an allowed command, it stays allowed only while every word of it is plain."""

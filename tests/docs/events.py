@@ -1,0 +1,213 @@
+"""Every event that Loom writes, as its page tells it, and those that the source writes, found by reading it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.scenes import CHECKOUT
+
+STAGE = "`stage`"
+
+# name: (when it is written, its properties)
+EVENTS: dict[str, tuple[str, dict[str, str]]] = {
+    "run.created": (
+        "a run begins",
+        {"workflow_id": "", "work_id": "", "goal": "", "plan": "what the plan was made of: files with their hashes"},
+    ),
+    "run.resumed": ("a run is taken up again", {"status_before": ""}),
+    "run.paused": (
+        "by `loomctl pause`, or where the host lets the assistant be sent on no more",
+        {"before": "the status before", "reason": "`stop_block_cap` in the second case"},
+    ),
+    "run.awaiting_feedback": (
+        "the assistant stopped twice without a result: the user's answer is waited for",
+        {"stage": ""},
+    ),
+    "run.failed": ("a step failed for good, and its workflow stops there", {"step_id": "", "failure_reason": ""}),
+    "run.cancelled": ("by `loomctl cancel`", {"before": "the status before"}),
+    "run.completed": (
+        "the last step is done",
+        {"artifact_count": "how many values of the run's context became blobs, each content counted once"},
+    ),
+    "phase.started": ("a phase is entered", {"phase": "", "before": "the phase before, if there was one"}),
+    "phase.completed": ("a phase is left behind", {"phase": ""}),
+    "stage.started": ("a visit of a step begins", {"stage": "", "visit": "from 1"}),
+    "stage.closing": ("`loomctl done` without a result: the final message will be the result", {"stage": ""}),
+    "stage.repair_requested": (
+        "an answer does not hold what the step's schema asks for, and is asked for again",
+        {"stage": "", "attempt": "from 1", "of": "repairs in all", "errors": "the codes of what is wrong"},
+    ),
+    "stage.completed": (
+        "a visit of a step ends, well or not",
+        {
+            "stage": "",
+            "status": "`succeeded`, `failed`, `partially_succeeded`, `skipped`",
+            "response_source": "`done`, `conversation`, `transcript`, `candidate`, `command`, `none`",
+            "follows": "`done`, `retry`, `prompt`, `stop`",
+            "files_touched": "the first 200",
+            "files_touched_count": "where there are more",
+            "failure_reason": "of a failed one",
+            "usage": "`models`, `messages` and tokens, where the transcript tells them",
+        },
+    ),
+    "stage.undone": ("`loomctl undo` takes the end of a stage back", {"stage": ""}),
+    "context.updated": ("a step's end sets values of the context", {"stage": "", "keys": ""}),
+    "asset.captured": (
+        "a file that a stage left is kept, one event for each",
+        {"stage": "", "path": "", "bytes": "", "sha256": "", "stored": "below the run's folder"},
+    ),
+    "command.started": ("the command of a step is run", {"stage": "", "timeout": "seconds, if there is one"}),
+    "command.ended": (
+        "it ended",
+        {
+            "stage": "",
+            "exit_code": "",
+            "signal": "what killed it",
+            "duration_ms": "",
+            "timed_out": "",
+            "bytes": "printed",
+        },
+    ),
+    "approval.requested": (
+        "somebody must approve before the run goes on",
+        {"id": "`phase:…`, `step:…` or `result:…`", "reason": "", "requested_at": ""},
+    ),
+    "approval.granted": ("by `loomctl approve`", {"id": ""}),
+    "session.started": (
+        "a session is bound to the run, or begins bound to it",
+        {"source": "`startup`, `resume`, `clear`, `bound`, …", "hostname": ""},
+    ),
+    "session.resumed": ("a session that the run knows goes on", {"source": ""}),
+    "session.compacted": ("its conversation was compacted", {"trigger": "`auto` or `manual`"}),
+    "session.ended": ("it ended, and its host said so", {"reason": ""}),
+    "session.lost": ("it ended without a word, as the next one finds", {"session_id": "the lost one's"}),
+    "context.primed": (
+        "artifacts are given to a session",
+        {
+            "slip_id": "",
+            "event": "what triggered it",
+            "loaded": "id: `full`, `outline` or `pointer`",
+            "not_loaded": "id: the reason",
+            "budget": "`limit` and `used`",
+            "warnings": "codes",
+        },
+    ),
+    "tools.unreadable": ("what a hook put aside of a tool call is no event; it stays aside", {"file": "", "bytes": ""}),
+    "outputs.removed": (
+        "`loomctl tidy` removes outputs, before it does",
+        {"files": "", "bytes": "", "older_than_days": "", "by": "`retention`", "at": ""},
+    ),
+    "state.restored": (
+        "`loomctl state restore` put another state in the place of the run's",
+        {
+            "source": "the file",
+            "kept": "the name of what stood there",
+            "reason": "`asked`, or the error's code",
+            "revision": "`before` and `restored`",
+            "events_after": "how many events came after what was put back",
+        },
+    ),
+    "plan.restored": (
+        "a damaged plan was made anew",
+        {"kept": "the damaged one's name", "same": "whether it says what the first one did", "sources": "files"},
+    ),
+    "state.migrated": (
+        "a state of an older schema is written in today's",
+        {"from": "", "to": "", "steps": "of the migration", "kept": "the original's name"},
+    ),
+    "plan.migrated": ("the same of a plan", {"from": "", "to": "", "steps": "", "kept": ""}),
+    "ledger.torn_line": ("a kill tore off the line before this one", {"bytes": "", "sha256": ""}),
+    "ledger.mismatch": (
+        "the log does not end as the state remembers it",
+        {"expected": "`seq` and `sha256`", "found": "the same"},
+    ),
+}
+
+# Names that are put together, and what they become.
+_MADE = {"{what}.migrated": ("state.migrated", "plan.migrated")}
+
+
+class Written(NamedTuple):
+    """A place that writes an event. properties: the names that can be read from the source."""
+
+    name: str
+    properties: frozenset[str]
+
+
+def written() -> list[Written]:
+    """Give every place, by name."""
+    return sorted({one for path in CHECKOUT.glob("loomctl/**/*.py") for one in _in_module(path)})
+
+
+def _in_module(path: Path) -> Iterator[Written]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if not _knows_events(tree, path):
+        return
+    for function in [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]:
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Event":
+                keys = frozenset(_keys(node.args[1], function)) if len(node.args) > 1 else frozenset()
+                for name in _names(node.args[0], function):
+                    yield Written(name, keys)
+
+
+def _knows_events(tree: ast.Module, path: Path) -> bool:
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    named = any(
+        node.module == "loomctl.disk.events" and "Event" in [one.name for one in node.names] for node in imports
+    )
+    return named or (path.name == "events.py" and path.parent.name == "disk")
+
+
+def _names(node: ast.expr, function: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Constant):
+        yield str(node.value)
+    elif isinstance(node, ast.JoinedStr):
+        yield from _MADE[ast.unparse(node)[2:-1]]
+    else:  # the parameter of a function: what its callers give for it
+        assert isinstance(node, ast.Name)
+        assert isinstance(function, ast.FunctionDef)
+        yield from _given(function)
+
+
+def _given(called: ast.FunctionDef) -> Iterator[str]:
+    """Give the dotted names that the callers of a function pass to it, and the callers of those that pass them on."""
+    for path in CHECKOUT.glob("loomctl/**/*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+            for node in ast.walk(function):
+                if not isinstance(node, ast.Call) or called.name not in _words(node.func):
+                    continue
+                texts = [one.value for one in node.args if isinstance(one, ast.Constant)]
+                yield from (text for text in texts if isinstance(text, str) and "." in text)
+                if any(isinstance(one, ast.Name) and one.id == "event" for one in node.args):
+                    yield from _given(function)
+
+
+def _words(node: ast.expr) -> tuple[str, ...]:
+    return tuple(str(getattr(node, key, "")) for key in ("attr", "id"))
+
+
+def _keys(node: ast.expr, function: ast.AST) -> Iterator[str]:
+    """Give the names in an object, through the names that it was assigned to."""
+    if isinstance(node, ast.Name):
+        for other in ast.walk(function):
+            targets = other.targets if isinstance(other, ast.Assign) else []
+            if any(isinstance(one, ast.Name) and one.id == node.id for one in targets):
+                assert isinstance(other, ast.Assign)
+                yield from _keys(other.value, function)
+            for one in targets:
+                if isinstance(one, ast.Subscript) and isinstance(one.value, ast.Name) and one.value.id == node.id:
+                    assert isinstance(one.slice, ast.Constant)
+                    yield str(one.slice.value)
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant):
+                yield str(key.value)
+            elif key is None:
+                yield from _keys(value, function)
+    elif isinstance(node, ast.IfExp):
+        yield from _keys(node.body, function)

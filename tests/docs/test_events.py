@@ -1,0 +1,63 @@
+"""The page of events has every event that Loom writes, with its properties, and no other."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from loomctl.engine import driving
+from tests.docs.events import EVENTS, written
+from tests.docs.pages import DOCS, hold, part, table
+from tests.scenes import Scene
+
+PAGE = DOCS / "reference" / "events.md"
+NAME = re.compile(r"`([a-z]+\.[a-z_]+)`")
+
+
+def test_every_event_of_the_source_is_listed_with_its_properties() -> None:
+    """Each place that writes one; a property that the source names is told, and no event is told that nobody writes."""
+    found = written()
+    assert {one.name for one in found} == set(EVENTS)
+    for one in found:
+        assert one.properties <= set(EVENTS[one.name][1]), one
+
+
+def test_the_page_has_the_table() -> None:
+    """Made from the same list."""
+    rows = [
+        [f"`{name}`", when, "; ".join(f"`{key}`" + (f": {told}" if told else "") for key, told in properties.items())]
+        for name, (when, properties) in EVENTS.items()
+    ]
+    hold(PAGE, "events", table(["event", "when", "properties"], rows))
+
+
+def test_the_names_of_the_documents_lead_to_events_that_there_are() -> None:
+    """Nothing is promised that Loom does not write."""
+    section = PAGE.read_text(encoding="utf-8").partition("## Other names")[2].partition("\n## ")[0]
+    told = set(NAME.findall(section)) - {"state.json", "events.jsonl"}
+    assert {"stage.completed", "run.completed"} <= told
+    assert told <= {*EVENTS, "steps.jsonl"}
+    assert part(PAGE, "events")
+
+
+def test_a_runs_events_have_only_what_the_page_tells(scene: Scene) -> None:
+    """From its beginning to its end, an approval and a failure on the way."""
+    scene.workflow(
+        phases={
+            "a": {"steps": [{"id": "x", "prompt": "X.", "max_retries": 1}]},
+            "b": {"require_approval": True, "steps": [{"id": "y", "prompt": "Y."}]},
+        }
+    )
+    scene.begin()
+    space, run_id = scene.space(), scene.run_dir.name
+    driving.done(space, run_id, response="no", outcome="failed", note="why")
+    driving.done(space, run_id, response='{"context_updates": {"a": 1}}')
+    driving.undo(space, run_id)
+    driving.done(space, run_id, response="x")
+    driving.approve(space, run_id)
+    driving.done(space, run_id, response="y")
+    entries = [json.loads(line) for line in (scene.run_dir / "events.jsonl").read_text().splitlines()]
+    assert entries[-1]["event"] == "run.completed"
+    assert {"stage.undone", "approval.granted", "phase.completed"} <= {entry["event"] for entry in entries}
+    for entry in entries:
+        assert set(entry["properties"]) <= set(EVENTS[entry["event"]][1]), entry
