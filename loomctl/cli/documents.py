@@ -28,10 +28,9 @@ def plain(value: Any) -> str:
 
 
 def line(value: Any) -> str:
-    """Give a JSON value in one line, as `plain` gives it; what holds no secret stays as Loom's logs have it."""
-    shown = masked(value)
-    printed = visible_in_json(json.dumps(shown, ensure_ascii=False, separators=(",", ":")))
-    return printed if _goes_out_whole(printed) else json.dumps(shown, separators=(",", ":"))
+    """Give a JSON value, its secrets masked already, in one line as Loom's logs have it, nothing in it raw."""
+    printed = visible_in_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return printed if _goes_out_whole(printed) else json.dumps(value, separators=(",", ":"))
 
 
 def unmasked(value: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ import select
 import sys
 import time
 from datetime import datetime, timedelta, timezone
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -18,7 +19,7 @@ from loomctl.engine import finding
 from loomctl.engine.watching import Printed, Watch
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
-from loomctl.model.secrets import masked_line
+from loomctl.model.secrets import mask, masked, masked_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 LAST = 50
 PROGRESS = "command.output"  # the name of what stands in no log: lines that a command printed
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_AT_ONCE = 500  # entries
 _INTERVAL = 0.25  # seconds between two looks
 _LONGEST = 240  # UTF-16 units of a line for people
 _PROPERTY = 80
@@ -82,12 +84,12 @@ def events(
     teller = _Teller(run_id, names, as_json=as_json)
     folder = space.store.run_dir(run_id)
     if not follow:
-        teller.tell(_before(folder, begin, last, teller.wanted))
+        teller.tell(_before(folder, begin, last, teller.wanted, teller.mentions))
         teller.nothing_told()
         return EXIT_OK
     try:
         watch = Watch(space, run_id)
-        teller.tell(line for line in _before(folder, begin, last, teller.wanted) if line.at < watch.at)
+        teller.tell(line for line in _before(folder, begin, last, teller.wanted, teller.mentions) if line.at < watch.at)
         _follow(watch, teller)
     except KeyboardInterrupt:
         pass
@@ -95,10 +97,14 @@ def events(
 
 
 def _before(
-    folder: str, begin: Since | None, last: int | None, wanted: Callable[[dict[str, Any]], bool]
+    folder: str,
+    begin: Since | None,
+    last: int | None,
+    wanted: Callable[[dict[str, Any]], bool],
+    mentions: Sequence[bytes],
 ) -> Iterable[Line]:
     if begin is None:
-        return event_log.tail(folder, last or LAST, wanted)
+        return event_log.tail(folder, last or LAST, wanted, mentions)
     if last is None:
         lines = event_log.since(folder, begin.is_older)
         return (line for line in lines if line.entry is None or wanted(line.entry))
@@ -144,6 +150,12 @@ class _Teller:
         """Tell whether an event of this name was asked for."""
         return self._is_wanted(entry["event"])
 
+    @property
+    def mentions(self) -> list[bytes]:
+        """What a line holds that is wanted; nothing where that cannot be said."""
+        names = [name.removesuffix("*") for name in self._names]
+        return [name.encode() for name in names] if all(name.isascii() for name in names) else []
+
     def _is_wanted(self, name: str) -> bool:
         return not self._names or any(
             name.startswith(one[:-1]) if one.endswith("*") else name == one for one in self._names
@@ -151,19 +163,32 @@ class _Teller:
 
     def tell(self, found: Iterable[Line | Printed]) -> None:
         """Print events and progress; say beside it what is no entry."""
-        for one in found:
-            if isinstance(one, Printed):
-                if self._is_wanted(PROGRESS):
-                    self._progress(one)
-            elif one.entry is None:
-                printing.note(f"{self.run_id}: {_no_entry(one)}")
-            elif self._is_wanted(one.entry["event"]):
-                self._told = True
-                if self._as_json:
-                    click.echo(documents.line(one.entry))
-                else:
-                    printing.text(_for_people(one.entry))
-        sys.stdout.flush()
+        source = iter(found)
+        while some := list(islice(source, _AT_ONCE)):
+            held: list[dict[str, Any]] = []
+            for one in some:
+                if isinstance(one, Printed):
+                    self._print(held)
+                    if self._is_wanted(PROGRESS):
+                        self._progress(one)
+                elif one.entry is None:
+                    self._print(held)
+                    printing.note(f"{self.run_id}: {_no_entry(one)}")
+                elif self._is_wanted(one.entry["event"]):
+                    held.append(one.entry)
+            self._print(held)
+            sys.stdout.flush()
+
+    def _print(self, entries: list[dict[str, Any]]) -> None:
+        """Print entries, and forget them."""
+        if entries:
+            self._told = True
+            clean = _without_secrets(entries)
+            if self._as_json:
+                click.echo("\n".join(documents.line(entry) for entry in clean))
+            else:
+                printing.text("\n".join(_for_people(entry) for entry in clean))
+            entries.clear()
 
     def nothing_told(self) -> None:
         """Say that there was nothing, to a person."""
@@ -174,12 +199,20 @@ class _Teller:
         if self._as_json:
             for line in printed.lines:
                 base = {"ts": clock.now(), "run_id": self.run_id, "event": PROGRESS, "step_id": printed.step_id}
-                click.echo(documents.line({**base, "properties": {"stage": printed.stage, "line": line}}))
+                told = {"stage": printed.stage, "line": mask(line)[0]}
+                click.echo(documents.line({**base, "properties": told}))
             return
         if printed.left_out:
             printing.text(f"    | … {printed.left_out:,} bytes, which command.log has")
         for line in printed.lines:
             printing.text(f"    | {masked_line(line, _LONGEST)}")
+
+
+def _without_secrets(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give entries with their secrets masked (D21): looked for in all at once, for Loom's own logs have none."""
+    if mask(json.dumps(entries, ensure_ascii=False))[1] == 0:
+        return list(entries)
+    return [masked(entry) for entry in entries]
 
 
 def _no_entry(line: Line) -> str:
@@ -199,7 +232,7 @@ def _for_people(entry: dict[str, Any]) -> str:
 
 def _joined(head: str, rest: str) -> str:
     """Join the aligned head of a line with its rest, which is cut to what is left of the line."""
-    return f"{head}  {masked_line(rest, _LONGEST - len(head))}".rstrip()
+    return f"{head}  {one_line(rest, _LONGEST - len(head))}".rstrip()
 
 
 def _property(name: str, value: Any) -> str:

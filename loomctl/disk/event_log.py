@@ -14,10 +14,11 @@ from loomctl.disk import events, files
 from loomctl.disk.events import FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 LONGEST_LINE = 16 << 20  # bytes; no entry is as long
 _BLOCK = 1 << 18
+_BEGINS = b'{"seq":'  # every entry that Loom writes
 
 
 class Line(NamedTuple):
@@ -99,17 +100,27 @@ def _line_at(descriptor: int, at: int) -> int:
     return at
 
 
-def tail(run_dir: str, count: int, wanted: Callable[[dict[str, Any]], bool] | None = None) -> list[Line]:
+def tail(
+    run_dir: str,
+    count: int,
+    wanted: Callable[[dict[str, Any]], bool] | None = None,
+    mentions: Sequence[bytes] = (),
+) -> list[Line]:
     """Give the last entries that are wanted, oldest first, and the lines between them that are none.
 
-    Raises OSError and UNSAFE_LINK.
+    mentions: every line that is wanted holds one of these, so that others need not be parsed. Raises OSError and
+    UNSAFE_LINK.
     """
+
+    def is_other(data: bytes) -> bool:
+        return data.startswith(_BEGINS) and data.endswith(b"}}") and not any(one in data for one in mentions)
+
     newest: list[Line] = []
     descriptor = _opened(run_dir)
     if descriptor is None or count < 1:
         return []
     with os.fdopen(descriptor, "rb", buffering=0) as source:
-        for line in _backwards(source.fileno()):
+        for line in _backwards(source.fileno(), is_other if mentions else None):
             if line.entry is not None and wanted is not None and not wanted(line.entry):
                 continue
             newest.append(line)
@@ -119,11 +130,11 @@ def tail(run_dir: str, count: int, wanted: Callable[[dict[str, Any]], bool] | No
     return newest[::-1]
 
 
-def _backwards(descriptor: int) -> Iterator[Line]:
+def _backwards(descriptor: int, is_other: Callable[[bytes], bool] | None = None) -> Iterator[Line]:
     end = os.fstat(descriptor).st_size
     while end > 0:
         start = _begin_of(descriptor, max(0, end - _BLOCK), end)
-        lines = list(_lines(descriptor, start, end))
+        lines = list(_lines(descriptor, start, end, is_other))
         yield from reversed(lines)
         end = start
 
@@ -138,8 +149,13 @@ def _begin_of(descriptor: int, at: int, end: int) -> int:
     return 0
 
 
-def _lines(descriptor: int, at: int, end: int | None = None) -> Iterator[Line]:
-    """Give the lines from a place, where one begins, to another or to the end; empty ones are nothing."""
+def _lines(
+    descriptor: int, at: int, end: int | None = None, is_other: Callable[[bytes], bool] | None = None
+) -> Iterator[Line]:
+    """Give the lines from a place, where one begins, to another or to the end; empty ones are nothing.
+
+    is_other: tells of a line that it is passed over.
+    """
     rest, begin, length = b"", at, 0  # the line that is being read: its beginning, its place, its length so far
     while end is None or at < end:
         piece = os.pread(descriptor, _BLOCK if end is None else min(_BLOCK, end - at), at)
@@ -149,7 +165,7 @@ def _lines(descriptor: int, at: int, end: int | None = None) -> Iterator[Line]:
         *whole, last = piece.split(b"\n")
         for part in whole:
             rest, length = _joined(rest, part), length + len(part)
-            if length:
+            if length and (is_other is None or not is_other(rest)):
                 yield _line(begin, rest, length, ended=True)
             begin += length + 1
             rest, length = b"", 0

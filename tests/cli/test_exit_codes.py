@@ -111,7 +111,6 @@ CASES: list[Case] = [
     (3, ["show", "nowhere"], begin, "NO_SUCH_RUN"),
     (3, ["show", "shop", "009-none"], begin, "NO_SUCH_STAGE"),
     (2, ["show", "--file", "prompt.md"], begin, "USAGE"),
-    (3, ["show", "shop", "1", "--file", "nothing"], begin, "NO_SUCH_FILE"),
     (3, ["stages"], None, "NO_ACTIVE_RUN"),
     (2, ["events", "--since", "soon"], begin, "USAGE"),
     (3, ["events", "nowhere"], begin, "NO_SUCH_RUN"),

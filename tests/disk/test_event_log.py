@@ -81,6 +81,25 @@ def test_only_what_is_wanted_counts(run_dir: Path) -> None:
     assert event_log.tail(str(run_dir), 0) == []
 
 
+def test_lines_that_mention_nothing_that_is_wanted_are_not_parsed(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As far as they are Loom's own; what anybody else wrote is looked at."""
+    write(run_dir, "a", *["b"] * 100, "a")
+    with log(run_dir).open("ab") as file:
+        file.write(b'{ "seq": 103, "event": "a", "prev": "" }\n{"seq": torn\n')
+    parsed: list[bytes] = []
+    honest = event_log.entry_of
+
+    def counted(data: bytes) -> Json | None:
+        parsed.append(data)
+        return honest(data)
+
+    monkeypatch.setattr(event_log, "entry_of", counted)
+    found = event_log.tail(str(run_dir), 9, lambda one: one["event"] == "a", [b'"a"'])
+    assert (seqs(found), len(parsed)) == ([1, 102, 103, b'{"seq": torn'], 4)
+
+
 def test_a_time_is_found_where_a_clock_was_set_back(run_dir: Path) -> None:
     """What is older is left out, wherever it stands behind what is not."""
     log(run_dir).write_bytes(b"".join(entry(number, ts) for number, ts in enumerate("1352467", 1)))

@@ -30,6 +30,8 @@ def sealed(stand: Stand) -> Iterator[Stand]:
 
 READING = (
     ("show",),
+    ("show", "shop", "1"),
+    ("stages",),
     ("runs",),
     ("sessions",),
     ("state", "show"),
