@@ -92,6 +92,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "loaded": "id: `full`, `outline` or `pointer`",
             "not_loaded": "id: the reason",
             "budget": "`limit` and `used`",
+            "tool_history": "what was told of tool steps, where it was",
             "warnings": "codes",
         },
     ),
