@@ -105,6 +105,7 @@ def test_the_list_names_each_file_with_size_and_hash(finished: Scene, tmp_path: 
     """Nothing else stands in the folder, all of it is its owner's alone, and nothing of this machine's is in it."""
     leftover = finished.run_dir / "stages" / "001-frame.ask@1" / "status.json.tmp"
     leftover.write_text("half")
+    (leftover.parent / "command.lock").write_text("")
     told = dumped(finished, tmp_path / "out")
     out = tmp_path / "out"
     listed = read(out / "dump.json")
@@ -113,7 +114,7 @@ def test_the_list_names_each_file_with_size_and_hash(finished: Scene, tmp_path: 
         data = (out / name).read_bytes()
         assert one == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}, name
     assert (listed["run_id"], listed["troubles"], listed["events"]) == (finished.run_dir.name, [], told.events)
-    assert not [name for name in below(out) if ".tmp" in name or "backup" in name or "local" in name]
+    assert not [name for name in below(out) if any(word in name for word in (".tmp", "backup", "local", ".lock"))]
     for path in [out, *out.rglob("*")]:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
