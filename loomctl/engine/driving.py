@@ -62,7 +62,7 @@ def next_step(space: Workspace, run_id: str, tell: Callable[[commanding.Pending]
         if ended is not None:
             closed.append(ended)
             notes.append(said)
-        result = settling.rest_here(space, run, run_life.answered(state))
+        result = settling.rest_here(space, run, ending.answered(space, state, happened))
         settled.append(result)
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
@@ -128,7 +128,7 @@ def done(
                 return sessions.active(state, space.caller.session_id, at=clock.now()), [marked]
             state, held["ended"], closed = closing.close(space, run, state, happened, found)
             held["notes"].append(closed)
-        result = settling.rest_here(space, run, run_life.answered(state))
+        result = settling.rest_here(space, run, ending.answered(space, state, happened))
         held["settled"] = result
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 

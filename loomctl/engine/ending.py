@@ -240,6 +240,14 @@ def _tracking_warnings(tracked: Tracked) -> list[dict[str, str]]:
     return [{"code": "TRACKING", "where": "files_touched", "message": text} for text in tracked.warnings]
 
 
+def answered(space: Workspace, state: State, happened: list[Event]) -> State:
+    """Put a run under way that waited for its user's answer and for nothing else; adds to `happened` that it came."""
+    waited = state.get("feedback")
+    if isinstance(waited, dict):
+        happened.append(Event("run.feedback_given", {"stage": waited.get("stage")}, space.caller.session_id))
+    return run_life.answered(state)
+
+
 def unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:
     """Say of a step that ended well which file it was asked to register and did not: later sessions will miss it."""
     place = run_life.place_of(run.plan, ended["step_id"])

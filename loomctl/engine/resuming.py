@@ -7,6 +7,7 @@ from loomctl.disk.events import Event
 from loomctl.disk.store import ambiguous
 from loomctl.engine import (
     closing,
+    ending,
     finding,
     preambles,
     presence,
@@ -90,7 +91,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
             notes.extend([said, ended.repair] if ended is not None and ended.repair else [said])
         state, came = presence.enter(space, state, "bound", environment)
         happened.extend(came)
-        state = _under_way(run_life.answered(state), run.plan)
+        state = _under_way(ending.answered(space, state, happened), run.plan)
         if state["status"] == "in_progress":
             settled = settling.settle(space, run, state)
         else:

@@ -7,6 +7,7 @@ from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine import answers, closing, ending, stages
 from loomctl.model import output_checks, run_life, sessions, turn_ends
+from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
 from loomctl.model.state import TERMINAL as OVER
@@ -87,8 +88,10 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if message.strip() and verdict != turn_ends.NOTHING:
         stages.write_candidate(run.folder, turn.told or entry["stage"], message)
     if verdict == turn_ends.HAND:
+        _note(space, run, _handed_on(space, entry))
         return Stopped(block="Loom: " + NEXT.format(step=entry["step_id"]))
     if verdict == turn_ends.ASK:
+        _note(space, run, Event("stage.asked", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"]))
         return Stopped(block="Loom: " + ASKED.format(step=entry["step_id"]), asked=True)
     if verdict == turn_ends.WAIT:
         return _wait(space, run, entry, message)
@@ -101,20 +104,38 @@ def closed_without_message(space: Workspace, run: Run) -> str:
 
     found = closing.ready(space, run, run.state)
     said: list[str] = []
+    opened: list[settling.Settled] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
         said.clear()
+        opened.clear()
         happened: list[Event] = []
         state, ended, how = closing.close(space, run, state, happened, found)
         if ended is None:
             return state, []
         result = settling.rest_here(space, run, state)
+        opened.append(result)
         now = driving.Driven(run._replace(state=result.state), result.move)
         said.append(f"Loom: {how} {driving.say_move(now)}")
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
-    space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
+    state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
+    if opened:
+        settling.begun(space, run._replace(state=state), opened[0])
     return said[0] if said else ""
+
+
+def _handed_on(space: Workspace, entry: Mapping[str, Any] | None) -> Event:
+    stage, step_id = (entry["stage"], entry["step_id"]) if entry else (None, None)
+    return Event("stage.handed_on", {"stage": stage}, space.caller.session_id, step_id)
+
+
+def _note(space: Workspace, run: Run, happened: Event) -> None:
+    """Write into the run's log what a stop led to; the stop is answered all the same where it cannot be written."""
+    try:
+        space.store.update(run.run_id, lambda state: (state, [happened]), durable=False, patience=HOOK_PATIENCE)
+    except (OSError, LoomError):
+        pass
 
 
 def _given(entry: Mapping[str, Any], message: str) -> ending.Given:
@@ -142,7 +163,7 @@ def _ended(
             return state, []
         happened: list[Event] = []
         ended = ending.end(space, run, state, happened, given, known)
-        state = run_life.answered(ended.state)
+        state = ending.answered(space, ended.state, happened)
         if ended.entry is None:
             held[:] = [Stopped(block=f"Loom: {ended.repair}")]
             return sessions.active(state, space.caller.session_id, at=clock.now()), happened
@@ -155,6 +176,7 @@ def _ended(
         if handed and turn.blocks_left > 0:
             done = f"{words['ended']} {words['status']}"
             held[:] = [Stopped(block=f"Loom: {done}. {NEXT.format(step=result.move.step)}")]
+            result.happened.append(_handed_on(space, run_life.open_visit(state)))
         else:
             held[:] = [Stopped(line=f"Loom: {words['ended']} {words['status']}. {driving.say_move(now)}")]
         happened += result.happened

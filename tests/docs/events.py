@@ -34,7 +34,13 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "phase.started": ("a phase is entered", {"phase": "", "before": "the phase before, if there was one"}),
     "phase.completed": ("a phase is left behind", {"phase": ""}),
-    "stage.started": ("a visit of a step begins", {"stage": "", "visit": "from 1"}),
+    "stage.started": (
+        "a visit of a step begins",
+        {"stage": "", "visit": "from 1", "warnings": "what of its preamble could not be told, if anything"},
+    ),
+    "run.feedback_given": ("a run that waited for its user's answer goes on", {"stage": ""}),
+    "stage.asked": ("the assistant stopped without a result, and is asked for one", {"stage": ""}),
+    "stage.handed_on": ("the assistant is sent on to the next step in the same turn", {"stage": "the next"}),
     "stage.closing": ("`loomctl done` without a result: the final message will be the result", {"stage": ""}),
     "stage.repair_requested": (
         "an answer does not hold what the step's schema asks for, and is asked for again",

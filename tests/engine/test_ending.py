@@ -301,6 +301,12 @@ def test_two_stops_without_a_result_let_an_autonomous_run_wait(scene: Scene) -> 
     assert (scene.state["status"], scene.state["feedback"]["message"]) == ("awaiting_feedback", "Which colour, please?")
     assert driving.next_step(scene.space(), scene.run_dir.name).move.step == "build/one"
     assert (scene.state["status"], "feedback" in scene.state) == ("in_progress", False)
+    assert [name for name in scene.event_names() if name.startswith(("run.", "stage.asked"))] == [
+        "run.created",
+        "stage.asked",
+        "run.awaiting_feedback",
+        "run.feedback_given",
+    ]
 
 
 def test_a_waiting_run_takes_a_result(scene: Scene) -> None:
