@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LARGEST = 512 * 1024 * 1024
 _NOTICE = "<task-notification>"
 _COMMANDS = "/loom:"
+_LONGEST_CHAIN = 50  # of notices that led to notices
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _BOUNDARY = b'"compact_boundary"'
 _MARK = "Loom slip "  # as model.slip has it; not imported, for most hooks need nothing else of that
@@ -104,30 +105,48 @@ class Transcript(Conversation):
 
         driven: the prompt ids of turns that are known to be driven.
         """
-        prompts = [entry for entry in _entries(self._read()) if _is_prompt(entry) and _text(entry, "promptId")]
-        known, before = set(driven), ""
-        for entry in prompts:  # oldest first: a notice is of an earlier turn
-            words = "\n".join(_blocks(entry, "text")).lstrip()
-            if words.startswith(_NOTICE):
-                called = _between(words, "<tool-use-id>", "</tool-use-id>")
-                began = self._prompt_of_call(called) if called else None
-                if (began or before) in known:
-                    known.add(_text(entry, "promptId"))
-                continue
-            before = _text(entry, "promptId")
-            if words.startswith("<command-") and f"<command-name>{_COMMANDS}" in words:
-                known.add(before)
-        return prompt_id in known
+        for _ in range(_LONGEST_CHAIN):
+            if prompt_id in driven:
+                return True
+            start, words = self._prompt(prompt_id)
+            if not words.startswith(_NOTICE):
+                return words.startswith("<command-") and f"<command-name>{_COMMANDS}" in words
+            called = _between(words, "<tool-use-id>", "</tool-use-id>")
+            prompt_id = self._prompt_before(self._call(called) if called else start)
+        return False
 
-    def _prompt_of_call(self, called: str) -> str | None:
-        """Give the prompt id of the turn in which a tool was called."""
-        at = None
-        for entry in _entries(self._read()):
-            if _is_prompt(entry) and _text(entry, "promptId"):
-                at = _text(entry, "promptId")
+    def _prompt(self, prompt_id: str) -> tuple[int, str]:
+        """Find the prompt of a turn: where its line begins, and its words; (0, "") where it is not there."""
+        data, mark = self._read(), prompt_id.encode("utf-8", "replace")
+        at = data.find(mark) if mark else -1
+        while at >= 0:
+            start = data.rfind(b"\n", 0, at) + 1
+            entry = _line_at(data, start)
+            if _text(entry, "promptId") == prompt_id and _is_prompt(entry):
+                return start, "\n".join(_blocks(entry, "text")).lstrip()
+            end = data.find(b"\n", at)
+            at = data.find(mark, end) if end >= 0 else -1
+        return 0, ""
+
+    def _call(self, called: str) -> int:
+        """Find where the line of a tool call begins; 0 where it is not there."""
+        data, mark = self._read(), called.encode("utf-8", "replace")
+        at = data.find(mark)
+        while at >= 0:
+            start = data.rfind(b"\n", 0, at) + 1
+            entry = _line_at(data, start)
             if _is_said(entry) and called in _calls(entry):
-                return at
-        return None
+                return start
+            end = data.find(b"\n", at)
+            at = data.find(mark, end) if end >= 0 else -1
+        return 0
+
+    def _prompt_before(self, end: int) -> str:
+        """Give the id of the last prompt before a place; "" where there is none."""
+        for entry in _entries_back(self._read()[:end]):
+            if _text(entry, "promptId") and _is_prompt(entry):
+                return _text(entry, "promptId")
+        return ""
 
     def boundary(self) -> str | None:
         """Name the last compaction by its entry's uuid; None if there was none."""

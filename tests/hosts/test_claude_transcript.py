@@ -293,3 +293,76 @@ def test_a_transcript_is_found_by_its_session(tmp_path: Path, monkeypatch: pytes
         os.utime(path, (number % 2, number % 2))
     assert claude_transcript.find(SESSION) == str(tmp_path / "projects" / "-b" / f"{SESSION}.jsonl")
     assert claude_transcript.find("another") is None
+
+
+# Which turns Loom drives, and what they used (D27, D41)
+
+
+def turn(file: TranscriptFile, prompt_id: str, text: str) -> None:
+    """A prompt with the id of its turn."""
+    file.add({"type": "user", "promptId": prompt_id, "message": {"role": "user", "content": text}})
+
+
+COMMAND = "<command-message>loom:run</command-message>\n<command-name>/loom:run</command-name>"
+NOTICE = "<task-notification>\n<task-id>a1</task-id>\n<tool-use-id>{}</tool-use-id>\n</task-notification>"
+
+TURNS = [
+    ("a command of Loom's", [("p", COMMAND)], True),
+    ("another command", [("p", COMMAND.replace("loom:", "other:"))], False),
+    ("words", [("p", "please run /loom:run")], False),
+    ("words that quote a command", [("p", f"what is {COMMAND}?")], False),
+    ("a notice after a command", [("o", COMMAND), ("p", "<task-notification>it is done</task-notification>")], True),
+    ("a notice after words", [("o", "hello"), ("p", "<task-notification>it is done</task-notification>")], False),
+    ("a notice of a notice", [("n", COMMAND), ("o", "<task-notification>"), ("p", "<task-notification>")], True),
+    ("a notice of a call in an earlier turn", [("n", COMMAND), ("call", ""), ("o", "hello"), ("p", NOTICE)], True),
+    ("a notice of a call in a turn of the user's", [("n", "hi"), ("call", ""), ("o", COMMAND), ("p", NOTICE)], False),
+    ("an unknown turn", [("o", COMMAND)], False),
+]
+
+
+@pytest.mark.parametrize(("turns", "expected"), [pytest.param(turns, to, id=name) for name, turns, to in TURNS])
+def test_a_turn_is_driven_by_how_it_began(file: TranscriptFile, turns: list[tuple[str, str]], expected: bool) -> None:
+    """A Loom command began it, or it is the notice that a subagent of such a turn has ended."""
+    called = ""
+    for prompt_id, text in turns:
+        if prompt_id == "call":
+            file.calls("x")
+            called = f"toolu-{file._count - 1}"
+        else:
+            turn(file, prompt_id, text.format(called))
+            file.add({"type": "user", "promptId": prompt_id, "isMeta": True, "message": {"content": COMMAND}})
+    assert Transcript(str(file.path)).began_with_loom("p", ()) is expected
+
+
+def test_a_turn_that_was_blocked_by_loom_is_driven(file: TranscriptFile) -> None:
+    """And so is the notice of a subagent that was called in it."""
+    turn(file, "o", "hello")
+    turn(file, "p", "<task-notification>it is done</task-notification>")
+    transcript = Transcript(str(file.path))
+    assert transcript.began_with_loom("o", ["o"])
+    assert transcript.began_with_loom("p", ["o"])
+    assert not transcript.began_with_loom("p", ["q"])
+    assert not transcript.began_with_loom("", [])
+
+
+def test_what_a_stage_used_is_counted_once_a_message(file: TranscriptFile) -> None:
+    """Blocks of one message repeat its usage; what was before, and what an agent of its own said, does not count."""
+    usage = {"input_tokens": 10, "output_tokens": 3, "cache_read_input_tokens": 100, "cache_creation_input_tokens": "x"}
+    said = {"role": "assistant", "model": "claude-x", "usage": usage, "content": []}
+    file.add({"type": "assistant", "message": {**said, "id": "before"}})
+    since = "2026-11-21T22:00:02Z"
+    for name in ("a", "a", "b"):
+        file.add({"type": "assistant", "message": {**said, "id": name}})
+    file.add({"type": "assistant", "isSidechain": True, "message": {**said, "id": "c"}})
+    file.add({"type": "assistant", "message": {**said, "id": "d", "usage": None}})
+    file.add({"type": "assistant", "message": "no object"})
+    assert Transcript(str(file.path)).usage_since(since) == {
+        "models": ["claude-x"],
+        "messages": 2,
+        "input_tokens": 20,
+        "output_tokens": 6,
+        "cache_read_input_tokens": 200,
+        "cache_creation_input_tokens": 0,
+    }
+    assert Transcript(str(file.path)).usage_since("2027-01-01T00:00:00Z") is None
+    assert Transcript(None).usage_since(since) is None
