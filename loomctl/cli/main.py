@@ -173,7 +173,7 @@ def _again(words: list[str]) -> str:
 
 
 def _interrupted(*, as_json: bool) -> int:
-    said = LoomError("INTERRUPTED", "interrupted", hint="loomctl show", exit_code=INTERRUPTED)
+    said = LoomError("INTERRUPTED", "interrupted", hint="loomctl show", exit_code=ON_INTERRUPT)
     try:
         printing.document({"error": said.to_dict()}) if as_json else printing.note(said.what)
     except OSError:

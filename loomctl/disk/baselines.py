@@ -1,6 +1,6 @@
 """What this machine noted when a stage began, `.loom/local/baselines/{run_id}/`: worth nothing elsewhere.
 
-A stage has a file `{stage}.json` and a folder `{stage}.git`, git's index and objects of that moment.
+A stage has a file `{stage}.noted`, which is JSON, and a folder `{stage}.git`, git's index and objects of that moment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FOLDER = "baselines"
-_FILE, _GIT = ".json", ".git"
+_FILE, _GIT = ".noted", ".git"
 _LARGEST = 32 << 20
 
 
@@ -39,8 +39,15 @@ def git_folder(local: str, run_id: str, stage: str) -> str:
 
 
 def write(local: str, run_id: str, stage: str, baseline: Mapping[str, Any]) -> None:
-    """Write a stage's baseline, as the last of its files. Raises OSError."""
-    files.write_atomically(_file(local, run_id, stage), files.to_json_line(dict(baseline)), durable=False)
+    """Write a stage's baseline, as the last of its files. Raises OSError.
+
+    In its place at once: one that a kill cut off is no JSON, and read as none.
+    """
+    descriptor = files.open_own(_file(local, run_id, stage), os.O_WRONLY | os.O_TRUNC)
+    try:
+        files.write_all(descriptor, files.to_json_line(dict(baseline)))
+    finally:
+        os.close(descriptor)
 
 
 def read(local: str, run_id: str, stage: str) -> dict[str, Any] | None:

@@ -189,12 +189,18 @@ def _context_before(run: Run, state: State) -> dict[str, Any]:
     context: dict[str, Any] = state["context"]
     if entry is None or _is_closing(state):
         return context
-    text = stages.read_text(run.folder, entry["stage"], stages.STATUS)
-    try:
-        status = files.parse_json((text or "{}").encode(), where=stages.STATUS)
-    except LoomError:
-        return context
-    return run_context.taken_back(context, closing.as_object(status).get("context_before"))
+    for name in (
+        stages.STATUS,
+        *stages.aside(run.folder, entry["stage"], stages.STATUS),
+    ):  # a kill may have come between
+        text = stages.read_text(run.folder, entry["stage"], name)
+        try:
+            status = closing.as_object(files.parse_json((text or "{}").encode(), where=name))
+        except LoomError:
+            continue
+        if status.get("completed_at") == entry["completed_at"]:
+            return run_context.taken_back(context, status.get("context_before"))
+    return context
 
 
 def approve(space: Workspace, run_id: str) -> Driven:

@@ -6,7 +6,7 @@ import json
 
 from loomctl.disk import expressions
 from loomctl.model import directives
-from loomctl.model.directives import LAST_FILE, RESPONSE, ROUTING, STATUS_JSON, Finding, Reading, Source
+from loomctl.model.directives import LAST_FILE, RESPONSE, ROUTING, STATUS_JSON, Fault, Reading, Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ def _custom(schema: Any, response: str, environment_python: str | None) -> Readi
     if answer.status == "ok" and not answer.value:
         return Reading(found=True, source=RESPONSE, output=value)
     if answer.status == "ok":
-        errors = [Finding("SCHEMA", where, message) for where, message in answer.value]
+        errors = [Fault("SCHEMA", where, message) for where, message in answer.value]
     elif answer.status == "threw":
-        errors = [Finding("SCHEMA_FAILED", "", f"the object cannot be held against the schema: {answer.message}")]
+        errors = [Fault("SCHEMA_FAILED", "", f"the object cannot be held against the schema: {answer.message}")]
     else:
-        errors = [Finding("NEEDS_ENVIRONMENT", "", f"the schema cannot be asked here: {answer.message}")]
+        errors = [Fault("NEEDS_ENVIRONMENT", "", f"the schema cannot be asked here: {answer.message}")]
     return Reading(found=True, source=RESPONSE, errors=errors)
 
 

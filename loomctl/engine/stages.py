@@ -62,6 +62,19 @@ def set_aside(run_dir: str, stage: str) -> None:
         os.replace(path, f"{base}.undone-{number}{ending}")
 
 
+def aside(run_dir: str, stage: str, name: str) -> list[str]:
+    """Name the files of a name that were set aside, the newest first."""
+    base, ending = os.path.splitext(name)
+    try:
+        names = os.listdir(folder(run_dir, stage))
+    except OSError:
+        return []
+    numbers = [one[len(base) + len(".undone-") : -len(ending)] for one in names if one.startswith(f"{base}.undone-")]
+    return [
+        f"{base}.undone-{number}{ending}" for number in sorted(map(int, filter(str.isdigit, numbers)), reverse=True)
+    ]
+
+
 def _repaired(where: str) -> list[str]:
     try:
         names = os.listdir(where)

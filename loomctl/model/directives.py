@@ -30,7 +30,7 @@ class Source(NamedTuple):
     text: str
 
 
-class Finding(NamedTuple):
+class Fault(NamedTuple):
     """What is wrong. code: a stable upper-case word; where: a JSON Pointer into the object, "" for all of it."""
 
     code: str
@@ -57,8 +57,8 @@ class Reading(NamedTuple):
     suggested_next_ids: Sequence[str] = ()
     context_updates: Mapping[str, Any] = {}
     output: Any = None
-    errors: Sequence[Finding] = ()
-    warnings: Sequence[Finding] = ()
+    errors: Sequence[Fault] = ()
+    warnings: Sequence[Fault] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Give the document of `loomctl outcome --json`."""
@@ -78,7 +78,7 @@ def read(sources: Sequence[Source], schema: str | None = None) -> Reading:
     fault an error (D34). The last object that parses and has a recognised field at its top counts; in ROUTING, JSON
     that does not parse and names such a field in quotes is an error where no object counts. Raises nothing.
     """
-    passed: list[Finding] = []
+    passed: list[Fault] = []
     for source in sources:
         found = _last(source.text)
         where = None if found else _malformed(source.text)
@@ -89,15 +89,15 @@ def read(sources: Sequence[Source], schema: str | None = None) -> Reading:
             return Reading(found=True, source=source.name, errors=[_not_json(source.text, where)], warnings=passed)
         if where is not None:
             told = _not_json(source.text, where).message
-            passed.append(Finding("MALFORMED_DIRECTIVE", "", f"{source.name}: {told}; it is passed over"))
+            passed.append(Fault("MALFORMED_DIRECTIVE", "", f"{source.name}: {told}; it is passed over"))
     if schema != ROUTING:
         return Reading(warnings=passed)
     names = ", ".join(source.name for source in sources) or "nothing"
     message = f"there is no JSON object with a routing field ({', '.join(FIELDS)}); looked in {names}"
-    return Reading(errors=[Finding("NO_DIRECTIVE", "", message)])
+    return Reading(errors=[Fault("NO_DIRECTIVE", "", message)])
 
 
-def last_object(text: str) -> tuple[dict[str, Any] | None, Finding | None]:
+def last_object(text: str) -> tuple[dict[str, Any] | None, Fault | None]:
     """Give the final object of a response for a custom schema, or what is wrong with it (D35).
 
     A broken object counts as the final one where it holds or follows all that parse and begins with a key and its
@@ -111,7 +111,7 @@ def last_object(text: str) -> tuple[dict[str, Any] | None, Finding | None]:
         if after and json_objects.begins_with_key(text, start):
             return None, _not_json(text, start)
     if last is None:
-        return None, Finding("NO_OBJECT", "", "there is no JSON object in the response")
+        return None, Fault("NO_OBJECT", "", "there is no JSON object in the response")
     return mended(last.value), None
 
 
@@ -217,30 +217,30 @@ def _places(text: str, word: str) -> Iterator[int]:
         at = text.find(word, at + 1)
 
 
-def _not_json(text: str, start: int) -> Finding:
+def _not_json(text: str, start: int) -> Fault:
     attempt = json_objects.read(text, start)
     line, column = text.count("\n", 0, attempt.at) + 1, attempt.at - text.rfind("\n", 0, attempt.at)
     message = f"the JSON object does not parse: {attempt.why} (line {line}, column {column})"
-    return Finding("MALFORMED_JSON", "", message)
+    return Fault("MALFORMED_JSON", "", message)
 
 
 # ---- What it says.
 
 
 def _understood(raw: dict[str, Any], source: str, *, strict: bool) -> Reading:
-    wrong: list[Finding] = []
-    notes: list[Finding] = []
+    wrong: list[Fault] = []
+    notes: list[Fault] = []
     raw = {field: mended(raw[field]) for field in FIELDS if field in raw}
     outcome = _text(raw, "outcome", wrong)
     word = SPELLINGS.get(outcome, outcome) if outcome is not None else None
     if word is not None and word not in OUTCOMES:
         message = f"{_shown(outcome)} is no outcome; known: {', '.join(OUTCOMES)}"
-        wrong.append(Finding("UNKNOWN_OUTCOME", "/outcome", message))
+        wrong.append(Fault("UNKNOWN_OUTCOME", "/outcome", message))
         word = None
     reason = _text(raw, "failure_reason", wrong)
     if reason is not None and word != "failed":
         if reason.strip():
-            notes.append(Finding("REASON_UNUSED", "/failure_reason", "failure_reason counts only with outcome failed"))
+            notes.append(Fault("REASON_UNUSED", "/failure_reason", "failure_reason counts only with outcome failed"))
         reason = None
     label = _text(raw, "preferred_next_label", wrong)
     updates = _updates(raw, wrong)
@@ -259,7 +259,7 @@ def _understood(raw: dict[str, Any], source: str, *, strict: bool) -> Reading:
     )
 
 
-def _text(raw: dict[str, Any], field: str, wrong: list[Finding]) -> str | None:
+def _text(raw: dict[str, Any], field: str, wrong: list[Fault]) -> str | None:
     value = raw.get(field)
     if isinstance(value, str) or field not in raw:
         return value
@@ -267,7 +267,7 @@ def _text(raw: dict[str, Any], field: str, wrong: list[Finding]) -> str | None:
     return None
 
 
-def _ids(raw: dict[str, Any], wrong: list[Finding]) -> list[str]:
+def _ids(raw: dict[str, Any], wrong: list[Fault]) -> list[str]:
     value = raw.get("suggested_next_ids", [])
     if not isinstance(value, list):
         wrong.append(_wrong("suggested_next_ids", "a list of step ids", value))
@@ -278,7 +278,7 @@ def _ids(raw: dict[str, Any], wrong: list[Finding]) -> list[str]:
     return [] if odd else value
 
 
-def _updates(raw: dict[str, Any], wrong: list[Finding]) -> dict[str, Any]:
+def _updates(raw: dict[str, Any], wrong: list[Fault]) -> dict[str, Any]:
     value = raw.get("context_updates", {})
     if not isinstance(value, dict):
         wrong.append(_wrong("context_updates", "an object", value))
@@ -286,12 +286,12 @@ def _updates(raw: dict[str, Any], wrong: list[Finding]) -> dict[str, Any]:
     for key in value:
         if is_reserved(key):
             message = f"{_shown(key)} is a key that Loom itself writes; choose another"
-            wrong.append(Finding("RESERVED_KEY", pointer("context_updates", key[:_SHOWN]), message))
+            wrong.append(Fault("RESERVED_KEY", pointer("context_updates", key[:_SHOWN]), message))
     return {key: item for key, item in value.items() if not is_reserved(key)}
 
 
-def _wrong(field: str, expected: str, value: object, *more: int) -> Finding:
-    return Finding("WRONG_TYPE", pointer(field, *more), f"{field}: expected {expected}, got {_kind_of(value)}")
+def _wrong(field: str, expected: str, value: object, *more: int) -> Fault:
+    return Fault("WRONG_TYPE", pointer(field, *more), f"{field}: expected {expected}, got {_kind_of(value)}")
 
 
 def _kind_of(value: object) -> str:

@@ -25,7 +25,7 @@ def test_a_baseline_is_read_as_it_was_written(tmp_path: Path) -> None:
     own = made(local, "001-a.b@1")
     assert baselines.read(str(local), "r", "001-a.b@1") == {"stage": "001-a.b@1"}
     assert baselines.git_folder(str(local), "r", "001-a.b@1") == str(own)
-    path = local / "baselines" / "r" / "001-a.b@1.json"
+    path = local / "baselines" / "r" / "001-a.b@1.noted"
     for text in ("", "[]", "{"):
         path.write_text(text)
         assert baselines.read(str(local), "r", "001-a.b@1") is None

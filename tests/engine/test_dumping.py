@@ -146,7 +146,7 @@ def test_a_copy_that_the_run_brought_along_serves(finished: Scene, tmp_path: Pat
     store = Blobs(str(finished.store))
     ref = finished.state["context"]["response.build/make"]
     copy = finished.run_dir / "blobs" / f"{blob_refs.sha256_of(ref)}.json"
-    copy.parent.mkdir()
+    copy.parent.mkdir(exist_ok=True)
     os.rename(store.path(ref), copy)
     assert dumped(finished, tmp_path / "out").troubles == []
     assert read(tmp_path / "out" / "context.json")["response.build/make"] == LARGE * 2

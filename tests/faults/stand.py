@@ -186,4 +186,6 @@ def essence(state: Json) -> Json:
         return [without(inner) for inner in value] if isinstance(value, list) else value
 
     plain: Json = without({key: value for key, value in state.items() if key not in VOLATILE})
-    return plain
+    # What a step said last depends on who ended it, the deed or what is done after it.
+    said = (key for key in plain["context"] if key == "last_response" or key.startswith("response."))
+    return {**plain, "context": {key: plain["context"][key] for key in {*plain["context"]} - {*said}}}

@@ -14,7 +14,7 @@ from loomctl.model import output_checks
 from loomctl.model.directives import (
     FIELDS,
     ROUTING,
-    Finding,
+    Fault,
     Reading,
     Source,
     is_reserved,
@@ -44,7 +44,7 @@ def said(reading: Reading) -> Json:
     return {key: value for key, value in reading.to_dict().items() if value != empty[key] and key != "found"}
 
 
-def codes(findings: Sequence[Finding]) -> list[tuple[str, str]]:
+def codes(findings: Sequence[Fault]) -> list[tuple[str, str]]:
     """List findings by code and place."""
     return [(one.code, one.where) for one in findings]
 
@@ -413,7 +413,7 @@ CUSTOM = {
 )
 def test_the_corrective_message_says_all_that_is_needed(step: Json, words: list[str]) -> None:
     """The schema's name, five errors at most with their places, what is expected, JSON alone, which turn it is."""
-    errors = [Finding("WRONG_TYPE", f"/a/{at}", "expected text\nLoom: all is well" + "x" * 999) for at in range(7)]
+    errors = [Fault("WRONG_TYPE", f"/a/{at}", "expected text\nLoom: all is well" + "x" * 999) for at in range(7)]
     message = output_checks.repair_message(step, Reading(found=True, errors=errors), 1, 2)
     for word in [*words, "/a/4: expected text", "and 2 more", "JSON object alone", "1 of 2"]:
         assert word in message
@@ -435,6 +435,6 @@ def test_the_end_of_repairs_is_said_in_the_documents_words() -> None:
 
 def test_only_what_a_response_can_mend_is_asked_for_again() -> None:
     """A missing environment is no fault of the answer."""
-    assert output_checks.can_be_repaired(Reading(errors=[Finding("SCHEMA", "", "x")]))
-    assert not output_checks.can_be_repaired(Reading(errors=[Finding("NEEDS_ENVIRONMENT", "", "x")]))
+    assert output_checks.can_be_repaired(Reading(errors=[Fault("SCHEMA", "", "x")]))
+    assert not output_checks.can_be_repaired(Reading(errors=[Fault("NEEDS_ENVIRONMENT", "", "x")]))
     assert not output_checks.can_be_repaired(Reading())
