@@ -124,13 +124,13 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     path = os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT)
     if runs:
         return _shortened(prompt, path, budget, COMMAND_ENDING)
-    return _shortened(prompt + _before(state, path), path, budget, ENDING)
+    return _shortened(prompt + _before(state), path, budget, ENDING)
 
 
-def _before(state: Mapping[str, Any], path: str) -> str:
+def _before(state: Mapping[str, Any]) -> str:
     """Say where it stands what earlier stages said: a priming's own history names them (D19), and no more of them."""
     ended = any(entry["status"] not in run_life.OPEN and entry.get("stage") for entry in state["steps"])
-    return f"\n\nWhat the stages before it did and said: `loomctl preamble`, or {path}" if ended else ""
+    return "\n\n`loomctl preamble` tells what came before it." if ended else ""
 
 
 def _shortened(prompt: str, path: str, budget: Budget, ending: str) -> str:

@@ -155,7 +155,10 @@ def _write_phases(raw: dict[str, Any], view: View, after: State, visits: list[di
         ]
         raw["phases"] = [*kept, *({"name": name, **phase} for name, phase in changed.items() if name not in names)]
     elif changed:
-        _put(raw, "phases", {**(listed if isinstance(listed, dict) else {}), **changed})
+        merged = dict(listed) if isinstance(listed, dict) else {}
+        for name, phase in changed.items():
+            _put(merged, name, phase)
+        _put(raw, "phases", merged)
 
 
 def _write_counters(raw: dict[str, Any], view: View, after: State, visits: list[dict[str, Any]]) -> None:

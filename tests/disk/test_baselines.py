@@ -43,7 +43,7 @@ def test_a_runs_last_two_are_kept(tmp_path: Path) -> None:
     made(local, "1001-a.b@4")
     baselines.keep_two(str(local), "r", "1001-a.b@4")
     names = sorted(path.name for path in (local / "baselines" / "r").iterdir())
-    assert names == [f"{stage}{end}" for stage in ("1000-a.b@3", "1001-a.b@4") for end in (".git", ".json")]
+    assert names == [f"{stage}{end}" for stage in ("1000-a.b@3", "1001-a.b@4") for end in (".git", ".noted")]
     assert other.is_dir()
 
 

@@ -281,3 +281,11 @@ def test_a_step_that_is_begun_keeps_what_its_entry_held_in_another_shape(key: st
     found = view(raw, RUN_ID, FROZEN)
     state, _ = run_life.start_visit(found.state, "build/implement", "build", at=AT)
     assert "precious" in json.dumps(written(found, state))
+
+
+@pytest.mark.parametrize("odd", [["precious"], "precious", [{"id": "x", "odd": "precious"}]])
+def test_a_phase_of_another_shape_is_kept_beside_what_is_written(odd: object) -> None:
+    """It is none of Loom's to throw away when a step of the phase is done."""
+    raw = {**in_list(), "phases": {"build": odd}}
+    found = view(raw, RUN_ID, FROZEN)
+    assert "precious" in json.dumps(written(found, worked(found.state, ["build/implement"])))
