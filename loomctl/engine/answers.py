@@ -6,7 +6,7 @@ import os
 
 from loomctl.disk import files
 from loomctl.disk.artifact_paths import is_inside, real
-from loomctl.engine import outcomes, tracking
+from loomctl.engine import outcomes, prompts, tracking
 from loomctl.model import output_checks, turn_ends
 from loomctl.model.errors import LoomError
 
@@ -34,7 +34,7 @@ def read(
     status_json = last_file = None
     if step.get("kind", "agent") == "agent" and not _is_custom(step):
         since = tracking.began_at(space, run, entry)
-        status_json = _written_since(os.path.join(_workdir(space, step), "status.json"), since)
+        status_json = _written_since(os.path.join(_workdir(space, run, step), "status.json"), since)
         touched = tracking.last_written(space, run, entry)
         if touched is not None and touched.endswith(_ENDINGS):
             last_file = _written_since(touched, since)
@@ -67,9 +67,8 @@ def _is_custom(step: Mapping[str, Any]) -> bool:
     return step.get("output_schema") not in (None, _ROUTING)
 
 
-def _workdir(space: Workspace, step: Mapping[str, Any]) -> str:
-    named = step.get("workdir")
-    path = os.path.join(space.project.root, named) if isinstance(named, str) else space.project.root
+def _workdir(space: Workspace, run: Run, step: Mapping[str, Any]) -> str:
+    path = os.path.join(space.project.root, prompts.workdir(space.project, run, step) or "")
     return path if is_inside(real(path), real(space.project.root)) else space.project.root
 
 

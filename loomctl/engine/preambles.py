@@ -353,8 +353,7 @@ class _Reader:
     def __init__(self, space: Workspace, run: Run, step: Mapping[str, Any]) -> None:
         self._space, self._run = space, run
         self._newest = {str(entry["step_id"]): entry for entry in _ended(run.state)}  # of each step
-        workdir = step.get("workdir")
-        self._workdir = workdir if isinstance(workdir, str) else None
+        self._workdir = prompts.workdir(space.project, run, step)
         self.troubles: list[str] = []
 
     def stage(self, entry: Mapping[str, Any], *, detailed: bool, known: bool) -> Stage:

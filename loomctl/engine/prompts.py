@@ -50,6 +50,14 @@ def placeholder_values(project: Project, run: Run) -> dict[str, str | None]:
     )
 
 
+def workdir(project: Project, run: Run, step: Mapping[str, Any]) -> str | None:
+    """Give the folder that a step works in, its placeholders expanded, as far as they have values; None: no own one."""
+    declared = step.get("workdir")
+    if not isinstance(declared, str):
+        return None
+    return placeholders.expand(declared, placeholder_values(project, run)).text
+
+
 def prompt_values(project: Project, run: Run) -> dict[str, str | None]:
     """Give what a step's prompt may name: the placeholders, and of a FABER run the plain values in its state (D5).
 

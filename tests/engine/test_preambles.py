@@ -122,9 +122,10 @@ def test_a_large_response_and_a_large_value_are_named_by_a_file_that_holds_them(
     assert str(begun.run_dir / "blobs") in blob
 
 
-def test_a_step_in_a_folder_of_its_own_gets_copies_there(scene: Scene) -> None:
+@pytest.mark.parametrize("named", ["box", "{project_root}/box"])
+def test_a_step_in_a_folder_of_its_own_gets_copies_there(scene: Scene, named: str) -> None:
     """Where the store cannot be seen from a step's workdir, its blobs are materialised there (D42)."""
-    phases = {"build": {"steps": [{"id": "a", "prompt": "A."}, {"id": "b", "prompt": "B.", "workdir": "box"}]}}
+    phases = {"build": {"steps": [{"id": "a", "prompt": "A."}, {"id": "b", "prompt": "B.", "workdir": named}]}}
     scene.write("box/x.txt", "x")
     scene.workflow(phases=phases)
     scene.begin()
