@@ -15,6 +15,11 @@ def stamp(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
+def exact_stamp(nanoseconds: int) -> str:
+    """Give a moment as hosts write it, `YYYY-MM-DDTHH:MM:SS.mmmZ`. nanoseconds: since the epoch."""
+    return f"{stamp(nanoseconds // 1_000_000_000)[:-1]}.{nanoseconds // 1_000_000 % 1000:03}Z"
+
+
 def run_stamp() -> str:
     """Give the time as it stands in run ids: UTC, `YYYY-MM-DDTHH-MM-SSZ`."""
     return time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime())

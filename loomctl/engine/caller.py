@@ -27,7 +27,7 @@ class Conversation:
         return frozenset()
 
     def said_since(self, at: str) -> str | None:  # noqa: ARG002 - as above
-        """Give what the assistant said since a time (`YYYY-MM-DDTHH:MM:SSZ`); None if that cannot be known."""
+        """Give what the assistant said since a time (UTC, with or without milliseconds); None if that is not known."""
         return None
 
     def usage_since(self, at: str) -> dict[str, Any] | None:  # noqa: ARG002 - as above

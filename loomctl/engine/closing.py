@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from loomctl.disk import clock
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import ending, stages
+from loomctl.engine import ending, stages, tracking
 from loomctl.model import run_life
 from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.records import NamedTuple
@@ -46,7 +47,8 @@ def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str 
     closing = as_object(entry.get("closing"))
     response, source = message, "conversation"
     if response is None:
-        response, source = _conversation_of(space, closing).said_since(entry["started_at"]), "transcript"
+        began = clock.exact_stamp(tracking.began_at(space, run, entry))
+        response, source = _conversation_of(space, closing).said_since(began), "transcript"
     if response is None:
         response, source = stages.read_text(run.folder, entry["stage"], stages.CANDIDATE), "candidate"
     if response is None:

@@ -63,7 +63,7 @@ class Transcript(Conversation):
         said = [
             text
             for entry in (*_entries(data[:start]), *live_entries(_entries(data[start:])))
-            if _is_said(entry) and str(entry.get("timestamp", "")) >= at[:19]
+            if _is_said(entry) and str(entry.get("timestamp", "")) >= _moment(at)
             for text in _blocks(entry, "text")
             if text.strip()
         ]
@@ -93,7 +93,7 @@ class Transcript(Conversation):
         for entry in _entries_back(self._read()):
             if "message" not in entry or not _is_said(entry):
                 continue
-            if _text(entry, "timestamp") < at[:19]:
+            if _text(entry, "timestamp") < _moment(at):
                 break
             message = entry["message"]
             if isinstance(message, dict) and isinstance(message.get("usage"), dict):
@@ -249,6 +249,11 @@ def _summed(messages: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
         counts = (message["usage"].get(name) for message in messages)
         total[name] = sum(count for count in counts if type(count) is int and count > 0)
     return total
+
+
+def _moment(at: str) -> str:
+    """Give a time in the form that is held against the host's, which has milliseconds and a Z."""
+    return at[:23].removesuffix("Z")
 
 
 def _calls(entry: dict[str, Any]) -> list[str]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loomctl.disk import clock
 from loomctl.disk.blobs import Blobs
 from loomctl.engine import context_values, driving, stopping
 from loomctl.engine.driving import Driven
 from loomctl.model import blob_refs, run_life
 from loomctl.model.errors import LoomError
+from tests.disk.repositories import git
 from tests.scenes import SESSION, Json, Scene
 
 SCHEMA: Json = {"type": "object", "required": ["risk"], "properties": {"risk": {"enum": ["low", "high"]}}}
@@ -378,3 +382,49 @@ def test_calls_that_wait_are_of_the_step_that_a_stop_ends(scene: Scene) -> None:
         scene.write(f".loom/local/spool/{SESSION}-{number}.json", json.dumps(event))
     stop(scene, GOOD)
     assert len(status_of(scene, "001-build.one@1")["files_touched"]) == 90
+
+
+def test_what_was_said_before_a_step_began_is_not_of_it(scene: Scene, tmp_path: Path) -> None:
+    """It ended the step before, a moment ago and in the same second: neither its tokens nor its words (D41)."""
+    begun(scene, {"id": "one"}, {"id": "two"}, {"id": "three"})
+    path = tmp_path / "session.jsonl"
+
+    def says(name: str) -> None:
+        at = clock.exact_stamp(time.time_ns())
+        message = {"id": name, "model": "m", "usage": {"output_tokens": 5}, "content": [{"type": "text", "text": name}]}
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"type": "assistant", "uuid": name, "timestamp": at, "message": message}) + "\n")
+
+    for name in ("first", "second"):
+        says(name)
+        driving.done(scene.space(transcript=path), scene.run_dir.name, response="it is done")
+    for stage in ("001-build.one@1", "002-build.two@1"):
+        assert (status_of(scene, stage)["usage"]["messages"], status_of(scene, stage)["usage"]["output_tokens"]) == (
+            1,
+            5,
+        )
+    says("third")
+    driving.done(scene.space(transcript=path), scene.run_dir.name, response=None)
+    driving.next_step(scene.space(transcript=path), scene.run_dir.name)
+    assert (scene.run_dir / "stages" / "003-build.three@1" / "response.md").read_text() == "third"
+
+
+def test_a_step_that_a_sessions_start_opens_is_told_by_git_too(scene: Scene) -> None:
+    """The step before it was closing, and is closed there (D27, D39)."""
+    git(scene.root, "init", "-q", "-b", "main")
+    begun(scene, {"id": "one"}, {"id": "two"})
+    done(scene, None)
+    space = scene.space()
+    stopping.closed_without_message(space, space.store.read(scene.run_dir.name))
+    driving.next_step(space, scene.run_dir.name)
+    scene.write("made.txt", "x")
+    done(scene, "made")
+    assert status_of(scene, "002-build.two@1")["files_touched"] == ["made.txt"]
+
+
+def test_a_file_in_a_steps_own_folder_stands_in(scene: Scene) -> None:
+    """However the folder is named (D8, D35)."""
+    begun(scene, *({"id": name, "workdir": f"{at}api"} for name, at in (("one", ""), ("two", "{project_root}/"))))
+    for _ in range(2):
+        scene.write("api/status.json", '{"outcome": "partially_succeeded"}')
+        assert done(scene, "It is done.").ended["status"] == "partially_succeeded"  # type: ignore[index]

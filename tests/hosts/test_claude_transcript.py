@@ -193,6 +193,8 @@ def test_what_was_said_since_a_time(file: TranscriptFile) -> None:
     file.says("a subagent", isSidechain=True)
     seen = Transcript(str(file.path))
     assert seen.said_since("2026-11-21T22:00:02Z") == "one\n\ntwo\n\nthree"
+    assert seen.said_since("2026-11-21T22:00:02.036Z") == "one\n\ntwo\n\nthree"
+    assert seen.said_since("2026-11-21T22:00:02.038Z") == "two\n\nthree"
     assert seen.said_since("2027-01-01T00:00:00Z") is None
     assert Transcript(str(file.path.parent / "none.jsonl")).said_since("2026-01-01T00:00:00Z") is None
 
