@@ -102,6 +102,10 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "warnings": "codes",
         },
     ),
+    "hook.failed": (
+        "a hook of the session could not do its work; the assistant goes on without it",
+        {"hook": "such as `stop`", "error": "what went wrong"},
+    ),
     "tools.unreadable": ("what a hook put aside of a tool call is no event; it stays aside", {"file": "", "bytes": ""}),
     "outputs.removed": (
         "`loomctl tidy` removes outputs, before it does",
@@ -151,22 +155,21 @@ def written() -> list[Written]:
 
 def _in_module(path: Path) -> Iterator[Written]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    if not _knows_events(tree, path):
-        return
+    known_as = _event_names(tree, path)
     for function in [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]:
         for node in ast.walk(function):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Event":
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known_as:
                 keys = frozenset(_keys(node.args[1], function)) if len(node.args) > 1 else frozenset()
                 for name in _names(node.args[0], function):
                     yield Written(name, keys)
 
 
-def _knows_events(tree: ast.Module, path: Path) -> bool:
+def _event_names(tree: ast.Module, path: Path) -> set[str]:
+    """Give what a module calls the events of a run: under whichever name it imports them, and none of a trigger's."""
+    own = {"Event"} if path.name == "events.py" and path.parent.name == "disk" else set()
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    named = any(
-        node.module == "loomctl.disk.events" and "Event" in [one.name for one in node.names] for node in imports
-    )
-    return named or (path.name == "events.py" and path.parent.name == "disk")
+    every = [one for node in imports if node.module == "loomctl.disk.events" for one in node.names]
+    return own | {one.asname or one.name for one in every if one.name == "Event"}
 
 
 def _names(node: ast.expr, function: ast.AST) -> Iterator[str]:
