@@ -89,7 +89,9 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
         )
         its_stage = f" ({seen[-1]['stage']})" if seen and seen[-1].get("stage") else ""
         told = run_life.how_it_ended(seen[-1]) + its_stage if seen else ""
-        lines.append(f"{mark} {one_line(place.key, 120)}  {one_line(told, 200)}".rstrip())
+        why = masked_line(run_life.reason_of(seen[-1]), 300) if seen else ""
+        line = f"{mark} {one_line(place.key, 120)}  {one_line(told, 200)}".rstrip()
+        lines.append(f"{line}: {why}" if why else line)
     lines += ["", prompts.upcoming(space.project, found, may_write=True)]
     printing.text("\n".join(lines))
     return EXIT_OK

@@ -235,6 +235,7 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
         "closing": driven.closing is not None,
         "stage": visit["stage"] if visit else None,
         "outcome": driven.ended["status"] if driven.ended else reading["outcome"],
+        "failure_reason": run_life.reason_of(driven.ended) or None if driven.ended else reading["failure_reason"],
         "repair": driven.repair or None,
         "next": None if driven.closing is not None else telling.step_document(space, driven.run),
         "preamble": None if driven.closing is not None else telling.preamble_document(space, driven.run),
@@ -282,7 +283,9 @@ def _text(space: Workspace, driven: Driven) -> str:
         return "\n".join([*lines, *_repair(driven)])
     if driven.ended is not None:
         mark = "✗" if driven.ended["status"] == "failed" else "✓"
-        lines.append(f"{mark} {driven.ended['step_id']}: {driven.ended['status']} ({driven.ended['stage']})")
+        why = masked_line(run_life.reason_of(driven.ended), 300)
+        told = f"{mark} {driven.ended['step_id']}: {driven.ended['status']} ({driven.ended['stage']})"
+        lines.append(f"{told}: {why}" if why else told)
     lines += (
         [f"  ! {one.code}: {masked_line(one.message, 300)}" for one in driven.reading.warnings]
         if driven.reading

@@ -363,7 +363,7 @@ class _Reader:
             step_id=str(entry["step_id"]),
             visit=entry["visit"] if type(entry.get("visit")) is int else 1,
             status=run_life.how_it_ended(entry),
-            reason=str(entry.get("failure_reason") or entry.get("note") or "") if failed else "",
+            reason=run_life.reason_of(entry),
             note=str(entry.get("note") or ""),
         )
         if not known or not entry.get("stage"):

@@ -171,25 +171,31 @@ def _ended(
         opened[:] = [result]
         goes_on = result.move.kind == "step"
         handed = turn_ends.hands_on(level=stop.level, driven=turn.driven, planning=turn.planning, goes_on=goes_on)
-        state, words = result.state, {"ended": ended.entry["step_id"], "status": ended.entry["status"]}
+        state, said = result.state, _said(ended.entry)
         now = driving.Driven(run._replace(state=state), result.move, ended=ended.entry)
         if handed and turn.blocks_left > 0:
-            done = f"{words['ended']} {words['status']}"
-            held[:] = [Stopped(block=f"Loom: {done}. {NEXT.format(step=result.move.step)}")]
+            held[:] = [Stopped(block=f"Loom: {said}. {NEXT.format(step=result.move.step)}")]
             result.happened.append(_handed_on(space, run_life.open_visit(state)))
         else:
-            held[:] = [Stopped(line=f"Loom: {words['ended']} {words['status']}. {driving.say_move(now)}")]
+            held[:] = [Stopped(line=f"Loom: {said}. {driving.say_move(now)}")]
         happened += result.happened
         if handed and turn.blocks_left <= 0:
             state, paused = _pause(state, space.caller.session_id)
             happened += paused
-            held[:] = [Stopped(line=_say_paused(run.run_id, f"{words['ended']} {words['status']}. "))]
+            held[:] = [Stopped(line=_say_paused(run.run_id, f"{said}. "))]
         return sessions.active(state, space.caller.session_id, at=clock.now()), happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
     if opened:
         settling.begun(space, run._replace(state=state), opened[0])
     return held[0]
+
+
+def _said(entry: Mapping[str, Any]) -> str:
+    """Say how a visit ended; of one that failed, why."""
+    why = masked_line(run_life.reason_of(entry), _LAST_WORDS)
+    told = f"{entry['step_id']} {entry['status']}"
+    return f"{told}: {why.removesuffix('.')}" if why else told
 
 
 def _wait(space: Workspace, run: Run, entry: Mapping[str, Any], message: str) -> Stopped:

@@ -88,6 +88,11 @@ def how_it_ended(entry: Mapping[str, Any]) -> str:
     return "to be done again" if entry.get("reopened") else str(entry["status"])
 
 
+def reason_of(entry: Mapping[str, Any]) -> str:
+    """Say why a visit failed, as far as anybody said; empty for one that did not fail."""
+    return str(entry.get("failure_reason") or entry.get("note") or "") if entry["status"] == "failed" else ""
+
+
 def open_visit(state: Mapping[str, Any]) -> dict[str, Any] | None:
     """Give the visit that is being worked on (or closing), if there is one."""
     return next((entry for entry in reversed(state["steps"]) if entry["status"] in OPEN), None)

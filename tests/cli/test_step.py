@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.scenes import MAIN, OTHER, PHASES, Scene
+from tests.scenes import MAIN, OTHER, PHASES, Json, Scene
 
 
 @pytest.fixture
@@ -45,6 +45,23 @@ def test_a_response_on_standard_input_ends_the_step(begun: Scene, cli: Cli) -> N
     assert ended.code == 0
     assert ended.stdout.startswith("✓ frame/ask: succeeded (001-frame.ask@1)\nNow: build/make\n")
     assert response(begun) == words
+
+
+def test_a_failed_step_tells_why(scene: Scene, cli: Cli) -> None:
+    """In words and in the document: the note, the response's reason, or that no answer fitted; `show` tells it, too."""
+    held: Json = {"output_schema": "routing", "output_retries": 0}
+    steps: list[Json] = [{"id": "a"}, {"id": "b"}, {"id": "c", **held}]
+    steps = [{"prompt": "Do it.", "result_handling": {"on_failure": "continue"}, **step} for step in steps]
+    scene.workflow(phases={"build": {"steps": steps}})
+    cli("run", "add dark mode", "--workflow", "tiny")
+    noted = cli("done", "--outcome", "failed", "--note", "no database", given="x")
+    assert noted.stdout.startswith("✗ build/a: failed (001-build.a@1): no database\n")
+    said = cli("done", "--json", given='{"outcome": "failed", "failure_reason": "no disk"}').json
+    assert (said["outcome"], said["failure_reason"]) == ("failed", "no disk")
+    never = cli("done", "--json", given="x").json
+    assert never["failure_reason"] == "output schema validation failed after 0 repair attempt(s)"
+    shown = cli("show").stdout
+    assert "  build/b  failed (002-build.b@1): no disk\n" in shown.replace("✓", " ")
 
 
 @pytest.mark.parametrize(

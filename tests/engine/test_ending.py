@@ -280,6 +280,17 @@ def test_a_stop_with_a_directive_ends_the_step_and_hands_on_the_next(scene: Scen
     assert (last.block, last.line) == ("", "Loom: build/two succeeded. The run is completed.")
 
 
+def test_a_stop_that_fails_a_step_says_why(scene: Scene) -> None:
+    """What the assistant gave as its reason, or that its answer never fitted; in a line, and masked."""
+    begun(scene, {"id": "one", "max_retries": 1, "output_schema": "routing", "output_retries": 0})
+    key = "sk-" + "ant-api03-" + "a" * 40
+    first = stop(scene, json.dumps({"outcome": "failed", "failure_reason": f"no\ndatabase {key}."}))
+    assert first.block.startswith("Loom: build/one failed: no database ")
+    assert key not in first.block
+    last = stop(scene, BAD)
+    assert last.line.startswith("Loom: build/one failed: output schema validation failed after 0 repair attempt(s). ")
+
+
 def test_a_stop_in_a_turn_of_the_users_ends_the_step_and_blocks_nothing(scene: Scene) -> None:
     """The user sees where the run stands."""
     begun(scene, {"id": "one"}, {"id": "two"})
