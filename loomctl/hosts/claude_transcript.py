@@ -23,6 +23,7 @@ _NOTICE = "<task-notification>"
 _COMMANDS = "/loom:"
 _LONGEST_CHAIN = 50  # of notices that led to notices
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_OF_THE_HOST = "<synthetic>"  # the model of a message that the host wrote itself, such as an error of its API
 _BOUNDARY = b'"compact_boundary"'
 _MARK = "Loom slip "  # as model.slip has it; not imported, for most hooks need nothing else of that
 
@@ -96,7 +97,9 @@ class Transcript(Conversation):
             if _text(entry, "timestamp") < _moment(at):
                 break
             message = entry["message"]
-            if isinstance(message, dict) and isinstance(message.get("usage"), dict):
+            if not isinstance(message, dict) or _text(message, "model") == _OF_THE_HOST:
+                continue
+            if isinstance(message.get("usage"), dict):
                 used.setdefault(_text(message, "id") or _text(entry, "uuid"), message)
         return _summed(list(used.values())[::-1])
 

@@ -357,6 +357,7 @@ def test_what_a_stage_used_is_counted_once_a_message(file: TranscriptFile) -> No
         file.add({"type": "assistant", "message": {**said, "id": name}})
     file.add({"type": "assistant", "isSidechain": True, "message": {**said, "id": "c"}})
     file.add({"type": "assistant", "message": {**said, "id": "d", "usage": None}})
+    file.add({"type": "assistant", "message": {**said, "id": "e", "model": "<synthetic>"}})
     file.add({"type": "assistant", "message": "no object"})
     assert Transcript(str(file.path)).usage_since(since) == {
         "models": ["claude-x"],
