@@ -18,6 +18,7 @@ _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
     ),
     "stages": (frozenset(), frozenset({"--json"}), 1),
     "events": (frozenset({"--since", "--last", "--event"}), frozenset({"--json"}), 1),  # following would never end
+    "assets": (frozenset(), frozenset({"--json"}), 1),  # two words are a copy
     "done": (frozenset({"--outcome", "--note", "--artifact"}), frozenset({"--json"}), 1),
 }
 _ASK = ("approve", "trust", "cancel", "push")
@@ -34,9 +35,9 @@ ALLOWED = "a loomctl command that only reads or records this run's progress"
 def judge(command: str) -> tuple[str, str] | None:
     """Decide on a Bash command's full text: `("allow", reason)`, `("ask", reason)`, or None for no opinion.
 
-    Allowed: exactly one simple `loomctl next`, `show`, `stages`, `events`, `steps` or `done`, for `done` with at most
-    one quoted heredoc that ends the command. Asked: whatever may run `loomctl approve`, `trust`, `cancel` or `push`,
-    and what puts a run or its state away (`state restore`, `runs rm`, `runs archive`).
+    Allowed: exactly one simple `loomctl next`, `done`, or a command that only reads and masks what it gives; for
+    `done` with at most one quoted heredoc that ends the command. Asked: whatever may run `loomctl approve`, `trust`, `cancel`
+    or `push`, and what puts a run or its state away (`state restore`, `runs rm`, `runs archive`).
     """
     if "loomctl" not in command:
         return None
