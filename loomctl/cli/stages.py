@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -230,6 +231,9 @@ def _in_words(found: Run, record: Record) -> list[str]:
     if record.trouble is not None:
         lines.append(f"! {record.trouble.what}: {one_line(record.trouble.where, 300)}")
     lines += _answer(record)
+    output = record.status.get("output")
+    if output is not None:
+        lines.append(f"output    {_words(json.dumps(output, ensure_ascii=False))}")
     keys = list(record.section("context_updates"))
     if keys:
         lines.append(f"context   {_words(', '.join(str(key) for key in keys))}")

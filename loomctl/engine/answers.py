@@ -32,7 +32,7 @@ def read(
     A file counts only if it was written during the visit; a prompt step's answer is its response alone.
     """
     status_json = last_file = None
-    if step.get("kind", "agent") == "agent" and not _is_custom(step):
+    if step.get("kind", "agent") == "agent" and not is_custom(step):
         since = tracking.began_at(space, run, entry)
         status_json = _written_since(os.path.join(_workdir(space, run, step), "status.json"), since)
         touched = tracking.last_written(space, run, entry)
@@ -63,7 +63,8 @@ def how(step: Mapping[str, Any], reading: Reading) -> str:
     return turn_ends.ABSENT if outcomes.is_absent(reading) else turn_ends.UNFIT
 
 
-def _is_custom(step: Mapping[str, Any]) -> bool:
+def is_custom(step: Mapping[str, Any]) -> bool:
+    """Tell whether a step asks for an object of its own schema, which does not route (D35)."""
     return step.get("output_schema") not in (None, _ROUTING)
 
 

@@ -142,7 +142,7 @@ def _repair(
         "failure_reason": reason or None,
         "note": given.note,
         "response_source": given.source,
-        "directive": {"source": reading.source, **directive} if reading.found else None,
+        "directive": {"source": reading.source, **directive} if reading.found and not answers.is_custom(step) else None,
         "context_updates": changed.applied,
         "context_before": changed.before,
         "output": changed.output,

@@ -122,6 +122,14 @@ def test_what_strangers_wrote_stays_in_its_row(worked: Scene, cli: Cli) -> None:
     assert "! the file is not JSON" in cli("stages").stdout
 
 
+def test_the_object_for_a_schema_is_told(worked: Scene, cli: Cli) -> None:
+    """In a line, secrets masked; a large one by its reference."""
+    change_status(worked, ASK, output={"risk": "high", "key": TOKEN})
+    shown = cli("show", worked.run_dir.name, ASK).stdout
+    assert '\noutput    {"risk": "high", "key": ' in shown
+    assert TOKEN not in shown
+
+
 def test_a_thousand_stages_are_listed(scene: Scene, cli: Cli) -> None:
     """Each with its own status."""
     scene.workflow()

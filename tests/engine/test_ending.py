@@ -219,6 +219,15 @@ def test_an_object_for_a_schema_of_the_steps_own_is_kept(scene: Scene) -> None:
     assert status_of(scene, "001-build.audit@1")["output"] == {"risk": "high", "outcome": "failed"}
 
 
+@pytest.mark.parametrize("answer", ['{"risk": "low"}', '{"risk": 3}', '{"outcome": "failed", "risk": "low"}'])
+def test_an_object_for_a_schema_of_the_steps_own_is_no_directive(scene: Scene, answer: str) -> None:
+    """It routes nothing, so its stage has none (D35)."""
+    scene.write(".loom/workflows/audit.schema.json", json.dumps(SCHEMA))
+    begun(scene, {"id": "audit", "output_schema": "@audit.schema.json", "output_retries": 0})
+    done(scene, answer)
+    assert status_of(scene, "001-build.audit@1")["directive"] is None
+
+
 def test_a_changed_schema_file_changes_no_run(scene: Scene) -> None:
     """It was frozen as the run began."""
     path = scene.write(".loom/workflows/schemas/audit.schema.json", json.dumps(SCHEMA))
