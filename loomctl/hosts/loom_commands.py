@@ -36,8 +36,8 @@ def judge(command: str) -> tuple[str, str] | None:
     """Decide on a Bash command's full text: `("allow", reason)`, `("ask", reason)`, or None for no opinion.
 
     Allowed: exactly one simple `loomctl next`, `done`, or a command that only reads and masks what it gives; for
-    `done` with at most one quoted heredoc that ends the command. Asked: whatever may run `loomctl approve`, `trust`, `cancel`
-    or `push`, and what puts a run or its state away (`state restore`, `runs rm`, `runs archive`).
+    `done` with at most one quoted heredoc that ends the command. Asked: whatever may run `loomctl approve`, `trust`,
+    `cancel` or `push`, and what puts a run or its state away (`state restore`, `runs rm`, `runs archive`).
     """
     if "loomctl" not in command:
         return None
