@@ -7,7 +7,7 @@ import os
 from loomctl.disk import files
 from loomctl.disk.artifact_paths import is_inside, real
 from loomctl.engine import outcomes, prompts, tracking
-from loomctl.model import output_checks, turn_ends
+from loomctl.model import directives, output_checks, turn_ends
 from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
@@ -52,8 +52,13 @@ def fits(step: Mapping[str, Any], reading: Reading) -> bool:
     return reading.found and not reading.errors if step.get("output_schema") else True
 
 
-def how(step: Mapping[str, Any], reading: Reading) -> str:
-    """Tell whether an answer holds a result: `turn_ends.ABSENT`, `FITS` or `UNFIT`."""
+def how(step: Mapping[str, Any], reading: Reading, *, alone: bool = False) -> str:
+    """Tell whether an answer holds a result: `turn_ends.ABSENT`, `FITS` or `UNFIT`.
+
+    alone: what a file says is none, for nobody gave the message as a response: it may be a question (D27).
+    """
+    if alone and reading.source not in (None, directives.RESPONSE):
+        return turn_ends.ABSENT
     if not step.get("output_schema"):
         return turn_ends.FITS if reading.found else turn_ends.ABSENT
     if fits(step, reading):

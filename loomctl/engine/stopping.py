@@ -71,7 +71,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         planning=turn.planning,
         busy=turn.busy,
         spoken=bool(message.strip()),
-        found=answers.how(step, reading),
+        found=answers.how(step, reading, alone=not here),
         schema=bool(step.get("output_schema")),
         repairs_left=output_checks.retries(step) - run_life.repairs_of(entry),
         asked=turn.asked,

@@ -307,6 +307,19 @@ def test_a_stop_in_a_turn_of_the_users_ends_the_step_and_blocks_nothing(scene: S
     assert (stopped.block, stopped.line) == ("", "Loom: build/one succeeded. Now: build/two")
 
 
+@pytest.mark.parametrize("schema", [None, "routing"])
+@pytest.mark.parametrize("text", [GOOD, BAD])
+def test_a_question_is_no_end_whatever_a_file_says(scene: Scene, schema: str | None, text: str) -> None:
+    """A file stands in for a response that was given as one, and not for a message to the user (D27, D35)."""
+    begun(scene, {"id": "one", **({"output_schema": schema} if schema else {})}, {"id": "two"}, autonomy="guarded")
+    scene.write("status.json", text)
+    assert stop(scene, "Which colour shall it be?") == stopping.Stopped()
+    assert scene.state["steps"][0]["status"] == "in_progress"
+    scene.write("status.json", GOOD)
+    done(scene, None)
+    assert "build/one succeeded" in stop(scene, "Blue, then.").block
+
+
 def test_a_stop_that_no_block_can_follow_pauses_the_run(scene: Scene) -> None:
     """With the way on, and with the step's result kept (D28)."""
     begun(scene, {"id": "one"}, {"id": "two"})
