@@ -39,9 +39,9 @@ _ALWAYS = 6  # columns that stand there also where they are empty
 def stages_command(run: str | None, as_json: bool) -> int:
     """List the stages of a run: what was worked on, when, for how long, with what outcome, model and tokens.
 
-    A stage is one visit of a step; a step that is done again has several. Times are UTC. Tokens in are all that the
-    model was sent, from a cache or not; they are there where the host's transcript told them. A column that would be
-    empty is left out.
+    A stage is one visit of a step; a step that is done again has several. Times are UTC. Tokens in are those
+    that were not read from a cache; they are there where the host's transcript told them. A column that would be empty
+    is left out.
 
     \b
     Examples:
@@ -241,7 +241,9 @@ def _in_words(found: Run, record: Record) -> list[str]:
     tokens = record.tokens
     if tokens:
         models = one_line(", ".join(record.models), 80) or "model unknown"
-        lines.append(f"model     {models}, {tokens[0]:,} tokens in, {tokens[1]:,} out")
+        held = record.section("usage").get("cache_read_input_tokens")
+        cached = f" (and {held:,} from a cache)" if type(held) is int and held > 0 else ""
+        lines.append(f"model     {models}, {tokens[0]:,} tokens in{cached}, {tokens[1]:,} out")
     command = record.section("command")
     if command:
         spent = command.get("duration_ms")

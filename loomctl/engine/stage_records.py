@@ -75,11 +75,11 @@ class Record(NamedTuple):
 
     @property
     def tokens(self) -> tuple[int, int] | None:
-        """The tokens that went in, those read from and written to a cache included, and those that came out."""
+        """The tokens that went in, without those that were read from a cache, and those that came out."""
         usage = self.section("usage")
         if not usage:
             return None
-        into = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        into = ("input_tokens", "cache_creation_input_tokens")
         counts = [usage.get(key) for key in (*into, "output_tokens")]
         numbers = [count if type(count) is int else 0 for count in counts]
         return sum(numbers[:-1]), numbers[-1]

@@ -71,7 +71,7 @@ def test_each_stage_is_a_row(worked: Scene, cli: Cli) -> None:
         ["003", "build/make", "2", "succeeded"],
         ["004", "build/polish", "1", "in_progress"],
     ]
-    assert "big-model  12,345     678  2      1" in lines[1]
+    assert "big-model  1,345      678  2      1" in lines[1]
     assert lines[2].endswith("the database is missing")
     assert lines[-1] == f"{worked.run_dir.name}: 4 stages: 2 succeeded, 1 failed, 1 in_progress"
 
@@ -192,7 +192,7 @@ def test_a_stage_is_told_in_words_before_its_texts(worked: Scene, cli: Cli) -> N
         "response  from done, after 1 repair",
         "directive from response: preferred_next_label go",
         "context   colour",
-        "model     big-model, 12,345 tokens in, 678 out",
+        "model     big-model, 1,345 tokens in (and 11,000 from a cache), 678 out",
         "Other files: ",
     ):
         assert wanted in text, wanted
