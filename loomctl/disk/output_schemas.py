@@ -24,7 +24,7 @@ _LOOKED_AT = 50  # of what a schema says; the nearest to the top are told
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _DATA = ("const", "enum", "default", "examples")  # what stands there is no schema
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
-_TYPES = {
+TYPES = {
     "object": "an object",
     "array": "a list",
     "string": "text",
@@ -200,7 +200,7 @@ def _words(refused: ValidationError) -> Iterator[str]:
             if key not in value:
                 yield f"the key {shown(key)} is missing"
     elif rule == "type":
-        wanted = " or ".join(_TYPES.get(name, name) for name in ([limit] if isinstance(limit, str) else limit))
+        wanted = " or ".join(TYPES.get(name, name) for name in ([limit] if isinstance(limit, str) else limit))
         yield f"expected {wanted}, got {_brief(value)}"
     elif rule in ("enum", "const"):
         words = limit if rule == "enum" else [limit]

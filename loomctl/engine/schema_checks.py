@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import files
+from loomctl.disk.output_schemas import TYPES
 from loomctl.disk.strict_json import MOST_PROBLEMS
 from loomctl.model.problems import at, choices, error, errors, kind_of, shown
 
@@ -17,16 +18,6 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
     from loomctl.model.problems import Problem
-
-_TYPES = {
-    "object": "an object",
-    "array": "a list",
-    "string": "text",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "null": "null",
-}
 
 
 def schema(kind: str, *, bundle: str) -> dict[str, Any]:
@@ -70,7 +61,7 @@ def _said(refused: ValidationError) -> Iterator[Problem]:
             if key not in value:
                 yield error("MISSING_FIELD", at(where, key), f"{key} is missing")
     elif rule == "type":
-        wanted = " or ".join(_TYPES[name] for name in ([limit] if isinstance(limit, str) else limit))
+        wanted = " or ".join(TYPES[name] for name in ([limit] if isinstance(limit, str) else limit))
         yield error("WRONG_TYPE", where, f"expected {wanted}, got {kind_of(value)}")
     elif rule in ("enum", "const"):
         words = [word for word in (limit if rule == "enum" else [limit]) if isinstance(word, str)]
