@@ -1,0 +1,56 @@
+"""The page of stages has every key of `status.json`, and each file of a stage's folder."""
+
+from __future__ import annotations
+
+import json
+
+from loomctl.disk import command_files
+from loomctl.engine import driving, stages, tracking
+from tests.docs.pages import DOCS, hold, table
+from tests.scenes import Scene
+
+PAGE = DOCS / "reference" / "stages.md"
+
+KEYS = {
+    "schema_version": "1",
+    "run_id, step_id, stage, visit, rank": "whose it is; `rank` is the number at the beginning of the folder's name",
+    "kind": "`agent`, `prompt` or `command`",
+    "status": "`succeeded`, `failed`, `partially_succeeded` or `skipped`",
+    "failure_reason": "why it failed, else `null`",
+    "note": "what `loomctl done --note` said",
+    "response_source": "`done`, `conversation` (a final message), `transcript`, `candidate`, `command` or `none`",
+    "directive": "what the answer said of the way on, and in which `source`: `response`, `status.json`, `last_file`",
+    "context_updates": "what the answer set, large values by their reference",
+    "context_before": "what the keys that changed held before, for `loomctl undo`",
+    "output": "the object that fitted a schema of the step's own",
+    "files_touched": "names, from the project's root, the first 1,000",
+    "files_unknown": "why tool calls alone are known; absent where git could tell",
+    "assets": "captured files: `path`, `bytes`, `sha256`, `stored`",
+    "usage": "`models`, `messages` and tokens of the conversation since the stage began, where they are known",
+    "repairs": "how often another answer was asked for",
+    "errors": "of a step whose answer never fitted: `code`, `where`, `message` of each fault in the last one",
+    "warnings": "the same of what was passed over",
+    "command": "of a command step: `script`, `exit_code`, `signal`, `duration_ms`, `timed_out`, `output`, `bytes`",
+    "artifacts": "files that were registered: name and path",
+    "started_at, completed_at": "UTC",
+    "session_id": "who ended it",
+}
+
+
+def test_every_key_of_a_status_is_told(scene: Scene) -> None:
+    """As it is written without git, so that all of them are there; and in the order of the file."""
+    scene.workflow()
+    scene.begin()
+    driving.done(scene.space(), scene.run_dir.name, response="It is done.")
+    status = json.loads((scene.run_dir / "stages" / "001-frame.ask@1" / "status.json").read_text(encoding="utf-8"))
+    assert sorted(status) == sorted(key for keys in KEYS for key in keys.split(", "))
+    rows = [[", ".join(f"`{key}`" for key in keys.split(", ")), told] for keys, told in KEYS.items()]
+    hold(PAGE, "status", table(["key", "what it says"], rows))
+
+
+def test_every_file_of_a_stage_is_told() -> None:
+    """By the names that the source has for them; locks are nobody's to read."""
+    text = PAGE.read_text(encoding="utf-8")
+    names = [stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, tracking.CHANGES, tracking.PATCH]
+    for name in (*names, command_files.LOG, command_files.RECORD, "response.repair-1.md"):
+        assert f"`{name}`" in text, name
