@@ -18,9 +18,15 @@ _APART = (*VOLATILE, "schema_version", "run_id", "plan_id", "workflow_id", "crea
 def readable(state: Mapping[str, Any]) -> str:
     """Render a state as JSON with a line for each key; phases and visits of steps as a word each.
 
-    What a step noted and when it ended stands in the history of a priming, or in the file.
+    What a step noted and when it ended stands in the history of a priming, or in the file; what it said is for a
+    preamble to tell (D46).
     """
     shown: dict[str, Any] = {key: value for key, value in state.items() if key not in _APART and value not in ([], {})}
+    context = state.get("context")
+    if isinstance(context, dict):
+        shown["context"] = {key: value for key, value in context.items() if not _is_said(key)}
+        if not shown["context"]:
+            del shown["context"]
     shown["phases"] = {name: phase.get("status") for name, phase in state["phases"].items()}
     shown["stages"] = {entry["stage"]: entry["status"] for entry in state["steps"] if entry.get("stage")}
     by_faber = {entry["step_id"]: entry["status"] for entry in state["steps"] if entry.get("by") == "faber"}
@@ -28,6 +34,10 @@ def readable(state: Mapping[str, Any]) -> str:
         shown["steps"] = by_faber
     lines = [f"{_text(key)}: {_text(value)}" for key, value in shown.items()]
     return "{\n" + ",\n".join(lines) + "\n}"
+
+
+def _is_said(key: str) -> bool:
+    return key in ("last_stage", "last_response") or key.startswith("response.")
 
 
 def _text(value: object) -> str:

@@ -288,4 +288,4 @@ def test_a_phase_of_another_shape_is_kept_beside_what_is_written(odd: object) ->
     """It is none of Loom's to throw away when a step of the phase is done."""
     raw = {**in_list(), "phases": {"build": odd}}
     found = view(raw, RUN_ID, FROZEN)
-    assert "precious" in json.dumps(written(found, worked(found.state, ["build/implement"])))
+    assert "precious" in json.dumps(written(found, worked(found.state, ["frame/push-frame", "build/implement"])))
