@@ -34,7 +34,8 @@ def read(
     status_json = last_file = None
     if step.get("kind", "agent") == "agent" and not is_custom(step):
         since = tracking.began_at(space, run, entry)
-        status_json = _written_since(os.path.join(_workdir(space, run, step), "status.json"), since)
+        at = os.path.join(_workdir(space, run, step), "status.json")
+        status_json = _written_since(at, since) if is_inside(real(at), real(space.project.root)) else None
         touched = tracking.last_written(space, run, entry)
         if touched is not None and touched.endswith(_ENDINGS):
             last_file = _written_since(touched, since)
