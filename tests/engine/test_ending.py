@@ -461,3 +461,25 @@ def test_a_file_in_a_steps_own_folder_stands_in(scene: Scene) -> None:
     for _ in range(2):
         scene.write("api/status.json", '{"outcome": "partially_succeeded"}')
         assert done(scene, "It is done.").ended["status"] == "partially_succeeded"  # type: ignore[index]
+
+
+def test_a_status_json_that_leads_out_of_the_project_is_not_read(scene: Scene) -> None:
+    """A link that came with a repository must not bring another file's words into the run (D10, D35)."""
+    begun(scene, {"id": "review"}, {"id": "fix"})
+    outside = scene.root.parent / "elsewhere.json"
+    outside.write_text('{"outcome": "failed", "failure_reason": "private"}', encoding="utf-8")
+    (scene.root / "status.json").symlink_to(outside)
+    driven = done(scene, "All is done.")
+    assert driven.ended is not None
+    assert driven.ended["status"] == "succeeded"
+    assert "private" not in json.dumps(scene.state)
+
+
+def test_a_stop_that_fails_a_step_tells_why(scene: Scene) -> None:
+    """Its user reads one line, and that line has the reason."""
+    begun(scene, {"id": "review"}, autonomy="guarded")
+    space = scene.space()
+    run = space.store.read(scene.run_dir.name)
+    message = 'No. {"outcome": "failed", "failure_reason": "the database is missing"}'
+    stopped = stopping.stopped(space, run, stopping.Turn(told="001-build.review@1"), message)
+    assert "build/review failed: the database is missing. The run failed." in stopped.line
