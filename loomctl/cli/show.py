@@ -75,6 +75,8 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
         f"status    {one_line(state['status'], 80)}",
         f"workflow  {one_line(state['workflow_id'], 120)}",
     ]
+    if isinstance(state.get("feedback"), dict):
+        lines[1] += f", waits for “{masked_line(str(state['feedback'].get('message') or 'an answer'), 300)}”"
     if state.get("work_id"):
         lines.append(f"work item {one_line(state['work_id'], 120)}")
     if state.get("goal"):

@@ -255,3 +255,19 @@ def test_every_command_works_from_a_folder_below(begun: Scene, cli: Cli) -> None
         assert ended.code == 0
     assert os.path.isdir(begun.root / ".loom")
     assert not (deep / ".loom").exists()
+
+
+@pytest.mark.usefixtures("begun")
+def test_a_step_that_failed_is_told_with_its_reason(cli: Cli) -> None:
+    """Whoever reads that a step failed need not look for why."""
+    ended = cli("done", given='{"outcome": "failed", "failure_reason": "the database is missing"}')
+    assert ended.stdout.startswith("✗ frame/ask: failed (001-frame.ask@1): the database is missing\n")
+
+
+def test_a_run_that_waits_for_an_answer_shows_what_was_said(begun: Scene, cli: Cli) -> None:
+    """`awaiting_feedback` alone does not tell its user what is to be answered (D27)."""
+    said = {"stage": "001-frame.ask@1", "at": "2026-11-22T09:00:00Z", "message": "Red or blue?"}
+    begun.edit(status="awaiting_feedback", feedback=said)
+    assert "waits for “Red or blue?”" in cli("show").stdout
+    begun.edit(status="awaiting_feedback", feedback=["odd"])
+    assert cli("show").code == 0
