@@ -70,7 +70,7 @@ def assets(context: click.Context, *, run: str | None = None, as_json: bool = Fa
             for one in held
         ]
         lines += [printing.table(["STAGE", "PATH", "BYTES"], rows), ""]
-    size = f"{len(held):,} assets, {sum(one.bytes for one in held):,} bytes"
+    size = f"{len(held):,} asset{'' if len(held) == 1 else 's'}, {sum(one.bytes for one in held):,} bytes"
     lines.append(f"{found.run_id}: {size}" if held else f"{found.run_id}: no assets")
     printing.text("\n".join(lines))
     return EXIT_OK

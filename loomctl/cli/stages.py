@@ -91,7 +91,7 @@ def _row(record: Record) -> list[str]:
         f"{record.files_touched:,}" if record.files_touched else "",
         f"{len(record.items('assets')):,}" if record.items("assets") else "",
         f"{record.repairs:,}" if record.repairs else "",
-        masked_line("; ".join(note for note in notes if note), 60),
+        masked_line("; ".join(dict.fromkeys(filter(None, notes))), 60),
     ]
 
 

@@ -254,3 +254,12 @@ def test_a_file_is_asked_for_by_itself_and_of_a_stage(worked: Scene, cli: Cli, w
     """Anything else is a usage error."""
     assert worked.run_dir.is_dir()
     assert cli("show", *words).code == 2
+
+
+def test_a_note_says_a_thing_once(worked: Scene, cli: Cli) -> None:
+    """A command's exit code is its reason, too."""
+    change_status(worked, MAKE, command={"exit_code": 3, "script": "false"})
+    steps = [{**one, "failure_reason": "exit code 3"} if one["stage"] == MAKE else one for one in worked.state["steps"]]
+    worked.edit(steps=steps)
+    (row,) = (line for line in cli("stages").stdout.splitlines() if line.startswith("002"))
+    assert row.count("exit code 3") == 1
