@@ -94,6 +94,7 @@ def done(
     artifacts: `{name: portable path}` to register. What is given for a step that is closing is that step's own, and
     comes before what was given when it was marked.
     """
+    told = _told_of(space, run_id)
     noted = _recorded(space)
     run = space.store.read(run_id)
     from loomctl.engine import commanding
@@ -107,7 +108,7 @@ def done(
         entry = run_life.open_visit(state)
         if entry is None:
             raise _nothing_open(run, state)
-        _refuse_moved(space, run_id, entry)
+        _refuse_moved(run_id, entry, told)
         before = closing.as_object(entry.get("closing"))
         word = outcome or before.get("outcome")
         said = note or str(before.get("note") or "")
@@ -170,7 +171,9 @@ def undo(space: Workspace, run_id: str) -> Driven:
     def change(state: State) -> tuple[State, list[Event]]:
         context = _context_before(run, state)
         state, entry = run_life.undone(state, run.plan)
-        state = {**state, "context": context}
+        if context is None:
+            notes.append(_LEFT.format(stage=entry["stage"], file=stages.STATUS))
+        state = state if context is None else {**state, "context": context}
         stages.set_aside(run.folder, entry["stage"])
         session_id = space.caller.session_id
         happened = [Event("stage.undone", {"stage": entry["stage"]}, session_id, entry["step_id"])]
@@ -183,24 +186,29 @@ def undo(space: Workspace, run_id: str) -> Driven:
     return Driven(run, run_life.Move(kind, step=entry["step_id"] if entry else None), notes=notes)
 
 
-def _context_before(run: Run, state: State) -> dict[str, Any]:
-    """Give the context as it was before the visit that is taken back, as its own status tells (D31)."""
+_LEFT = "the context stays as it is: what it was before {stage} is not to be read from the stage's {file}"
+
+
+def _context_before(run: Run, state: State) -> dict[str, Any] | None:
+    """Give the context as it was before the visit that is taken back, as its own status tells (D31); None: it does not.
+
+    A visit that is closing has changed nothing yet.
+    """
     entry = run_life.last_ended(state)
     context: dict[str, Any] = state["context"]
     if entry is None or _is_closing(state):
         return context
-    for name in (
-        stages.STATUS,
-        *stages.aside(run.folder, entry["stage"], stages.STATUS),
-    ):  # a kill may have come between
-        text = stages.read_text(run.folder, entry["stage"], name)
+    beside = stages.aside(run.folder, entry["stage"], stages.STATUS)  # a kill may have come between
+    for name in (stages.STATUS, *beside):
         try:
+            text = stages.read_text(run.folder, entry["stage"], name)
             status = closing.as_object(files.parse_json((text or "{}").encode(), where=name))
         except LoomError:
             continue
-        if status.get("completed_at") == entry["completed_at"]:
-            return run_context.taken_back(context, status.get("context_before"))
-    return context
+        before = status.get("context_before", {})  # older ones changed no context
+        if status.get("completed_at") == entry["completed_at"] and isinstance(before, dict):
+            return run_context.taken_back(context, before)
+    return None
 
 
 def approve(space: Workspace, run_id: str) -> Driven:
@@ -299,15 +307,22 @@ def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
     )
 
 
-def _refuse_moved(space: Workspace, run_id: str, entry: Mapping[str, Any]) -> None:
-    """Refuse a `done` that was meant for another visit than the open one: the caller was not told of this one."""
+def _told_of(space: Workspace, run_id: str) -> Mapping[str, Any]:
+    """Give the binding that names the stage which a session was told of; empty where it names none of this run.
+
+    It is read before the lock is waited for: a `done` that waits for another was not called for what follows that one.
+    """
     binding = space.local.binding(space.caller.session_id) or {}
-    told = binding.get("stage")
-    if binding.get("run_id") != run_id or not isinstance(told, str) or told == entry.get("stage"):
+    return binding if binding.get("run_id") == run_id and isinstance(binding.get("stage"), str) else {}
+
+
+def _refuse_moved(run_id: str, entry: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+    """Refuse a `done` that was meant for another visit than the open one: the caller was not told of this one."""
+    if not told or told["stage"] == entry.get("stage"):
         return
     raise LoomError(
         "STAGE_MOVED",
-        f"the run has gone on to {entry['step_id']} since this session was told of {binding.get('step')}",
+        f"the run has gone on to {entry['step_id']} since this session was told of {told.get('step')}",
         why="a step is ended by who worked on it",
         hint=f"loomctl next {run_id}",
         exit_code=EXIT_HELD,

@@ -135,12 +135,17 @@ def test_an_undo_takes_the_context_back(scene: Scene) -> None:
     assert scene.state["context"] == {}
 
 
-def test_an_undo_without_the_stages_status_leaves_the_context(scene: Scene) -> None:
+@pytest.mark.parametrize("status", ["", "{", "[]", '{"context_before": 7}', None])
+def test_an_undo_without_the_stages_status_leaves_the_context_and_says_so(scene: Scene, status: str | None) -> None:
     """A file that is gone or damaged costs no more than that."""
     begun(scene, {"id": "one"}, {"id": "two"})
     done(scene, '{"context_updates": {"a": 1}}')
-    (scene.run_dir / "stages" / "001-build.one@1" / "status.json").write_text("{")
-    driving.undo(scene.space(), scene.run_dir.name)
+    path = scene.run_dir / "stages" / "001-build.one@1" / "status.json"
+    path.unlink()
+    if status is not None:
+        path.write_text(status)
+    driven = driving.undo(scene.space(), scene.run_dir.name)
+    assert any("the context stays as it is" in note for note in driven.notes)
     assert scene.state["context"]["a"] == 1
     assert scene.state["current_step"] == "build/one"
 

@@ -12,6 +12,7 @@ import pytest
 from loomctl.disk import known
 from loomctl.disk.local import Local
 from loomctl.engine import driving, resuming
+from loomctl.engine.caller import Workspace
 from loomctl.model.errors import LoomError
 from tests.scenes import MAIN, OTHER, SESSION, Scene, artifact, run
 
@@ -66,6 +67,24 @@ def test_a_session_cannot_end_a_step_that_it_was_not_told_of(begun: Scene) -> No
     assert caught.value.code == "STAGE_MOVED"
     driving.next_step(begun.space(SESSION), begun.run_dir.name)
     driving.done(begun.space(SESSION), begun.run_dir.name, response="now I know")
+
+
+def test_of_two_calls_at_once_the_later_does_not_end_the_step_behind(
+    begun: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An assistant that calls `done` twice in one message has worked on one step, not on two."""
+    recorded = driving._recorded
+
+    def meanwhile(space: Workspace) -> list[str]:
+        monkeypatch.setattr(driving, "_recorded", recorded)
+        driving.done(begun.space(SESSION), begun.run_dir.name, response="first")
+        return recorded(space)
+
+    monkeypatch.setattr(driving, "_recorded", meanwhile)
+    with pytest.raises(LoomError) as caught:
+        driving.done(begun.space(SESSION), begun.run_dir.name, response="second")
+    assert caught.value.code == "STAGE_MOVED"
+    assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded", "in_progress"]
 
 
 def test_a_closing_step_is_closed_by_its_own_conversation(begun: Scene) -> None:
