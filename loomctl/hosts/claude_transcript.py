@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 LARGEST = 512 * 1024 * 1024
+_HOSTS_OWN = "<synthetic>"
 _NOTICE = "<task-notification>"
 _COMMANDS = "/loom:"
 _LONGEST_CHAIN = 50  # of notices that led to notices
@@ -284,7 +285,14 @@ def _is_prompt(entry: dict[str, Any]) -> bool:
 
 
 def _is_said(entry: dict[str, Any]) -> bool:
-    return entry.get("type") == "assistant" and not entry.get("isSidechain")
+    """Tell whether an entry is the conversation's own: no subagent's, and not the host's in the assistant's name.
+
+    The host writes such ones where a turn was broken off ("No response requested."), as of the model `<synthetic>`.
+    """
+    if entry.get("type") != "assistant" or entry.get("isSidechain"):
+        return False
+    message = entry.get("message")
+    return not (isinstance(message, dict) and message.get("model") == _HOSTS_OWN)
 
 
 def _in_the_tree(entry: dict[str, Any]) -> bool:

@@ -369,3 +369,18 @@ def test_what_a_stage_used_is_counted_once_a_message(file: TranscriptFile) -> No
     }
     assert Transcript(str(file.path)).usage_since("2027-01-01T00:00:00Z") is None
     assert Transcript(None).usage_since(since) is None
+
+
+def test_what_the_host_says_for_the_assistant_is_nobodys_answer(file: TranscriptFile) -> None:
+    """Where a turn was broken off the host writes a message of its own: no text, no model, no message of the run's."""
+    usage = {"input_tokens": 10, "output_tokens": 3}
+    since = "2026-11-21T22:00:00Z"
+    message = {"id": "a", "role": "assistant", "model": "claude-x", "usage": usage}
+    file.add({"type": "assistant", "message": {**message, "content": [{"type": "text", "text": "Half of it."}]}})
+    own = {**message, "id": "b", "model": "<synthetic>", "usage": {"input_tokens": 0, "output_tokens": 0}}
+    file.add({"type": "assistant", "message": {**own, "content": [{"type": "text", "text": "No response requested."}]}})
+    transcript = Transcript(str(file.path))
+    assert transcript.said_since(since) == "Half of it."
+    used = transcript.usage_since(since)
+    assert used is not None
+    assert (used["models"], used["messages"]) == (["claude-x"], 1)
