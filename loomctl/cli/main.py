@@ -40,7 +40,6 @@ from loomctl.cli import (
 from loomctl.disk import bundle_lines, project
 from loomctl.model.errors import EXIT_BUG, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 
-INTERRUPTED = ON_INTERRUPT
 LONGEST_LINE = 300
 
 
@@ -178,7 +177,7 @@ def _interrupted(*, as_json: bool) -> int:
         printing.document({"error": said.to_dict()}) if as_json else printing.note(said.what)
     except OSError:
         pass
-    return INTERRUPTED
+    return ON_INTERRUPT
 
 
 def _said(error: LoomError, *, as_json: bool, debug: bool) -> int:

@@ -157,10 +157,15 @@ def hint_values(node: ast.AST) -> Iterator[ast.expr]:
         name = ast.unparse(node.func).rpartition(".")[2]
         if name == "LoomError":
             yield from (keyword.value for keyword in node.keywords if keyword.arg == "hint")
-        elif name in ("Finding", "_failed") and len(node.args) > 2:
+        elif name in ("Finding", "_failed") and len(node.args) > 2 and not is_code(node.args[0]):
             yield node.args[2]
     elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute) and node.targets[0].attr == "hint":
         yield node.value
+
+
+def is_code(node: ast.expr) -> bool:
+    """Tell whether a finding is one of a response, which has a code and no hint; the doctor's begin with a verdict."""
+    return isinstance(node, ast.Constant) and str(node.value).isupper()
 
 
 def texts(node: ast.expr, known: Mapping[str, ast.expr]) -> list[str]:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from loomctl.cli.main import INTERRUPTED
 from loomctl.model import errors as exits
+from loomctl.model.errors import ON_INTERRUPT
 from tests.cli.test_exit_codes import CASES
 from tests.docs import errors
 from tests.docs.pages import DOCS, hold, part, table
@@ -81,5 +81,5 @@ def test_the_reader_of_the_source_finds_what_is_there() -> None:
     found = errors.said()
     assert errors.Said("NO_ACTIVE_RUN", errors.ENDS, exits.EXIT_NO_RUN, "No active run") in found
     assert errors.Said("NO_PYTHON", errors.ENDS, exits.EXIT_SETUP, "no Python 3.10 or newer was found on PATH") in found
-    assert {one.exit_code for one in found if one.kind == errors.ENDS} <= {*errors.EXITS.values(), INTERRUPTED} - {0}
+    assert {one.exit_code for one in found if one.kind == errors.ENDS} <= {*errors.EXITS.values(), ON_INTERRUPT} - {0}
     assert len({one.code for one in found}) > 100
