@@ -337,7 +337,7 @@ FAILING = [
     Failing(["steps", "show", "nowhere"], 3, "NO_SUCH_TOOL_STEP", begin),
     Failing(["history", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["preamble", "--step", "nothing"], 3, "NO_SUCH_STEP", begin),
-    Failing(["outcome", "--from", "nowhere"], 2, "UNREADABLE", None, None),
+    Failing(["outcome", "--from", "nowhere"], 2, "UNREADABLE", pasted=None),
     Failing(["savings", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["reduce"], 2, "NO_INPUT"),
     Failing(["state", "show", "--path", "none"], 2, "NOTHING_THERE", begin),
