@@ -43,6 +43,14 @@ def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [CompletionItem(name, help=told) for name, told in items.items() if name.startswith(incomplete)]
 
 
+def _record(space: Workspace, run: str | None) -> recalling.Record:
+    """Find a run's tool steps; what could not be recorded of them is said beside the result."""
+    found = recalling.record(space, run)
+    if found.trouble:
+        printing.note(f"loomctl: {found.trouble}; the newest tool steps are missing here")
+    return found
+
+
 @click.group(cls=Listing, invoke_without_command=True)
 @click.argument("run", required=False, shell_complete=_complete_runs_and_words)
 @click.option(

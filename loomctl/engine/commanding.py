@@ -10,11 +10,11 @@ import calendar
 import os
 import time
 
-from loomctl.disk import artifact_paths, blob_seam, clock, command_files, command_runs, digests, files, known
+from loomctl.disk import artifact_paths, clock, command_files, command_runs, digests, files, known
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import ending, prompts, settling, stages
-from loomctl.model import run_life, sessions, shell_text
+from loomctl.engine import context_values, ending, prompts, settling, stages
+from loomctl.model import blob_refs, run_life, sessions, shell_text
 from loomctl.model.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.model.fences import visible
 from loomctl.model.records import NamedTuple
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 PATIENCE = 90.0
 """Seconds that `next` waits; a host ends a shell call after 120."""
 RUNNING, NOT_TRUSTED, NOT_BEGUN = "running", "not_trusted", "not_begun"
+_OUTPUT = "command.output"
 _TAIL_LINES = 20
 _WINDOW = 1 << 16  # bytes of a log that its last lines are looked for in
 _INLINE = 100 * 1024  # bytes of an output that could not be stored as a blob
@@ -359,6 +360,16 @@ def _taken(
     if standing.kind == command_runs.LOST:
         command_runs.end_orphan(standing)
     result = _result(space, work, standing)
+    given = ending.Given(
+        None,
+        "command",
+        result.outcome,
+        result.reason,
+        command=result.command,
+        context=result.context,
+        warnings=result.warnings,
+    )
+    known = ending.gather(space, run, work.entry, given)
     held: list[tuple[Settled, Mapping[str, Any] | None]] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -367,13 +378,14 @@ def _taken(
             held[:] = [(_as_it_stands(state), None)]
             return state, []
         happened: list[Event] = []
-        state, ended = finish(space, run, state, happened, result)
-        now = settling.rest_here(space, run, state)
-        held[:] = [(now, ended)]
+        ended = finish(space, run, state, happened, given, known)
+        now = settling.rest_here(space, run, ended.state)
+        held[:] = [(now, ended.entry)]
         return sessions.active(now.state, space.caller.session_id, at=clock.now()), happened + now.happened
 
     run = run._replace(state=space.store.update(run.run_id, change))
     now, ended = held[0]
+    settling.begun(space, run, now)
     now = now._replace(
         entered=[*settled.entered, *now.entered], engine_primed=settled.engine_primed or now.engine_primed
     )
@@ -393,44 +405,17 @@ def _as_it_stands(state: State) -> Settled:
 
 
 def finish(
-    space: Workspace, run: Run, state: State, happened: list[Event], result: Result
-) -> tuple[State, Mapping[str, Any]]:
+    space: Workspace, run: Run, state: State, happened: list[Event], given: ending.Given, known: ending.Gathered
+) -> ending.Ended:
     """End the open visit of a command step: its files, its outcome, what it leaves in the context."""
     entry = run_life.open_visit(state)
     assert entry is not None  # the caller looked
-    told = {key: result.command[key] for key in ("exit_code", "signal", "duration_ms", "timed_out", "bytes")}
+    command = given.command or {}
+    told = {key: command[key] for key in ("exit_code", "signal", "duration_ms", "timed_out", "bytes")}
     happened.append(
         Event("command.ended", {"stage": entry["stage"], **told}, space.caller.session_id, entry["step_id"])
     )
-    held = state.get("context")
-    context: dict[str, Any] = held if isinstance(held, dict) else {}
-    before = {
-        "set": {key: context[key] for key in result.context if key in context},
-        "gone": sorted(key for key in result.context if key not in context),
-    }
-    more = {
-        "kind": "command",
-        "failure_reason": result.reason or None,
-        "context_updates": {},
-        "context_before": before,
-        "command": result.command,
-        "warnings": result.warnings,
-    }
-    state, ended = ending.end(
-        space,
-        run,
-        state,
-        happened,
-        None,
-        outcome=result.outcome,
-        note=result.reason,
-        artifacts={},
-        source="command",
-        more=more,
-    )
-    ended = {**ended, **({"failure_reason": result.reason} if result.reason else {})}
-    visits = [ended if one.get("stage") == ended["stage"] else one for one in state["steps"]]
-    return {**state, "steps": visits, "context": {**context, **result.context}}, ended
+    return ending.end(space, run, state, happened, given, known)
 
 
 def _result(space: Workspace, work: _Work, standing: Standing) -> Result:
@@ -441,7 +426,7 @@ def _result(space: Workspace, work: _Work, standing: Standing) -> Result:
     data = command_runs.read_log(work.folder)
     output, warnings = _stored(space, data)
     for name, message in _losses(told):
-        warnings.append({"code": name, "where": "command.output", "message": message})
+        warnings.append({"code": name, "where": _OUTPUT, "message": message})
     command = {
         "script": work.step["run"],
         "exit_code": exit_code,
@@ -451,7 +436,7 @@ def _result(space: Workspace, work: _Work, standing: Standing) -> Result:
         "output": output,
         "bytes": told.get("bytes", len(data)),
     }
-    context = {"command.output": output, "command.exit_code": exit_code}
+    context = {_OUTPUT: output, "command.exit_code": exit_code}
     return Result("failed" if reason else "succeeded", reason, command, context, warnings)
 
 
@@ -481,14 +466,14 @@ def _losses(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _stored(space: Workspace, data: bytes) -> tuple[Any, list[dict[str, str]]]:
     """Put an output into a blob, always (D38): its text as JSON. Where that fails its end stays inline."""
-    try:
-        text = data.decode("utf-8", "replace")
-        return blob_seam.put(space.store.folder, files.to_json_line(text)[:-1]), []
-    except (OSError, LoomError) as error:
-        why = error.what if isinstance(error, LoomError) else error.strerror or str(error)
-        end = data[-_INLINE:].decode("utf-8", "replace")
-        message = f"{len(data):,} bytes are in command.log, the end of them in the state: {why}"
-        return end, [{"code": "NOT_OFFLOADED", "where": "command.output", "message": message}]
+    values, warnings = context_values.stored(space, {_OUTPUT: data.decode("utf-8", "replace")})
+    output = values[_OUTPUT]
+    if blob_refs.is_ref(output):
+        return output, warnings
+    end = data[-_INLINE:].decode("utf-8", "replace")
+    why = "; ".join(one["message"] for one in warnings)
+    message = f"{len(data):,} bytes are in command.log, the end of them in the state: {why}"
+    return end, [{"code": "NOT_OFFLOADED", "where": _OUTPUT, "message": message}]
 
 
 def _said_of(one: Ran, standing: Standing) -> list[str]:

@@ -29,8 +29,9 @@ class Driven(NamedTuple):
     """What a verb did.
 
     ended: the visit that it ended, if any; slip: what a phase transition loaded, if one was made; closing: the visit
-    whose response is still to come (D27); notes: lines that its user must see. ran: the command steps that ended;
-    pending: the one that the run stands at (D30).
+    whose response is still to come (D27); reading: what the answer of the ended visit means; repair: the message that
+    asks for another answer, where the one that was given does not fit (D36); notes: lines that its user must see. ran:
+    the command steps that ended; pending: the one that the run stands at (D30).
     """
 
     run: Run
@@ -39,6 +40,8 @@ class Driven(NamedTuple):
     slip: Slip | None = None
     closing: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
+    reading: Reading | None = None
+    repair: str = ""
     ran: Sequence[commanding.Ran] = ()
     pending: commanding.Pending | None = None
 
@@ -67,14 +70,17 @@ def next_step(space: Workspace, run_id: str, tell: Callable[[commanding.Pending]
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
     run = run._replace(state=space.store.update(run_id, change))
-    ended = closed[0] if closed else None
+    settling.begun(space, run, settled[0])
     notes += presence.noted_stage(space, run.state)
     from loomctl.engine import commanding  # no hook runs commands, so none imports what does
 
     come = commanding.carried(space, run, settled[0], tell)
-    made = settling.tell(space, come.run, come.settled)
+    made = settling.told_of(space, come.run, come.settled)
     notes += [*come.notes, *(presence.noted_stage(space, come.run.state) if come.ran else ())]
-    return Driven(come.run, come.settled.move, ended=ended, slip=made, notes=notes, ran=come.ran, pending=come.pending)
+    driven = Driven(come.run, come.settled.move, slip=made, notes=notes, ran=come.ran, pending=come.pending)
+    if not closed:
+        return driven
+    return driven._replace(ended=closed[0].entry, reading=closed[0].reading, repair=closed[0].repair)
 
 
 def done(
@@ -100,6 +106,8 @@ def done(
     from loomctl.engine import commanding
 
     by_hand = commanding.take_over(space, run, outcome)
+    known = _known_of(space, run, response) if response is not None or by_hand else None
+    found = closing.ready(space, run, run.state) if response is None and _is_closing(run.state) else None
     held: dict[str, Any] = {"notes": noted, "settled": None, "ended": None, "closing": None}
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -112,10 +120,11 @@ def done(
         before = closing.as_object(entry.get("closing"))
         word = outcome or before.get("outcome")
         said = note or str(before.get("note") or "")
-        made = {**ending.as_object(before.get("artifacts")), **(artifacts or {})}
+        made = {**closing.as_object(before.get("artifacts")), **(artifacts or {})}
         if response is not None or by_hand:
-            state, held["ended"] = ending.end(
-                space, run, state, happened, response, outcome=word, note=said, artifacts=made, source="done"
+            given = ending.Given(response, "done", word, said, made)
+            held["ended"] = ending.end(
+                space, run, state, happened, given, known or ending.gather(space, run, entry, given)
             )
             state = held["ended"].state
         else:
@@ -147,7 +156,7 @@ def done(
 def _known_of(space: Workspace, run: Run, response: str | None) -> ending.Gathered | None:
     """Find out what the end of the open visit needs to know, before the lock is taken; None where nothing is ended."""
     entry = run_life.open_visit(run.state)
-    if response is None or entry is None or run.state["status"] in OVER:
+    if entry is None or run.state["status"] in OVER:
         return None
     return ending.gather(space, run, entry, ending.Given(response, "done"))
 

@@ -13,7 +13,7 @@ from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.disk.store import Run
@@ -33,7 +33,8 @@ class Given(NamedTuple):
 
     source: where the response came from: `done`, `conversation`, `transcript`, `candidate`, `command` or `none`.
     outcome: one that was given beside the response, which holds; None: the response decides. artifacts: what is
-    registered, `{name: portable path}`.
+    registered, `{name: portable path}`. command, context, warnings: of a command step, what `status.json` tells of it,
+    and the engine's keys that it sets.
     """
 
     response: str | None
@@ -42,6 +43,8 @@ class Given(NamedTuple):
     note: str = ""
     artifacts: Mapping[str, str] = {}
     command: Mapping[str, Any] | None = None
+    context: Mapping[str, Any] = {}
+    warnings: Sequence[Mapping[str, str]] = ()
 
 
 class Gathered(NamedTuple):
@@ -107,21 +110,30 @@ def _repair(
     run: Run,
     state: State,
     happened: list[Event],
-    response: str | None,
-    *,
-    outcome: str | None,
-    note: str,
-    artifacts: Mapping[str, str],
-    source: str,
-    more: Mapping[str, Any] | None = None,
-) -> tuple[State, Mapping[str, Any]]:
-    """End the open visit: its files first, then the state; adds to `happened` what did.
+    given: Given,
+    known: Gathered,
+    step: Mapping[str, Any],
+) -> Ended:
+    """Keep an answer that has to be repaired, and make the message that asks for it."""
+    state = run_life.repaired(state)
+    entry = run_life.open_visit(state)
+    assert entry is not None  # it was counted at it
+    attempt = run_life.repairs_of(entry)
+    stages.write_repaired(run.folder, entry["stage"], given.response or "", attempt)
+    codes = sorted({finding["code"] for finding in known.reading.to_dict()["errors"]})
+    properties = {"stage": entry["stage"], "attempt": attempt, "of": output_checks.retries(step), "errors": codes}
+    happened.append(Event("stage.repair_requested", properties, space.caller.session_id, entry["step_id"]))
+    message = output_checks.repair_message(step, known.reading, attempt, output_checks.retries(step))
+    return Ended(state, None, known.reading, message, attempt)
 
-    source: where the response came from: `done`, `conversation`, `transcript`, `candidate`, `command` or `none`.
-    more: what else `status.json` says.
-    """
+
+def _ended(
+    space: Workspace, run: Run, state: State, happened: list[Event], given: Given, known: Gathered, failure: str
+) -> Ended:
     entry = run_life.open_visit(state)
     assert entry is not None  # callers looked
+    place = run_life.place_of(run.plan, entry["step_id"])
+    step = place.step if place else {}
     at = clock.now()
     reading, tracked = known.reading, known.tracked
     outcome = "failed" if failure else given.outcome or reading.outcome or "succeeded"
@@ -138,6 +150,7 @@ def _repair(
         "stage": entry["stage"],
         "visit": entry["visit"],
         "rank": entry["rank"],
+        "kind": step.get("kind", "agent"),
         "status": outcome,
         "failure_reason": reason or None,
         "note": given.note,
@@ -158,7 +171,6 @@ def _repair(
         "started_at": entry["started_at"],
         "completed_at": at,
         "session_id": space.caller.session_id,
-        **(more or {}),
     }
     stages.write_end(run.folder, entry["stage"], given.response, status)
     state = run_life.without_closing({**state, "context": changed.context})
@@ -180,7 +192,7 @@ def _repair(
         "follows": follows,
         "files_touched": list(tracked.files)[:_LISTED],
         **({"failure_reason": reason} if reason else {}),
-        **({"files_touched_count": len(tracked.files)} if len(tracked.files) > _LISTED else {}),
+        **({"files_touched_count": tracked.total} if tracked.total > _LISTED else {}),
         **({"usage": dict(known.usage)} if known.usage else {}),
     }
     happened.append(Event("stage.completed", properties, session_id, step_id))
@@ -221,8 +233,8 @@ def _context(
     failure: str,
 ) -> tuple[run_context.Changed, list[dict[str, str]]]:
     """Give the context after a visit: the engine's own keys, then what the step asked to be set (D37, D38)."""
-    own: dict[str, Any] = {"last_stage": entry["step_id"]}
-    warnings: list[dict[str, str]] = []
+    own: dict[str, Any] = {"last_stage": entry["step_id"], **given.context}
+    warnings = [dict(one) for one in given.warnings]
     if given.response is not None and not failure:
         value, warned = context_values.response_value(space, entry["stage"], given.response)
         own["last_response"] = given.response[: run_context.LAST_RESPONSE]

@@ -121,8 +121,13 @@ def begun(space: Workspace, run: Run, settled: Settled) -> None:
 
 
 def tell(space: Workspace, run: Run, settled: Settled) -> Slip | None:
-    """Make the slip of what was entered, and record it; what begins with it is noted."""
+    """Note what a visit that was opened begins with; then as `told_of`."""
     begun(space, run, settled)
+    return told_of(space, run, settled)
+
+
+def told_of(space: Workspace, run: Run, settled: Settled) -> Slip | None:
+    """Make the slip of what was entered, and record it."""
     made = primed_for(space, run, settled)
     if made is None:
         return None

@@ -16,6 +16,7 @@ _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
         frozenset({"--all", "--failed", "--agents", "--reduced", "--json"}),
         3,  # show ID RUN
     ),
+    "preamble": (frozenset({"--step", "--fidelity"}), frozenset({"--json"}), 1),
     "stages": (frozenset(), frozenset({"--json"}), 1),
     "events": (frozenset({"--since", "--last", "--event"}), frozenset({"--json"}), 1),  # following would never end
     "assets": (frozenset(), frozenset({"--json"}), 1),  # two words are a copy

@@ -71,7 +71,7 @@ def test_a_stop_means_what_the_table_says(known: dict[str, Any], expected: str) 
 
 def every() -> list[Stop]:
     """Give all stops there are, over a few numbers."""
-    known: dict[str, tuple[Any, ...]] = {name: (False, True) for name in Stop._fields}
+    known: dict[str, tuple[Any, ...]] = dict.fromkeys(Stop._fields, (False, True))
     known |= {"level": ("dry-run", "assist", "guarded", "autonomous"), "found": (ABSENT, FITS, UNFIT)}
     known |= {"repairs_left": (0, 1), "blocks_left": (0, 1)}
     return [Stop(**dict(zip(known, values, strict=True))) for values in itertools.product(*known.values())]
