@@ -78,7 +78,11 @@ def gather(
     """
     place = run_life.place_of(run.plan, entry["step_id"])
     reading = reading or answers.read(space, run, entry, place.step if place else {}, given.response)
-    usage = space.caller.conversation.usage_since(clock.exact_stamp(tracking.began_at(space, run, entry)))
+    usage = (
+        None
+        if given.command
+        else space.caller.conversation.usage_since(clock.exact_stamp(tracking.began_at(space, run, entry)))
+    )
     return Gathered(entry["stage"], reading, tracking.ended(space, run, dict(entry)), usage)
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PROMPT, RESPONSE, CANDIDATE, STATUS = "prompt.md", "response.md", "candidate.md", "status.json"
+CHANGED = ("changes.json", "changes.patch")
 _REPAIRED = "response.repair-"
 
 
@@ -51,7 +52,7 @@ def write_repaired(run_dir: str, stage: str, response: str, attempt: int) -> Non
 def set_aside(run_dir: str, stage: str) -> None:
     """Keep what an earlier visit of this name left under names of its own; nothing is thrown away (D31)."""
     where = folder(run_dir, stage)
-    for name in (RESPONSE, STATUS, CANDIDATE, command_files.LOG, command_files.RECORD, *_repaired(where)):
+    for name in (RESPONSE, STATUS, CANDIDATE, command_files.LOG, command_files.RECORD, *CHANGED, *_repaired(where)):
         path = os.path.join(where, name)
         if not os.path.exists(path):
             continue

@@ -42,11 +42,16 @@ class Turn(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """What a stop led to. block: what the assistant is told instead of stopping; line: what the user is told."""
+    """What a stop led to.
+
+    block: what the assistant is told instead of stopping; asked: it is asked for a result; line: what the user is told;
+    waits: the run waits for the user's answer.
+    """
 
     block: str = ""
     line: str = ""
     asked: bool = False
+    waits: bool = False
 
 
 def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
@@ -70,7 +75,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         driven=turn.driven,
         planning=turn.planning,
         busy=turn.busy,
-        spoken=bool(message.strip()),
+        spoken=bool(message.strip()) and turn.told == entry["stage"] and step.get("kind") != "command",
         found=answers.how(step, reading, alone=not here),
         schema=bool(step.get("output_schema")),
         repairs_left=output_checks.retries(step) - run_life.repairs_of(entry),
@@ -211,7 +216,9 @@ def _wait(space: Workspace, run: Run, entry: Mapping[str, Any], message: str) ->
         return run_life.awaiting(state, entry, words, at=clock.now()), [waits]
 
     space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
-    return Stopped(line=f"Loom: {entry['step_id']} waits for your answer; the run goes on when you give it.")
+    return Stopped(
+        line=f"Loom: {entry['step_id']} waits for your answer; the run goes on when you give it.", waits=True
+    )
 
 
 def _paused(space: Workspace, run: Run) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
     from loomctl.model.tool_steps import ToolStep
 
-CHANGES, PATCH = "changes.json", "changes.patch"
+CHANGES, PATCH = stages.CHANGED
 MOST = 1000  # names of files that a stage's outcome lists
 _MOST_KEPT = 10_000  # that its own record lists
 _OLDER = 200  # steps of other stages in a row, from before a stage began, after which none of its own follows

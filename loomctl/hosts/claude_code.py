@@ -307,6 +307,8 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
 
 def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     """End the step with the final message, ask for a better one, hand the next step on, or do nothing (D27, D28)."""
+    if event.get("agent_id"):  # a subagent's stop ends no turn
+        return None
     binding = space.local.binding(space.caller.session_id)
     if binding is None and (damaged := space.local.damaged_binding(space.caller.session_id)):
         line = f"this session's binding cannot be read: {damaged}; loomctl resume binds it again, then end the step"

@@ -26,7 +26,8 @@ class Memory(NamedTuple):
     """What is kept of a session's turns on this machine.
 
     driven: the prompt ids of turns that Loom drives; prompt_id: of the last that was blocked; blocks: how often in a
-    row since the last tool call; mark: the tool calls at that time; asked: whether the last block asked for a result.
+    row since the last tool call; mark: the tool calls at that time; asked: whether the last block asked for a result;
+    waits: whether that turn ended with a question to the user, whose next prompt is the answer.
     """
 
     driven: tuple[str, ...] = ()
@@ -34,6 +35,7 @@ class Memory(NamedTuple):
     blocks: int = 0
     mark: str = ""
     asked: bool = False
+    waits: bool = False
 
 
 def answer(space: Workspace, binding: Mapping[str, Any], event: Mapping[str, Any]) -> stopping.Stopped:
@@ -51,16 +53,18 @@ def answer(space: Workspace, binding: Mapping[str, Any], event: Mapping[str, Any
     told = binding.get("stage")
     turn = stopping.Turn(
         told=told if isinstance(told, str) else None,
-        driven=_is_driven(conversation, prompt_id, memory.driven),
+        driven=_is_driven(conversation, prompt_id, memory),
         planning=event.get("permission_mode") == "plan",
         busy=bool(event.get("background_tasks")),
         asked=going and memory.asked,
         blocks_left=cap() - blocks,
     )
     stopped = stopping.stopped(space, run, turn, message)
+    driven = (*(one for one in memory.driven if one != prompt_id), prompt_id)[-_REMEMBERED:]
     if stopped.block:
-        driven = (*(one for one in memory.driven if one != prompt_id), prompt_id)[-_REMEMBERED:]
         _keep(space, Memory(driven, prompt_id, blocks + 1, mark, stopped.asked))
+    elif stopped.waits or memory.waits:
+        _keep(space, Memory(driven if stopped.waits else memory.driven, prompt_id, waits=stopped.waits))
     return stopped
 
 
@@ -75,13 +79,17 @@ def cap() -> int:
     return int(said) if said.isascii() and said.isdigit() and len(said) < 6 else HONOURED
 
 
-def _is_driven(conversation: object, prompt_id: str, driven: tuple[str, ...]) -> bool:
-    """Tell whether Loom drives a turn: it blocked it, or a Loom command began it, or a subagent of such a turn did."""
+def _is_driven(conversation: object, prompt_id: str, memory: Memory) -> bool:
+    """Tell whether Loom drives a turn.
+
+    It blocked it; it waited for the user, and this is the answer; or a Loom command, or a subagent of a driven turn,
+    began it.
+    """
     if not prompt_id:
         return False
-    if prompt_id in driven:
+    if prompt_id in memory.driven or memory.waits:
         return True
-    return isinstance(conversation, Transcript) and conversation.began_with_loom(prompt_id, driven)
+    return isinstance(conversation, Transcript) and conversation.began_with_loom(prompt_id, memory.driven)
 
 
 def _mark(space: Workspace, run: Run) -> str:
@@ -102,6 +110,7 @@ def _memory(space: Workspace) -> Memory:
         blocks if type(blocks) is int and blocks > 0 else 0,
         _text(kept, "mark"),
         kept.get("asked") is True,
+        kept.get("waits") is True,
     )
 
 

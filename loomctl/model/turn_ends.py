@@ -56,8 +56,10 @@ def decide(stop: Stop) -> str:
         return _closing(stop)
     if stop.untold and stop.driven and not stop.planning and not stop.busy and stop.level in GOING_ON:
         return HAND if stop.blocks_left > 0 else PAUSE
-    if stop.untold or not stop.open:
+    if stop.untold:
         return NOTHING
+    if not stop.open:  # the run stands still: the message may be the step's when it goes on
+        return KEEP if stop.spoken else NOTHING
     if stop.planning or stop.level not in GOING_ON:
         return KEEP if stop.spoken else NOTHING
     if stop.found == FITS:

@@ -488,3 +488,23 @@ def test_a_stop_that_fails_a_step_tells_why(scene: Scene) -> None:
     message = 'No. {"outcome": "failed", "failure_reason": "the database is missing"}'
     stopped = stopping.stopped(space, run, stopping.Turn(told="001-build.review@1"), message)
     assert "build/review failed: the database is missing. The run failed." in stopped.line
+
+
+def test_what_is_said_while_a_run_stands_still_is_kept(scene: Scene) -> None:
+    """It may be the step's response when the run goes on; it ends nothing (D27)."""
+    begun(scene, {"id": "one"}, {"id": "two"})
+    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
+    assert stop(scene, GOOD) == stopping.Stopped()
+    assert (scene.run_dir / "stages" / "001-build.one@1" / "candidate.md").read_text() == GOOD
+    assert scene.state["steps"][0]["status"] == "in_progress"
+
+
+def test_an_undo_keeps_what_the_stage_changed_aside(scene: Scene) -> None:
+    """The step that is open again has changed nothing yet (D31, D39)."""
+    begun(scene, {"id": "one"}, {"id": "two"})
+    done(scene, GOOD)
+    folder = scene.run_dir / "stages" / "001-build.one@1"
+    assert (folder / "changes.json").is_file()
+    driving.undo(scene.space(), scene.run_dir.name)
+    assert not (folder / "changes.json").exists()
+    assert (folder / "changes.undone-1.json").is_file()

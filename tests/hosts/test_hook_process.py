@@ -743,3 +743,10 @@ def test_a_line_without_anything_loaded_still_names_what_is_missing(scene: Scene
     answer = scene.hook("session-start", source="compact")
     assert "0 loaded" in answer.message
     assert "missing: spec" in answer.message
+
+
+def test_a_subagents_stop_ends_nothing(begun: Scene) -> None:
+    """Whatever it says: it is not the conversation that drives the run."""
+    assert silent(begun.hook("stop", last_assistant_message='{"outcome": "succeeded"}', agent_id="a1"))
+    assert begun.state["steps"][-1]["status"] == "in_progress"
+    assert "succeeded" in begun.hook("stop", last_assistant_message='{"outcome": "succeeded"}').message
