@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,11 @@ _OWN = (
     "LOOM_STATE_HOME",
     "LOOM_STEP_ID",
 )
+
+
+# Who starts the tests in the background makes them, and all that they start, deaf to an interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -239,7 +239,7 @@ def test_a_baseline_that_is_gone_or_damaged_is_said(
     begun.write("untracked", "x")
     begin(begun)
     folder = begun.store / "local" / "baselines" / begun.run_dir.name
-    path = folder / f"{STAGE}.json"
+    path = folder / f"{STAGE}.noted"
     if damage == "gone":
         shutil.rmtree(folder)
     elif damage == "torn":
