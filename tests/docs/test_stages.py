@@ -17,7 +17,7 @@ KEYS = {
     "kind": "`agent`, `prompt` or `command`",
     "status": "`succeeded`, `failed`, `partially_succeeded` or `skipped`",
     "failure_reason": "why it failed, else `null`",
-    "note": "what `loomctl done --note` said",
+    "note": "what `loomctl done --note TEXT` said",
     "response_source": "`done`, `conversation` (a final message), `transcript`, `candidate`, `command` or `none`",
     "directive": "what the answer said of the way on, and in which `source`: `response`, `status.json`, `last_file`",
     "context_updates": "what the answer set, large values by their reference",
