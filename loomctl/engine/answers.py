@@ -7,7 +7,7 @@ import os
 from loomctl.disk import files
 from loomctl.disk.artifact_paths import is_inside, real
 from loomctl.engine import outcomes, prompts, tracking
-from loomctl.model import directives, output_checks, turn_ends
+from loomctl.model import output_checks, turn_ends
 from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
@@ -25,14 +25,21 @@ _ROUTING = "routing"
 
 
 def read(
-    space: Workspace, run: Run, entry: Mapping[str, Any], step: Mapping[str, Any], response: str | None
+    space: Workspace,
+    run: Run,
+    entry: Mapping[str, Any],
+    step: Mapping[str, Any],
+    response: str | None,
+    *,
+    alone: bool = False,
 ) -> Reading:
     """Read what a visit answered. Raises nothing for what a response or a file holds.
 
-    A file counts only if it was written during the visit; a prompt step's answer is its response alone.
+    A file counts only if it was written during the visit; a prompt step's answer is its response alone. alone: so is
+    this one, for nobody gave it as a response: it may be a question, whatever a file says (D27).
     """
     status_json = last_file = None
-    if step.get("kind", "agent") == "agent" and not is_custom(step):
+    if not alone and step.get("kind", "agent") == "agent" and not is_custom(step):
         since = tracking.began_at(space, run, entry)
         at = os.path.join(_workdir(space, run, step), "status.json")
         status_json = _written_since(at, since) if is_inside(real(at), real(space.project.root)) else None
@@ -53,13 +60,8 @@ def fits(step: Mapping[str, Any], reading: Reading) -> bool:
     return reading.found and not reading.errors if step.get("output_schema") else True
 
 
-def how(step: Mapping[str, Any], reading: Reading, *, alone: bool = False) -> str:
-    """Tell whether an answer holds a result: `turn_ends.ABSENT`, `FITS` or `UNFIT`.
-
-    alone: what a file says is none, for nobody gave the message as a response: it may be a question (D27).
-    """
-    if alone and reading.source not in (None, directives.RESPONSE):
-        return turn_ends.ABSENT
+def how(step: Mapping[str, Any], reading: Reading) -> str:
+    """Tell whether an answer holds a result: `turn_ends.ABSENT`, `FITS` or `UNFIT`."""
     if not step.get("output_schema"):
         return turn_ends.FITS if reading.found else turn_ends.ABSENT
     if fits(step, reading):

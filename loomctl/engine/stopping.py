@@ -65,7 +65,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if entry["status"] == "closing" and not here:
         return Stopped()
     found = _given(entry, message)
-    reading = answers.read(space, run, entry, step, found.response)
+    reading = answers.read(space, run, entry, step, found.response, alone=not here)
     stop = turn_ends.Stop(
         level=str((run.plan.get("autonomy") or {}).get("level") or ""),
         open=_under_way(run.state) and step.get("kind") != "command",
@@ -76,7 +76,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         planning=turn.planning,
         busy=turn.busy,
         spoken=bool(message.strip()) and turn.told == entry["stage"] and step.get("kind") != "command",
-        found=answers.how(step, reading, alone=not here),
+        found=answers.how(step, reading),
         schema=bool(step.get("output_schema")),
         repairs_left=output_checks.retries(step) - run_life.repairs_of(entry),
         asked=turn.asked,
