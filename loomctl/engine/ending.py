@@ -48,11 +48,14 @@ class Given(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """What was found out about a visit's end. for_stage: whose; reading: what its answer means."""
+    """What was found out about a visit's end.
+
+    for_stage: whose; reading: what its answer means; tracked: None of a visit that does not end by this answer.
+    """
 
     for_stage: str
     reading: Reading
-    tracked: Tracked
+    tracked: Tracked | None
     usage: Mapping[str, Any] | None
 
 
@@ -74,16 +77,37 @@ def gather(
 ) -> Gathered:
     """Find out what a visit's end needs to know; takes no lock, changes no state, and raises nothing of its own.
 
-    reading: what the answer means, where that was read already.
+    reading: what the answer means, where that was read already. Of an answer that will be asked for again nothing else
+    is found out: its visit does not end.
     """
-    place = run_life.place_of(run.plan, entry["step_id"])
-    reading = reading or answers.read(space, run, entry, place.step if place else {}, given.response)
-    usage = (
-        None
-        if given.command
-        else space.caller.conversation.usage_since(clock.exact_stamp(tracking.began_at(space, run, entry)))
-    )
+    step = _step_of(run, entry)
+    reading = reading or answers.read(space, run, entry, step, given.response)
+    if _is_refused(step, entry, given, reading):
+        return Gathered(entry["stage"], reading, None, None)
+    usage = None
+    if not given.command:
+        usage = space.caller.conversation.usage_since(clock.exact_stamp(tracking.began_at(space, run, entry)))
     return Gathered(entry["stage"], reading, tracking.ended(space, run, dict(entry)), usage)
+
+
+def _step_of(run: Run, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    place = run_life.place_of(run.plan, entry["step_id"])
+    return place.step if place else {}
+
+
+def _breaks_schema(step: Mapping[str, Any], given: Given, reading: Reading) -> bool:
+    return bool(step.get("output_schema")) and given.outcome not in WITHOUT_RESULT and not answers.fits(step, reading)
+
+
+def _is_refused(step: Mapping[str, Any], entry: Mapping[str, Any], given: Given, reading: Reading) -> bool:
+    """Tell whether an answer ends nothing: another is asked for, or nobody here can judge it (D36)."""
+    if not _breaks_schema(step, given, reading):
+        return False
+    return _cannot_be_judged(reading) or run_life.repairs_of(entry) < output_checks.retries(step)
+
+
+def _cannot_be_judged(reading: Reading) -> bool:
+    return reading.found and not output_checks.can_be_repaired(reading)
 
 
 def end(space: Workspace, run: Run, state: State, happened: list[Event], given: Given, known: Gathered) -> Ended:
@@ -96,16 +120,16 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
     assert entry is not None  # callers looked
     if known.for_stage != entry["stage"]:
         known = gather(space, run, entry, given)
-    place = run_life.place_of(run.plan, entry["step_id"])
-    step = place.step if place else {}
-    failure = ""
-    if step.get("output_schema") and given.outcome not in WITHOUT_RESULT and not answers.fits(step, known.reading):
-        retries, used = output_checks.retries(step), run_life.repairs_of(entry)
-        if known.reading.found and not output_checks.can_be_repaired(known.reading):
+    step = _step_of(run, entry)
+    if _is_refused(step, entry, given, known.reading):
+        if _cannot_be_judged(known.reading):
             return Ended(state, None, known.reading, UNCHECKED)
-        if used < retries:
-            return _repair(space, run, state, happened, given, known, step)
-        failure = output_checks.exhausted(used)
+        return _repair(space, run, state, happened, given, known, step)
+    if known.tracked is None:  # it was to be repaired when it was gathered
+        known = gather(space, run, entry, given, known.reading)
+    failure = ""
+    if _breaks_schema(step, given, known.reading):
+        failure = output_checks.exhausted(run_life.repairs_of(entry))
     return _ended(space, run, state, happened, given, known, failure)
 
 
@@ -136,10 +160,9 @@ def _ended(
 ) -> Ended:
     entry = run_life.open_visit(state)
     assert entry is not None  # callers looked
-    place = run_life.place_of(run.plan, entry["step_id"])
-    step = place.step if place else {}
-    at = clock.now()
+    step, at = _step_of(run, entry), clock.now()
     reading, tracked = known.reading, known.tracked
+    assert tracked is not None  # `end` gathered it
     outcome = "failed" if failure else given.outcome or reading.outcome or "succeeded"
     reason = ""
     if outcome == "failed":
