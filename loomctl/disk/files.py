@@ -41,21 +41,25 @@ def read_bytes(path: str, *, limit: int = LARGEST_JSON) -> bytes:
         if size > limit:
             what = f"the file has {size:,} bytes, {limit:,} are read at most"
             raise LoomError("TOO_LARGE", what, where=path, hint=f"ls -l {quoted(path)}")
-        parts: list[bytes] = []
-        left = limit + 1
-        while left > 0:
-            part = os.read(descriptor, min(left, 1 << 20))
-            if not part:
-                break
-            parts.append(part)
-            left -= len(part)
+        data = read_up_to(descriptor, limit + 1)
     finally:
         os.close(descriptor)
-    data = b"".join(parts)
     if len(data) > limit:
         what = f"the file grew over {limit:,} bytes while it was read"
         raise LoomError("TOO_LARGE", what, where=path, hint=f"ls -l {quoted(path)}")
     return data
+
+
+def read_up_to(descriptor: int, limit: int) -> bytes:
+    """Read from where a descriptor stands to the file's end, at most `limit` bytes. Raises OSError."""
+    parts: list[bytes] = []
+    while limit > 0:
+        part = os.read(descriptor, min(limit, 1 << 20))
+        if not part:
+            break
+        parts.append(part)
+        limit -= len(part)
+    return b"".join(parts)
 
 
 def text_of(data: bytes, errors: str = "strict") -> str:

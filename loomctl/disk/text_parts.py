@@ -29,14 +29,6 @@ def _read(path: str, at: int, limit: int) -> tuple[bytes, int]:
     try:
         size = os.fstat(descriptor).st_size
         os.lseek(descriptor, at if at >= 0 else max(0, size + at), os.SEEK_SET)
-        parts: list[bytes] = []
-        left = limit
-        while left > 0:
-            part = os.read(descriptor, left)
-            if not part:
-                break
-            parts.append(part)
-            left -= len(part)
+        return files.read_up_to(descriptor, limit), size
     finally:
         os.close(descriptor)
-    return b"".join(parts), size

@@ -92,13 +92,9 @@ def _opened(run_dir: str) -> int | None:
     path = os.path.join(run_dir, FILE)
     files.refuse_links(os.path.dirname(os.path.dirname(run_dir)), path)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return files.open_regular(path)
     except OSError:
         return None
-    if os.fstat(descriptor).st_mode & 0o170000 != 0o100000:
-        os.close(descriptor)
-        return None
-    return descriptor
 
 
 def _step(line: bytes) -> ToolStep | None:
