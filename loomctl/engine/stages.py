@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import command_files, files
+from loomctl.disk import files
 from loomctl.model.ids import checked_id
 
 TYPE_CHECKING = False
@@ -51,6 +51,8 @@ def write_repaired(run_dir: str, stage: str, response: str, attempt: int) -> Non
 
 def set_aside(run_dir: str, stage: str) -> None:
     """Keep what an earlier visit of this name left under names of its own; nothing is thrown away (D31)."""
+    from loomctl.disk import command_files  # a session's start sets nothing aside
+
     where = folder(run_dir, stage)
     for name in (RESPONSE, STATUS, CANDIDATE, command_files.LOG, command_files.RECORD, *CHANGED, *_repaired(where)):
         path = os.path.join(where, name)
@@ -92,6 +94,8 @@ def names(run_dir: str, stage: str) -> list[str]:
             found = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError):
         return []
+    from loomctl.disk import command_files
+
     return sorted((name for name in found if not name.endswith(".tmp") and name != command_files.LOCK), key=_order)
 
 
