@@ -84,11 +84,10 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
     for name, path in state["artifacts"].items():
         lines.append(f"artifact  {one_line(str(name), 80)}: {masked_line(str(path), 300)}")
     lines += [f"sessions  {sessions.summary(state)}", f"folder    {found.folder}", ""]
+    visits = run_life.visits_by_step(state)
     for place in run_life.places(found.plan):
-        seen = run_life.visits(state, place.key)
-        mark = (
-            "✓" if run_life.is_done(state, place.key) else "▸" if seen and seen[-1]["status"] in run_life.OPEN else " "
-        )
+        seen = visits.get(place.key, [])
+        mark = "✓" if run_life.is_done(seen) else "▸" if seen and seen[-1]["status"] in run_life.OPEN else " "
         its_stage = f" ({seen[-1]['stage']})" if seen and seen[-1].get("stage") else ""
         told = run_life.how_it_ended(seen[-1]) + its_stage if seen else ""
         why = masked_line(run_life.reason_of(seen[-1]), 300) if seen else ""

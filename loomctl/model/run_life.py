@@ -12,7 +12,7 @@ from loomctl.model.state import TERMINAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.model.state import State
@@ -63,20 +63,28 @@ def places(plan: Mapping[str, Any]) -> list[Place]:
 
 def place_of(plan: Mapping[str, Any], key: str | None) -> Place | None:
     """Find a step by its key."""
-    return next((place for place in places(plan) if place.key == key), None)
+    found = (Place(phase, step) for phase in plan["phases"] for step in phase["steps"] if step["key"] == key)
+    return next(found, None)
 
 
 def visits(state: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Give a step's visits, oldest first."""
+    """Give a step's visits, oldest first. For many steps `visits_by_step` looks at each visit once."""
     return [entry for entry in state["steps"] if entry["step_id"] == key]
 
 
-def is_done(state: Mapping[str, Any], key: str) -> bool:
-    """Tell whether a step needs no more work: its last visit ended well, or failed and was passed.
+def visits_by_step(state: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Give the visits of every step that has some, oldest first, in one pass."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for entry in state["steps"]:
+        found.setdefault(entry["step_id"], []).append(entry)
+    return found
+
+
+def is_done(seen: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell from a step's visits whether it needs no more work: the last ended well, or failed and was passed.
 
     A visit that stopped the run, or that was reopened, ended without being the last word on its step.
     """
-    seen = visits(state, key)
     if not seen or seen[-1].get("stopped") or seen[-1].get("reopened"):
         return False
     last = seen[-1]
@@ -100,7 +108,9 @@ def open_visit(state: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def first_open(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
     """Give the first step that is not done: where a run goes on after any interruption."""
-    return next((place for place in places(plan) if not is_done(state, place.key)), None)
+    seen = visits_by_step(state)
+    steps = ((phase, step) for phase in plan["phases"] for step in phase["steps"])
+    return next((Place(phase, step) for phase, step in steps if not is_done(seen.get(step["key"], ()))), None)
 
 
 def advance(state: State, plan: Mapping[str, Any], *, at: str) -> tuple[State, Move]:
@@ -267,7 +277,8 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
     for mark in ("passed", "stopped", "reopened", "note", "repairs", *SAID):
         entry.pop(mark, None)
     entry.update(status="in_progress", completed_at=None)
-    taken_back = [name for name in state["phases"] if name == entry["phase"] or _before(plan, entry["phase"], name)]
+    behind = _from(plan, entry["phase"])
+    taken_back = [name for name in state["phases"] if name in behind]
     phases = dict(state["phases"])
     for name in taken_back:
         gone = ("completed_at",) if name == entry["phase"] else ("started_at", "completed_at")
@@ -432,9 +443,10 @@ def _phase_marked(state: Mapping[str, Any], phase_id: object, status: str) -> di
     return {name: {**phase, "status": status} if name == phase_id else phase for name, phase in state["phases"].items()}
 
 
-def _before(plan: Mapping[str, Any], phase_id: str, other: object) -> bool:
+def _from(plan: Mapping[str, Any], phase_id: str) -> set[str]:
+    """Name a phase and those behind it; itself alone where the plan has no such phase."""
     order = [phase["id"] for phase in plan["phases"]]
-    return phase_id in order and other in order and order.index(phase_id) < order.index(other)
+    return {phase_id, *(order[order.index(phase_id) :] if phase_id in order else ())}
 
 
 def _stage_of(error: object) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +16,9 @@ from loomctl.model import run_life, sessions
 from loomctl.model.errors import LoomError
 from loomctl.model.state import STATUSES, accepted
 from tests.model.walks import OUTCOMES, Walk, plan, step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "config" / "state.schema.json").read_text(encoding="utf-8"))
 VALID = Draft202012Validator(SCHEMA)
@@ -221,7 +224,7 @@ def assert_valid(walk: Walk) -> None:
     if state["status"] == "completed":
         assert open_visits == []
         assert state["current_step"] is None
-        assert all(run_life.is_done(state, place.key) for place in run_life.places(walk.plan))
+        assert all(run_life.is_done(run_life.visits(state, place.key)) for place in run_life.places(walk.plan))
         assert {phase["status"] for phase in state["phases"].values()} <= {"completed", "skipped"}
     else:
         assert "completed_at" not in state
@@ -247,6 +250,40 @@ def assert_phases_in_order(walk: Walk) -> None:
     assert set(statuses[:at]) <= {"completed", "skipped"}
     for phase, status in list(zip(walk.plan["phases"], statuses, strict=True))[at + 1 :]:
         assert status == "pending" or (status == "skipped" and not phase["steps"])
+
+
+class Looked(list[dict[str, Any]]):
+    """The visits of a state, which count how often they are gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_where_a_run_goes_on_is_found_in_one_pass_over_its_visits() -> None:
+    """However many steps are done, the visits are gone through once, not once for each step."""
+    long = plan({"build": [step(f"build/{number}") for number in range(50)]})
+    walk = Walk(long)
+    walk.do("next")
+    for _ in range(49):
+        walk.do("done")
+    visits = Looked(walk.state["steps"])
+    place = run_life.first_open({**walk.state, "steps": visits}, long)
+    assert place is not None
+    assert place.key == "build/49"
+    assert visits.times == 1
+
+
+def test_the_visits_of_every_step_are_those_of_each() -> None:
+    """What is found of all steps at once is what is found of one after the other, the oldest first."""
+    walk = Walk(RETRIES)
+    for verb in ("next", "failed", "done", "done"):
+        walk.do(verb)
+    every = run_life.visits_by_step(walk.state)
+    assert every == {place.key: run_life.visits(walk.state, place.key) for place in run_life.places(RETRIES)}
+    assert [entry["visit"] for entry in every["build/a"]] == [1, 2]
 
 
 verbs = st.sampled_from([*OUTCOMES, "next", "closing", "undo", "approve", "paused", "cancelled", "resume", "reopen"])
