@@ -35,22 +35,28 @@ class Shape(NamedTuple):
 
 
 ANY_OBJECT = Shape({}, {})
+_GONE = object()
 
 
 def misfit(path: str, value: object, shape: Shape) -> tuple[str, str] | None:
     """Give the JSON path of the first thing that does not fit and why, or None; keys that the shape has not may be."""
     if not isinstance(value, dict):
         return path, f"it is {_NAMES[type(value)]}, not an object"
-    for key, types in (*shape.needed.items(), *shape.if_there.items()):
-        if key not in value:
-            if key in shape.needed:
+    for fields in (shape.needed, shape.if_there):
+        for key, types in fields.items():
+            held = value.get(key, _GONE)
+            kind = type(held)
+            if kind in types and (kind is not int or -LARGEST <= held <= LARGEST):  # true is no whole number
+                continue
+            if kind in types:
+                return f"{path}.{key}", "it is too large a number"
+            if held is not _GONE:
+                return f"{path}.{key}", f"it is {_NAMES[kind]}, not {_NAMES[types[0]]}"
+            if fields is shape.needed:
                 return f"{path}.{key}", "it is missing"
-        elif type(value[key]) not in types:  # true is no whole number
-            return f"{path}.{key}", f"it is {_NAMES[type(value[key])]}, not {_NAMES[types[0]]}"
-        elif type(value[key]) is int and not -LARGEST <= value[key] <= LARGEST:
-            return f"{path}.{key}", "it is too large a number"
     for key in shape.lines:
-        if not str(value.get(key, "")).isprintable():
+        held = value.get(key)
+        if type(held) is str and not held.isprintable():
             return f"{path}.{key}", "it holds a line break or a control character"
     return None
 

@@ -166,7 +166,8 @@ def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
     for index, visit in enumerate(raw["steps"]):
         without_stage = isinstance(visit, dict) and visit.get("by") in ("engine", "faber")
         yield f"$.steps[{index}]", visit, _WITHOUT_STAGE if without_stage else _VISIT
-        yield f"$.steps[{index}].artifacts", visit.get("artifacts", {}), _REGISTERED
+        if "artifacts" in visit:
+            yield f"$.steps[{index}].artifacts", visit["artifacts"], _REGISTERED
     for path, entries, shape in (
         ("$.pending_approvals", raw["pending_approvals"], _APPROVAL),
         ("$.approvals", raw.get("approvals", []), _APPROVAL),
