@@ -11,6 +11,7 @@ from loomctl.model.errors import LoomError, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 LARGEST_JSON = 64 * 1024 * 1024
@@ -151,6 +152,7 @@ _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _encoded_tight = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 # How deep a value is spread over lines; what lies deeper stands in one line, such as a session or a visit of a step.
 _SPREAD = 3
+_SPREADABLE = frozenset((dict, list))
 
 
 def to_json(value: Any) -> bytes:
@@ -164,17 +166,17 @@ def to_json(value: Any) -> bytes:
 def _spread(value: Any, line: str, depth: int) -> str:
     inner = line + " "
     top = depth == _SPREAD
-    if (
-        depth
-        and isinstance(value, dict)
-        and value
-        and (top or any(isinstance(e, (dict, list)) for e in value.values()))
-    ):
+    if depth and isinstance(value, dict) and value and (top or _holds_more(value.values())):
         parts = [f"{_encoded(str(key))}: {_spread(entry, inner, depth - 1)}" for key, entry in value.items()]
         return "{" + inner + f",{inner}".join(parts) + line + "}"
-    if depth and isinstance(value, list) and any(isinstance(entry, (dict, list)) for entry in value):
+    if depth and isinstance(value, list) and _holds_more(value):
         return "[" + inner + f",{inner}".join(_spread(entry, inner, depth - 1) for entry in value) + line + "]"
     return _encoded(value)
+
+
+def _holds_more(values: Iterable[object]) -> bool:
+    """Tell whether an object or a list is among the values."""
+    return not _SPREADABLE.isdisjoint(map(type, values))
 
 
 def to_json_line(value: Any) -> bytes:
