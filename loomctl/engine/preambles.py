@@ -255,7 +255,9 @@ def _made(
     if mode.value:
         keys = _changed_keys(run, told) if already else None
         context = [
-            reader.value(key, value) for key, value in run.state["context"].items() if keys is None or key in keys
+            reader.value(key, value)
+            for key, value in run.state["context"].items()
+            if preamble.is_told(key) and (keys is None or key in keys)
         ]
     entry = run_life.open_visit(run.state)
     is_open = entry is not None and entry["step_id"] == place.key
@@ -352,19 +354,17 @@ class _Reader:
 
     def __init__(self, space: Workspace, run: Run, step: Mapping[str, Any]) -> None:
         self._space, self._run = space, run
-        self._newest = {str(entry["step_id"]): entry for entry in _ended(run.state)}  # of each step
         self._workdir = prompts.workdir(space.project, run, step)
         self.troubles: list[str] = []
 
     def stage(self, entry: Mapping[str, Any], *, detailed: bool, known: bool) -> Stage:
         """Give a visit as a stage; known: with what its files say, detailed: its response and output, too."""
-        failed = entry["status"] == "failed"
         bare = Stage(
-            step_id=str(entry["step_id"]),
-            visit=entry["visit"] if type(entry.get("visit")) is int else 1,
-            status=run_life.how_it_ended(entry),
-            reason=run_life.reason_of(entry),
-            note=str(entry.get("note") or ""),
+            entry["step_id"],
+            entry["visit"],
+            run_life.how_it_ended(entry),
+            run_life.reason_of(entry),
+            str(entry.get("note") or ""),
         )
         if not known or not entry.get("stage"):
             return bare
@@ -378,7 +378,7 @@ class _Reader:
         if missing:
             self.troubles.append(f"{entry['stage']}: {missing}")
         return bare._replace(
-            reason=bare.reason or (str(status.get("failure_reason") or "") if failed else ""),
+            reason=bare.reason or (str(status.get("failure_reason") or "") if entry["status"] == "failed" else ""),
             models=_texts(usage.get("models")),
             tokens_in=sum(spent) if spent else None,
             tokens_out=output if type(output) is int else None,
@@ -403,10 +403,15 @@ class _Reader:
             self.troubles.append(f"{stage}: response.md: {trouble.said(error)}")
             return None
         value = self._run.state["context"].get(f"response.{entry['step_id']}")
-        is_newest = self._newest.get(str(entry["step_id"])) == entry
-        if limit == _READ and blob_refs.is_ref(value) and is_newest:
+        if limit == _READ and blob_refs.is_ref(value) and self._is_newest(entry):
             return Text(None, self._file(value), whole=False, lines_at=at)
         return Text(text, at, whole)
+
+    def _is_newest(self, entry: Mapping[str, Any]) -> bool:
+        """Tell whether no later visit of the same step ended."""
+        ended = (one for one in reversed(self._run.state["steps"]) if one["status"] not in run_life.OPEN)
+        newest = next(one for one in ended if one["step_id"] == entry["step_id"])
+        return bool(newest == entry)
 
     def _output(self, entry: Mapping[str, Any], command: Mapping[str, Any]) -> Text | None:
         """Give the end of what a command printed, and the file of all of it."""
@@ -434,7 +439,7 @@ class _Reader:
 
     def value(self, key: str, value: Any) -> Value:
         """Give a value of the context, a large one by the file that it can be read in (D42)."""
-        if not preamble.is_told(key) or not isinstance(value, str):
+        if not isinstance(value, str):
             return Value(key, value)
         is_file = self._workdir is not None and value.startswith(reading_copies.FILE_REF)
         return Value(key, value, self._file(value)) if is_file or blob_refs.is_ref(value) else Value(key, value)
