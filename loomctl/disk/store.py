@@ -72,6 +72,8 @@ class Store:
         self._roots, self._freeze = roots, freeze
         self._fresh_plans: dict[str, dict[str, Any]] = {}
         self._frozen: dict[str, tuple[Any, dict[str, Any]]] = {}  # by run: what it was frozen for, and the plan
+        # The state that was read last, by its very bytes: a change reads it again under the lock, most often the same.
+        self._checked: tuple[Home, bytes, State] | None = None
         self.runs_folder = os.path.join(folder, "runs")
         self.local = os.path.join(folder, "local")
 
@@ -156,7 +158,7 @@ class Store:
         )
 
     def read_state(self, run_id: str) -> State:
-        """Read a run's state; one of an older schema is migrated in memory (D56).
+        """Read a run's state, which nobody changes in place; one of an older schema is migrated in memory (D56).
 
         One of FABER's says here what its file says by itself; where it stands in its workflow `read` knows. Raises
         LoomError: NO_SUCH_RUN, NO_STATE, BAD_JSON, GIT_CONFLICT, BAD_STATE, RUN_ID_MISMATCH, SCHEMA_TOO_NEW, TOO_LARGE.
@@ -225,11 +227,18 @@ class Store:
         if whole or os.path.islink(home.state) or os.path.islink(home.folder):
             files.refuse_links(home.top, home.state)
         try:
-            return accepted(files.read_json(home.state), where=home.state, run_id=home.run_id, whole=whole)
+            data = files.read_bytes(home.state)
+            if self._checked is not None and self._checked[:2] == (home, data):
+                return self._checked[2]
+            raw = files.parse_json(data, where=home.state)
+            state = accepted(raw, where=home.state, run_id=home.run_id, whole=whole)
         except LoomError as error:
             raise self._with_way_back(home, error) from None
         except OSError as error:
             raise self._unreadable(home, error) from None
+        if whole:
+            self._checked = (home, data, state)
+        return state
 
     def _view(self, home: Home, plan: dict[str, Any] | None) -> View:
         """Read a state of FABER's in place (D5)."""

@@ -31,6 +31,8 @@ from tests.disk.runs import AT, PLAN, RUN_ID, make_run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from loomctl.model.state import State
+
 CHECKOUT = Path(__file__).parents[2]
 WRITER = """
 import sys
@@ -80,6 +82,36 @@ def test_a_new_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     (event,) = log(store)
     assert read.state["ledger_head"] == {"seq": 1, "sha256": event["sha256"]}
     assert store.run_ids() == [RUN_ID]
+
+
+def test_a_change_is_made_to_the_state_that_stands_in_the_file(tmp_path: Path) -> None:
+    """What was read already is not parsed again where the file is the same; whatever else stands in it counts."""
+    store, _ = make_run(tmp_path)
+    read, met = store.read(RUN_ID).state, []
+
+    def look(state: State) -> tuple[State, list[Event]]:
+        met.append(state)
+        return state, []
+
+    store.update(RUN_ID, look)
+    Store(store.folder).update(RUN_ID, set_goal("another's"))
+    store.update(RUN_ID, look)
+    Path(store.run_dir(RUN_ID), "state.json").write_text("{", encoding="utf-8")
+    with pytest.raises(LoomError, match="BAD_JSON"):
+        store.update(RUN_ID, look)
+    assert met[0] is read
+    assert [state["goal"] for state in met] == [read["goal"], "another's"]
+
+
+def test_a_state_that_was_glanced_at_is_checked_whole_before_it_is_used(tmp_path: Path) -> None:
+    """A list of runs takes a state whose depths are damaged; who works on it is refused, in whatever order."""
+    store, _ = make_run(tmp_path)
+    path = Path(store.run_dir(RUN_ID), "state.json")
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**raw, "steps": [7]}), encoding="utf-8")
+    assert store.glance(store.home(RUN_ID))["run_id"] == RUN_ID
+    with pytest.raises(LoomError, match="BAD_STATE"):
+        store.read_state(RUN_ID)
 
 
 def test_a_run_that_somebody_else_began_is_not_overwritten(tmp_path: Path) -> None:

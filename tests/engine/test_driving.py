@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -100,6 +101,26 @@ def test_a_run_goes_from_step_to_step_to_its_end(begun: Scene) -> None:
     assert begun.state["status"] == "completed"
     assert {phase["status"] for phase in begun.state["phases"].values()} == {"completed"}
     assert begun.state["sessions"]["session_history"][0]["phases_completed"] == ["frame", "build", "ship"]
+
+
+def test_no_verb_changes_in_place_the_state_that_was_read(begun: Scene) -> None:
+    """What was read stays as it was, through every verb: it serves for more than one reader of the same file."""
+    space, name = begun.space(), begun.run_dir.name
+    answer = 'Made.\n{"context_updates": {"coverage": 72}}'
+    verbs: list[Callable[[], Any]] = [
+        lambda: driving.next_step(space, name),
+        lambda: driving.done(space, name, response=answer, artifacts={"spec": "spec.md"}),
+        lambda: driving.done(space, name, response=None),
+        lambda: driving.undo(space, name),
+        lambda: driving.done(space, name, response="It failed.", outcome="failed", note="no"),
+        lambda: driving.undo(space, name),
+        lambda: driving.set_standing(space, name, "paused", "run.paused", allowed=ACTIVE),
+    ]
+    for verb in verbs:
+        held = space.store.read(name)
+        before = copy.deepcopy((held.state, held.plan))
+        verb()
+        assert (held.state, held.plan) == before
 
 
 def test_next_is_the_first_step_that_is_not_done_and_changes_no_stage(begun: Scene) -> None:
