@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from json.decoder import JSONDecodeError, JSONDecoder, scanstring  # type: ignore[attr-defined] # the stub lacks it
 
 from loomctl.model.records import NamedTuple
@@ -15,6 +16,7 @@ DEEPEST = 200  # objects and lists inside each other; what is nested deeper does
 LONGEST_NUMBER = 400  # digits
 QUICK_FAILURES = 16  # so many candidates of a text may be read twice
 _BLANKS = " \t\n\r"
+_MARK = re.compile(r'["\\{}]')
 _KEY, _KEY_OR_END, _VALUE, _VALUE_OR_END, _COMMA_OR_END = range(5)
 
 
@@ -304,22 +306,22 @@ def _balanced(text: str) -> Iterator[tuple[int, int]]:
     outside: list[_Group] = []
     inside: list[_Group] = []
     escaped: list[_Group] = []
-    for at in range(_find(text, "{", 0), len(text)):
-        char = text[at]
+    behind = -1  # the place behind a backslash
+    for match in _MARK.finditer(text, _find(text, "{", 0)):
+        at, char = match.start(), match[0]
+        if escaped and (at != behind or char not in ('"', "\\")):
+            inside, escaped = _joined(inside, escaped), []
         if char == '"':
             if escaped:
                 outside, escaped = _joined(outside, escaped), []
             outside, inside = inside, outside
         elif char == "\\":
-            inside, escaped = escaped, inside
-        else:
-            if escaped:
-                inside, escaped = _joined(inside, escaped), []
-            if char == "{":
-                outside.append(at)
-            elif char == "}" and outside:
-                for start in _starts(outside.pop()):
-                    yield start, at + 1
+            inside, escaped, behind = escaped, inside, at + 1
+        elif char == "{":
+            outside.append(at)
+        elif outside:
+            for start in _starts(outside.pop()):
+                yield start, at + 1
     for group in (*outside, *inside, *escaped):
         for start in _starts(group):
             yield start, -1
