@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from loomctl.model.json_objects import Found
 
 FIELDS = ("outcome", "failure_reason", "preferred_next_label", "suggested_next_ids", "context_updates")
+_FIELDS = frozenset(FIELDS)
 ROUTING = "routing"
 RESPONSE, STATUS_JSON, LAST_FILE = "response", "status.json", "last_file"
 RESERVED_KEYS = ("last_stage", "last_response")
 RESERVED_PREFIXES = ("_", "response.", "output.", "command.", "parallel.", "internal.")
+_UPDATES = '"context_updates"'
 _QUOTES = (('"', '"'), ("'", "'"), ('\\"', '\\"'), ("“", "”"))
 _SHOWN = 60
 _TYPES = {str: "text", list: "a list", dict: "an object", int: "a number", float: "a number"}
@@ -80,8 +82,8 @@ def read(sources: Sequence[Source], schema: str | None = None) -> Reading:
     """
     passed: list[Fault] = []
     for source in sources:
-        found = _last(source.text)
-        where = None if found else _malformed(source.text)
+        found, bare = _scanned(source.text)
+        where = _around(source.text, bare) if found is None and bare else None
         if found:
             reading = _understood(found.value, source.name, strict=schema == ROUTING)
             return reading._replace(warnings=[*passed, *reading.warnings])
@@ -137,18 +139,40 @@ def mended(value: Any) -> Any:
 # ---- Which object counts.
 
 
-def _last(text: str) -> Found | None:
-    """Give the last object with a recognised field at its top, context updates of a broken one left out."""
-    found = [one for one in json_objects.objects(text) if any(field in one.value for field in FIELDS)]
-    found = [one for one in found if not _is_updates(text, one.start)]
-    if not found or '"context_updates"' not in text[: found[-1].start]:
-        return found[-1] if found else None
+def _scanned(text: str) -> tuple[Found | None, list[int]]:
+    """Give the object that counts, and where the text names a routing field in quotes outside of all that parse.
+
+    It is the last object with a recognised field at its top, context updates of a broken one left out.
+    """
+    named = _named(text)
+    bare: list[int] = []
+    at, last = 0, None
+    for one in json_objects.objects(text):
+        while at < len(named) and named[at] < one.end:
+            if named[at] < one.start:
+                bare.append(named[at])
+            at += 1
+        if _counts(text, one):
+            last = one
+    bare += named[at:]
+    if last is not None and any(at < last.start and text.startswith(_UPDATES, at) for at in bare):
+        last = _last_outside(text)
+    return last, bare
+
+
+def _counts(text: str, one: Found) -> bool:
+    return not _FIELDS.isdisjoint(one.value) and not _is_updates(text, one.start)
+
+
+def _last_outside(text: str) -> Found | None:
+    """Give the last object that counts and stands in no context updates which are broken themselves."""
     spans = iter([(start, end) for start, end in json_objects.broken(text) if end >= 0 and _is_updates(text, start)])
     span, reach, last = next(spans, None), -1, None
-    for one in found:
-        while span is not None and span[0] < one.start:
-            reach, span = max(reach, span[1]), next(spans, None)
-        last = one if one.start >= reach else last
+    for one in json_objects.objects(text):
+        if _counts(text, one):
+            while span is not None and span[0] < one.start:
+                reach, span = max(reach, span[1]), next(spans, None)
+            last = one if one.start >= reach else last
     return last
 
 
@@ -157,31 +181,13 @@ def _is_updates(text: str, start: int) -> bool:
     at = _before_blanks(text, start)
     if text[at - 1 : at] != ":":
         return False
-    return text.endswith('"context_updates"', 0, _before_blanks(text, at - 1))
+    return text.endswith(_UPDATES, 0, _before_blanks(text, at - 1))
 
 
 def _before_blanks(text: str, at: int) -> int:
     while at > 0 and text[at - 1] in " \t\n\r":
         at -= 1
     return at
-
-
-def _malformed(text: str) -> int | None:
-    """Give where the JSON begins that does not parse and names a routing field in quotes; None: there is none."""
-    named = sorted(at for field in FIELDS for quotes in _QUOTES for at in _places(text, field.join(quotes)))
-    if not named:
-        return None
-    spans = json_objects.objects(text)
-    span = next(spans, None)
-    bare = []
-    for at in named:
-        while span is not None and span.end <= at:
-            span = next(spans, None)
-        if span is None or at < span.start:
-            bare.append(at)
-    if not bare:
-        return None
-    return _around(text, bare)
 
 
 def _around(text: str, places: list[int]) -> int | None:
@@ -208,6 +214,17 @@ def _begins_quoted(text: str, start: int) -> bool:
     while text[at : at + 1] and text[at] in " \t\n\r":
         at += 1
     return text[at : at + 1] in ('"', "'", "\\", "“")
+
+
+def _named(text: str) -> list[int]:
+    """Give every place where a routing field stands in quotes, of whatever kind, in order."""
+    return sorted(
+        at - len(opening)
+        for field in FIELDS
+        for at in _places(text, field)
+        for opening, closing in _QUOTES
+        if text.endswith(opening, 0, at) and text.startswith(closing, at + len(field))
+    )
 
 
 def _places(text: str, word: str) -> Iterator[int]:
