@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
@@ -16,6 +14,7 @@ import pytest
 from loomctl.disk import command_files, processes
 from loomctl.disk.artifact_files import REFUSE_BYTES
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT
+from tests.cli.terminal import Terminal, at_a_terminal, loomctl
 from tests.scenes import MAIN, OTHER, Json, Scene
 from tests.waiting import Gate, until
 
@@ -537,39 +536,11 @@ def test_a_project_in_an_odd_place_runs_its_commands(scene: Scene) -> None:
 # ---- At a terminal.
 
 
-def at_a_terminal(scene: Scene, typed: str, *words: str) -> str:
-    """Run a command on a terminal at which somebody types; gives what they see."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-I", str(MAIN), *words],
-        cwd=scene.root,
-        env={**scene.environ(None), "TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    ) as child:
-        os.close(theirs)
-        os.write(ours, typed.encode())
-        seen = b""
-        while select.select([ours], [], [], 60)[0]:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # how Linux says that the other side is closed
-                break
-            if not part:
-                break
-            seen += part
-        child.wait()
-    os.close(ours)
-    return seen.decode().replace("\r\n", "\n")
-
-
 @pytest.mark.parametrize(("typed", "trusted"), [("y\n", True), ("n\n", False), ("\x04", False)])
 def test_a_person_who_starts_a_run_is_asked(scene: Scene, typed: str, *, trusted: bool) -> None:
     """With all commands before their eyes; whatever is no yes is a no."""
     scene.workflow(phases=steps("touch fine; API_KEY=sk-proj-Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z true"))
-    seen = at_a_terminal(scene, typed, "run", "add dark mode", "--workflow", "tiny")
+    seen = at_a_terminal(scene, "run", "add dark mode", "--workflow", "tiny", typed=typed)
     assert "      touch fine; API_KEY=sk-proj-Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z true\n" in seen
     assert "Trust these commands on this machine?" in seen
     assert ("Its commands are trusted on this machine." in seen) is trusted
@@ -582,22 +553,9 @@ def test_a_person_who_waits_sees_how_far_a_command_is(scene: Scene, tmp_path: Pa
     """A line that is written over and over, and is gone at the end."""
     gate = Gate(tmp_path / "gate")
     run_id = begin(scene, f"echo working on it; {gate}")
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-I", str(MAIN), "next", run_id],
-        cwd=scene.root,
-        env={**scene.environ(None), "TERM": "xterm"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-    ) as child:
-        os.close(theirs)
-        seen = b""
-        while b"build/c1: " not in seen or b"working on it" not in seen:
-            assert select.select([ours], [], [], 60)[0], seen
-            seen += os.read(ours, 65536)
-        gate.open()
-        said, _ = child.communicate(timeout=60)
-    assert os.read(ours, 65536).endswith(b"\r\x1b[K")
-    os.close(ours)
+    terminal = Terminal(loomctl("next", run_id), scene, streams=("stderr",))
+    terminal.until("build/c1: ", "working on it")
+    gate.open()
+    said, _ = terminal.child.communicate(timeout=60)
+    assert terminal.end().endswith("\r\x1b[K")
     assert b"succeeded" in said

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import select
-import subprocess
-import sys
 
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.scenes import MAIN, Scene, artifact, fingerprint
+from tests.cli.terminal import Terminal, loomctl
+from tests.scenes import Scene, artifact, fingerprint
 
 
 @pytest.fixture
@@ -69,32 +65,12 @@ def test_a_healthy_state_is_replaced_after_a_word_alone(begun: Scene, cli: Cli) 
 @pytest.mark.parametrize(("answer", "step"), [("y\n", "build/make"), ("n\n", "build/polish"), ("\x04", "build/polish")])
 def test_a_terminal_asks(begun: Scene, answer: str, step: str) -> None:
     """A person sees what would be lost and says yes or no."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-I", str(MAIN), "state", "restore", begun.run_dir.name],
-        cwd=begun.root,
-        env={**begun.environ(None), "TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    ) as child:
-        os.close(theirs)
-        seen = b""
-        while b"Put it back?" not in seen and select.select([ours], [], [], 30)[0]:
-            seen += os.read(ours, 65536)
-        os.write(ours, answer.encode())
-        while select.select([ours], [], [], 30)[0]:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # how Linux says that the other side is closed
-                break
-            if not part:
-                break
-            seen += part
-        child.wait()
-    os.close(ours)
-    assert "succeeded → in_progress" in seen.decode()
-    assert child.returncode == (0 if step == "build/make" else 2)
+    terminal = Terminal(loomctl("state", "restore", begun.run_dir.name), begun)
+    terminal.until("Put it back?")
+    terminal.type(answer)
+    seen = terminal.end()
+    assert "succeeded → in_progress" in seen
+    assert terminal.child.returncode == (0 if step == "build/make" else 2)
     assert begun.state["current_step"] == step
 
 

@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import select
 import subprocess
 import sys
 
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.cli.terminal import at_a_terminal, python_at_a_terminal
 from tests.scenes import MAIN, Scene, artifact
-
-
-def at_a_terminal(scene: Scene, *words: str, **environ: str) -> str:
-    """Run a command on a terminal of its own; gives what a person would see."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-I", str(MAIN), *words],
-        cwd=scene.root,
-        env={**scene.environ(None), "TERM": "xterm", **environ},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    ) as child:
-        os.close(theirs)
-        seen = b""
-        while select.select([ours], [], [], 30)[0]:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # how Linux says that the other side is closed
-                break
-            if not part:
-                break
-            seen += part
-        child.wait()
-    os.close(ours)
-    return seen.decode().replace("\r\n", "\n")
 
 
 @pytest.mark.parametrize(("environ", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)])
@@ -48,23 +20,6 @@ def test_colours_are_for_terminals_that_want_them(scene: Scene, environ: dict[st
     assert ("\x1b[1mHeading" in seen) == coloured
     assert "Heading" in seen
     assert "␛[1mnot ours" in seen
-
-
-def python_at_a_terminal(scene: Scene, program: str, environ: dict[str, str]) -> str:
-    """Run a line of Python on a terminal, with the package."""
-    ours, theirs = pty.openpty()
-    path = str(MAIN.parents[1])
-    with subprocess.Popen(
-        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {path!r}); {program}"],
-        env={**scene.environ(None), "TERM": "xterm", **environ},
-        stdin=theirs,
-        stdout=theirs,
-    ) as child:
-        os.close(theirs)
-        child.wait(timeout=30)
-        seen = os.read(ours, 65536).decode()
-    os.close(ours)
-    return seen
 
 
 def test_no_colours_elsewhere(scene: Scene, cli: Cli) -> None:
