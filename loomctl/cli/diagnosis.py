@@ -13,7 +13,7 @@ from loomctl.disk import project
 from loomctl.engine import doctoring
 from loomctl.engine.patient import Patient
 from loomctl.hosts import claude_doctoring
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
+from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
 from loomctl.model.findings import FAIL, PASS, WARN
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from loomctl.model.findings import Finding
 
 CHECKS = {**doctoring.CHECKS, "assistant": claude_doctoring.assistant}
-INTERRUPTED = 130
 _COLOURS = {PASS: "32", WARN: "33", FAIL: "31"}
 
 
@@ -42,7 +41,7 @@ def tell(*, as_json: bool) -> int:
         code = EXIT_FINDINGS if any(finding.status == FAIL for finding in findings.values()) else EXIT_OK
         print(_document(findings) if as_json else _text(findings), flush=True)
     except KeyboardInterrupt:
-        return _failed("interrupted", INTERRUPTED)
+        return _failed("interrupted", ON_INTERRUPT)
     except BrokenPipeError:  # `loomctl doctor | head`
         return code
     except OSError as problem:
