@@ -8,7 +8,7 @@ import click
 
 from loomctl.cli import asking, printing, telling, trusting
 from loomctl.cli.options import complete_runs, complete_workflows, json_option, run_argument
-from loomctl.engine import commanding, resuming, starting
+from loomctl.engine import command_trust, resuming, starting
 from loomctl.model import sessions
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 
@@ -91,7 +91,7 @@ def _started_document(space: Workspace, begun: Started) -> dict[str, object]:
     return {
         **_run_document(space, begun.run, begun.slip),
         "dry_run": begun.slip is None,
-        "commands": commanding.listed(space, begun.run),
+        "commands": command_trust.listed(space, begun.run),
         "notes": begun.notes,
         "warnings": [{"code": one.code, "where": one.where, "message": one.message} for one in begun.warnings],
     }
@@ -103,7 +103,7 @@ def _started_text(space: Workspace, begun: Started) -> str:
     verb = "would start" if begun.slip is None else "started"
     lines = [f"Loom: run {begun.run.run_id} {verb} (workflow {state['workflow_id']}, {count} steps)"]
     lines += telling.plan_lines(begun.run)
-    if begun.slip is None and (commands := commanding.listed(space, begun.run)):
+    if begun.slip is None and (commands := command_trust.listed(space, begun.run)):
         lines += ["It would run, in a shell:", *telling.command_lines(commands)]
     lines += [f"  ! {one.where}: {one.message}" for one in begun.warnings]
     lines += begun.notes

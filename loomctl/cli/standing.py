@@ -10,7 +10,7 @@ import click
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import commanding, driving, finding
+from loomctl.engine import command_ends, command_trust, driving, finding
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.model.secrets import mask
 from loomctl.model.state import ACTIVE
@@ -51,7 +51,7 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
     verb = "pause" if status == "paused" else "cancel"
     space = asking.space()
     changed = driving.set_standing(space, finding.to_drive(space, named, verb=verb), status, event, allowed=allowed)
-    said = commanding.stop_open(changed) if status == "cancelled" else ""
+    said = command_ends.stop_open(changed) if status == "cancelled" else ""
     if as_json:
         printing.document({"run_id": changed.run_id, "status": status, "notes": [said] if said else []})
     else:
@@ -89,8 +89,8 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
             exit_code=EXIT_NO_RUN,
         )
     run_read = space.store.read(found.run_id)
-    commands = commanding.listed(space, run_read)
-    digest = commanding.digest_of(commands)
+    commands = command_trust.listed(space, run_read)
+    digest = command_trust.digest_of(commands)
     loads = {
         artifact["id"]: str(artifact.get("path") or artifact.get("path_from_state") or artifact.get("command") or "")
         for artifact in run_read.plan["artifacts"]
@@ -105,7 +105,7 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
     if not yes and not _agreed(commands):
         hint = f"loomctl trust {found.run_id} --yes"
         raise LoomError("NOT_CONFIRMED", "the run is not trusted", hint=hint, exit_code=EXIT_USAGE)
-    trouble = commanding.trust(space, run_read, commands)
+    trouble = command_trust.trust(space, run_read, commands)
     if trouble:
         raise LoomError(
             "NOT_REMEMBERED", trouble, exit_code=EXIT_SETUP, hint='export LOOM_STATE_HOME="$HOME/.loom-state"'

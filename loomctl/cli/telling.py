@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
-    from loomctl.engine.commanding import Pending, Ran
+    from loomctl.engine.command_ends import Ran
+    from loomctl.engine.commanding import Pending
     from loomctl.engine.priming import Slip
 
 # What may stand beside a slip's text, so that the host shows all of a command's output inline.

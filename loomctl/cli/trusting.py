@@ -9,7 +9,7 @@ import click
 
 from loomctl.cli import printing, telling
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import commanding
+from loomctl.engine import command_trust
 from loomctl.model.errors import LoomError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def asked(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
     """Show the commands of a run that this machine does not trust yet, and ask; gives what its user must know."""
     try:
-        commands = commanding.untrusted(space, run)
+        commands = command_trust.untrusted(space, run)
     except LoomError as error:  # of a run that was made elsewhere: what cannot be filled in here is not run
         return [f"Its commands cannot be run here: {error.what}"]
     if not commands:
@@ -36,5 +36,5 @@ def asked(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
         agreed = False
     if not agreed:
         return [f"Its commands are not trusted, and none of them is run. {later}"]
-    trouble = commanding.trust(space, run, commands)
+    trouble = command_trust.trust(space, run, commands)
     return [f"{trouble}; its commands are not trusted"] if trouble else ["Its commands are trusted on this machine."]

@@ -161,19 +161,6 @@ def read_log(folder: str) -> bytes:
         return b""
 
 
-def read_end(folder: str, most: int) -> tuple[bytes, bool]:
-    """Give the last bytes of the log, `most` at most, and whether they are all of it."""
-    try:
-        descriptor = files.open_regular(os.path.join(folder, command_files.LOG))
-    except OSError:
-        return b"", True
-    try:
-        size = os.fstat(descriptor).st_size
-        return os.pread(descriptor, most, max(0, size - most)), size <= most
-    finally:
-        os.close(descriptor)
-
-
 def _send(how: Callable[[int, int], None], pid: int, number: int) -> bool:
     try:
         how(pid, number)

@@ -1,4 +1,4 @@
-"""The beginning or the end of a text file, in whole lines, however large the file is."""
+"""The beginning or the end of a file, of a text in whole lines, however large it is."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ def head(path: str, limit: int) -> tuple[str, bool]:
 
 def tail(path: str, limit: int) -> tuple[str, bool]:
     """Give the last lines within `limit` bytes, and whether they are all. Raises OSError."""
-    data, size = _read(path, -limit, limit)
-    if size <= len(data):
+    data, whole = end(path, limit)
+    if whole:
         return data.decode("utf-8", "replace"), True
     return data[data.find(b"\n") + 1 :].decode("utf-8", "replace") if b"\n" in data else "", False
+
+
+def end(path: str, limit: int) -> tuple[bytes, bool]:
+    """Give the last `limit` bytes as they are, and whether they are all. Raises OSError."""
+    data, size = _read(path, -limit, limit)
+    return data, size <= len(data)
 
 
 def _read(path: str, at: int, limit: int) -> tuple[bytes, int]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.disk.store import Run
-    from loomctl.engine import commanding
+    from loomctl.engine import command_ends, commanding
     from loomctl.engine.caller import Workspace
     from loomctl.engine.priming import Slip
     from loomctl.model.directives import Reading
@@ -42,7 +42,7 @@ class Driven(NamedTuple):
     notes: Sequence[str] = ()
     reading: Reading | None = None
     repair: str = ""
-    ran: Sequence[commanding.Ran] = ()
+    ran: Sequence[command_ends.Ran] = ()
     pending: commanding.Pending | None = None
 
 
@@ -103,9 +103,9 @@ def done(
     told = _told_of(space, run_id)
     noted = _recorded(space)
     run = space.store.read(run_id)
-    from loomctl.engine import commanding
+    from loomctl.engine import command_ends
 
-    by_hand = commanding.take_over(space, run, outcome)
+    by_hand = command_ends.take_over(space, run, outcome)
     known = _known_of(space, run, response) if response is not None or by_hand else None
     found = closing.ready(space, run, run.state) if response is None and _is_closing(run.state) else None
     held: dict[str, Any] = {"notes": noted, "settled": None, "ended": None, "closing": None}
@@ -173,9 +173,9 @@ def undo(space: Workspace, run_id: str) -> Driven:
     """
     notes = _recorded(space)
     run = space.store.read(run_id)
-    from loomctl.engine import commanding
+    from loomctl.engine import command_ends
 
-    notes += filter(None, [commanding.stop_open(run)])
+    notes += filter(None, [command_ends.stop_open(run)])
 
     def change(state: State) -> tuple[State, list[Event]]:
         context = _context_before(run, state)

@@ -8,7 +8,7 @@ from loomctl.disk import clock, known, user_folders
 from loomctl.disk.events import Event
 from loomctl.disk.store import Run
 from loomctl.engine import (
-    commanding,
+    command_trust,
     finding,
     presence,
     priming,
@@ -91,7 +91,7 @@ def start(
     state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
     run = _new_run(space, run_id, state, plan)
     _check_placeholders(space, run)
-    commanding.listed(space, run)  # what cannot be filled in is said before anything is written
+    command_trust.listed(space, run)  # what cannot be filled in is said before anything is written
     _check_lengths(run)
     if dry_run or plan["autonomy"].get("level") == "dry-run":
         return Started(run, run_life.Move("dry-run"), None, ["Nothing was written: this is a dry run."], warnings)
@@ -100,7 +100,7 @@ def start(
     noted = recording.noted(space)
     run = _created(space, run, autonomy)
     trouble = known.note(run.run_id, space.store.folder)
-    trouble = trouble or commanding.trust_the_bundles(space, run, resolved.sources)
+    trouble = trouble or command_trust.trust_the_bundles(space, run, resolved.sources)
     notes = [
         *made_here,
         *noted,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from loomctl.engine import commanding, driving
+from loomctl.engine import command_trust, commanding, driving
 from tests.scenes import Scene
 
 COMMANDS = {"build": {"steps": [{"id": "c1", "run": "echo {run_id}; echo done"}]}}
@@ -27,8 +27,8 @@ def test_the_bundles_own_commands_are_trusted(scene: Scene, paths: list[str], *,
     scene.workflow(phases=COMMANDS)
     run = scene.begin().run
     space = scene.space()
-    assert commanding.trust_the_bundles(space, run, [{"id": "x", "path": path} for path in paths]) == ""
-    assert commanding.is_trusted(space, run) is trusted
+    assert command_trust.trust_the_bundles(space, run, [{"id": "x", "path": path} for path in paths]) == ""
+    assert command_trust.is_trusted(space, run) is trusted
 
 
 def test_a_plan_that_says_it_is_the_bundles_is_not_trusted(scene: Scene) -> None:
@@ -47,8 +47,8 @@ def test_trust_is_of_one_run_in_one_place(scene: Scene) -> None:
     scene.workflow(phases=COMMANDS)
     run, other = scene.begin("one").run, scene.begin("two").run
     space = scene.space()
-    commanding.trust(space, run, commanding.listed(space, run))
-    assert [commanding.is_trusted(space, each) for each in (run, other)] == [True, False]
+    command_trust.trust(space, run, command_trust.listed(space, run))
+    assert [command_trust.is_trusted(space, each) for each in (run, other)] == [True, False]
 
 
 def test_an_output_that_cannot_be_stored_stays_inline_by_its_end(scene: Scene) -> None:
@@ -58,7 +58,7 @@ def test_an_output_that_cannot_be_stored_stays_inline_by_its_end(scene: Scene) -
     )
     run = scene.begin().run
     space = scene.space()
-    commanding.trust(space, run, commanding.listed(space, run))
+    command_trust.trust(space, run, command_trust.listed(space, run))
     (scene.store / "blobs").write_text("in the way")
     driven = driving.next_step(space, run.run_id)
     assert [one.status for one in driven.ran] == ["succeeded"]
@@ -76,7 +76,7 @@ def test_no_hook_runs_a_command(scene: Scene) -> None:
     scene.workflow(phases=COMMANDS)
     run = scene.begin().run
     space = scene.space()
-    commanding.trust(space, run, commanding.listed(space, run))
+    command_trust.trust(space, run, command_trust.listed(space, run))
     driven = driving.next_step(scene.space(on_hook_path=True), run.run_id)
     assert (driven.ran, driven.pending) == ((), None)
     assert not (scene.run_dir / "stages" / "001-build.c1@1" / "command.json").exists()

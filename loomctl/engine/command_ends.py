@@ -1,0 +1,196 @@
+"""How a command step ends: its visit by its command's end, by a person's word, or stopped with its run (D30)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import clock, command_files, command_runs, files
+from loomctl.disk.events import Event
+from loomctl.disk.local import TERMINAL
+from loomctl.engine import command_output, command_trust, ending, settling, stages
+from loomctl.model import run_life, sessions
+from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked_line
+from loomctl.model.state import TERMINAL as OVER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.disk.command_runs import Standing
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+    from loomctl.engine.settling import Settled
+    from loomctl.model.state import State
+
+
+class Work(NamedTuple):
+    """An open visit of a command step. entry: as the state has it; folder: its stage's, absolute."""
+
+    entry: Mapping[str, Any]
+    step: Mapping[str, Any]
+    folder: str
+
+    @property
+    def log(self) -> str:
+        """The file with all that its command printed."""
+        return os.path.join(self.folder, command_files.LOG)
+
+
+class Ran(NamedTuple):
+    """A command step that ended: its visit's status; reason: why it failed, or empty; log: the file with its output."""
+
+    step_id: str
+    stage: str
+    status: str
+    reason: str
+    command: Mapping[str, Any]
+    log: str
+    tail: str
+
+
+def open_work(run: Run) -> Work | None:
+    """Give the command step whose visit is open; None where none is."""
+    entry = run_life.open_visit(run.state)
+    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    if entry is None or place is None or not command_trust.is_command(place.step) or not entry.get("stage"):
+        return None
+    return Work(entry, place.step, _folder(run, entry["stage"]))
+
+
+def _folder(run: Run, stage: str) -> str:
+    """Give a stage's folder; no link stands where its command's files are."""
+    folder = stages.folder(run.folder, stage)
+    for name in (command_files.LOG, command_files.RECORD, command_files.LOCK):
+        files.refuse_links(run.folder, os.path.join(folder, name))
+    return folder
+
+
+def taken(
+    space: Workspace, run: Run, settled: Settled, work: Work, standing: Standing
+) -> tuple[Run, Settled, Ran | None]:
+    """End the visit by how its command ended, unless somebody else did, and go on to where the run rests then."""
+    if standing.kind == command_runs.LOST:
+        command_runs.end_orphan(standing)
+    given = _given(space, work, standing)
+    known = ending.gather(space, run, work.entry, given)
+    held: list[tuple[Settled, Mapping[str, Any] | None]] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        entry = run_life.open_visit(state)
+        if entry is None or entry["stage"] != work.entry["stage"] or state["status"] in OVER:
+            held[:] = [(_as_it_stands(state), None)]
+            return state, []
+        happened: list[Event] = []
+        ended = _finish(space, run, state, happened, given, known)
+        now = settling.rest_here(space, run, ended.state)
+        held[:] = [(now, ended.entry)]
+        return sessions.active(now.state, space.caller.session_id, at=clock.now()), happened + now.happened
+
+    run = run._replace(state=space.store.update(run.run_id, change))
+    now, ended = held[0]
+    settling.begun(space, run, now)
+    now = now._replace(
+        entered=[*settled.entered, *now.entered], engine_primed=settled.engine_primed or now.engine_primed
+    )
+    if ended is None:
+        return run, now, None
+    tail = command_output.tail_of(work.folder, 4000 if given.note else 1000)
+    ran = Ran(ended["step_id"], ended["stage"], ended["status"], given.note, given.command or {}, work.log, tail)
+    return run, now, ran
+
+
+def _as_it_stands(state: State) -> Settled:
+    entry = run_life.open_visit(state)
+    if entry is not None and run_life.goes_on(state):
+        return settling.Settled(state, [], [], False, run_life.Move("step", step=entry["step_id"]))
+    return settling.rest(state)
+
+
+def _finish(
+    space: Workspace, run: Run, state: State, happened: list[Event], given: ending.Given, known: ending.Gathered
+) -> ending.Ended:
+    """End the open visit of a command step: its files, its outcome, what it leaves in the context."""
+    entry = run_life.open_visit(state)
+    assert entry is not None  # the caller looked
+    command = given.command or {}
+    told = {key: command[key] for key in ("exit_code", "signal", "duration_ms", "timed_out", "bytes")}
+    happened.append(
+        Event("command.ended", {"stage": entry["stage"], **told}, space.caller.session_id, entry["step_id"])
+    )
+    return ending.end(space, run, state, happened, given, known)
+
+
+def _given(space: Workspace, work: Work, standing: Standing) -> ending.Given:
+    """Say what a command's end means, and put its output away: outside of the state's lock, for it may be large."""
+    told = standing.result
+    exit_code = told.get("exit_code") if type(told.get("exit_code")) is int else None
+    reason = _reason(work, standing, exit_code)
+    output, size, warnings = command_output.stored(space, work.folder)
+    for name, message in command_output.losses(told):
+        warnings.append({"code": name, "where": command_output.KEY, "message": message})
+    command = {
+        "script": work.step["run"],
+        "exit_code": exit_code,
+        "signal": told.get("signal"),
+        "duration_ms": told.get("duration_ms"),
+        "timed_out": bool(told.get("timed_out")),
+        "output": output,
+        "bytes": told.get("bytes", size),
+    }
+    context = {command_output.KEY: output, "command.exit_code": exit_code}
+    outcome = "failed" if reason else "succeeded"
+    return ending.Given(None, "command", outcome, reason, command=command, context=context, warnings=warnings)
+
+
+def _reason(work: Work, standing: Standing, exit_code: int | None) -> str:
+    """Say why a command step failed; an empty string if it did not."""
+    told = standing.result
+    if standing.kind == command_runs.LOST:
+        return "lost: what watched the command was ended (a kill, a restart), and how the command ended is not known"
+    if told.get("error"):
+        return masked_line(str(told["error"]), 300)
+    if told.get("timed_out"):
+        return f"timed out after {float(work.step.get('timeout') or 0):g} s"
+    if told.get("stopped"):
+        return "stopped"
+    if exit_code is None:
+        return f"ended by {masked_line(str(told.get('signal') or 'a signal'), 40)}"
+    return f"exit code {exit_code}" if exit_code else ""
+
+
+# ---- What a person decides about a command that runs.
+
+
+def stop_open(run: Run) -> str:
+    """Stop the command of the run's open visit, if one runs; gives a line that says so, or an empty string."""
+    work = open_work(run)
+    if work is None or command_runs.look(work.folder).kind != command_runs.RUNNING:
+        return ""
+    name = work.entry["step_id"]
+    if command_runs.stop(work.folder).kind == command_runs.RUNNING:
+        return f"The command of {name} could not be stopped; its processes are named in command.json."
+    return f"The command of {name} was stopped."
+
+
+def take_over(space: Workspace, run: Run, outcome: str | None) -> bool:
+    """Let a person end a command step by hand; tells whether the open step is one. Raises COMMAND_STEP otherwise.
+
+    It takes an outcome, and a terminal: what an assistant says is no result of a command. A running one is stopped.
+    """
+    entry = run_life.open_visit(run.state)
+    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    if entry is None or place is None or not command_trust.is_command(place.step):
+        return False
+    if space.caller.host != TERMINAL or outcome is None:
+        raise LoomError(
+            "COMMAND_STEP",
+            f"{entry['step_id']} is a command step: its exit code is its result",
+            why="loomctl next runs it, or waits for it; a person may overrule it in a terminal, with --outcome",
+            hint=f"loomctl next {run.run_id}",
+            exit_code=EXIT_USAGE,
+        )
+    stop_open(run)
+    return True
