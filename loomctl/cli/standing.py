@@ -51,7 +51,7 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
     verb = "pause" if status == "paused" else "cancel"
     space = asking.space()
     changed = driving.set_standing(space, finding.to_drive(space, named, verb=verb), status, event, allowed=allowed)
-    said = command_ends.stop_open(changed) if status == "cancelled" else ""
+    said = command_ends.stop_open(space, changed) if status == "cancelled" else ""
     if as_json:
         printing.document({"run_id": changed.run_id, "status": status, "notes": [said] if said else []})
     else:

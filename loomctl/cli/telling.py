@@ -89,6 +89,8 @@ def pending_lines(run: Run, pending: Pending) -> list[str]:
             *command_lines(pending.commands),
             f"Its user decides: loomctl trust {run.run_id}",
         ]
+    if pending.kind == commanding.STOPPED:
+        return [f"The command of {pending.step_id} was stopped. To run it from its start: {again}"]
     if pending.kind == commanding.NOT_BEGUN:
         return [f"Now: {pending.step_id}, a command step. To run it: {again}"]  # those before took all the time
     lines = [

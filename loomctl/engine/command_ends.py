@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import clock, command_files, command_runs, files
-from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import command_output, command_trust, ending, settling, stages
+from loomctl.engine import command_events, command_output, command_trust, ending, settling, stages
 from loomctl.model import run_life, sessions
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.disk.command_runs import Standing
+    from loomctl.disk.events import Event
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
     from loomctl.engine.settling import Settled
@@ -32,6 +32,16 @@ class Work(NamedTuple):
     entry: Mapping[str, Any]
     step: Mapping[str, Any]
     folder: str
+
+    @property
+    def stage(self) -> str:
+        """The stage's name."""
+        return str(self.entry["stage"])
+
+    @property
+    def step_id(self) -> str:
+        """The step's key."""
+        return str(self.entry["step_id"])
 
     @property
     def log(self) -> str:
@@ -80,21 +90,21 @@ def taken(
 
     def change(state: State) -> tuple[State, list[Event]]:
         entry = run_life.open_visit(state)
-        if entry is None or entry["stage"] != work.entry["stage"] or state["status"] in OVER:
-            held[:] = [(_as_it_stands(state), None)]
+        if entry is None or entry["stage"] != work.stage:
+            held[:] = [(as_it_stands(settled, state), None)]
             return state, []
-        happened: list[Event] = []
-        ended = _finish(space, run, state, happened, given, known)
+        happened = command_events.end(space, run, work, standing)
+        if state["status"] in OVER:
+            held[:] = [(as_it_stands(settled, state), None)]
+            return state, happened
+        ended = ending.end(space, run, state, happened, given, known)
         now = settling.rest_here(space, run, ended.state)
-        held[:] = [(now, ended.entry)]
+        held[:] = [(_following(settled, now), ended.entry)]
         return sessions.active(now.state, space.caller.session_id, at=clock.now()), happened + now.happened
 
     run = run._replace(state=space.store.update(run.run_id, change))
     now, ended = held[0]
     settling.begun(space, run, now)
-    now = now._replace(
-        entered=[*settled.entered, *now.entered], engine_primed=settled.engine_primed or now.engine_primed
-    )
     if ended is None:
         return run, now, None
     tail = command_output.tail_of(work.folder, 4000 if given.note else 1000)
@@ -102,25 +112,20 @@ def taken(
     return run, now, ran
 
 
-def _as_it_stands(state: State) -> Settled:
+def as_it_stands(before: Settled, state: State) -> Settled:
+    """Say where a run rests that somebody else changed. before: where it rested until then."""
     entry = run_life.open_visit(state)
     if entry is not None and run_life.goes_on(state):
-        return settling.Settled(state, [], [], False, run_life.Move("step", step=entry["step_id"]))
-    return settling.rest(state)
+        move = run_life.Move("step", step=entry["step_id"])
+        return _following(before, settling.Settled(state, [], [], False, move))
+    return _following(before, settling.rest(state))
 
 
-def _finish(
-    space: Workspace, run: Run, state: State, happened: list[Event], given: ending.Given, known: ending.Gathered
-) -> ending.Ended:
-    """End the open visit of a command step: its files, its outcome, what it leaves in the context."""
-    entry = run_life.open_visit(state)
-    assert entry is not None  # the caller looked
-    command = given.command or {}
-    told = {key: command[key] for key in ("exit_code", "signal", "duration_ms", "timed_out", "bytes")}
-    happened.append(
-        Event("command.ended", {"stage": entry["stage"], **told}, space.caller.session_id, entry["step_id"])
+def _following(before: Settled, now: Settled) -> Settled:
+    """Keep of where a run rested before what its next priming tells."""
+    return now._replace(
+        entered=[*before.entered, *now.entered], engine_primed=before.engine_primed or now.engine_primed
     )
-    return ending.end(space, run, state, happened, given, known)
 
 
 def _given(space: Workspace, work: Work, standing: Standing) -> ending.Given:
@@ -164,33 +169,37 @@ def _reason(work: Work, standing: Standing, exit_code: int | None) -> str:
 # ---- What a person decides about a command that runs.
 
 
-def stop_open(run: Run) -> str:
-    """Stop the command of the run's open visit, if one runs; gives a line that says so, or an empty string."""
+def stop_open(space: Workspace, run: Run) -> str:
+    """Stop the command of the run's open visit, if one runs; gives a line that says so, or an empty string.
+
+    How it ended is told, also of one that ended by itself and was not looked at since.
+    """
     work = open_work(run)
-    if work is None or command_runs.look(work.folder).kind != command_runs.RUNNING:
+    before = command_runs.look(work.folder) if work is not None else None
+    if work is None or before is None or before.kind == command_runs.NONE:
         return ""
-    name = work.entry["step_id"]
-    if command_runs.stop(work.folder).kind == command_runs.RUNNING:
-        return f"The command of {name} could not be stopped; its processes are named in command.json."
-    return f"The command of {name} was stopped."
+    standing = command_runs.stop(work.folder)
+    if standing.kind == command_runs.RUNNING:
+        return f"The command of {work.step_id} could not be stopped; its processes are named in command.json."
+    command_events.tell_end(space, run, work, standing)
+    return f"The command of {work.step_id} was stopped." if before.kind == command_runs.RUNNING else ""
 
 
-def take_over(space: Workspace, run: Run, outcome: str | None) -> bool:
-    """Let a person end a command step by hand; tells whether the open step is one. Raises COMMAND_STEP otherwise.
+def take_over(space: Workspace, run: Run, outcome: str | None) -> Work | None:
+    """Let a person end a command step by hand; gives it if the open step is one. Raises COMMAND_STEP otherwise.
 
     It takes an outcome, and a terminal: what an assistant says is no result of a command. A running one is stopped.
     """
-    entry = run_life.open_visit(run.state)
-    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
-    if entry is None or place is None or not command_trust.is_command(place.step):
-        return False
+    work = open_work(run)
+    if work is None:
+        return None
     if space.caller.host != TERMINAL or outcome is None:
         raise LoomError(
             "COMMAND_STEP",
-            f"{entry['step_id']} is a command step: its exit code is its result",
+            f"{work.step_id} is a command step: its exit code is its result",
             why="loomctl next runs it, or waits for it; a person may overrule it in a terminal, with --outcome",
             hint=f"loomctl next {run.run_id}",
             exit_code=EXIT_USAGE,
         )
-    stop_open(run)
-    return True
+    stop_open(space, run)
+    return work

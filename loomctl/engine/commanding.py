@@ -10,14 +10,11 @@ import calendar
 import os
 import time
 
-from loomctl.disk import artifact_paths, command_runs
-from loomctl.disk.events import Event
-from loomctl.engine import command_ends, command_output, command_trust, stages
+from loomctl.disk import command_runs
+from loomctl.engine import command_ends, command_events, command_output, command_starts, command_trust, stages
 from loomctl.model import run_life
 from loomctl.model.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.model.records import NamedTuple
-from loomctl.model.secrets import masked_line
-from loomctl.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.disk.command_runs import Standing
+    from loomctl.disk.events import Event
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
     from loomctl.engine.command_ends import Ran, Work
@@ -33,13 +31,14 @@ if TYPE_CHECKING:
 
 PATIENCE = 90.0
 """Seconds that `next` waits; a host ends a shell call after 120."""
-RUNNING, NOT_TRUSTED, NOT_BEGUN = "running", "not_trusted", "not_begun"
+RUNNING, STOPPED, NOT_TRUSTED, NOT_BEGUN = "running", "stopped", "not_trusted", "not_begun"
 
 
 class Pending(NamedTuple):
     """A command step that the run stands at.
 
-    kind: RUNNING; NOT_TRUSTED: nothing was run; NOT_BEGUN: commands before it took all the time that `next` waits.
+    kind: RUNNING; STOPPED: while it was waited for; NOT_TRUSTED: nothing was run; NOT_BEGUN: commands before it took
+    all the time that `next` waits.
     commands: what the run would run here, as `command_trust.listed` gives it; bytes, seconds, tail: of one that runs.
     """
 
@@ -79,38 +78,69 @@ def carried(space: Workspace, run: Run, settled: Settled, tell: Callable[[Pendin
     runs. Without trust nothing is run. Raises PATH_ESCAPE, NOT_STARTED, WITHIN_COMMAND, and INTERRUPTED where its user
     stopped waiting.
     """
+    come = Carried(run, settled)
     if space.caller.on_hook_path:  # hooks never execute (D23)
-        return Carried(run, settled)
+        return come
     until = time.monotonic() + patience()
-    ran: list[Ran] = []
-    notes: list[str] = []
-    while (work := _work(run)) is not None:
-        _refuse_within(work, run)
-        commands = command_trust.untrusted(space, run)
-        if commands:
-            return Carried(run, settled, ran, _pending(NOT_TRUSTED, work, commands=commands), notes)
-        standing = command_runs.look(work.folder)
-        if standing.kind == command_runs.ENDED and standing.result.get("stopped"):
-            standing = _cleared(space, run, work)
-        if standing.kind == command_runs.NONE and ran and time.monotonic() >= until:
-            return Carried(run, settled, ran, _pending(NOT_BEGUN, work), notes)
-        try:
-            if standing.kind == command_runs.NONE:
-                run = _begun(space, run, work)
+    while come.pending is None and (work := _work(come.run)) is not None:
+        come = _one(space, come, work, until, tell)
+    return come
+
+
+def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callable[[Pending], None] | None) -> Carried:
+    """Carry a run through one command step, as far as it gets until a time on the monotonic clock."""
+    run = come.run
+    _refuse_within(work, run)
+    commands = command_trust.untrusted(space, run)
+    if commands:
+        return come._replace(pending=_pending(NOT_TRUSTED, work, commands=commands))
+    standing = _standing(space, run, work)
+    if standing.kind == command_runs.NONE and come.ran and time.monotonic() >= until:
+        return come._replace(pending=_pending(NOT_BEGUN, work))
+    try:
+        if standing.kind == command_runs.NONE:
+            run = command_starts.begun(space, run, work)
+        elif standing.kind == command_runs.RUNNING:  # who started it may have been killed before it told so
+            run = command_events.tell_start(space, run, work, standing)
+        if standing.kind in (command_runs.NONE, command_runs.RUNNING):
             standing = _awaited(work, until, tell)
-        except KeyboardInterrupt:
-            if command_runs.look(work.folder).kind != command_runs.RUNNING:
-                raise
-            raise _interrupted(run, work) from None
-        if standing.kind == command_runs.RUNNING:
-            return Carried(run, settled, ran, _running(work, standing), notes)
-        if standing.kind == command_runs.NONE:  # somebody undid or stopped it meanwhile
-            continue
-        run, settled, one = command_ends.taken(space, run, settled, work, standing)
-        if one is not None:
-            ran.append(one)
-            notes += [f"{one.step_id}: {said}" for _, said in command_output.losses(standing.result)]
-    return Carried(run, settled, ran, None, notes)
+    except KeyboardInterrupt:
+        if command_runs.look(work.folder).kind != command_runs.RUNNING:
+            raise
+        raise _interrupted(run, work) from None
+    come = come._replace(run=run)
+    if standing.kind == command_runs.RUNNING:
+        return come._replace(pending=_running(work, standing))
+    if standing.kind == command_runs.NONE or standing.result.get("stopped"):
+        return _looked_again(space, come, work, standing)
+    run, settled, one = command_ends.taken(space, run, come.settled, work, standing)
+    if one is None:
+        return come._replace(run=run, settled=settled)
+    lost = [f"{one.step_id}: {said}" for _, said in command_output.losses(standing.result)]
+    return Carried(run, settled, [*come.ran, one], None, [*come.notes, *lost])
+
+
+def _standing(space: Workspace, run: Run, work: Work) -> Standing:
+    """Say how a visit's command stands: what was stopped is out of the way, what began and is nowhere is lost."""
+    standing = command_runs.look(work.folder)
+    if standing.kind == command_runs.ENDED and standing.result.get("stopped"):
+        standing = _cleared(space, run, work)
+    if standing.kind == command_runs.NONE and command_events.is_running_by_the_log(run, work.stage):
+        return standing._replace(kind=command_runs.LOST)
+    return standing
+
+
+def _looked_again(space: Workspace, come: Carried, work: Work, standing: Standing) -> Carried:
+    """Look where the run is by now: somebody stopped or undid its command while it was waited for.
+
+    Who stopped a command says what becomes of its step. Where nobody did (a shutdown), it is not started again here.
+    """
+    run = space.store.read(come.run.run_id)
+    now = _work(run)
+    if now is not None and now.stage == work.stage and standing.kind == command_runs.ENDED:
+        run = command_events.tell_end(space, run, work, standing)
+        return come._replace(run=run, pending=_pending(STOPPED, work))
+    return come._replace(run=run, settled=command_ends.as_it_stands(come.settled, run.state))
 
 
 def _work(run: Run) -> Work | None:
@@ -122,7 +152,7 @@ def _refuse_within(work: Work, run: Run) -> None:
     if os.environ.get("LOOM_STAGE_DIR") == work.folder:
         raise LoomError(
             "WITHIN_COMMAND",
-            f"the command of {work.entry['step_id']} cannot wait for its own end",
+            f"the command of {work.step_id} cannot wait for its own end",
             why="loomctl next was called by the command that it would wait for",
             hint=f"loomctl show {run.run_id}",
             exit_code=EXIT_USAGE,
@@ -134,59 +164,14 @@ def _cleared(space: Workspace, run: Run, work: Work) -> Standing:
 
     def change(state: State) -> tuple[State, list[Event]]:
         standing = command_runs.look(work.folder)
-        if standing.kind == command_runs.ENDED and standing.result.get("stopped"):
-            stages.set_aside(run.folder, work.entry["stage"])
-        return state, []
+        if standing.kind != command_runs.ENDED or not standing.result.get("stopped"):
+            return state, []
+        happened = command_events.end(space, run, work, standing)
+        stages.set_aside(run.folder, work.stage)
+        return state, happened
 
     space.store.update(run.run_id, change)
     return command_runs.look(work.folder)
-
-
-def _begun(space: Workspace, run: Run, work: Work) -> Run:
-    """Start the command, unless another process does; gives the run with the event of it."""
-    command = command_trust.expanded(space, run, work.step)
-    cwd = _workdir(space, run, command.get("workdir"))
-    timeout = work.step.get("timeout")
-    stage, key = str(work.entry["stage"]), str(work.entry["step_id"])
-    seconds = float(timeout) if isinstance(timeout, (int, float)) else None
-    order = command_runs.Order(work.folder, run.run_id, key, stage, command["run"], cwd, seconds)
-    if not command_runs.start(order, environment(run.run_id, key, work.folder)):
-        return run
-    event = Event("command.started", {"stage": stage, "timeout": timeout}, space.caller.session_id, key)
-    run = run._replace(state=space.store.update(run.run_id, lambda state: (state, [event])))
-    if run.state["status"] in OVER:  # somebody cancelled it in this moment
-        command_runs.stop(work.folder)
-    return run
-
-
-def _workdir(space: Workspace, run: Run, declared: str | None) -> str:
-    """Give the absolute folder a command works in: the project's root, or one below it (D10). Raises PATH_ESCAPE."""
-    root = space.project.root
-    path = os.path.realpath(os.path.join(root, declared or ""))
-    allowed = (root, run.folder, *space.settings.extra_roots)
-    if "\0" in path or not any(artifact_paths.is_inside(path, artifact_paths.real(one)) for one in allowed):
-        raise LoomError(
-            "PATH_ESCAPE",
-            "the step's workdir leads out of the project",
-            where=masked_line(declared or "", 300),
-            why="links are followed first; a folder elsewhere is allowed under extra_roots in your own config.yaml",
-            hint="loomctl paths",
-        )
-    return path if declared else root
-
-
-def environment(run_id: str, step_id: str, stage_dir: str) -> dict[str, str]:
-    """Give a command's environment: the caller's, without what the launcher of Loom set for Loom, and who it is for."""
-    found = dict(os.environ)
-    python = found.pop("LOOM_ENV_PYTHON", "")
-    found.pop("LOOM_PLUGIN_ROOT", None)
-    if os.path.isabs(python):
-        own = os.path.dirname(python)
-        if found.get("VIRTUAL_ENV") == os.path.dirname(own):
-            del found["VIRTUAL_ENV"]
-        folders = found.get("PATH", "").split(os.pathsep)
-        found["PATH"] = os.pathsep.join(folder for folder in folders if folder.rstrip(os.sep) != own)
-    return {**found, "LOOM_RUN_ID": run_id, "LOOM_STEP_ID": step_id, "LOOM_STAGE_DIR": stage_dir}
 
 
 def _awaited(work: Work, until: float, tell: Callable[[Pending], None] | None) -> Standing:
@@ -198,7 +183,7 @@ def _awaited(work: Work, until: float, tell: Callable[[Pending], None] | None) -
 def _interrupted(run: Run, work: Work) -> LoomError:
     return LoomError(
         "INTERRUPTED",
-        f"the command of {work.entry['step_id']} goes on; only the waiting for it was interrupted",
+        f"the command of {work.step_id} goes on; only the waiting for it was interrupted",
         where=work.log,
         why="loomctl next waits for it again; loomctl cancel stops it with its run",
         hint=f"loomctl next {run.run_id}",
@@ -221,5 +206,4 @@ def _seconds(record: Mapping[str, Any]) -> float:
 
 
 def _pending(kind: str, work: Work, *, commands: Sequence[Mapping[str, str]] = (), tail: str = "") -> Pending:
-    entry = work.entry
-    return Pending(kind, entry["step_id"], entry["stage"], work.log, commands=commands, tail=tail)
+    return Pending(kind, work.step_id, work.stage, work.log, commands=commands, tail=tail)

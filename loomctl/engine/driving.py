@@ -106,6 +106,8 @@ def done(
     from loomctl.engine import command_ends
 
     by_hand = command_ends.take_over(space, run, outcome)
+    if by_hand is not None:  # its command may end in this moment, and the run go on
+        told = {"stage": by_hand.stage, "step": by_hand.step_id}
     known = _known_of(space, run, response) if response is not None or by_hand else None
     found = closing.ready(space, run, run.state) if response is None and _is_closing(run.state) else None
     held: dict[str, Any] = {"notes": noted, "settled": None, "ended": None, "closing": None}
@@ -175,7 +177,7 @@ def undo(space: Workspace, run_id: str) -> Driven:
     run = space.store.read(run_id)
     from loomctl.engine import command_ends
 
-    notes += filter(None, [command_ends.stop_open(run)])
+    notes += filter(None, [command_ends.stop_open(space, run)])
 
     def change(state: State) -> tuple[State, list[Event]]:
         context = _context_before(run, state)

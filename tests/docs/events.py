@@ -65,16 +65,23 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
         "a file that a stage left is kept, one event for each",
         {"stage": "", "path": "", "bytes": "", "sha256": "", "stored": "below the run's folder"},
     ),
-    "command.started": ("the command of a step is run", {"stage": "", "timeout": "seconds, if there is one"}),
+    "command.started": (
+        "the command of a step is run",
+        {"stage": "", "timeout": "seconds, if there is one", "supervisor": "number of the process that watches it"},
+    ),
     "command.ended": (
-        "it ended",
+        "it ended, in whatever way; told once for each that was started",
         {
             "stage": "",
             "exit_code": "",
             "signal": "what killed it",
             "duration_ms": "",
             "timed_out": "",
+            "stopped": "with its run, by an undo or by hand",
+            "lost": "what watched it was killed: how it ended is not known",
             "bytes": "printed",
+            "supervisor": "as it was started",
+            "error": "why it could not be started",
         },
     ),
     "approval.requested": (
