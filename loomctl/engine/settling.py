@@ -113,11 +113,19 @@ def rest_here(space: Workspace, run: Run, state: State) -> Settled:
 
 
 def begun(space: Workspace, run: Run, settled: Settled) -> None:
-    """Note what the checkout is as a visit that was opened begins, once the run's lock is free (D39). Never raises."""
-    if settled.opened is not None:
+    """Note what the checkout is as a visit that was opened begins, once the run's lock is free (D39). Never raises.
+
+    Of a command's visit it is noted as the command starts: trust and time may lie between (D40).
+    """
+    if settled.opened is not None and not _is_command(run, settled.opened):
         from loomctl.engine import tracking  # a session's start opens none
 
         tracking.begin(space, run, settled.opened)
+
+
+def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:
+    place = run_life.place_of(run.plan, entry["step_id"])
+    return place is not None and place.step.get("kind") == "command"
 
 
 def tell(space: Workspace, run: Run, settled: Settled) -> Slip | None:

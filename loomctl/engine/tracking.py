@@ -44,7 +44,7 @@ class Tracked(NamedTuple):
 
 
 def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
-    """Note what the checkout and its assets are as a visit begins.
+    """Note what the checkout and its assets are as a visit begins, or the command of one (D40).
 
     Raises nothing: what could not be noted is said at the visit's end. entry: the visit as the state has it; one
     without a stage, the engine's own, is passed over.
@@ -97,8 +97,12 @@ def ended(space: Workspace, run: Run, entry: Mapping[str, Any]) -> Tracked:
 def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> Tracked:
     root = space.project.root
     warnings: list[str] = []
-    told = _of_tools(run.folder, stage, str(entry.get("started_at") or ""))
-    waiting = _waiting(space, run.run_id)
+    is_command = _is_command(run, entry)
+    if is_command and not _began(run, stage):
+        return Tracked([], "", [], patch=False, warnings=[])  # it was ended by hand before it began
+    # What an assistant does while a command waits or runs is none of the command's.
+    told = _Told(set(), ran=True) if is_command else _of_tools(run.folder, stage, str(entry.get("started_at") or ""))
+    waiting = 0 if is_command else _waiting(space, run.run_id)
     if waiting:
         warnings.append(f"{waiting:,} tool calls are not recorded yet; files that they touched may be missing")
     baseline = baselines.read(space.store.local, run.run_id, stage)
@@ -119,7 +123,7 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
     if changes is not None and changes.why_none:
         warnings.append(f"there is no {PATCH}: {changes.why_none}")
     assets: Sequence[asset_files.Asset] = ()
-    if told.ran or waiting or _is_command(run, entry):
+    if told.ran or waiting:
         assets = _assets(run, entry, root, baseline, warnings)
     names = sorted(touched)
     if len(names) > MOST:
@@ -288,6 +292,12 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 # ---- What commands left.
+
+
+def _began(run: Run, stage: str) -> bool:
+    from loomctl.disk import command_files  # a session's start ends no command
+
+    return os.path.lexists(os.path.join(stages.folder(run.folder, stage), command_files.RECORD))
 
 
 def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:

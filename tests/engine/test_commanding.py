@@ -6,8 +6,11 @@ import json
 
 import pytest
 
+from loomctl.disk import working_tree
+from loomctl.disk.local import TERMINAL
 from loomctl.engine import command_trust, commanding, driving
-from tests.scenes import Scene
+from tests.disk.repositories import git
+from tests.scenes import Json, Scene
 
 COMMANDS = {"build": {"steps": [{"id": "c1", "run": "echo {run_id}; echo done"}]}}
 
@@ -80,3 +83,50 @@ def test_no_hook_runs_a_command(scene: Scene) -> None:
     driven = driving.next_step(scene.space(on_hook_path=True), run.run_id)
     assert (driven.ran, driven.pending) == ((), None)
     assert not (scene.run_dir / "stages" / "001-build.c1@1" / "command.json").exists()
+
+
+@pytest.fixture
+def patient(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A real repository, on a machine that may be busy."""
+    monkeypatch.setattr(working_tree.note, "__kwdefaults__", {"patience": 60.0})
+    monkeypatch.setattr(working_tree.since, "__kwdefaults__", {"patience": 60.0})
+    git(scene.root, "init", "-q")
+    return scene
+
+
+def of_the_command(scene: Scene) -> Json:
+    """Read the status of the first stage."""
+    found: Json = json.loads((scene.run_dir / "stages/001-build.c1@1/status.json").read_text())
+    return found
+
+
+def test_what_was_changed_before_a_command_began_is_not_its_own(patient: Scene) -> None:
+    """While its trust was waited for, by hand or by the assistant's tools (D39, D40)."""
+    made = "echo made > made; mkdir -p test-results; echo r > test-results/new.txt"
+    patient.workflow(phases={"build": {"steps": [{"id": "c1", "run": made}]}})
+    run = patient.begin().run
+    space = patient.space()
+    driving.next_step(space, run.run_id)
+    patient.write("mine.txt", "by hand")
+    patient.write("test-results/old.txt", "by hand")
+    tool: Json = {"tool_name": "Write", "tool_input": {"file_path": str(patient.root / "edited.txt"), "content": "x"}}
+    patient.write("edited.txt", "x")
+    patient.hook("post-tool-use", tool_use_id="toolu_1", tool_response={"type": "create"}, **tool)
+    command_trust.trust(space, run, command_trust.listed(space, run))
+    driving.next_step(space, run.run_id)
+    ended = of_the_command(patient)
+    assert ended["files_touched"] == ["made", "test-results/new.txt"]
+    assert [one["path"] for one in ended["assets"]] == ["test-results/new.txt"]
+    assert "files_unknown" not in ended
+
+
+def test_a_command_that_never_ran_touched_nothing(patient: Scene) -> None:
+    """Ended by hand before it began."""
+    patient.workflow(phases=COMMANDS)
+    run = patient.begin().run
+    patient.write("mine.txt", "by hand")
+    by_hand = patient.space(None, host=TERMINAL)
+    driving.done(by_hand, run.run_id, response=None, outcome="skipped")
+    ended = of_the_command(patient)
+    assert (ended["files_touched"], ended.get("files_unknown")) == ([], None)
+    assert not [name for name in patient.event_names() if name.startswith("command.")]

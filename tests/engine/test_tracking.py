@@ -393,6 +393,7 @@ def test_a_command_step_has_assets_without_any_call(begun: Scene) -> None:
     run = space.store.read(begun.run_dir.name)
     run.plan["phases"][0]["steps"][0]["kind"] = "command"
     tracking.begin(space, run, entry_of(begun))
+    begun.write(f".loom/runs/{run.run_id}/stages/{STAGE}/command.json", "{}")
     begun.write("a.trace.zip", "x")
     assert [asset["path"] for asset in tracking.ended(space, run, entry_of(begun)).assets] == ["a.trace.zip"]
 
