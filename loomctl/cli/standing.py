@@ -110,10 +110,12 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         raise LoomError(
             "NOT_REMEMBERED", trouble, exit_code=EXIT_SETUP, hint='export LOOM_STATE_HOME="$HOME/.loom-state"'
         )
+    waited = command_trust.answer(space, run_read)
     if as_json:
         printing.document({"run_id": found.run_id, "trusted": digest, "commands": commands, "artifacts": loads})
         return EXIT_OK
-    printing.text("Loom: it is trusted on this machine.")
+    again = f" It waited for that; to go on: loomctl next {found.run_id}" if waited else ""
+    printing.text(f"Loom: it is trusted on this machine.{again}")
     return EXIT_OK
 
 

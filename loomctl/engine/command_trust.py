@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from loomctl.disk import artifact_paths, digests, files, known
+from loomctl.disk import artifact_paths, clock, digests, files, known
+from loomctl.disk.events import Event
 from loomctl.engine import prompts
-from loomctl.model import run_life, shell_text
+from loomctl.model import run_life, shell_text, trust_waits
 from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
+    from loomctl.model.state import State
 
 
 def is_command(step: Mapping[str, Any]) -> bool:
@@ -75,6 +77,36 @@ def untrusted(space: Workspace, run: Run) -> list[dict[str, str]]:
     """Give what the run would run here if this machine does not trust it; else nothing."""
     commands = listed(space, run)
     return commands if commands and not is_trusted(space, run) else []
+
+
+def wait(space: Workspace, run: Run, commands: Sequence[Mapping[str, str]]) -> Run:
+    """Let a run that stands at a command step wait for its user's trust, and say so in its state; gives the run."""
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        entry = run_life.open_visit(state)
+        if entry is None or trust_waits.waits(state) or not run_life.goes_on(run_life.answered(state)):
+            return state, []
+        asked = trust_waits.waiting(state, entry, commands, at=clock.now())
+        properties = {"stage": entry["stage"], "reason": "trust"}
+        return asked, [Event("run.awaiting_feedback", properties, space.caller.session_id, entry["step_id"])]
+
+    return run._replace(state=space.store.update(run.run_id, change))
+
+
+def answer(space: Workspace, run: Run) -> bool:
+    """Put a run under way that waited for trust, once it is given; tells whether it did."""
+    waited: list[bool] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        waited[:] = [trust_waits.waits(state)]
+        if not waited[0]:
+            return state, []
+        given = Event("run.feedback_given", {"stage": state["feedback"].get("stage")}, space.caller.session_id)
+        return run_life.answered(state), [given]
+
+    if trust_waits.waits(run.state):
+        space.store.update(run.run_id, change)
+    return waited == [True]
 
 
 def trust_the_bundles(space: Workspace, run: Run, sources: Sequence[Mapping[str, str]]) -> str:

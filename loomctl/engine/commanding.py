@@ -12,7 +12,7 @@ import time
 
 from loomctl.disk import command_runs
 from loomctl.engine import command_ends, command_events, command_output, command_starts, command_trust, stages
-from loomctl.model import run_life
+from loomctl.model import run_life, trust_waits
 from loomctl.model.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.model.records import NamedTuple
 
@@ -87,13 +87,21 @@ def carried(space: Workspace, run: Run, settled: Settled, tell: Callable[[Pendin
     return come
 
 
+def waiting_for_trust(space: Workspace, run: Run) -> Pending | None:
+    """Give the command step at which a run waits for trust that it was not given on this machine; else None."""
+    work = command_ends.open_work(run) if trust_waits.waits(run.state) else None
+    commands = command_trust.untrusted(space, run) if work is not None else []
+    return _pending(NOT_TRUSTED, work, commands=commands) if work is not None and commands else None
+
+
 def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callable[[Pending], None] | None) -> Carried:
     """Carry a run through one command step, as far as it gets until a time on the monotonic clock."""
     run = come.run
     _refuse_within(work, run)
     commands = command_trust.untrusted(space, run)
     if commands:
-        return come._replace(pending=_pending(NOT_TRUSTED, work, commands=commands))
+        run = command_trust.wait(space, run, commands)
+        return come._replace(run=run, pending=_pending(NOT_TRUSTED, work, commands=commands))
     standing = _standing(space, run, work)
     if standing.kind == command_runs.NONE and come.ran and time.monotonic() >= until:
         return come._replace(pending=_pending(NOT_BEGUN, work))

@@ -53,6 +53,12 @@ def next_step(space: Workspace, run_id: str, tell: Callable[[commanding.Pending]
     """
     notes = _recorded(space)
     run = space.store.read(run_id)
+    from loomctl.engine import commanding  # no hook runs commands, so none imports what does
+
+    waiting = commanding.waiting_for_trust(space, run)
+    if waiting is not None:  # nothing has changed, so nothing is written
+        notes += presence.noted_stage(space, run.state)
+        return Driven(run, run_life.Move("step", step=waiting.step_id), notes=notes, pending=waiting)
     found = closing.ready(space, run, run.state) if closing.is_closing_here(space, run.state) else None
     closed: list[ending.Ended] = []
     settled: list[settling.Settled] = []
@@ -72,8 +78,6 @@ def next_step(space: Workspace, run_id: str, tell: Callable[[commanding.Pending]
     run = run._replace(state=space.store.update(run_id, change))
     settling.begun(space, run, settled[0])
     notes += presence.noted_stage(space, run.state)
-    from loomctl.engine import commanding  # no hook runs commands, so none imports what does
-
     come = commanding.carried(space, run, settled[0], tell)
     made = settling.told_of(space, come.run, come.settled)
     notes += [*come.notes, *(presence.noted_stage(space, come.run.state) if come.ran else ())]

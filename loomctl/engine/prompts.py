@@ -116,6 +116,8 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
             masked_line(str(item.get("reason") or item.get("id")), 200) for item in state["pending_approvals"]
         )
         return f"## Next\n\nThe run waits for its user: {asked}. The user decides; then `loomctl approve {run.run_id}`."
+    if status == "awaiting_feedback" and (waits := _trust_awaited(run)):
+        return waits
     if status in ("paused", "failed", "completed", "cancelled"):
         return f"## Next\n\n{_standing(status, run.run_id)}"
     entry = run_life.open_visit(state)
@@ -133,6 +135,16 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     if runs:
         return _shortened(prompt, path, budget, COMMAND_ENDING)
     return _shortened(prompt + _before(state), path, budget, ENDING)
+
+
+def _trust_awaited(run: Run) -> str:
+    from loomctl.model import trust_waits  # most runs wait for none
+
+    if not trust_waits.waits(run.state):
+        return ""
+    asked = masked_line(str(run.state["feedback"].get("message")), 400)
+    decides = f"The user decides: `{trust_waits.command(run.run_id)}`; then `loomctl next`."
+    return f"## Next\n\nThe run waits for its user: {asked}. {decides}"
 
 
 def _before(state: Mapping[str, Any]) -> str:

@@ -61,6 +61,10 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if entry is None or place is None or run.state["status"] in OVER:
         return Stopped()
     step = place.step
+    if step.get("kind") == "command" and _under_way(run.state):
+        waits = _at_untrusted(space, run, turn)
+        if waits is not None:
+            return waits
     here = closing.is_closing_here(space, run.state, with_a_message=True)
     if entry["status"] == "closing" and not here:
         return Stopped()
@@ -89,7 +93,11 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         from loomctl.engine import recording  # most stops end nothing
 
         recording.digest(space, _DIGESTS)  # what is not digested now would be told of the next step (D59)
-        return _ended(space, run, turn, found, ending.gather(space, run, entry, found, reading), stop)
+        ended = _ended(space, run, turn, found, ending.gather(space, run, entry, found, reading), stop)
+        if ended.block:
+            return ended
+        waits = _at_untrusted(space, space.store.read(run.run_id), turn)
+        return ended if waits is None else waits._replace(line=f"{ended.line}\n{waits.line}")
     if message.strip() and verdict != turn_ends.NOTHING:
         stages.write_candidate(run.folder, turn.told or entry["stage"], message)
     if verdict == turn_ends.HAND:
@@ -101,6 +109,29 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if verdict == turn_ends.WAIT:
         return _wait(space, run, entry, message)
     return Stopped(line=_paused(space, run)) if verdict == turn_ends.PAUSE else Stopped()
+
+
+def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
+    """Let a run wait for trust that stands at a command step which lacks it; None where it stands elsewhere.
+
+    Its user is told when it begins to wait, and at the end of every turn that Loom drives (D23).
+    """
+    entry = run_life.open_visit(run.state)
+    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    if place is None or place.step.get("kind") != "command" or not _under_way(run.state):
+        return None
+    from loomctl.engine import command_trust  # most stops are at no command
+    from loomctl.model import trust_waits
+
+    try:
+        commands = command_trust.untrusted(space, run)
+    except LoomError:  # of a run that was made elsewhere: `next` says what cannot be filled in here
+        return None
+    if not commands:
+        return None
+    was_told = trust_waits.waits(run.state) and not turn.driven
+    command_trust.wait(space, run, commands)
+    return Stopped(line="" if was_told else f"Loom: {trust_waits.line(run.run_id, commands)}", waits=turn.driven)
 
 
 def closed_without_message(space: Workspace, run: Run) -> str:

@@ -349,6 +349,66 @@ def test_without_trust_nothing_is_run_and_the_way_on_is_said(scene: Scene) -> No
     assert "command.started" not in scene.event_names()
 
 
+def test_a_run_that_lacks_trust_waits_for_it_and_says_so(scene: Scene) -> None:
+    """In its state, once; in what show, runs and a session's start tell; trust puts it under way again (D23)."""
+    run_id = begin(scene, "touch fine", "touch fine2", trusted=False)
+    for _ in range(3):
+        assert scene.loomctl("next").code == EXIT_USAGE
+    assert (scene.state["status"], scene.state["feedback"]["kind"]) == ("awaiting_feedback", "trust")
+    assert scene.event_names().count("run.awaiting_feedback") == 1
+    asked = "trust in its commands: build/c1 (touch fine), build/c2 (touch fine2)"
+    shown = scene.loomctl("show").stdout
+    assert f"status    awaiting_feedback, waits for “{asked}”" in shown
+    assert f"The run waits for its user: {asked}. The user decides: `loomctl trust {run_id}`" in shown
+    assert f"loomctl trust {run_id}" in scene.hook("session-start", source="compact").context
+    assert "awaiting_feedback" in scene.loomctl("runs").stdout
+    trusted = scene.loomctl("trust", "--yes").stdout
+    assert f"It waited for that; to go on: loomctl next {run_id}" in trusted
+    assert (scene.state["status"], "feedback" in scene.state) == ("in_progress", False)
+    assert scene.loomctl("next").code == EXIT_OK
+    assert (scene.root / "fine2").exists()
+    assert scene.event_names().count("run.feedback_given") == 1
+
+
+def test_a_run_that_waits_for_trust_goes_on_where_it_is_trusted_already(scene: Scene) -> None:
+    """As one that comes back to a machine that knows its commands."""
+    begin(scene, "touch fine", trusted=False)
+    scene.loomctl("next")
+    waiting = scene.state
+    scene.loomctl("trust", "--yes")
+    scene.edit(**waiting)
+    assert scene.loomctl("next").code == EXIT_OK
+    assert "feedback" not in scene.state
+
+
+def test_a_stop_says_that_a_run_waits_for_trust(scene: Scene) -> None:
+    """Once, in a line of its own: which run, for which commands, and what to type; nothing is handed on for ever."""
+    phases = {"build": {"steps": [{"id": "ask", "prompt": "x"}, {"id": "c1", "run": "touch fine"}]}}
+    scene.workflow(phases=phases, autonomy="autonomous")
+    run_id = scene.begin().run.run_id
+    scene.loomctl("done", given="asked")
+    line = (
+        f"Loom: the run {run_id} waits for your trust in its commands: build/c1 (touch fine). "
+        f"To decide: loomctl trust {run_id}"
+    )
+    stopped = scene.hook("stop", last_assistant_message="I am done.", prompt_id="p1")
+    assert (stopped.message, stopped.json.get("decision")) == (line, None)
+    assert scene.state["status"] == "awaiting_feedback"
+    assert scene.hook("stop", last_assistant_message="As I said.", prompt_id="p2").stdout == ""
+
+
+def test_a_step_that_a_stop_ends_before_an_untrusted_command(scene: Scene) -> None:
+    """A turn that Loom does not drive ends with both: how the step ended, and what the run waits for."""
+    phases = {"build": {"steps": [{"id": "ask", "prompt": "x"}, {"id": "c1", "run": "touch fine"}]}}
+    scene.workflow(phases=phases, autonomy="autonomous")
+    run_id = scene.begin().run.run_id
+    stopped = scene.hook("stop", last_assistant_message='{"outcome": "succeeded"}', prompt_id="p1")
+    first, second = stopped.message.split("\n")
+    assert first == "Loom: build/ask succeeded. Now: build/c1"
+    assert second.startswith(f"Loom: the run {run_id} waits for your trust")
+    assert scene.state["status"] == "awaiting_feedback"
+
+
 def test_hooks_run_no_commands(scene: Scene) -> None:
     """Trusted or not: whatever event comes."""
     begin(scene, "touch sprung")

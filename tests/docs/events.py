@@ -23,8 +23,8 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
         {"before": "the status before", "reason": "`stop_block_cap` in the second case"},
     ),
     "run.awaiting_feedback": (
-        "the assistant stopped twice without a result: the user's answer is waited for",
-        {"stage": ""},
+        "the assistant stopped twice without a result, or a command is not trusted: the user is waited for",
+        {"stage": "", "reason": "`trust`, if it is that"},
     ),
     "run.failed": ("a step failed for good, and its workflow stops there", {"step_id": "", "failure_reason": ""}),
     "run.cancelled": ("by `loomctl cancel`", {"before": "the status before"}),
