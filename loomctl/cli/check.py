@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import asking, printing
+from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import complete_workflows, json_option
 from loomctl.disk import workflow_files
-from loomctl.engine.check import check_file
+from loomctl.engine.check import check_file, commands_of
 from loomctl.model.errors import EXIT_INVALID, EXIT_OK
 from loomctl.model.problems import Problem, errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 FABERS_LIST = "workflows.yaml"  # which of its workflows FABER offers
 
@@ -22,7 +26,8 @@ FABERS_LIST = "workflows.yaml"  # which of its workflows FABER offers
 def check(targets: tuple[str, ...], as_json: bool) -> int:
     """Check workflow, plan and state files and a run's events: every problem with its place and what to do.
 
-    Without a target: the project's own workflows, FABER's among them. Exit code 5 if anything is an error.
+    Of a workflow it lists the commands that a run of it would run. Without a target: the project's own workflows,
+    FABER's among them. Exit code 5 if anything is an error.
 
     \b
     Examples:
@@ -33,23 +38,28 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
     project = asking.any_space().project
     places = workflow_files.Places(os.path.dirname(project.store), project.store, project.plugin_root)
     found: dict[str, list[Problem]] = {}
+    runs: dict[str, list[dict[str, str]]] = {}
     for target in targets or _own(places):
         path = target if os.path.exists(target) else workflow_files.locate(target, places).path
         found[target] = check_file(
             path, project_dir=places.project_dir, store=places.store, bundle=places.bundle, by_user=bool(targets)
         )
+        if not errors(found[target]):
+            runs[target] = commands_of(path, project_dir=places.project_dir, store=places.store, bundle=places.bundle)
     failed = any(errors(problems) for problems in found.values())
     if as_json:
         files = [
-            {"target": target, "problems": [problem._asdict() for problem in problems]}
+            {
+                "target": target,
+                "problems": [problem._asdict() for problem in problems],
+                "commands": runs.get(target, []),
+            }
             for target, problems in found.items()
         ]
         printing.document({"ok": not failed, "files": files})
     else:
-        printing.text(
-            "\n".join(line for target, problems in found.items() for line in _lines(target, problems))
-            or "nothing to check here"
-        )
+        told = [_lines(target, problems, runs.get(target, ())) for target, problems in found.items()]
+        printing.text("\n".join(line for lines in told for line in lines) or "nothing to check here")
     return EXIT_INVALID if failed else EXIT_OK
 
 
@@ -64,12 +74,10 @@ def _own(places: workflow_files.Places) -> list[str]:
     return found
 
 
-def _lines(target: str, problems: list[Problem]) -> list[str]:
-    if not problems:
-        return [f"{target}: ok"]
-    lines = []
+def _lines(target: str, problems: list[Problem], commands: Sequence[Mapping[str, str]]) -> list[str]:
+    lines = [] if problems else [f"{target}: ok"]
     for problem in problems:
         lines.append(f"{target}: {problem.severity}: {problem.code} at {problem.where}: {problem.message}")
         if problem.hint:
             lines.append(f"  hint: {problem.hint}")
-    return lines
+    return [*lines, f"{target}: it runs, in a shell:", *telling.command_lines(commands)] if commands else lines

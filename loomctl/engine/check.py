@@ -11,6 +11,7 @@ from loomctl.engine import log_checks, schema_checks
 from loomctl.engine.resolve import outside, resolve_file
 from loomctl.model import faber_plan, faber_words, frozen_plan, migrations, state
 from loomctl.model.errors import UPDATE
+from loomctl.model.plan import build_plan
 from loomctl.model.problems import at, choices, error, shown, warning
 
 if TYPE_CHECKING:
@@ -54,6 +55,22 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user:
         found += schema_checks.beyond(raw, kind, bundle=bundle, known=found)
     found = [one._replace(hint=bundle_lines.update(bundle)) if one.hint == UPDATE else one for one in found]
     return _first(sorted(found, key=lambda problem: problem.severity))
+
+
+def commands_of(path: str, *, project_dir: str, store: str, bundle: str) -> list[dict[str, str]]:
+    """List what a run of the workflow in a file would run, in its order; nothing for other files, or one with errors.
+
+    Each is `{step, run, workdir?}`, its placeholders as they stand.
+    """
+    if not path.endswith(workflow_files.SUFFIXES):
+        return []
+    if kind_of(workflow_files.load(path, max_depth=_DEEPEST, largest=_LARGEST).raw) != WORKFLOW:
+        return []
+    merged = resolve_file(path, project_dir=project_dir, store=store, bundle=bundle).merged
+    if merged is None:
+        return []
+    commands: list[dict[str, str]] = build_plan(merged, plan_id="check", created_at="", sources=[])["commands"]
+    return commands
 
 
 def _first(found: list[Problem]) -> list[Problem]:

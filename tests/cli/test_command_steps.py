@@ -486,6 +486,25 @@ def test_a_dry_run_lists_the_commands(scene: Scene) -> None:
     assert as_json["commands"][1] == {"step": "build/c2", "run": "a\nb", "workdir": "sub"}
 
 
+def test_check_lists_the_commands_of_a_workflow(scene: Scene) -> None:
+    """With their steps and folders, those of its ancestors too, and none of a step that is left out; whole."""
+    scene.workflow(phases=steps("echo {work_id}", {"run": "a\nb", "workdir": "sub"}, "never"), name="base")
+    child = {"id": "child", "extends": "base", "skip_steps": ["c3"]}
+    scene.write(".loom/workflows/child.json", json.dumps(child))
+    told = scene.loomctl("check", "child")
+    assert told.code == EXIT_OK
+    assert told.stdout == (
+        "child: ok\nchild: it runs, in a shell:\n  build/c1:\n      echo {work_id}\n"
+        "  build/c2 (in sub):\n      a\n      b\n"
+    )
+    (found,) = scene.loomctl("check", "child", "--json").json["files"]
+    assert found["commands"] == [
+        {"step": "build/c1", "run": "echo {work_id}"},
+        {"step": "build/c2", "run": "a\nb", "workdir": "sub"},
+    ]
+    assert scene.loomctl("check", "core", "--json").json["files"][0]["commands"] == []
+
+
 # ---- Where and how they run.
 
 
