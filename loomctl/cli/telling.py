@@ -76,7 +76,7 @@ def ran_lines(ran: Sequence[Ran]) -> list[str]:
         if one.tail and (failed or one is ran[-1]):
             lines += [fenced(one.tail, "text")]
         if failed or one is ran[-1]:
-            lines.append(f"The whole output: {one.log}" if one.tail else "It printed nothing.")
+            lines.append("It printed nothing." if one.command.get("bytes") == 0 else f"The whole output: {one.log}")
     return lines
 
 

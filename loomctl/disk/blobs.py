@@ -12,6 +12,10 @@ from loomctl.disk.lock import PATIENCE, Lock
 from loomctl.model import blob_refs
 from loomctl.model.errors import EXIT_NO_RUN, LoomError, quoted
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
 FOLDER = "blobs"
 LARGEST = 1 << 30
 _LOCK = ".lock"
@@ -20,6 +24,38 @@ _LOCK = ".lock"
 def ref_of(data: bytes) -> str:
     """Give the reference that bytes have, stored or not."""
     return blob_refs.ref_to(digests.of_bytes(data))
+
+
+def _written(path: str, parts: Iterable[bytes]) -> str:
+    """Write a new file, durably; gives its SHA-256. Raises OSError that names it."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            sha256 = digests.of_parts(_put_into(descriptor, parts))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise files.naming(error, path) from None
+    return sha256
+
+
+def _put_into(descriptor: int, parts: Iterable[bytes]) -> Iterator[bytes]:
+    for part in parts:
+        files.write_all(descriptor, part)
+        yield part
+
+
+def _is_whole(path: str, sha256: str) -> bool:
+    """Tell whether a blob's file, not a link to one, has the bytes that it is named after."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return digests.of_parts(iter(lambda: os.read(descriptor, 1 << 20), b"")) == sha256
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return False
 
 
 class Blobs:
@@ -59,6 +95,27 @@ class Blobs:
             if is_new:
                 files.sync_folder(os.path.dirname(folder))
         return ref
+
+    def put_parts(self, parts: Iterable[bytes], *, patience: float = PATIENCE) -> str:
+        """Store bytes that are given in parts, and never held together; else as `put`."""
+        beside = output_files.name_beside(os.path.join(self.folder, "parts"))
+        self._refuse_links(beside)
+        files.make_folder(self.folder)
+        try:
+            sha256 = _written(beside, parts)
+            path = self.path(blob_refs.ref_to(sha256))
+            self._refuse_links(path)
+            with self._lock(patience):
+                if _is_whole(path, sha256):
+                    os.utime(path)
+                else:
+                    files.make_folder(os.path.dirname(path))
+                    os.replace(beside, path)
+                    files.sync_folder(os.path.dirname(path))
+                    files.sync_folder(os.path.dirname(os.path.dirname(path)))
+        finally:
+            files.remove(beside)
+        return blob_refs.ref_to(sha256)
 
     def get(self, ref: str) -> bytes:
         """Give the bytes behind a reference, which are what its hash says.

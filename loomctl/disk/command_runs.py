@@ -18,7 +18,7 @@ from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
 NONE, RUNNING, ENDED, LOST = "none", "running", "ended", "lost"
@@ -153,12 +153,25 @@ def end_orphan(standing: Standing) -> bool:
     return _send(os.killpg, command["pid"], signal.SIGKILL)
 
 
-def read_log(folder: str) -> bytes:
-    """Give all that is stored of what the command printed; nothing where there is no log, or no file in its place."""
+def log_parts(folder: str) -> Iterator[bytes]:
+    """Give what is stored of what the command printed, in parts; nothing where there is no log, or a link.
+
+    Of one that somebody else wrote into, `LARGEST_LOG` bytes at most.
+    """
+    path = os.path.join(folder, command_files.LOG)
+    left = LARGEST_LOG
     try:
-        return files.read_bytes(os.path.join(folder, command_files.LOG), limit=LARGEST_LOG)
-    except (OSError, LoomError):
-        return b""
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        while left > 0 and (part := os.read(descriptor, min(left, 1 << 20))):
+            left -= len(part)
+            yield part
+    except OSError:  # a folder, a device: no log
+        return
+    finally:
+        os.close(descriptor)
 
 
 def _send(how: Callable[[int, int], None], pid: int, number: int) -> bool:
@@ -175,19 +188,24 @@ def _is_watched(folder: str) -> bool:
         lock = os.open(
             os.path.join(folder, command_files.LOCK), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         )
-    except OSError:
-        return False
+    except OSError:  # somebody removed it
+        return _is_named(folder)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # a file system without locks: its number and start have to do
-        supervisor = (_record(folder) or {}).get("supervisor")
-        return isinstance(supervisor, dict) and processes.lives(supervisor)
+    except OSError:  # a file system without locks
+        return _is_named(folder)
     else:
         return False
     finally:
         os.close(lock)
+
+
+def _is_named(folder: str) -> bool:
+    """Tell whether the supervisor on record lives, by its number and start."""
+    supervisor = (_record(folder) or {}).get("supervisor")
+    return isinstance(supervisor, dict) and processes.lives(supervisor)
 
 
 def _record(folder: str) -> dict[str, Any] | None:

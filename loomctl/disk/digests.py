@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from hashlib import sha256
 else:
     try:
@@ -13,6 +14,14 @@ else:
             from _sha256 import sha256  # up to 3.11
         except ImportError:  # an interpreter built without its own
             from hashlib import sha256
+
+
+def of_parts(parts: Iterable[bytes]) -> str:
+    """Give the SHA-256 of bytes that are given in parts."""
+    seen = sha256()
+    for part in parts:
+        seen.update(part)
+    return seen.hexdigest()
 
 
 def of_bytes(data: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import clock, command_files, command_runs, files
+from loomctl.disk import clock, command_files, command_runs
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import command_events, command_output, command_trust, ending, settling, stages
 from loomctl.model import run_life, sessions
@@ -67,15 +67,7 @@ def open_work(run: Run) -> Work | None:
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None or not command_trust.is_command(place.step) or not entry.get("stage"):
         return None
-    return Work(entry, place.step, _folder(run, entry["stage"]))
-
-
-def _folder(run: Run, stage: str) -> str:
-    """Give a stage's folder; no link stands where its command's files are."""
-    folder = stages.folder(run.folder, stage)
-    for name in (command_files.LOG, command_files.RECORD, command_files.LOCK):
-        files.refuse_links(run.folder, os.path.join(folder, name))
-    return folder
+    return Work(entry, place.step, stages.folder(run.folder, entry["stage"]))
 
 
 def taken(
@@ -133,8 +125,8 @@ def _given(space: Workspace, work: Work, standing: Standing) -> ending.Given:
     told = standing.result
     exit_code = told.get("exit_code") if type(told.get("exit_code")) is int else None
     reason = _reason(work, standing, exit_code)
-    output, size, warnings = command_output.stored(space, work.folder)
-    for name, message in command_output.losses(told):
+    output, warnings = command_output.stored(space, work.folder)
+    for name, message in command_output.losses(work.folder, told):
         warnings.append({"code": name, "where": command_output.KEY, "message": message})
     command = {
         "script": work.step["run"],
@@ -143,7 +135,7 @@ def _given(space: Workspace, work: Work, standing: Standing) -> ending.Given:
         "duration_ms": told.get("duration_ms"),
         "timed_out": bool(told.get("timed_out")),
         "output": output,
-        "bytes": told.get("bytes", size),
+        "bytes": told.get("bytes", command_output.size_of(work.folder)),
     }
     context = {command_output.KEY: output, "command.exit_code": exit_code}
     outcome = "failed" if reason else "succeeded"

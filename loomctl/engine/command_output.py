@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 
-from loomctl.disk import command_files, command_runs, text_parts
-from loomctl.engine import context_values
-from loomctl.model import blob_refs
+from loomctl.disk import command_files, command_runs, files, text_parts
+from loomctl.disk.blobs import Blobs
+from loomctl.model.errors import LoomError
 from loomctl.model.fences import visible
 from loomctl.model.secrets import mask, masked_line
 from loomctl.model.units import utf8_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from loomctl.engine.caller import Workspace
@@ -24,26 +25,44 @@ _TAIL_LINES = 20
 _WINDOW = 1 << 16  # bytes of a log that its last lines are looked for in
 
 
-def stored(space: Workspace, folder: str) -> tuple[Any, int, list[dict[str, str]]]:
+def stored(space: Workspace, folder: str) -> tuple[Any, list[dict[str, str]]]:
     """Put a stage's output into a blob, always (D38): its text as JSON. Where that fails its end stays inline.
 
-    Gives the value, the bytes that the log holds, and what is to be warned of.
+    Gives the value, and what is to be warned of. However large the output is, it is never held as a whole.
     """
-    data = command_runs.read_log(folder)
-    values, warnings = context_values.stored(space, {KEY: data.decode("utf-8", "replace")})
-    if blob_refs.is_ref(values[KEY]):
-        return values[KEY], len(data), warnings
-    end = data[-_INLINE:].decode("utf-8", "replace")
-    why = "; ".join(one["message"] for one in warnings)
-    message = f"{len(data):,} bytes are in command.log, the end of them in the state: {why}"
-    return end, len(data), [{"code": "NOT_OFFLOADED", "where": KEY, "message": message}]
+    try:
+        return Blobs(space.store.folder).put_parts(_as_json(folder)), []
+    except (OSError, LoomError) as error:
+        why = error.what if isinstance(error, LoomError) else str(error)
+    end = _end(folder, _INLINE)[0].decode("utf-8", "replace")
+    message = f"{size_of(folder):,} bytes are in command.log, the end of them in the state: {why}"
+    return end, [{"code": "NOT_OFFLOADED", "where": KEY, "message": message}]
 
 
-def losses(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _as_json(folder: str) -> Iterator[bytes]:
+    """Give the JSON of what a log holds as text, in parts."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    yield b'"'
+    for part in command_runs.log_parts(folder):
+        yield files.to_json_line(decoder.decode(part))[1:-2]
+    yield files.to_json_line(decoder.decode(b"", final=True))[1:-2] + b'"'
+
+
+def size_of(folder: str) -> int:
+    """Give the bytes that a stage's log holds; 0 where there is none."""
+    try:
+        return os.lstat(os.path.join(folder, command_files.LOG)).st_size
+    except OSError:
+        return 0
+
+
+def losses(folder: str, result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Say what of an output is not in its log, as (code, words). result: as `command_runs.Standing` has it."""
     if result.get("log_error"):
         why = masked_line(str(result["log_error"]), 200)
         return [("OUTPUT_LOST", f"the output could not be stored any more: {why}")]
+    if isinstance(result.get("stored"), int) and size_of(folder) < result["stored"]:
+        return [("OUTPUT_LOST", f"of {result['stored']:,} bytes that were stored in command.log not all are there")]
     most = command_files.MOST_HEAD + command_files.MOST_END
     if isinstance(result.get("bytes"), int) and result["bytes"] > most:
         told = f"of {result['bytes']:,} bytes of output {most >> 20} MiB are stored: its beginning and its end"
@@ -51,12 +70,18 @@ def losses(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return []
 
 
+def _end(folder: str, most: int) -> tuple[bytes, bool]:
+    """Give the last bytes of a log, and whether they are all; nothing where there is none, or no file in its place."""
+    path = os.path.join(folder, command_files.LOG)
+    try:
+        return (b"", True) if os.path.islink(path) else text_parts.end(path, most)
+    except OSError:
+        return b"", True
+
+
 def tail_of(folder: str, most: int) -> str:
     """Give the last lines of a command's log for showing: masked, controls visible, `most` UTF-8 bytes at most."""
-    try:
-        data, whole = text_parts.end(os.path.join(folder, command_files.LOG), _WINDOW)
-    except OSError:  # there is none, or no file in its place
-        return ""
+    data, whole = _end(folder, _WINDOW)
     text = data.decode("utf-8", "replace").rstrip("\n")
     if not whole and "\n" in text:
         text = text.partition("\n")[2]  # the first line is a part of one

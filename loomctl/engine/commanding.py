@@ -124,7 +124,7 @@ def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callab
     run, settled, one = command_ends.taken(space, run, come.settled, work, standing)
     if one is None:
         return come._replace(run=run, settled=settled)
-    lost = [f"{one.step_id}: {said}" for _, said in command_output.losses(standing.result)]
+    lost = [f"{one.step_id}: {said}" for _, said in command_output.losses(work.folder, standing.result)]
     return Carried(run, settled, [*come.ran, one], None, [*come.notes, *lost])
 
 

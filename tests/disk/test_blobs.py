@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -363,3 +363,30 @@ def test_killed_at_each_step_of_a_put(store: Path) -> None:
         pytest.fail("it never came to its end")
     assert at > 4
     assert Blobs(str(store)).get(ref) == b"y" * 150_000
+
+
+def test_parts_are_stored_as_the_whole(tmp_path: Path) -> None:
+    """Under the same name; what is there and whole is not written anew, what is damaged is mended."""
+    store = Blobs(str(tmp_path))
+    ref = store.put_parts(iter([b'"a', b"", b'b"']))
+    assert (ref, store.get(ref)) == (ref_of(b'"ab"'), b'"ab"')
+    before = os.stat(store.path(ref)).st_ino
+    assert store.put_parts([b'"ab"']) == ref
+    assert os.stat(store.path(ref)).st_ino == before
+    Path(store.path(ref)).write_bytes(b"damaged")
+    assert store.put_parts([b'"ab"']) == ref
+    assert store.get(ref) == b'"ab"'
+    assert [path.name for path in Path(store.folder).iterdir() if path.is_file()] == [".lock"]
+
+
+def test_parts_that_end_in_an_error_leave_nothing(tmp_path: Path) -> None:
+    """No name, and no file on its way to one."""
+
+    def parts() -> Iterator[bytes]:
+        yield b"x"
+        raise OSError(errno.EIO, "gone")
+
+    store = Blobs(str(tmp_path))
+    with pytest.raises(OSError, match="gone"):
+        store.put_parts(parts())
+    assert list(Path(store.folder).rglob("*")) == []

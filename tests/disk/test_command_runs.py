@@ -351,8 +351,26 @@ def test_a_link_in_a_files_place_is_refused_and_nothing_run(bench: Bench, tmp_pa
     assert not (bench.work / "ran").exists()
 
 
-def test_what_is_stored_of_a_log_is_read_whole(bench: Bench) -> None:
-    """And nothing where there is none."""
-    bench.run("echo one; echo two")
-    assert command_runs.read_log(str(bench.folder)) == b"one\ntwo\n"
-    assert command_runs.read_log(str(bench.work)) == b""
+def test_what_is_stored_of_a_log_is_read_in_parts(bench: Bench) -> None:
+    """All of it; nothing where there is none, and nothing of what a link in its place leads to."""
+    bench.run("head -c 3000000 /dev/zero; echo two")
+    parts = list(command_runs.log_parts(str(bench.folder)))
+    assert len(parts) > 1
+    assert b"".join(parts) == bytes(3_000_000) + b"two\n"
+    assert list(command_runs.log_parts(str(bench.work))) == []
+    (bench.work / command_files.LOG).symlink_to("/etc/passwd")
+    assert list(command_runs.log_parts(str(bench.work))) == []
+    (bench.work / command_files.LOG).unlink()
+    (bench.work / command_files.LOG).mkdir()
+    assert list(command_runs.log_parts(str(bench.work))) == []
+
+
+def test_a_command_that_removes_its_lock_is_watched_all_the_same(bench: Bench, tmp_path: Path) -> None:
+    """By the number and the start of who watches it."""
+    gate = Gate(tmp_path / "gate")
+    bench.start(str(gate))
+    until(lambda: bench.record["command"])
+    (bench.folder / command_files.LOCK).unlink()
+    assert command_runs.look(str(bench.folder)).kind == command_runs.RUNNING
+    gate.open()
+    assert bench.end().result["exit_code"] == 0

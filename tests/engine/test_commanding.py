@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from loomctl.disk import working_tree
+from loomctl.disk.blobs import Blobs
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import command_trust, commanding, driving
+from loomctl.engine import command_output, command_trust, commanding, context_values, driving
 from tests.disk.repositories import git
-from tests.scenes import Json, Scene
+from tests.scenes import MAIN, Json, Scene
 
 COMMANDS = {"build": {"steps": [{"id": "c1", "run": "echo {run_id}; echo done"}]}}
 
@@ -130,3 +135,56 @@ def test_a_command_that_never_ran_touched_nothing(patient: Scene) -> None:
     ended = of_the_command(patient)
     assert (ended["files_touched"], ended.get("files_unknown")) == ([], None)
     assert not [name for name in patient.event_names() if name.startswith("command.")]
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.binary(max_size=7), max_size=9))
+def test_an_output_is_stored_as_the_json_of_its_text(scene: Scene, parts: list[bytes]) -> None:
+    """Whatever its bytes are, and wherever a part ends."""
+    folder = scene.root.parent / "stage"
+    folder.mkdir(exist_ok=True)
+    data = b"".join(parts) * 50_000
+    (folder / "command.log").write_bytes(data)
+    ref, warnings = command_output.stored(scene.space(), str(folder))
+    assert warnings == []
+    assert Blobs(str(scene.store)).get(ref) == context_values.encoded(data.decode("utf-8", "replace"))
+
+
+def test_the_largest_output_is_stored_in_little_memory(scene: Scene) -> None:
+    """64 MiB, each byte six in JSON: with less than it has itself."""
+    folder = scene.root.parent / "stage"
+    folder.mkdir()
+    with (folder / "command.log").open("wb") as log:
+        log.truncate(64 << 20)
+    program = (
+        "import resource, sys; sys.path.insert(0, sys.argv[1]); "
+        "from types import SimpleNamespace as Named; from loomctl.engine import command_output; "
+        "now = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize(); "
+        "resource.setrlimit(resource.RLIMIT_AS, (now + (40 << 20),) * 2); "
+        "print(command_output.stored(Named(store=Named(folder=sys.argv[2])), sys.argv[3]))"
+    )
+    command = [sys.executable, "-c", program, str(MAIN.parents[1]), str(scene.store), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.startswith("('blob://sha256/")
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("rm command.log", "of 6 bytes that were stored in command.log not all are there"),
+        ("ln -sf /etc/passwd command.log", ""),
+        ("rm command.json command.lock", ""),
+    ],
+)
+def test_a_command_that_meddles_with_its_own_files(scene: Scene, does: str, said: str) -> None:
+    """Ends as its exit code says, and holds nobody; of what a link leads to nothing is shown or kept (D10)."""
+    scene.workflow(phases={"build": {"steps": [{"id": "c1", "run": f'cd "$LOOM_STAGE_DIR"; {does}; echo after'}]}})
+    run = scene.begin().run
+    space = scene.space()
+    command_trust.trust(space, run, command_trust.listed(space, run))
+    driven = driving.next_step(space, run.run_id)
+    assert [(one.status, one.reason) for one in driven.ran] == [("succeeded", "")]
+    assert [note for note in driven.notes if "command.log" in note] == ([f"build/c1: {said}"] if said else [])
+    assert "root:" not in driven.ran[0].tail
+    assert "root:" not in str(context_values.value_of(space, driven.run, scene.state["context"]["command.output"]))
