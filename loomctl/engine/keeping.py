@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.disk import archives, files, housekeeping, known
 from loomctl.disk.artifact_paths import is_inside
 from loomctl.disk.layouts import Home
-from loomctl.engine import carrying, recording
+from loomctl.engine import carrying, command_ends, recording
 from loomctl.model import ids
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
 from loomctl.model.state import TERMINAL, is_active
@@ -94,11 +94,21 @@ def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
 
 def remove(space: Workspace, run_id: str, *, force: bool = False) -> None:
     """Remove a run's folder and what this machine knows of it. Raises RUN_IS_ACTIVE, HELD."""
+    _stop_command(space, run_id, force=force)
     with space.store.lock(run_id) as lock:
         _refuse_active(space, run_id, force=force)
         doomed = _out_of_sight(space, run_id)
         lock.remove()
     shutil.rmtree(doomed)
+
+
+def _stop_command(space: Workspace, run_id: str, *, force: bool) -> None:
+    """Stop a command that runs in a run that is put away: nobody could find it later. Raises RUN_IS_ACTIVE."""
+    _refuse_active(space, run_id, force=force)
+    try:
+        command_ends.stop_open(space, space.store.read(run_id))
+    except LoomError:  # a run that cannot be read is put away all the same
+        pass
 
 
 def _out_of_sight(space: Workspace, run_id: str) -> str:
@@ -138,6 +148,7 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
             exit_code=EXIT_USAGE,
         )
     recording.digest(space)  # what waits belongs into the archive
+    _stop_command(space, run_id, force=force)
     with space.store.lock(run_id) as lock:
         _refuse_active(space, run_id, force=force)
         if is_inside(path, space.store.folder):  # the place that nobody named

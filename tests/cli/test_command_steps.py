@@ -327,6 +327,23 @@ def test_undo_stops_the_command_that_came_after(scene: Scene, monkeypatch: pytes
     assert (scene.root / "count").read_text() == "x\nx\n"
 
 
+@pytest.mark.parametrize("verb", ["rm", "archive"])
+def test_a_run_that_is_put_away_leaves_no_command_behind(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
+) -> None:
+    """By force, while its command runs: nobody could find it later."""
+    gate = Gate(tmp_path / "gate")
+    run_id = begin(scene, str(gate))
+    monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
+    scene.loomctl("next")
+    known = record(scene, "001-build.c1@1")
+    assert scene.loomctl("runs", verb, run_id, session=None).code != EXIT_OK
+    assert processes.lives(known["command"])
+    forced = scene.loomctl("runs", verb, run_id, "--force", *(["--yes"] if verb == "rm" else []), session=None)
+    assert forced.code == EXIT_OK, forced.stderr
+    until(lambda: not processes.lives(known["command"]))
+
+
 # ---- Trust.
 
 
