@@ -160,6 +160,21 @@ def test_a_guarded_run_goes_on_up_to_the_next_approval(assistant: Assistant) -> 
     assert any("loomctl approve" in line for line in turn.told_user())
 
 
+def test_an_unattended_run_that_comes_to_an_untrusted_command_says_so_and_stops(assistant: Assistant) -> None:
+    """Nothing is run, nobody is sent on for ever; the user gets a line with the run, the command and what to type."""
+    workflow(assistant.project, step("one"), {"id": "check", "run": "touch sprung"}, step("two"))
+    answers: list[Reply | str] = ['{"outcome": "succeeded"}', NEXT, "Its user has to trust it.", "never said"]
+    turn = assistant.run('/loom:run "x" --workflow flow', answers=answers, watch_hooks=True)
+    assert len(turn.conversation) == 3
+    run_id = run_folder(assistant.project).name
+    (line,) = [line for line in turn.told_user() if "waits for your trust" in line]
+    assert f"the run {run_id} waits for your trust in its commands: build/check (touch sprung)" in line
+    assert f"loomctl trust {run_id}" in line
+    state = state_of(assistant.project)
+    assert (state["status"], state["feedback"]["kind"]) == ("awaiting_feedback", "trust")
+    assert not (assistant.project / "sprung").exists()
+
+
 def test_a_pause_stops_it(assistant: Assistant) -> None:
     """What the user pauses is not driven on, whatever the assistant says."""
     paused = reply(bash("loomctl pause"))
