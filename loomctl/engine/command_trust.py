@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import artifact_paths, clock, digests, files, known
 from loomctl.disk.events import Event
+from loomctl.disk.lock import HOOK_PATIENCE, PATIENCE
 from loomctl.engine import prompts
 from loomctl.model import run_life, shell_text, trust_waits
 from loomctl.model.errors import LoomError
@@ -90,7 +91,8 @@ def wait(space: Workspace, run: Run, commands: Sequence[Mapping[str, str]]) -> R
         properties = {"stage": entry["stage"], "reason": "trust"}
         return asked, [Event("run.awaiting_feedback", properties, space.caller.session_id, entry["step_id"])]
 
-    return run._replace(state=space.store.update(run.run_id, change))
+    patience = HOOK_PATIENCE if space.caller.on_hook_path else PATIENCE
+    return run._replace(state=space.store.update(run.run_id, change, patience=patience))
 
 
 def answer(space: Workspace, run: Run) -> bool:

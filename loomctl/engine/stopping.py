@@ -94,7 +94,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
 
         recording.digest(space, _DIGESTS)  # what is not digested now would be told of the next step (D59)
         ended = _ended(space, run, turn, found, ending.gather(space, run, entry, found, reading), stop)
-        if ended.block:
+        if ended.block or not any(one.step.get("kind") == "command" for one in run_life.places(run.plan)):
             return ended
         waits = _at_untrusted(space, space.store.read(run.run_id), turn)
         return ended if waits is None else waits._replace(line=f"{ended.line}\n{waits.line}")
