@@ -1,0 +1,116 @@
+"""Where a command works, what it finds there, and what of its output is told (D10, D30)."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from loomctl.disk.artifact_files import REFUSE_BYTES
+from tests.cli.commands import begin, blob, steps
+from tests.scenes import MAIN, Scene
+
+
+def test_a_command_works_in_the_projects_root_or_below(scene: Scene) -> None:
+    """Wherever `next` is called; a folder of the step's own is below the project."""
+    (scene.root / "sub é").mkdir(parents=True)
+    begin(scene, "pwd", {"run": "pwd", "workdir": "sub é"}, {"run": "pwd", "workdir": "{run_dir}"})
+    told = scene.loomctl("next", "--json", cwd=scene.root / "sub é").json
+    assert [one["tail"] for one in told["ran"]] == [str(scene.root), str(scene.root / "sub é"), str(scene.run_dir)]
+
+
+@pytest.mark.parametrize("workdir", ["/", "link", "/etc"])
+def test_a_workdir_outside_is_refused(scene: Scene, workdir: str) -> None:
+    """Also by a link; nothing is run (D10)."""
+    (scene.root / "link").symlink_to("/")
+    begin(scene, {"run": "touch sprung", "workdir": workdir})
+    assert scene.loomctl("next", "--json").json["error"]["code"] == "PATH_ESCAPE"
+
+
+def test_a_workdir_that_is_not_there_fails_the_step(scene: Scene) -> None:
+    """A step before it may have been meant to make it."""
+    begin(scene, {"run": "true", "workdir": "gone"})
+    told = scene.loomctl("next", "--json").json
+    assert told["ran"][0]["reason"].startswith("it could not be started: No such file or directory")
+
+
+def test_a_command_knows_what_it_runs_for(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And has the user's environment, without what Loom set for itself."""
+    monkeypatch.setenv("LOOM_ENV_PYTHON", "/cache/loom/env-1/bin/python")
+    monkeypatch.setenv("LOOM_PLUGIN_ROOT", "/bundle")
+    monkeypatch.setenv("VIRTUAL_ENV", "/cache/loom/env-1")
+    monkeypatch.setenv("PATH", f"/cache/loom/env-1/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("MINE", "ä b")
+    run_id = begin(scene, "env")
+    scene.loomctl("next")
+    log = (scene.run_dir / "stages/001-build.c1@1/command.log").read_text(encoding="utf-8")
+    found = dict(line.partition("=")[::2] for line in log.splitlines())
+    assert (found["LOOM_RUN_ID"], found["LOOM_STEP_ID"]) == (run_id, "build/c1")
+    assert found["LOOM_STAGE_DIR"] == str(scene.run_dir / "stages/001-build.c1@1")
+    assert (found["MINE"], found["PWD"]) == ("ä b", str(scene.root))
+    assert not {"LOOM_ENV_PYTHON", "LOOM_PLUGIN_ROOT", "VIRTUAL_ENV"} & set(found)
+    assert "/cache/loom/env-1/bin" not in found["PATH"].split(":")
+
+
+def test_a_command_cannot_wait_for_itself(scene: Scene) -> None:
+    """`loomctl next` within it is refused, so that it ends."""
+    begin(scene, f"'{sys.executable}' -I '{MAIN}' next")
+    told = scene.loomctl("next", "--json").json
+    assert told["ran"][0]["status"] == "failed"
+    assert "WITHIN_COMMAND" in told["ran"][0]["tail"]
+
+
+def test_what_a_command_printed_is_told_masked_and_bounded(scene: Scene) -> None:
+    """Secrets masked, controls visible, a progress bar as it ended, the newest lines; the log has all of it."""
+    begin(
+        scene,
+        "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; "
+        "echo token gh''p_0123456789abcdefghijABCDEFGHIJ012345; "
+        "printf '10%%\\r50%%\\r100%%\\n\\033[1mbold\\n```\\n'; exit 1",
+    )
+    told = scene.loomctl("next").stdout
+    assert "ghp_0123" not in told
+    assert "\n100%\n␛[1mbold\n```\n" in told
+    assert "line 2999" in told
+    assert "line 100\n" not in told
+    assert "````text" in told
+    assert b"10%\r50%" in (scene.run_dir / "stages/001-build.c1@1/command.log").read_bytes()
+
+
+def test_one_endless_line_is_told_by_its_end(scene: Scene) -> None:
+    """And does not fill the answer."""
+    begin(scene, f"head -c {4 * REFUSE_BYTES} /dev/zero | tr '\\000' ä; echo END; exit 1")
+    told = scene.loomctl("next").stdout
+    assert "END" in told
+    assert len(told.encode()) < 8000
+
+
+def test_nothing_printed_is_said(scene: Scene) -> None:
+    """Its output is a blob all the same."""
+    begin(scene, "true")
+    assert "It printed nothing." in scene.loomctl("next").stdout
+    assert blob(scene, scene.state["context"]["command.output"]) == ""
+
+
+def test_a_step_that_needs_what_the_run_lacks_is_no_run(scene: Scene) -> None:
+    """Before anything is written: a placeholder without a value, one that cannot be quoted."""
+    scene.workflow(phases=steps("echo {work_id}"))
+    refused = scene.loomctl("run", "no id", "--workflow", "tiny", "--json").json["error"]
+    assert refused["code"] == "UNRESOLVED_PLACEHOLDER"
+    odd = Scene(scene.root.parent / "an odd $place")
+    odd.workflow(phases=steps("cat <<X\n{project_root}\nX"))
+    refused = odd.loomctl("run", "x", "--workflow", "tiny", "--json").json["error"]
+    assert refused["code"] == "PLACEHOLDER_UNQUOTABLE"
+    assert odd.run_dirs == []
+
+
+def test_a_project_in_an_odd_place_runs_its_commands(scene: Scene) -> None:
+    """Spaces, quotes, other letters."""
+    odd = Scene(scene.root.parent / 'mein Gärtchen\'s "$HOME"')
+    odd.workflow(
+        phases=steps("test -d {project_root} && test -d \"{project_root}\" && test -d '{run_dir}' && echo all")
+    )
+    odd.begin()
+    odd.loomctl("trust", "--yes")
+    assert odd.loomctl("next", "--json").json["ran"][0]["tail"] == "all"
