@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.scenes import PYTHON, Scene
 
@@ -27,6 +28,10 @@ _OWN = (
     "LOOM_STEP_ID",
 )
 
+
+# How long an example takes tells of the machine's load, not of Loom; how many there are is each test's own affair.
+settings.register_profile("loom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("loom")
 
 # Who starts the tests in the background makes them, and all that they start, deaf to an interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

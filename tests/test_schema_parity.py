@@ -238,7 +238,7 @@ def test_a_tool_step_has_the_keys_of_its_schema() -> None:
     assert set(schema["properties"]["rest"]["properties"]) == {"args", "result", "text_at", "text_is"}
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(CALLS)
 def test_every_step_that_is_made_satisfies_its_schema(
     tmp_path_factory: pytest.TempPathFactory, call: tuple[Any, ...]
@@ -282,7 +282,7 @@ def places(raw: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(found for key, value in inner for found in places(value, (*path, key)))]
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400)
 @given(data=st.data())
 def test_schema_and_reader_agree_on_any_damage(data: st.DataObject) -> None:
     """Whatever is deleted or replaced in a good workflow, schema and reader give the same verdict."""

@@ -33,7 +33,7 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size
 )
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     contents=st.dictionaries(st.lists(names, min_size=1, max_size=4).map(tuple), st.binary(max_size=3000), max_size=6),
     folders=st.lists(st.lists(names, min_size=1, max_size=3).map(tuple), max_size=3),
@@ -263,7 +263,7 @@ def test_a_damaged_or_lying_archive_is_refused(tmp_path: Path, write: Callable[[
         archives.unpack(str(tmp_path / "a.tar.gz"), str(into))
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_forged_bytes_are_more_than_an_error(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """An archive with bytes changed anywhere is unpacked inside its folder or refused; nothing else is raised."""

@@ -33,7 +33,7 @@ TYPES = st.sampled_from(["markdown", "json", "directory", "directory", "text"])
 STRATEGIES = st.sampled_from([None, "full", "summary", "latest_only", "all", "odd"])
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(data=st.data())
 def test_nothing_outside_is_ever_read(world: World, data: st.DataObject) -> None:
     """Whatever path, type and strategy: no byte of a file outside is in what is read, folders included."""

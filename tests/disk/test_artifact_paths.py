@@ -27,7 +27,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return confinement.make(tmp_path_factory.mktemp("world"))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(data=st.data())
 def test_no_path_leads_out(world: World, data: st.DataObject) -> None:
     """Whatever is declared, what comes back is resolved and inside an allowed root, or the path is refused."""

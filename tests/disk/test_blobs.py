@@ -59,7 +59,7 @@ def test_where_a_blob_stands(store: Path) -> None:
     assert below(store) == [f"sha256/2c/{HELLO}"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(contents=st.lists(st.binary(max_size=3000), max_size=6))
 def test_any_bytes_come_back(store: Path, contents: list[bytes]) -> None:
     """Empty ones and binary ones too; the same content has one file."""

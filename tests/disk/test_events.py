@@ -100,7 +100,7 @@ def test_what_is_torn_is_closed_and_never_an_entry(tmp_path: Path, torn: bytes, 
     assert [entry["seq"] for entry in entries(tmp_path)] == list(range(1, len(before) + 4))
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.lists(st.one_of(st.binary(max_size=40), st.integers(1, 3)), max_size=6))
 def test_the_chain_goes_on_whatever_is_written_between(
     tmp_path_factory: pytest.TempPathFactory, happenings: list[bytes | int]

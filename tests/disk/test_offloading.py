@@ -42,7 +42,7 @@ def test_a_text_comes_back_byte_for_byte(tmp_path: Path, text: str) -> None:
     assert (tmp_path / ref).read_bytes() == text.encode("utf-8", "surrogatepass")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=3000), name=st.text(max_size=300), ext=st.text(max_size=12))
 def test_any_bytes_under_any_name(tmp_path: Path, data: bytes, name: str, ext: str) -> None:
     """Binary too; whatever the id and the ending say, the file is in `outputs` and nothing else is left there."""

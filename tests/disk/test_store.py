@@ -139,7 +139,7 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(unknown=st.dictionaries(st.text().map("x-".__add__), json_values, max_size=4))
 def test_unknown_keys_survive_an_update(tmp_path_factory: pytest.TempPathFactory, unknown: dict[str, Any]) -> None:
     """Whatever others keep in a state, at the top or deep inside, is there unchanged after an update."""

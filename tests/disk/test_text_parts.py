@@ -33,7 +33,7 @@ def test_whole_lines_are_given(
     assert text_parts.tail(str(path), limit) == tail
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text("ab é", max_size=6), max_size=12), st.integers(1, 60))
 def test_no_line_is_cut(tmp_path: Path, lines: list[str], limit: int) -> None:
     """What is given is a beginning, or an end, of the lines."""

@@ -75,7 +75,7 @@ def test_a_log_that_is_not_there_is_empty(run_dir: Path) -> None:
     assert list(run_dir.iterdir()) == []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(lengths=st.lists(st.integers(0, 90_000), max_size=12), count=st.integers(0, 14))
 def test_the_tail_is_the_end_of_the_whole(run_dir: Path, lengths: list[int], count: int) -> None:
     """Whatever the lengths of lines, over many blocks or within one."""
@@ -182,7 +182,7 @@ def test_the_newest_of_one_id_is_found(run_dir: Path) -> None:
     assert tool_log.find(str(run_dir), "c") is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.dictionaries(
         st.sampled_from([*ToolStep._fields, "at", "later"]),

@@ -527,7 +527,7 @@ def contents(top: Path) -> dict[str, tuple[str, bytes]]:
     return found
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(earlier=st.lists(ACTS, max_size=6), later=st.lists(ACTS, max_size=8))
 def test_whatever_is_done_exactly_what_differs_is_told(
     tmp_path_factory: pytest.TempPathFactory, earlier: list[tuple[str, str, str]], later: list[tuple[str, str, str]]

@@ -141,7 +141,7 @@ def test_which_references_a_state_needs() -> None:
 VALUES = st.one_of(st.text(max_size=20), st.sampled_from([LARGE, LARGE + "é", "z" * 102_399]), st.integers())
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(context=st.dictionaries(st.text(min_size=1, max_size=8), VALUES, max_size=4))
 def test_any_context_comes_back_from_an_archive(over: Scene, context: Json) -> None:
     """Large and small values, whatever they are: put away, collected, brought back, read."""

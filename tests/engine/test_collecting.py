@@ -275,7 +275,7 @@ def test_a_worktrees_faber_runs_count_from_everywhere(tmp_path: Path) -> None:
 CONTENTS = st.sampled_from([f'"value {number}"' for number in range(8)])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     stored=st.sets(CONTENTS),
     young=st.sets(CONTENTS),

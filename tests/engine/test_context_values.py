@@ -103,7 +103,7 @@ def test_a_commands_output_is_always_a_blob(begun: Scene, output: str) -> None:
     assert context_values.text_of(space, run, values["command.output"]) == output
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     value=st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -552,7 +552,7 @@ content = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     files=st.lists(st.tuples(st.integers(0, 11), content), max_size=12),
     limit=st.sampled_from([500, 1000, 3000, 9500, 9900]) | st.integers(500, 30_000),

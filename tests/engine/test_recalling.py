@@ -255,7 +255,7 @@ def test_what_a_history_left_out_is_what_it_does_not_show(scene: Scene, held: Re
     assert count(told.text) <= budget
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
 @given(CALLS)
 def test_what_a_call_would_become_is_what_it_becomes(
     tmp_path_factory: pytest.TempPathFactory, call: tuple[Any, ...]

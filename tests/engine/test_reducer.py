@@ -57,7 +57,7 @@ LIKELY = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)
 CALLS = st.tuples(
     st.sampled_from(TOOLS), st.one_of(LIKELY, VALUES), st.one_of(LIKELY, TEXTS, VALUES), st.one_of(st.just(""), TEXTS)
 )
-SLOW = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 
 
 def as_json(value: Any) -> Any:

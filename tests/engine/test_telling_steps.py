@@ -151,7 +151,7 @@ def test_what_a_tool_printed_cannot_pose_as_loom(begun: Scene) -> None:
 ODD = st.text(st.characters(exclude_categories=()), max_size=3000)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], max_examples=40)
 @given(
     observations=st.lists(ODD, min_size=1, max_size=12),
     notes=st.integers(0, 40),

@@ -265,7 +265,7 @@ WORDS = st.lists(
 
 
 @given(WORDS, st.sampled_from(sorted(keys.PLANTED)), WORDS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_key_is_masked_in_any_text(before: str, kind: str, after: str) -> None:
     """Of every kind, wherever it stands between blanks; and what is masked once stays."""
     text = f"{before}\n{keys.PLANTED[kind]}\n{after}"
@@ -292,7 +292,7 @@ def shape(value: Any) -> Any:
 
 
 @given(JSON)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_masked_json_value_keeps_its_shape(value: Any) -> None:
     """Only texts change, none of the planted keys is left, and masked again it stays."""
     clean = masked(value)

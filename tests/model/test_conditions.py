@@ -387,7 +387,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=800)
 @given(EXPRESSIONS, SCOPES)
 @example("state.a==state.b", {"state": {"a": 2**53 + 1, "b": 2.0**53}})
 @example("state.a<state.b", {"state": {"a": "\uffff", "b": "😀"}})
@@ -467,7 +467,7 @@ WORDS += [
 ]
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(st.lists(st.sampled_from(WORDS), max_size=9).map("".join), SCOPES)
 def test_whatever_compiles_is_javascript_with_the_same_answer(source: str, scope: dict[str, Any]) -> None:
     """A soup of JavaScript's words that happens to compile means to the engine what it means to Loom."""
@@ -479,7 +479,7 @@ def test_whatever_compiles_is_javascript_with_the_same_answer(source: str, scope
         assert ours == engine(source, scope)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.text(max_size=30) | st.binary(max_size=30).map(lambda data: data.decode("latin-1")))
 def test_compiling_never_raises(source: str) -> None:
     """Any text at all is compiled or refused."""
@@ -495,7 +495,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(JSON_VALUES, max_size=4))
 def test_a_damaged_plan_is_refused_not_a_crash(code: list[Any]) -> None:
     """Code that no compiler wrote gives an answer, a throw, or NeedsEngine."""

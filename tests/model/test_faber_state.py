@@ -190,7 +190,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, entry in inner for place in places(entry, (*path, key)))]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data(), era=st.sampled_from(sorted(ERAS)))
 def test_whatever_stands_in_a_file_is_read_into_the_engines_shape(data: st.DataObject, era: str) -> None:
     """Any value anywhere: refused is only what could pose as something else, and nothing is lost on the way back."""
@@ -246,7 +246,7 @@ def worked(state: Json, steps: list[str]) -> Json:
     return state
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data(), era=st.sampled_from(sorted(ERAS)))
 def test_a_change_loses_nothing_that_stood_in_the_file(data: st.DataObject, era: str) -> None:
     """Lists where objects are usual, two entries of one name, texts, keys of others: each is there after a change."""

@@ -64,7 +64,7 @@ def test_no_more_is_looked_at_than_there_is_time_for(name: str) -> None:
     assert TEXTS[name].endswith(seen[-(TAIL - 2000) :])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from([*LINES[:50], ERROR, "", "x" * 5000, "FAILED\n    because\n    of this"]), max_size=40))
 def test_what_is_looked_at_stands_in_the_text(lines: list[str]) -> None:
     """Line by line, in its order; a line may be cut."""

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -30,7 +30,6 @@ KINDS = ["markdown", "digest", "json", "text"]
 @pytest.mark.parametrize("measure", [utf16_units, utf8_bytes])
 @pytest.mark.parametrize("kind", KINDS)
 @given(text=ANY_TEXT | LINES | JSON_VALUES.map(json.dumps), limit=st.integers(min_value=-5, max_value=600))
-@settings(deadline=None)
 def test_an_outline_never_exceeds_its_limit(kind: str, measure: Callable[[str], int], text: str, limit: int) -> None:
     """For any text, kind and limit, in either measure; and what comes out can be written."""
     shown = outline(text, kind, limit, measure)

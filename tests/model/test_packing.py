@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -59,7 +59,6 @@ def forms(packed: list[Packed]) -> dict[str, str]:
 @MEASURES
 @given(pieces=PIECES, budget=BUDGETS, floor=st.integers(0, 10_000))
 @example(pieces=[piece(str(n), "x" * 50) for n in range(2000)], budget=9500, floor=4500)
-@settings(deadline=None)
 def test_the_budget_is_never_exceeded(
     measure: Callable[[str], int], pieces: list[Piece], budget: int, floor: int
 ) -> None:
@@ -71,7 +70,6 @@ def test_the_budget_is_never_exceeded(
 
 @MEASURES
 @given(pieces=PIECES, budget=BUDGETS)
-@settings(deadline=None)
 def test_every_piece_is_accounted_for(measure: Callable[[str], int], pieces: list[Piece], budget: int) -> None:
     """Each is full, outlined, pointed to or counted in the closing line, in declared order; full is the whole text."""
     packed = pack(pieces, budget=budget, measure=measure)
@@ -95,7 +93,6 @@ def test_every_piece_is_accounted_for(measure: Callable[[str], int], pieces: lis
 
 
 @given(pieces=PIECES, budget=st.integers(500, 12_000))
-@settings(deadline=None)
 def test_what_a_file_holds_stands_in_fences_only(pieces: list[Piece], budget: int) -> None:
     """A CommonMark reader finds one code block for each text, and no block of Loom's words that a file or name made."""
     packed = pack(pieces, budget=budget, measure=utf16_units)
@@ -117,7 +114,6 @@ def test_what_a_file_holds_stands_in_fences_only(pieces: list[Piece], budget: in
 
 
 @given(text=LONG | ANY_TEXT, budget=st.integers(0, 3000), required=st.booleans())
-@settings(deadline=None)
 def test_no_line_is_cut(text: str, budget: int, required: bool) -> None:
     """Whatever the form, between the fences stand whole lines of the text and lines of Loom's own that count."""
     whole = visible(text).split("\n")
@@ -129,14 +125,12 @@ def test_no_line_is_cut(text: str, budget: int, required: bool) -> None:
 
 
 @given(pieces=PIECES, budget=BUDGETS)
-@settings(deadline=None)
 def test_the_same_pieces_give_the_same_bytes(pieces: list[Piece], budget: int) -> None:
     """A prompt cache finds the same text again (D19)."""
     assert pack(pieces, budget=budget, measure=utf16_units) == pack(list(pieces), budget=budget, measure=utf16_units)
 
 
 @given(pieces=PIECES)
-@settings(deadline=None)
 def test_with_room_enough_all_is_given_in_full(pieces: list[Piece]) -> None:
     """A budget that holds everything leaves nothing out but what has no text."""
     packed = pack(pieces, budget=10_000_000, measure=utf16_units)

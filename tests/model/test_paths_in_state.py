@@ -210,7 +210,7 @@ PIECES += [
 ]
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=5).map("".join), DOCUMENTS)
 def test_what_is_compiled_equals_the_library(source: str, document: object) -> None:
     """For random paths and documents: a path that compiles is one to jsonpath-ng too, with the same first match."""
@@ -219,7 +219,7 @@ def test_what_is_compiled_equals_the_library(source: str, document: object) -> N
         assert read(steps, document) == library(source, document)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(max_size=20))
 def test_compiling_never_raises(source: str) -> None:
     """Any text at all is compiled or refused."""

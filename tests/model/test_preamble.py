@@ -348,7 +348,7 @@ ANY = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(ANY, st.sampled_from(FIDELITIES))
 @example(
     FACTS._replace(run_id="漢" * 200, workflow="漢" * 200, step_id="漢" * 200, name="漢" * 200, goal="漢" * 200),
@@ -362,7 +362,7 @@ def test_no_preamble_is_over_its_target_and_the_same_facts_give_the_same_bytes(f
     assert render(facts, fidelity) == text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(TEXTS, st.sampled_from(FIDELITIES[2:]))
 def test_no_line_of_a_response_is_cut(text: str, fidelity: str) -> None:
     """Each line between the fences is one of the response's own, whole."""

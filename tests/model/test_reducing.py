@@ -383,7 +383,7 @@ JSON = st.recursive(
 TOOLS = st.sampled_from(sorted({name for rule in RULES for name in rule.tools})) | st.text(max_size=20)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(TOOLS, JSON, JSON, st.text(max_size=60))
 def test_any_call_is_reduced_and_rebuilt(tool: str, args: Any, result: Any, error: str) -> None:
     """Nothing raises, the same call gives the same reduction, and arguments and result come back as they were."""

@@ -313,7 +313,7 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(plans(), st.lists(verbs, max_size=25))
 def test_any_sequence_of_verbs_keeps_a_run_valid(of: dict[str, Any], sequence: list[str]) -> None:
     """Whatever is asked in whatever order, the state is valid, a refusal changes nothing, and no state in place."""
@@ -328,7 +328,7 @@ def test_any_sequence_of_verbs_keeps_a_run_valid(of: dict[str, Any], sequence: l
         assert_valid(walk)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(plans(), st.lists(verbs, max_size=15))
 def test_a_run_can_always_be_brought_to_its_end(of: dict[str, Any], sequence: list[str]) -> None:
     """From wherever a run stands, resuming, approving and finishing step after step completes it."""
@@ -354,7 +354,7 @@ def test_a_run_can_always_be_brought_to_its_end(of: dict[str, Any], sequence: li
     assert_valid(walk)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(plans(), st.lists(st.sampled_from([*OUTCOMES, "approve"]), max_size=8), st.sampled_from(sorted(OUTCOMES)))
 def test_undo_takes_back_what_done_did(of: dict[str, Any], sequence: list[str], last: str) -> None:
     """Done and undone again, the run stands at the same visit, with the same artifacts, errors and approvals."""

@@ -38,7 +38,7 @@ def test_a_value_is_one_word_wherever_it_stands(script: str, value: str) -> None
     assert in_a_shell(found.text) == value
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20),
     st.sampled_from(PLACES),

@@ -113,7 +113,7 @@ def places(raw: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, 
 JUNK: st.SearchStrategy[Any] = st.sampled_from([None, True, 0, 3, 1.5, "x", "", [], {}, [None], ["x"], [{}], {"x": 1}])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_the_reader_refuses_nothing_that_the_schema_allows(data: st.DataObject) -> None:
     """Whatever is damaged: what the schema accepts the engine reads, and the rest never makes it crash."""

@@ -37,7 +37,7 @@ LIKE_CODE = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0189 _-./\\:;(){}[]\"'=<>|\
 WORDS = st.lists(st.sampled_from(READ) | st.text("aeioustrnlmdcbpqxzgkvwyhjf", min_size=9), max_size=40).map(" ".join)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(ANY | LIKE_CODE | WORDS)
 @example("a b 1 22 333 4444\n\n\n   x\t\t}")
 @example("   102→\t}")
