@@ -13,6 +13,7 @@ from loomctl.cli.options import json_option
 from loomctl.disk import files
 from loomctl.disk.blobs import Blobs
 from loomctl.model import blob_refs
+from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def get(ref: str, out: str | None, as_text: bool, as_json: bool) -> int:
     if as_json:
         printing.document(told)
     elif out is not None:
-        printing.text(f"Loom: {len(data):,} bytes are in {told['out']}")
+        printing.text(f"Loom: {counted(len(data), 'byte')} written to {told['out']}")
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

@@ -7,6 +7,7 @@ import click
 from loomctl.cli import asking, printing
 from loomctl.cli.options import complete_runs, json_option
 from loomctl.engine import dumping
+from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
 from loomctl.model.fences import one_line
 
@@ -37,8 +38,8 @@ def dump_command(run: str, folder: str, force: bool, as_json: bool) -> int:
         printing.document({"run_id": space.store.match(run), **told})
     else:
         lines = [f"! {one.code}: {one_line(one.what, 300)}" for one in made.troubles]
-        counts = f"{made.stages:,} stages, {made.events:,} events, {made.blobs:,} blobs"
-        size = f"{made.files:,} files, {made.bytes:,} bytes"
+        counts = f"{counted(made.stages, 'stage')}, {counted(made.events, 'event')}, {counted(made.blobs, 'blob')}"
+        size = f"{counted(made.files, 'file')}, {counted(made.bytes, 'byte')}"
         lines.append(f"Loom: {space.store.match(run)} written to {one_line(made.path, 300)}: {counts}; {size}")
         printing.text("\n".join(lines))
     return EXIT_FINDINGS if made.troubles else EXIT_OK

@@ -11,6 +11,7 @@ from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option
 from loomctl.disk import clock
 from loomctl.engine import collecting
+from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
 from loomctl.model.fences import one_line
 
@@ -74,16 +75,23 @@ def _lines(found: Look, done: Collected | None) -> list[str]:
         lines.append(f"not removed: {blob.path}: {one_line(reason, 200)}")
     for where, reason in found.unsure:
         lines.append(f"cannot be read: {one_line(where, 300)}: {one_line(reason, 200)}")
-    kept = f"{len(found.kept)} stay, {_size(found.kept):,} bytes"
     if found.unsure:
-        lines.append(f"Loom: all blobs stay, for what cannot be read may refer to them ({kept})")
-        return lines
-    if found.young:
-        kept += f"; {len(found.young)} of the last hour, {_size(found.young):,} bytes"
-    if not going:
-        lines.append(f"Loom: no blob is to be removed ({kept})")
+        lines.append("Loom: all blobs stay, for what cannot be read may refer to them" + _staying("there", found))
+    elif not going:
+        lines.append("Loom: no blob is to be removed" + _staying("in use", found))
     elif done is None:
-        lines.append(f"Loom: {len(going)} would go, {_size(going):,} bytes; nothing was removed ({kept})")
+        lines.append(f"Loom: {_told(going)}, would go; nothing was removed" + _staying("in use", found))
     else:
-        lines.append(f"Loom: {len(going)} removed, {_size(going):,} bytes ({kept})")
+        lines.append(f"Loom: removed {_told(going)}" + _staying("in use", found))
     return lines
+
+
+def _staying(kept: str, found: Look) -> str:
+    """Tell of the blobs that stay, by what keeps them; nothing where there are none."""
+    parts = [(kept, found.kept), ("of the last hour", found.young)]
+    told = "; ".join(f"{why}: {_told(blobs)}" for why, blobs in parts if blobs)
+    return f" ({told})" if told else ""
+
+
+def _told(blobs: Sequence[Blob]) -> str:
+    return f"{counted(len(blobs), 'blob')}, {counted(_size(blobs), 'byte')}"

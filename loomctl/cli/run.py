@@ -10,6 +10,7 @@ from loomctl.cli import asking, printing, telling, trusting
 from loomctl.cli.options import complete_runs, complete_workflows, json_option, run_argument
 from loomctl.engine import command_trust, resuming, starting
 from loomctl.model import sessions
+from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _started_text(space: Workspace, begun: Started) -> str:
     state = begun.run.state
     count = sum(1 for phase in begun.run.plan["phases"] for step in phase["steps"] if not step.get("engine"))
     verb = "would start" if begun.slip is None else "started"
-    lines = [f"Loom: run {begun.run.run_id} {verb} (workflow {state['workflow_id']}, {count} steps)"]
+    lines = [f"Loom: run {begun.run.run_id} {verb} (workflow {state['workflow_id']}, {counted(count, 'step')})"]
     lines += telling.plan_lines(begun.run)
     if begun.slip is None and (commands := command_trust.listed(space, begun.run)):
         lines += ["It would run, in a shell:", *telling.command_lines(commands)]

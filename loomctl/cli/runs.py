@@ -13,6 +13,7 @@ from loomctl.cli.options import complete_runs, json_option
 from loomctl.disk import run_index
 from loomctl.disk.blobs import Blobs
 from loomctl.engine import keeping
+from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
     if as_json:
         printing.document({"run_id": run_id, "archive": path, "files": away.files, "lost_blobs": list(away.lost)})
         return EXIT_OK
-    lines = [f"Loom: run {run_id} is in {path} ({away.files} files)", *_lost(away.lost)]
+    lines = [f"Loom: run {run_id} is in {path} ({counted(away.files, 'file')})", *_lost(away.lost)]
     printing.text("\n".join([*lines, f"To bring it back: loomctl runs restore {shlex.quote(path)}"]))
     return EXIT_OK
 
@@ -166,7 +167,7 @@ def restore(archive: str, as_json: bool) -> int:
         told = {"run_id": back.run_id, "archive": back.archive, "files": back.files, "trouble": trouble}
         printing.document({**told, "lost_blobs": list(back.lost)})
         return EXIT_OK
-    lines = [f"Loom: run {back.run_id} is back ({back.files} files)", *_lost(back.lost)]
+    lines = [f"Loom: run {back.run_id} is back ({counted(back.files, 'file')})", *_lost(back.lost)]
     if back.trouble is not None:
         lines.append(f"Its state cannot be read ({back.trouble.code}): loomctl state restore {back.run_id}")
     lines.append(f"To look at it: loomctl show {back.run_id}; to go on: loomctl resume {back.run_id}")

@@ -13,6 +13,7 @@ from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import expressions
 from loomctl.engine import finding, restoring
+from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 
@@ -202,7 +203,9 @@ def _lost_lines(wanted: Restoration) -> list[str]:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         lines.append(f"  events    {len(names)} came after it and stay in events.jsonl: {', '.join(names[-5:])}{more}")
     if wanted.damaged_lines:
-        lines.append(f"  events    {wanted.damaged_lines} lines of events.jsonl are no entries; they stay as they are")
+        lines.append(
+            f"  events    no entries in events.jsonl: {counted(wanted.damaged_lines, 'line')}; they stay as they are"
+        )
     return lines
 
 

@@ -15,6 +15,7 @@ from loomctl.disk import files, tool_log
 from loomctl.engine import recalling
 from loomctl.hosts import tool_calls
 from loomctl.model import history, tool_rules
+from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.secrets import masked, masked_line
@@ -106,7 +107,7 @@ def steps(
 def _counted(run_id: str, seen: recalling.Listed) -> str:
     if not seen.total:
         return f"{run_id}: no tool steps yet"
-    told = f"{run_id}: {len(seen.steps):,} of {seen.found:,} steps"
+    told = f"{run_id}: {len(seen.steps):,} of {counted(seen.found, 'step')}"
     if len(seen.steps) < seen.found:
         told += "; --all shows the others"
     return told + (f"; {seen.agents:,} of subagents left out, --agents shows them" if seen.agents else "")
@@ -295,8 +296,8 @@ def savings_command(run: str | None, as_json: bool) -> int:
     ]
     lines = [printing.table(header, rows), ""]
     lines.append(
-        f"Recovery: {told.recovered:,} of {told.whole.steps:,} steps, "
-        f"{told.bytes_recovered:,} of {told.bytes:,} bytes, {told.dangling:,} dangling references"
+        f"Recovery: {told.recovered:,} of {counted(told.whole.steps, 'step')}, "
+        f"{told.bytes_recovered:,} of {counted(told.bytes, 'byte')}, {counted(told.dangling, 'dangling reference')}"
     )
     lines += [f"  ! {one_line(one.step_id, 64)}: {one.error.code}: {one.error.what}" for one in told.lost]
     if told.missing:

@@ -39,7 +39,7 @@ def blobs(patient: Patient) -> Finding:
             error = _trouble(patient, run_id, ref) if is_read else None
             if error is not None:
                 troubles.append(_said(run_id, state, error))
-    fine = f"{len(seen)} blobs that runs refer to are there"
+    fine = f"every blob that a run refers to is there ({len(seen):,})" if seen else "no run refers to a blob"
     if unread:
         fine += f"; {unread} of them, over {MOST_READ >> 20} MB in all, were not read"
     return gathered(troubles, fine, facts={"blobs": len(seen)})

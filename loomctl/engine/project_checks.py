@@ -12,6 +12,7 @@ from loomctl.disk import config as settings
 from loomctl.disk import known as known_runs
 from loomctl.disk.lock import holder
 from loomctl.disk.project import new, package_parent
+from loomctl.model.counts import counted
 from loomctl.model.errors import LoomError
 from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.model.state import TERMINAL
@@ -137,7 +138,7 @@ def runs(patient: Patient) -> Finding:
             said = [part for part in (error.where, error.why) if part]
             troubles.append(Finding(FAIL, f"the run {run_id} cannot go on: {error.what}", error.hint, said))
     count = len(details)
-    fine = f"{count} active run{'' if count == 1 else 's'} of {len(patient.states)}"
+    fine = f"{counted(count, 'active run')} of {len(patient.states)}"
     if count > 1 and bound is None:
         fine += "; a session is told of them and takes one up with loomctl resume RUN"
     return gathered(troubles, fine, details=details, facts={"active": list(patient.active)})
@@ -168,7 +169,7 @@ def states(patient: Patient) -> Finding:
             status = WARN if _was_over(patient, run_id) else FAIL
             troubles.append(Finding(status, found, _way_back(patient, run_id, error), details))
     facts = {"unreadable": [run_id for run_id, one in patient.states.items() if isinstance(one, LoomError)]}
-    return gathered(troubles, f"{len(patient.states)} states can be read", facts=facts)
+    return gathered(troubles, f"{counted(len(patient.states), 'state')} can be read", facts=facts)
 
 
 def _way_back(patient: Patient, run_id: str, error: LoomError) -> str:

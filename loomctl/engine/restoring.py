@@ -9,6 +9,7 @@ from loomctl.disk import clock, faber_files, files, git, recovery
 from loomctl.disk.events import Event, head_of
 from loomctl.disk.store import ambiguous
 from loomctl.engine import finding, refreezing
+from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.ids import split_run_id
 from loomctl.model.run_life import OPEN
@@ -171,8 +172,8 @@ def _no_way_back(
         has_plan = refreezing.trouble(home.folder) is None or (home.faber and _has_fabers_plan(home))
         said = (
             f"{os.path.basename(home.state)}: {trouble.what}; {name}: {what}. Nothing was changed. Left of the run are "
-            f"{'its plan' if has_plan else 'no plan'}, {len(entries)} events and "
-            f"{len(stages)} stages with results" + (f" ({', '.join(stages[-5:])})" if stages else "")
+            f"{'its plan' if has_plan else 'no plan'}, {counted(len(entries), 'event')} and "
+            f"{counted(len(stages), 'stage')} with results" + (f" ({', '.join(stages[-5:])})" if stages else "")
         )
     if os.path.isdir(home.folder):
         said += f". Its files can be read below {home.folder}"

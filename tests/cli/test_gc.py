@@ -32,8 +32,9 @@ def test_a_dry_run_lists_and_leaves(begun: Scene, cli: Cli) -> None:
     ended = cli("gc", "--dry-run")
     assert ended.code == 0
     assert "1970-01-01T00:00:01Z  blob://sha256/" in ended.stdout
-    told = "Loom: 1 would go, 6 bytes; nothing was removed (1 stay, 6 bytes; 1 of the last hour, 7 bytes)"
-    assert ended.stdout.splitlines()[-1] == told
+    told = "Loom: 1 blob, 6 bytes, would go; nothing was removed"
+    stays = "(in use: 1 blob, 6 bytes; of the last hour: 1 blob, 7 bytes)"
+    assert ended.stdout.splitlines()[-1] == f"{told} {stays}"
     assert fingerprint(begun.store) == before
 
 
@@ -47,7 +48,7 @@ def test_collecting_removes_what_was_listed(begun: Scene, cli: Cli) -> None:
     assert not os.path.exists(document["blobs"][0]["path"])
     ended = cli("gc")
     assert ended.code == 0
-    assert "Loom: no blob is to be removed (1 stay, 6 bytes; 1 of the last hour, 7 bytes)" in ended.stdout
+    assert "Loom: no blob is to be removed (in use: 1 blob, 6 bytes; of the last hour: 1 blob, 7 bytes)" in ended.stdout
 
 
 def test_a_run_that_cannot_be_read_keeps_all(begun: Scene, cli: Cli) -> None:
@@ -56,10 +57,11 @@ def test_a_run_that_cannot_be_read_keeps_all(begun: Scene, cli: Cli) -> None:
     ended = cli("gc")
     assert ended.code == 1
     assert f"cannot be read: {begun.run_dir}/state.json: BAD_JSON: the file is not JSON" in ended.stdout
-    assert "all blobs stay, for what cannot be read may refer to them (2 stay, 12 bytes)" in ended.stdout
+    stays = "(there: 2 blobs, 12 bytes; of the last hour: 1 blob, 7 bytes)"
+    assert f"all blobs stay, for what cannot be read may refer to them {stays}" in ended.stdout
     begun.space().local.mark_ended(SESSION)
     assert cli("runs", "rm", begun.run_dir.name, "--yes").code == 0
-    assert "Loom: 2 removed, 12 bytes" in cli("gc").stdout
+    assert "Loom: removed 2 blobs, 12 bytes" in cli("gc").stdout
 
 
 def test_what_could_not_be_removed_is_exit_1(begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,4 +81,4 @@ def test_a_project_without_blobs_has_nothing_to_collect(scene: Scene, cli: Cli) 
     """Neither has one without runs."""
     scene.workflow()
     scene.begin()
-    assert "Loom: no blob is to be removed (0 stay, 0 bytes)" in cli("gc").stdout
+    assert "Loom: no blob is to be removed\n" in cli("gc").stdout

@@ -33,9 +33,9 @@ def blob(scene: Scene) -> Path:
 def test_blobs_that_are_whole_pass(begun: Scene, tmp_path: Path) -> None:
     """And so do projects without any, and no project."""
     found = blob_checks.blobs(patient(begun))
-    assert (found.status, found.found) == (PASS, "2 blobs that runs refer to are there")
+    assert (found.status, found.found) == (PASS, "every blob that a run refers to is there (2)")
     begun.edit(context={})
-    assert blob_checks.blobs(patient(begun)).found == "0 blobs that runs refer to are there"
+    assert blob_checks.blobs(patient(begun)).found == "no run refers to a blob"
     (tmp_path / "empty").mkdir()
     assert blob_checks.blobs(patient(tmp_path / "empty")).status == PASS
 
