@@ -9,7 +9,8 @@ import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.engine import finding, stage_changes
+from loomctl.engine import stage_changes, words
+from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line, visible
 
@@ -30,25 +31,21 @@ def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: b
 
     A patch is as git gave it when the stage ended: nothing is masked, and `git apply` takes it. It tells by content
     what differed between the stage's start and end, commits in between included. Files of a file tool's calls are
-    named in --stat and --names, too. Behind a RUN the beginning of a stage's name is enough; a whole name alone is a
-    stage of the current run.
+    named in --stat and --names, too. A STAGE is meant as by `loomctl show`: by its rank, its name or the beginning of
+    it, its step's id; without a RUN before it, it is one of the current run.
 
     \b
     Examples:
       loomctl diff shop-258 --stat
-      loomctl diff 002-build.implement@1
+      loomctl diff implement
       loomctl diff shop-258 002 --names
     """
     if stat and names:
         raise LoomError(
             "USAGE", "--stat and --names exclude each other", hint="loomctl diff --help", exit_code=EXIT_USAGE
         )
-    if run is not None and stage is None and "@" in run:  # no run's id has that
-        run, stage = None, run
-    space = asking.space()
-    run_id = finding.to_read(space, run).run_id
-    assert run_id is not None  # to_read raises instead
-    told = stage_changes.of_run(space.store.read(run_id, to_show=True), stage)
+    read, meant = words.meant(asking.space(), run, stage, verb="diff")
+    run_id, told = read.run_id, stage_changes.of_run(read, meant)
     if as_json:
         printing.document({"run_id": run_id, "stages": [_document(one) for one in told]})
     elif names:
@@ -59,8 +56,10 @@ def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: b
         lines = [line for one in told for line in _stat(one)]
         printing.text("\n".join(lines) if lines else f"{run_id}: no stage has begun yet")
     else:
-        _patches(run_id, told, alone=stage is not None)
+        _patches(run_id, told, alone=meant is not None)
         _say(told)
+        if not told:
+            printing.note(f"{run_id}: no stage has begun yet")
     return EXIT_OK
 
 
@@ -92,7 +91,7 @@ def _patches(run_id: str, told: Sequence[StageChanges], *, alone: bool) -> None:
 def _counted(one: StageChanges) -> str:
     if not one.told:
         return "nothing was written down" if one.ended else "not ended yet"
-    return f"{one.total:,} file{'' if one.total == 1 else 's'}"
+    return counted(one.total, "file")
 
 
 def _say(told: Sequence[StageChanges]) -> None:

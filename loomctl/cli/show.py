@@ -10,7 +10,7 @@ import click
 from loomctl.cli import asking, printing, stages, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import config, user_folders
-from loomctl.engine import finding, prompts
+from loomctl.engine import finding, prompts, words
 from loomctl.model import run_life, sessions
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
@@ -18,14 +18,9 @@ from loomctl.model.secrets import masked_line
 
 if TYPE_CHECKING:
     from loomctl.disk.store import Run
-    from loomctl.engine.caller import Workspace
 
 
-def _read(named: str | None) -> tuple[Workspace, Run]:
-    space = asking.space()
-    found = finding.to_read(space, named)
-    assert found.run_id is not None  # to_read raises instead
-    return space, space.store.read(found.run_id, to_show=True)
+_STEP = 40  # columns of a step's id, of which longer ones stand out
 
 
 @click.command()
@@ -36,29 +31,27 @@ def _read(named: str | None) -> tuple[Workspace, Run]:
 def show(run: str | None, stage: str | None, file: str | None, as_json: bool) -> int:
     """Show a run: where it stands, what was done, what comes next; or all of one STAGE.
 
-    A STAGE is meant by its rank, its name or the beginning of it, its step's id (the last visit), or `step@visit`; a
-    stage's whole name alone is one of the current run. It is told how it ended, what it set, touched and left, then its
-    prompt and answers follow, and the last lines of its command. In --json each file is whole up to 1 MiB, of a longer
-    one the end.
+    A STAGE is meant by its rank, its name or the beginning of it, its step's id (the last visit), or `step@visit`;
+    without a RUN before it, it is one of the current run. It is told how it ended, what it set, touched and left, then
+    its prompt and answers follow, and the last lines of its command. In --json each file is whole up to 1 MiB, of a
+    longer one the end.
 
     \b
     Examples:
       loomctl show
+      loomctl show 3
       loomctl show shop-258 001-frame.fetch-work@1
       loomctl show shop-258 implement@2
       loomctl show shop-258 3 --file response.md
     """
-    if run is not None and stage is None and "@" in run:  # no run's id has that
-        run, stage = None, run
-    if file is not None and stage is None:
-        what = "--file prints a file of a stage, and none is named"
-        raise LoomError("USAGE", what, hint="loomctl show --help", exit_code=EXIT_USAGE)
     if file is not None and as_json:
-        what = "--file prints a file as it is, --json a document"
-        raise LoomError("USAGE", what, hint="loomctl show --help", exit_code=EXIT_USAGE)
-    space, found = _read(run)
-    if stage is not None:
-        return stages.show_stage(found, stage, file=file, as_json=as_json)
+        raise _misused("--file prints a file as it is, --json a document")
+    space = asking.space()
+    found, meant = words.meant(space, run, stage, verb="show")
+    if meant is not None:
+        return stages.show_stage(found, meant, file=file, as_json=as_json)
+    if file is not None:
+        raise _misused("--file prints a file of a stage, and none is named")
     if as_json:
         printing.document(
             {
@@ -68,34 +61,53 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
                 "step": telling.step_document(space, found),
             }
         )
-        return EXIT_OK
-    state = found.state
+    else:
+        upcoming = prompts.upcoming(space.project, found, may_write=True)
+        printing.text("\n".join([*_standing(found), "", *_course(found), "", upcoming]))
+    return EXIT_OK
+
+
+def _misused(what: str) -> LoomError:
+    return LoomError("USAGE", what, hint="loomctl show --help", exit_code=EXIT_USAGE)
+
+
+def _standing(run: Run) -> list[str]:
+    """Tell what a run is and where it stands."""
+    state = run.state
+    status = one_line(state["status"], 80)
+    if isinstance(state.get("feedback"), dict):
+        status += f", waits for “{masked_line(str(state['feedback'].get('message') or 'an answer'), 300)}”"
     lines = [
-        f"run       {found.run_id}",
-        f"status    {one_line(state['status'], 80)}",
+        f"run       {run.run_id}",
+        f"status    {status}",
         f"workflow  {one_line(state['workflow_id'], 120)}",
     ]
-    if isinstance(state.get("feedback"), dict):
-        lines[1] += f", waits for “{masked_line(str(state['feedback'].get('message') or 'an answer'), 300)}”"
     if state.get("work_id"):
         lines.append(f"work item {one_line(state['work_id'], 120)}")
     if state.get("goal"):
         lines.append(f"goal      {masked_line(str(state['goal']), 300)}")
     for name, path in state["artifacts"].items():
         lines.append(f"artifact  {one_line(str(name), 80)}: {masked_line(str(path), 300)}")
-    lines += [f"sessions  {sessions.summary(state)}", f"folder    {found.folder}", ""]
-    visits = run_life.visits_by_step(state)
-    for place in run_life.places(found.plan):
+    return [*lines, f"sessions  {sessions.summary(state)}", f"folder    {run.folder}"]
+
+
+def _course(run: Run) -> list[str]:
+    """Tell of each step of the plan what became of it, by its last visit."""
+    rows = []
+    visits = run_life.visits_by_step(run.state)
+    for place in run_life.places(run.plan):
         seen = visits.get(place.key, [])
-        mark = "✓" if run_life.is_done(seen) else "▸" if seen and seen[-1]["status"] in run_life.OPEN else " "
-        its_stage = f" ({seen[-1]['stage']})" if seen and seen[-1].get("stage") else ""
-        told = run_life.how_it_ended(seen[-1]) + its_stage if seen else ""
-        why = masked_line(run_life.reason_of(seen[-1]), 300) if seen else ""
-        line = f"{mark} {one_line(place.key, 120)}  {one_line(told, 200)}".rstrip()
-        lines.append(f"{line}: {why}" if why else line)
-    lines += ["", prompts.upcoming(space.project, found, may_write=True)]
-    printing.text("\n".join(lines))
-    return EXIT_OK
+        key, told = one_line(place.key, 120), ""
+        mark = "✓" if run_life.is_done(seen) else " "
+        if seen:
+            last = seen[-1]
+            mark = "▸" if mark == " " and last["status"] in run_life.OPEN else mark
+            stage = f" ({last['stage']})" if last.get("stage") else ""
+            reason = masked_line(run_life.reason_of(last), 300)
+            told = one_line(run_life.how_it_ended(last) + stage, 200) + (f": {reason}" if reason else "")
+        rows.append((mark, key, told))
+    widest = min(max((len(key) for _, key, _ in rows), default=0), _STEP)
+    return [f"{mark} {key:{widest}}  {told}".rstrip() for mark, key, told in rows]
 
 
 @click.command("sessions")
@@ -108,7 +120,8 @@ def sessions_command(run: str | None, as_json: bool) -> int:
     Example:
       loomctl sessions shop-258
     """
-    space, found = _read(run)
+    space = asking.space()
+    found = words.current(space, run)
     held = sessions.history(found.state)
     names = {record.get("session_id") for record in held}
     earlier = [record for record in space.store.earlier_sessions(found.run_id) if record["session_id"] not in names]

@@ -11,15 +11,16 @@ import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import command_files, files
+from loomctl.disk import clock, command_files, files
 from loomctl.engine import finding, stage_changes, stage_records, stages
 from loomctl.model import run_life
+from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.model.fences import one_line, visible
 from loomctl.model.secrets import masked_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from loomctl.disk.store import Run
     from loomctl.engine.stage_records import Record
@@ -35,8 +36,9 @@ _ALWAYS = 6  # columns that stand there also where they are empty
 
 @click.command("stages")
 @run_argument
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="So many, the newest; without it all.")
 @json_option
-def stages_command(run: str | None, as_json: bool) -> int:
+def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
     """List the stages of a run: what was worked on, when, for how long, with what outcome, model and tokens.
 
     A stage is one visit of a step; a step that is done again has several. Times are UTC. Tokens in are those
@@ -46,15 +48,18 @@ def stages_command(run: str | None, as_json: bool) -> int:
     \b
     Examples:
       loomctl stages
+      loomctl stages --last 10
       loomctl stages shop-258 --json
     """
     space = asking.space()
     run_id = finding.to_read(space, run).run_id
     assert run_id is not None  # to_read raises instead
     found = space.store.read(run_id, to_show=True)
-    records = stage_records.of_run(found)
+    every = stage_records.entries(found)
+    records = stage_records.of_run(found, last)
     if as_json:
-        printing.document({"run_id": run_id, "stages": [_document(record) for record in records]})
+        told = {"total": len(every), "stages": [_document(record) for record in records]}
+        printing.document({"run_id": run_id, **told})
         return EXIT_OK
     if not records:
         printing.text(f"{run_id}: no stage has begun yet")
@@ -62,17 +67,18 @@ def stages_command(run: str | None, as_json: bool) -> int:
     rows = [_row(record) for record in records]
     shown = [at for at in range(len(_HEADER)) if at < _ALWAYS or any(row[at] for row in rows)]
     table = printing.table([_HEADER[at] for at in shown], [[row[at] for at in shown] for row in rows])
-    printing.text(f"{table}\n\n{run_id}: {_counted(records)}")
+    printing.text(f"{table}\n\n{run_id}: {_counted(every, len(records))}")
     return EXIT_OK
 
 
-def _counted(records: Sequence[Record]) -> str:
+def _counted(every: Sequence[Mapping[str, Any]], shown: int) -> str:
     counts: dict[str, int] = {}
-    for record in records:
-        status = one_line(str(record.entry["status"]), 40)
+    for entry in every:
+        status = one_line(str(entry["status"]), 40)
         counts[status] = counts.get(status, 0) + 1
     told = ", ".join(f"{count:,} {status}" for status, count in counts.items())
-    return f"{len(records):,} stage{'' if len(records) == 1 else 's'}: {told}"
+    left_out = f"the last {shown:,} of " if shown < len(every) else ""
+    return f"{left_out}{counted(len(every), 'stage')}: {told}"
 
 
 def _row(record: Record) -> list[str]:
@@ -83,7 +89,7 @@ def _row(record: Record) -> list[str]:
         one_line(str(entry["step_id"]), 40),
         one_line(str(entry.get("visit") or ""), 8),
         one_line(run_life.how_it_ended(entry), 24),
-        one_line(str(entry.get("started_at") or "")[:16].replace("T", " "), 16),
+        _minute(str(entry.get("started_at") or "")),
         took(record.seconds),
         one_line(", ".join(record.models), 32),
         f"{tokens[0]:,}" if tokens else "",
@@ -93,6 +99,11 @@ def _row(record: Record) -> list[str]:
         f"{record.repairs:,}" if record.repairs else "",
         masked_line("; ".join(dict.fromkeys(filter(None, notes))), 60),
     ]
+
+
+def _minute(at: str) -> str:
+    """Give a time to the minute, with its day and zone."""
+    return f"{at[:10]} {at[11:16]}Z" if clock.seconds_of(at) else one_line(at, 20)
 
 
 def took(seconds: int | None) -> str:
@@ -159,7 +170,7 @@ def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> in
     blocks = ["\n".join(_in_words(found, record))]
     shown = [name for name in names if _is_shown(name) and name in parts]
     blocks += [f"--- {name} ---\n{_cut(name, parts[name], sizes[name])}" for name in shown]
-    others = [f"{name} ({sizes[name]:,} bytes)" for name in names if not _is_shown(name)]
+    others = [f"{name} ({counted(sizes[name], 'byte')})" for name in names if not _is_shown(name)]
     if others:
         blocks.append(
             f"Other files: {', '.join(others)}. To print one: loomctl show {found.run_id} {named} --file NAME"
@@ -266,7 +277,7 @@ def _answer(record: Record) -> list[str]:
     lines = []
     source = record.status.get("response_source")
     if isinstance(source, str):
-        repaired = f", after {record.repairs} repair{'' if record.repairs == 1 else 's'}" if record.repairs else ""
+        repaired = f", after {counted(record.repairs, 'repair')}" if record.repairs else ""
         lines.append(f"response  {'none' if source == 'none' else f'from {one_line(source, 40)}'}{repaired}")
     said = record.section("directive")
     told = [f"{key} {_words(str(said[key]))}" for key in ("outcome", "preferred_next_label") if said.get(key)]
@@ -291,7 +302,7 @@ def _changes(found: Run, record: Record) -> list[str]:
         if told.total > 20:
             lines.append(f"          and {told.total - 20:,} more: loomctl diff {found.run_id} {record.stage} --stat")
     if told.assets:
-        lines.append(f"assets    {len(told.assets):,}, {sum(one.bytes for one in told.assets):,} bytes")
+        lines.append(f"assets    {len(told.assets):,}, {counted(sum(one.bytes for one in told.assets), 'byte')}")
     return lines
 
 

@@ -96,7 +96,7 @@ class Record(NamedTuple):
         if type(code) is int:
             return f"exit code {code}"
         signal = told.get("signal")
-        return f"killed by signal {signal}" if type(signal) is int else "killed"
+        return f"killed by {signal}" if isinstance(signal, str) else "killed"
 
 
 def _text(value: object) -> str:
@@ -108,9 +108,9 @@ def entries(run: Run) -> list[dict[str, Any]]:
     return [entry for entry in run.state["steps"] if isinstance(entry.get("stage"), str)]
 
 
-def of_run(run: Run) -> list[Record]:
-    """Give the record of each stage. Raises BAD_ID and UNSAFE_LINK."""
-    return [of_visit(run, entry) for entry in entries(run)]
+def of_run(run: Run, last: int | None = None) -> list[Record]:
+    """Give the record of each stage, or of so many, the newest. Raises BAD_ID and UNSAFE_LINK."""
+    return [of_visit(run, entry) for entry in entries(run)[-(last or 0) :]]
 
 
 def of_visit(run: Run, entry: Mapping[str, Any]) -> Record:
@@ -140,13 +140,10 @@ def find(run: Run, named: str) -> dict[str, Any]:
     A step, by its `phase/id` or by its id alone where one phase has it, means its last visit. Raises NO_SUCH_STAGE,
     which lists what there is.
     """
-    every = entries(run)
-    exact = [entry for entry in every if entry["stage"] == named]
-    found = exact or _by_rank(every, named) or _by_step(every, named)
-    found = found or [entry for entry in every if named and entry["stage"].startswith(named)]
+    found = meant(run, named)
     if len(found) == 1:
         return found[0]
-    known = ", ".join(entry["stage"] for entry in (found or every)[-20:])
+    known = ", ".join(entry["stage"] for entry in (found or entries(run))[-20:])
     raise LoomError(
         "NO_SUCH_STAGE",
         f"{named!r:.80} names {len(found)} stages of this run",
@@ -154,6 +151,14 @@ def find(run: Run, named: str) -> dict[str, Any]:
         hint=f"loomctl stages {run.run_id}",
         exit_code=EXIT_NO_RUN,
     )
+
+
+def meant(run: Run, named: str) -> list[dict[str, Any]]:
+    """Give the visits of all stages that a word may mean; as `find`, but raising nothing."""
+    every = entries(run)
+    exact = [entry for entry in every if entry["stage"] == named]
+    found = exact or _by_rank(every, named) or _by_step(every, named)
+    return found or [entry for entry in every if named and entry["stage"].startswith(named)]
 
 
 def _by_rank(every: list[dict[str, Any]], named: str) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
         ["show", "shop", "001-frame.ask@1"],
         {"run_id", "stage", "entry", "status", "trouble", "folder", "files", "sizes"},
     ),
-    (["stages"], {"run_id", "stages"}),
+    (["stages"], {"run_id", "total", "stages"}),
     (["dump", "shop", "dumped"], {"run_id", "path", "files", "bytes", "stages", "events", "blobs", "troubles"}),
     (["sessions"], {"run_id", "current_session_id", "summary", "sessions"}),
     (["state", "show"], {"run_id", "state"}),

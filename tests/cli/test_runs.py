@@ -66,8 +66,8 @@ def test_show_tells_where_a_run_stands(begun: Scene, cli: Cli) -> None:
     """What was done, what is open, what comes next; another session sees the same."""
     for session in (SESSION, OTHER):
         ended = cli("show", session=session)
-        assert "✓ frame/ask  succeeded (001-frame.ask@1)" in ended.stdout
-        assert "▸ build/make  in_progress" in ended.stdout
+        assert "✓ frame/ask     succeeded (001-frame.ask@1)\n" in ended.stdout
+        assert "▸ build/make    in_progress" in ended.stdout
         assert "add dark mode" in ended.stdout
         assert str(begun.run_dir) in ended.stdout
 

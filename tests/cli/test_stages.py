@@ -12,6 +12,7 @@ import pytest
 from loomctl.cli.stages import took
 from loomctl.engine import driving
 from loomctl.model import ids
+from tests import faber
 from tests.cli.conftest import Cli
 from tests.scenes import MAIN, Json, Scene, fingerprint
 
@@ -84,6 +85,27 @@ def test_a_script_gets_all_of_it(worked: Scene, cli: Cli) -> None:
     assert type(first["seconds"]) is int
     assert (failed["status"], failed["failure_reason"]) == ("failed", "the database is missing")
     assert (last["seconds"], last["usage"], last["command"], last["trouble"]) == (None, None, None, None)
+
+
+def test_a_time_has_its_day_and_zone(worked: Scene, cli: Cli) -> None:
+    """To the minute; what is no time is shown as it is."""
+    steps = worked.state["steps"]
+    worked.edit(steps=[{**steps[0], "started_at": "2026-01-31T08:09:10Z"}, {**steps[1], "started_at": "lately"}])
+    lines = cli("stages").stdout.splitlines()
+    assert "  2026-01-31 08:09Z  " in lines[1]
+    assert "  lately  " in lines[2]
+
+
+def test_the_newest_alone_are_listed_where_that_is_asked(worked: Scene, cli: Cli) -> None:
+    """What is left out is counted."""
+    lines = cli("stages", "--last", "2").stdout.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["RANK", "003", "004"]
+    told = "the last 2 of 4 stages: 2 succeeded, 1 failed, 1 in_progress"
+    assert lines[-1] == f"{worked.run_dir.name}: {told}"
+    document = cli("stages", "--last", "1", "--json").json
+    assert (document["total"], [one["stage"] for one in document["stages"]]) == (4, [OPEN])
+    assert cli("stages", "--last", "9").stdout == cli("stages").stdout
+    assert cli("stages", "--last", "0").code == 2
 
 
 def test_a_run_without_stages_says_so(scene: Scene, cli: Cli) -> None:
@@ -214,6 +236,21 @@ def test_a_commands_last_lines_are_shown(worked: Scene, cli: Cli) -> None:
     assert "--- command.log ---\n… 790 bytes, the last lines:\nline 80\n" in text
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ({"exit_code": 0}, "exit code 0"),
+        ({"exit_code": None, "signal": "SIGKILL"}, "killed by SIGKILL"),
+        ({"exit_code": None, "signal": None}, "killed"),
+        ({"exit_code": None, "signal": "SIGTERM", "timed_out": True}, "timed out"),
+    ],
+)
+def test_how_a_command_ended_is_told(worked: Scene, cli: Cli, command: Json, told: str) -> None:
+    """By its exit code, by what killed it, or that it took too long."""
+    change_status(worked, MAKE, command={"script": "x", **command})
+    assert f"command   x: {told}\n" in cli("show", worked.run_dir.name, "2").stdout
+
+
 def test_all_of_a_stage_is_in_json(worked: Scene, cli: Cli) -> None:
     """The visit, the status, each file; a long one by its end, and its size."""
     (folder(worked, ASK) / "command.log").write_text("x" * (1 << 20) + "end")
@@ -263,3 +300,72 @@ def test_a_note_says_a_thing_once(worked: Scene, cli: Cli) -> None:
     worked.edit(steps=steps)
     (row,) = (line for line in cli("stages").stdout.splitlines() if line.startswith("002"))
     assert row.count("exit code 3") == 1
+
+
+# ---- One word alone.
+
+
+@pytest.mark.parametrize("word", ["3", "003", "make", "build/make", "make@2", AGAIN, "003-"])
+def test_one_word_may_mean_a_stage_of_the_current_run(worked: Scene, cli: Cli, word: str) -> None:
+    """Bound, or the only active one; for show and diff alike, and for one file of it."""
+    for session in (None, "5f0c9a52-0000-4000-8000-000000000009"):
+        assert cli("show", word, "--json", session=session).json["stage"] == AGAIN
+        assert [one["stage"] for one in cli("diff", word, "--json", session=session).json["stages"]] == [AGAIN]
+    assert cli("show", word, "--file", "response.md").stdout == "made"
+    assert cli("show", worked.run_dir.name[:8], "--json").json["state"]["run_id"] == worked.run_dir.name
+
+
+def test_a_word_for_a_run_and_a_stage_is_said(worked: Scene, cli: Cli) -> None:
+    """A whole id is the run; its beginning is not, where it is a stage's, too; nor are the beginnings of several."""
+    run_id, state, plan = worked.run_dir.name, worked.state, (worked.run_dir / "plan.json").read_bytes()
+    for other in ("make-2-run-2026-01-01T00-00-00Z", "002-x", "002-y"):
+        home = worked.store / "runs" / other
+        home.mkdir()
+        (home / "state.json").write_text(json.dumps({**state, "run_id": other, "status": "completed"}))
+        (home / "plan.json").write_bytes(plan)
+    for verb in ("show", "diff"):
+        for word, said in (("make", f"{AGAIN} of {run_id}"), ("002", f"of several runs, and means {MAKE}")):
+            ended = cli(verb, word)
+            assert (ended.code, ended.stdout) == (2, "")
+            assert "AMBIGUOUS_WORD" in ended.stderr
+            assert said in ended.stderr
+            assert f"hint: loomctl {verb} {run_id} {word}\n" in ended.stderr
+    assert cli("show", "002-x", "--json").json["run_id"] == "002-x"
+
+
+def test_a_word_that_means_nothing_leads_on(worked: Scene, cli: Cli) -> None:
+    """To the current run's stages; without one to the run that has such a stage; else to the runs."""
+    run_id = worked.run_dir.name
+    ended = cli("show", "nowhere")
+    assert (ended.code, ended.stdout) == (3, "")
+    assert f"why: nor a stage of the current run, {run_id}\n  hint: loomctl stages {run_id}\n" in ended.stderr
+    worked.begin("another thing")
+    lost = cli("diff", "003-build.make@2", session=None)
+    assert (lost.code, "AMBIGUOUS_RUN" in lost.stderr) == (3, True)
+    for word in ("003", "make"):
+        assert f"hint: loomctl show {run_id} {word}\n" in cli("show", word, session=None).stderr
+    assert "hint: loomctl runs\n" in cli("show", "nowhere", session=None).stderr
+
+
+@pytest.mark.parametrize("layout", faber.LAYOUTS)
+def test_a_run_of_fabers_is_seen_as_any_other(scene: Scene, cli: Cli, tmp_path: Path, layout: str) -> None:
+    """Whatever its layout: its stages, one of them by a word alone, its events, a dump of it, an end taken back."""
+    faber.lay(scene, layout)
+    before = cli("show", "1", session=None)
+    assert (before.code, f"hint: loomctl stages {faber.RUN_ID}\n" in before.stderr) == (3, True)
+    cli("resume", faber.RUN_ID)
+    large = "x" * 200_000
+    cli("done", given=json.dumps({"outcome": "succeeded", "context_updates": {"large": large}}))
+    assert [one["step_id"] for one in cli("stages", "--json").json["stages"]] == ["build/implement", "build/push-build"]
+    for word in ("1", "implement", "001-build"):
+        assert cli("show", word, "--json", session=None).json["stage"] == "001-build.implement@1"
+        assert cli("diff", word, "--json").json["stages"][0]["stage"] == "001-build.implement@1"
+    assert "001-build.implement@1 succeeded" in cli("events").stdout
+    assert "Told: full" in cli("preamble", "--fidelity", "full").stdout
+    out = tmp_path / "dump"
+    assert cli("dump", faber.RUN_ID, str(out)).code == 0
+    assert json.loads((out / "context.json").read_text())["large"] == large
+    assert json.loads((out / "dump.json").read_text())["troubles"] == []
+    assert cli("gc", "--json").json["blobs"] == []
+    cli("undo")
+    assert [one["status"] for one in cli("stages", "--json").json["stages"]] == ["in_progress"]

@@ -42,7 +42,7 @@ def test_the_hint_of_a_broken_run_mends_it(begun: Scene, cli: Cli) -> None:
     assert cli("resume").code == 0
     again = line.partition("loomctl ")[2].split()
     assert cli(*again).code == 0
-    assert cli("show").stdout.count("✓ build/make  succeeded") == 1
+    assert cli("show").stdout.count("✓ build/make    succeeded") == 1
 
 
 def test_a_healthy_state_is_replaced_after_a_word_alone(begun: Scene, cli: Cli) -> None:

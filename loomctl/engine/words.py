@@ -1,0 +1,86 @@
+"""Which run and which stage of it are meant by the words behind `show` and `diff`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loomctl.engine import finding, stage_records
+from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
+
+if TYPE_CHECKING:
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+
+
+def meant(space: Workspace, word: str | None, stage: str | None, *, verb: str) -> tuple[Run, str | None]:
+    """Give the run to look at, and the word for its stage, if one is meant.
+
+    word: a run, or the only word: then also a stage of the current run (bound or the only active one, D1), by whatever
+    `stage_records.find` knows it. verb: of the hints. Raises what finding and reading a run do, and AMBIGUOUS_WORD.
+    """
+    if word is None or stage is not None:
+        return current(space, word), stage
+    if "@" in word:  # no run's id has that
+        return current(space), word
+    run_id, trouble = _matched(space, word)
+    if run_id == word:
+        return space.store.read(run_id, to_show=True), None
+    here = _current(space)
+    stages = [entry["stage"] for entry in stage_records.meant(here, word)] if here is not None else []
+    if here is not None and stages:
+        if run_id is not None or (trouble is not None and trouble.code == "AMBIGUOUS_RUN"):
+            raise _ambiguous(word, run_id, here, stages, verb)
+        return here, word
+    if trouble is not None:
+        raise _led_on(space, trouble, here, word, verb)
+    assert run_id is not None  # it was matched, or there is trouble
+    return space.store.read(run_id, to_show=True), None
+
+
+def current(space: Workspace, named: str | None = None) -> Run:
+    """Read the run that is named, or the current one. Raises what `finding.to_read` and reading it do."""
+    run_id = finding.to_read(space, named).run_id
+    assert run_id is not None  # to_read raises instead
+    return space.store.read(run_id, to_show=True)
+
+
+def _matched(space: Workspace, word: str) -> tuple[str | None, LoomError | None]:
+    try:
+        return space.store.match(word), None
+    except LoomError as error:
+        return None, error
+
+
+def _current(space: Workspace) -> Run | None:
+    """Read the current run; None where there is none, or it cannot be read: another one may be meant."""
+    try:
+        return current(space)
+    except (LoomError, OSError):
+        return None
+
+
+def _ambiguous(word: str, run_id: str | None, here: Run, stages: list[str], verb: str) -> LoomError:
+    run = f"of the run {run_id}" if run_id else "of several runs"
+    return LoomError(
+        "AMBIGUOUS_WORD",
+        f"{word!r:.80} may mean a run or a stage",
+        why=f"it is the beginning {run}, and means {', '.join(stages[:5])} of {here.run_id}",
+        hint=f"loomctl {verb} {here.run_id} {quoted(word)}",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _led_on(space: Workspace, error: LoomError, here: Run | None, word: str, verb: str) -> LoomError:
+    """Say of a word that names no run what it may have been meant for."""
+    if error.code != "NO_SUCH_RUN":
+        return error
+    if here is not None:
+        error.why = f"nor a stage of the current run, {here.run_id}"
+        error.hint = f"loomctl stages {here.run_id}"
+        return error
+    for run_id in finding.active_runs(space):
+        if stage_records.meant(space.store.read(run_id, to_show=True), word):
+            error.why = "without a current run a stage is named behind its run"
+            error.hint = f"loomctl {verb} {run_id} {quoted(word)}"
+            return error
+    return error
