@@ -185,13 +185,15 @@ def undo(space: Workspace, run_id: str) -> Driven:
 
     def change(state: State) -> tuple[State, list[Event]]:
         context = _context_before(run, state)
+        before = state
         state, entry = run_life.undone(state, run.plan)
         if context is None:
             notes.append(_LEFT.format(stage=entry["stage"], file=stages.STATUS))
         state = state if context is None else {**state, "context": context}
         stages.set_aside(run.folder, entry["stage"])
         session_id = space.caller.session_id
-        happened = [Event("stage.undone", {"stage": entry["stage"]}, session_id, entry["step_id"])]
+        properties = {"stage": entry["stage"], "gone": _gone(before, state), "phases": _phases_set_back(before, state)}
+        happened = [Event("stage.undone", properties, session_id, entry["step_id"])]
         return sessions.active(state, session_id, at=clock.now()), happened
 
     run = run._replace(state=space.store.update(run_id, change))
@@ -224,6 +226,18 @@ def _context_before(run: Run, state: State) -> dict[str, Any] | None:
         if status.get("completed_at") == entry["completed_at"] and isinstance(before, dict):
             return run_context.taken_back(context, before)
     return None
+
+
+def _gone(before: State, after: State) -> list[str]:
+    """Name the stages that had begun after the one that is open again."""
+    there = {one.get("stage") for one in after["steps"]}
+    return [one["stage"] for one in before["steps"] if one.get("stage") and one["stage"] not in there]
+
+
+def _phases_set_back(before: State, after: State) -> dict[str, str]:
+    """Give what phases are by now that were something else."""
+    changed = {name: phase for name, phase in after["phases"].items() if phase != before["phases"].get(name)}
+    return {name: str(phase.get("status")) for name, phase in changed.items() if isinstance(phase, dict)}
 
 
 def approve(space: Workspace, run_id: str) -> Driven:

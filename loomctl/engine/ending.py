@@ -230,6 +230,8 @@ def _ended(
         happened.append(
             Event("context.updated", {"stage": entry["stage"], "keys": sorted(changed.applied)}, session_id, step_id)
         )
+    if follows == "prompt":
+        happened.append(Event("approval.requested", dict(state["pending_approvals"][-1]), session_id, step_id))
     if follows == "stop":
         happened.append(Event("run.failed", {"step_id": step_id, "failure_reason": reason}, session_id, step_id))
     ended = next(one for one in state["steps"] if one["stage"] == entry["stage"])

@@ -67,9 +67,10 @@ def enter(
     if source == "compact":
         happened.append(Event("session.compacted", {"trigger": compaction}, session_id))
     elif not known:
-        happened.append(
-            Event("session.started", {"source": source, "hostname": environment.get("hostname")}, session_id)
-        )
+        origin = (space.local.binding(session_id) or {}).get("inherited_from")  # whose run it took over (D2)
+        properties = {"source": source, "hostname": environment.get("hostname")}
+        properties |= {"inherited_from": origin} if isinstance(origin, str) else {}
+        happened.append(Event("session.started", properties, session_id))
     elif source != "bound":
         happened.append(Event("session.resumed", {"source": source}, session_id))
     return state, happened

@@ -49,10 +49,15 @@ def record(space: Workspace, run_id: str, made: Slip, *, may_write: bool = True)
 
     Where that cannot be, the slip says so and is given all the same.
     """
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        after, happened = recorded(space, state, made)
+        return (after, happened) if made.id or after != state else (state, [])  # nothing is written for nothing's sake
+
     try:
         remember(space, made)
         if may_write:
-            space.store.update(run_id, lambda state: recorded(space, state, made), durable=False)
+            space.store.update(run_id, change, durable=False)
     except (LoomError, OSError) as error:
         return made._replace(
             warnings=[*made.warnings, ("NOT_RECORDED", f"this priming could not be recorded: {error}")]
@@ -90,7 +95,7 @@ def forget(space: Workspace) -> None:
 
 
 def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Event]]:
-    """Record a priming in the run's state and events; one that gave nothing changes nothing (D15)."""
+    """Record a priming in the run's state and events; of one that gave nothing there is the event alone (D15)."""
     at = clock.now()
     if "pending_triggers" in state and finding.is_bound(space, made.run_id):  # whatever was owed is told now
         state = {key: value for key, value in state.items() if key != "pending_triggers"}
@@ -106,17 +111,19 @@ def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Ev
         if entry.form in ("full", "outline", "pointer")
     ]
     history = {"told_at": at, "load_trigger": made.event, **made.history} if made.history else None
-    if not loaded and history is None:
+    if not made.id and not made.entries:  # nothing was given, and nothing could have been
         return state, []
     properties = {
-        "slip_id": made.id,
+        "slip_id": made.id or None,
         "event": made.event,
         "loaded": {entry["artifact_id"]: entry["form"] for entry in loaded},
+        "fresh": [entry.id for entry in made.fresh],
         "not_loaded": {e.id: e.reason for e in made.entries if e.decision in (DEFER, ERROR)},
         "budget": {"limit": made.limit, "used": made.used},
         "warnings": [code for code, _ in made.warnings],
         **({"tool_history": made.history} if made.history else {}),
     }
     session_id = space.caller.session_id
-    state = sessions.told_history(sessions.primed(state, session_id, loaded, at=at), history)
+    if loaded or history is not None:
+        state = sessions.told_history(sessions.primed(state, session_id, loaded, at=at), history)
     return state, [Event("context.primed", properties, session_id)]

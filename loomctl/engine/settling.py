@@ -10,7 +10,7 @@ from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from loomctl.disk.store import Run
@@ -47,10 +47,11 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
         at = clock.now()
         asked_before = len(state["pending_approvals"])
         phase_before = state.get("current_phase")
+        phases_before = state["phases"]
         state, move = run_life.advance(state, run.plan, at=at)
+        happened += _left(phases_before, state["phases"], session_id)
         if move.after is not None:
             if phase_before and state["phases"].get(phase_before, {}).get("status") == "completed":
-                happened.append(Event("phase.completed", {"phase": phase_before}, session_id))
                 state = sessions.completed_phase(state, _worked(state, session_id), phase_before)
             happened.append(Event("phase.started", {"phase": move.after, "before": move.before}, session_id))
             entered.append((move.before, move.after))
@@ -72,6 +73,7 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
         state, entry = run_life.start_visit(state, place.key, str(place.phase["id"]), at=at, by_engine=by_engine)
         if by_engine:
             state, _ = run_life.end_visit(state, run.plan, outcome="succeeded", at=at)
+            happened.append(Event("step.primed", {}, session_id, place.key))
             engine_primed = True
             continue
         if entry is not opened_before:
@@ -86,6 +88,20 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
             happened.append(Event("stage.started", properties, session_id, place.key))
         opened = entry if entry is not opened_before else None
         return Settled(state, happened, entered, engine_primed, move, opened)
+
+
+def _left(before: Mapping[str, Any], after: Mapping[str, Any], session_id: str | None) -> Iterator[Event]:
+    """Say of each phase that it is completed or passed by now, and was not before."""
+    for name, phase in after.items():
+        if phase == before.get(name) or not isinstance(phase, dict):
+            continue
+        known, status = before.get(name), phase.get("status")
+        if isinstance(known, dict) and status == known.get("status"):
+            continue
+        if status == "completed":
+            yield Event("phase.completed", {"phase": name}, session_id)
+        if status == "skipped":
+            yield Event("phase.skipped", {"phase": name}, session_id)
 
 
 def _worked(state: State, session_id: str | None) -> str | None:

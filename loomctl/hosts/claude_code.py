@@ -220,7 +220,7 @@ def _primed(
     run = space.store.read(run_id)
     event = settling.with_owed(event, run.state) if may_write else event
     made = priming.prime(space, run, event, priming.hook_budget(space), may_write=may_write)
-    if may_write and (made.loaded or made.history):
+    if may_write:
         try:
             space.store.update(
                 run_id, lambda state: remembering.recorded(space, state, made), durable=False, patience=HOOK_PATIENCE

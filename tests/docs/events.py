@@ -34,6 +34,8 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "phase.started": ("a phase is entered", {"phase": "", "before": "the phase before, if there was one"}),
     "phase.completed": ("a phase is left behind", {"phase": ""}),
+    "phase.skipped": ("a phase is passed, for nothing is to be done in it", {"phase": ""}),
+    "step.primed": ("a step that is nothing but a priming is done by Loom itself; it has no stage", {}),
     "stage.started": (
         "a visit of a step begins",
         {"stage": "", "visit": "from 1", "warnings": "what of its preamble could not be told, if anything"},
@@ -59,7 +61,14 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "usage": "`models`, `messages` and tokens, where the transcript tells them",
         },
     ),
-    "stage.undone": ("`loomctl undo` takes the end of a stage back", {"stage": ""}),
+    "stage.undone": (
+        "`loomctl undo` takes the end of a stage back",
+        {
+            "stage": "",
+            "gone": "stages that had begun after it",
+            "phases": "phases that are not what they were: their status",
+        },
+    ),
     "context.updated": ("a step's end sets values of the context", {"stage": "", "keys": ""}),
     "asset.captured": (
         "a file that a stage left is kept, one event for each",
@@ -91,18 +100,23 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     "approval.granted": ("by `loomctl approve`", {"id": ""}),
     "session.started": (
         "a session is bound to the run, or begins bound to it",
-        {"source": "`startup`, `resume`, `clear`, `bound`, …", "hostname": ""},
+        {
+            "source": "`startup`, `resume`, `clear`, `bound`, …",
+            "hostname": "",
+            "inherited_from": "the session whose run it took over, as after `/clear`",
+        },
     ),
     "session.resumed": ("a session that the run knows goes on", {"source": ""}),
     "session.compacted": ("its conversation was compacted", {"trigger": "`auto` or `manual`"}),
     "session.ended": ("it ended, and its host said so", {"reason": ""}),
     "session.lost": ("it ended without a word, as the next one finds", {"session_id": "the lost one's"}),
     "context.primed": (
-        "artifacts are given to a session",
+        "artifacts were due to a session, and what it had not yet was given",
         {
-            "slip_id": "",
+            "slip_id": "`null` where nothing was given",
             "event": "what triggered it",
             "loaded": "id: `full`, `outline` or `pointer`",
+            "fresh": "what it has already, unchanged",
             "not_loaded": "id: the reason",
             "budget": "`limit` and `used`",
             "tool_history": "what was told of tool steps, where it was",
