@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from loomctl.cli import asking, documents, printing
+from loomctl.cli import asking, documents, event_lines, printing
 from loomctl.cli.options import run_argument
 from loomctl.disk import clock, event_log
 from loomctl.engine import finding
@@ -32,7 +32,6 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _AT_ONCE = 500  # entries
 _INTERVAL = 0.25  # seconds between two looks
 _LONGEST = 240  # UTF-16 units of a line for people
-_PROPERTY = 80
 
 
 class Since(NamedTuple):
@@ -222,34 +221,12 @@ def _no_entry(line: Line) -> str:
 
 
 def _for_people(entry: dict[str, Any]) -> str:
-    raw = entry.get("properties")
-    properties: dict[str, Any] = raw if isinstance(raw, dict) else {}
-    step = str(entry.get("step_id") or "")
-    told = [one for name, value in properties.items() if value != step and (one := _property(str(name), value))]
     head = f"{entry['seq']:>6}  {one_line(str(entry.get('ts') or ''), 20):<20}  {one_line(entry['event'], 40):<22}"
-    return _joined(head, " ".join([*([one_line(step, 60)] if step else []), *told]))
-
-
-def _joined(head: str, rest: str) -> str:
-    """Join the aligned head of a line with its rest, which is cut to what is left of the line."""
+    properties = entry.get("properties")
+    named = isinstance(properties, dict) and isinstance(properties.get("stage"), str)  # which has the step's id in it
+    step = "" if named else one_line(str(entry.get("step_id") or ""), 60)
+    rest = " ".join(part for part in (step, event_lines.said(entry)) if part)
     return f"{head}  {one_line(rest, _LONGEST - len(head))}".rstrip()
-
-
-def _property(name: str, value: Any) -> str:
-    """Give a property as `name=value`: of lists how many, of objects their JSON, of tokens the two sums."""
-    if value is None or value in ("", [], {}):
-        return ""
-    if isinstance(value, list):
-        short = all(isinstance(one, str) for one in value) and len(value) <= 3
-        return f"{name}={one_line(','.join(value), _PROPERTY)}" if short else f"{name}={len(value)}"
-    if name == "usage" and isinstance(value, dict):
-        return f"tokens={value.get('input_tokens', '?')}/{value.get('output_tokens', '?')}"
-    if isinstance(value, (dict, bool)):
-        return f"{name}={one_line(json.dumps(value, ensure_ascii=False), _PROPERTY)}"
-    if name == "sha256" and isinstance(value, str):
-        return f"{name}={one_line(value, 12)}"
-    told = one_line(str(value), _PROPERTY)
-    return f'{name}="{told}"' if " " in told else f"{name}={told}"
 
 
 def _since(given: str | None) -> Since | None:

@@ -13,10 +13,12 @@ from typing import IO
 
 import pytest
 
+from loomctl.cli import event_lines
 from loomctl.disk import events
 from loomctl.disk.events import Event
 from loomctl.engine import driving
 from tests.cli.conftest import Cli
+from tests.docs.events import EVENTS
 from tests.scenes import MAIN, Json, Scene
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
@@ -54,7 +56,106 @@ def test_each_event_is_a_line_with_what_matters(begun: Scene, cli: Cli) -> None:
     for line, entry in zip(lines, held, strict=True):
         assert line.split()[:3] == [str(entry["seq"]), entry["ts"], entry["event"]]
     ended = next(line for line in lines if "stage.completed" in line)
-    assert "frame/ask stage=001-frame.ask@1 status=succeeded" in ended
+    assert ended.split()[3:] == ["001-frame.ask@1", "succeeded", "response_source=done"]
+
+
+EXAMPLES: dict[str, tuple[Json, str]] = {
+    "run.created": (
+        {
+            "workflow_id": "w",
+            "work_id": "7",
+            "goal": "add it",
+            "plan": {"sha256": "0" * 64, "sources": [{"path": "x"}]},
+        },
+        "w work item 7: “add it” (plan of 1 file)",
+    ),
+    "phase.started": ({"phase": "build", "before": "frame"}, "frame → build"),
+    "stage.completed": (
+        {
+            "stage": "2-x@1",
+            "status": "failed",
+            "response_source": "done",
+            "follows": "retry",
+            "failure_reason": "no way",
+            "files_touched": ["a", "b"],
+            "usage": {"input_tokens": 3},
+        },
+        "2-x@1 failed: no way then retry 2 files (a, b) tokens=3/? response_source=done",
+    ),
+    "context.primed": (
+        {
+            "slip_id": "0123",
+            "event": "session_start",
+            "loaded": {"spec": "full"},
+            "not_loaded": {"p": "gone"},
+            "fresh": ["q"],
+            "budget": {"limit": 9500, "used": 1200},
+            "warnings": ["LARGE_ARTIFACT"],
+        },
+        "session_start: loaded spec (full) not loaded p (gone) 1 fresh (1,200 of 9,500) warnings=LARGE_ARTIFACT",
+    ),
+    "command.ended": (
+        {"stage": "2-x@1", "exit_code": 1, "signal": None, "duration_ms": 1234, "timed_out": False, "bytes": 1},
+        "2-x@1 exit code 1 after 1.2 s 1 byte",
+    ),
+    "asset.captured": (
+        {"stage": "2-x@1", "path": "junit.xml", "bytes": 5, "sha256": "0", "stored": "y"},
+        "2-x@1 junit.xml (5 bytes)",
+    ),
+    "state.restored": (
+        {"source": "state.backup.json", "revision": {"before": None, "restored": 4}, "events_after": 2, "kept": "b"},
+        "from state.backup.json revision ? → 4 2 events after it stay kept=b",
+    ),
+    "ledger.mismatch": (
+        {"expected": {"seq": 3, "sha256": "a" * 64}, "found": {"seq": 3, "sha256": "b" * 64}},
+        "expected entry 3 (aaaaaaaaaaa…), found 3 (bbbbbbbbbbb…)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_kind_of_event_has_words_of_its_own(name: str) -> None:
+    """As people would say it, what is not known of it left out."""
+    properties, line = EXAMPLES[name]
+    assert event_lines.said({"event": name, "properties": properties}) == line
+
+
+ODD: list[object] = [
+    None,
+    "",
+    "x",
+    7,
+    -1,
+    True,
+    1.5,
+    [],
+    [1],
+    ["a"] * 9,
+    {},
+    {"a": {"b": [1]}},
+    "a\nb \x1b[31m",
+    {"seq": []},
+]
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_every_event_has_a_line_for_people_whatever_it_holds(name: str) -> None:
+    """Each that there is; of what strangers wrote, too; a property that nobody here knows is told by its name."""
+    assert set(event_lines.LINES) == set(EVENTS)
+    known = list(EVENTS[name][1])
+    for value in ODD:
+        line = event_lines.said({"event": name, "properties": {**dict.fromkeys(known, value), "more": 1}})
+        assert "\n" not in line
+        assert line.endswith("more=1"), line
+    for properties in (*ODD, {}):
+        assert "{" not in event_lines.said({"event": name, "properties": {"plan": {"sha256": 1}, "loaded": {"x": "y"}}})
+        assert isinstance(event_lines.said({"event": name, "properties": properties}), str)
+
+
+def test_an_event_that_nobody_knows_is_told_by_its_properties() -> None:
+    """Compactly: of lists how many, of objects their keys, of nothing nothing."""
+    properties = {"a": 1, "b": "two words", "c": [1, 2], "d": {"x": 1, "y": 2}, "e": None, "f": True, "g": ["u", "v"]}
+    assert event_lines.said({"event": "x.y", "properties": properties}) == 'a=1 b="two words" c=2 d=x,y f=true g=u,v'
 
 
 def test_json_gives_the_entries_as_they_are_stored(begun: Scene, cli: Cli) -> None:

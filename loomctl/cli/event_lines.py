@@ -1,0 +1,225 @@
+"""What an event says to people: a line for each kind, compact `name=value` for one that nobody here knows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from loomctl.model.counts import counted
+from loomctl.model.fences import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_PROPERTY = 80  # UTF-16 units of a value
+
+
+def said(entry: Mapping[str, Any]) -> str:
+    """Give what an entry of the log says, on one line; whatever its properties are."""
+    raw = entry.get("properties")
+    properties: dict[str, Any] = raw if isinstance(raw, dict) else {}
+    teller = LINES.get(str(entry.get("event")))
+    told = _plain if teller is None else teller
+    return " ".join(part for part in told(properties) if part)
+
+
+def _plain(properties: Mapping[str, Any], *but: str) -> list[str]:
+    return [_property(str(name), value) for name, value in properties.items() if name not in but]
+
+
+def _property(name: str, value: Any) -> str:
+    """Give a property as `name=value`: of lists how many, of objects their keys, of tokens the two sums."""
+    if value is None or value in ("", [], {}):
+        return ""
+    if isinstance(value, list):
+        short = all(isinstance(one, str) for one in value) and len(value) <= 3
+        return f"{name}={one_line(','.join(value), _PROPERTY)}" if short else f"{name}={len(value)}"
+    if isinstance(value, dict):
+        return f"{name}={one_line(','.join(map(str, value)), _PROPERTY)}"
+    told = json.dumps(value) if isinstance(value, bool) else one_line(str(value), _PROPERTY)
+    return f'{name}="{told}"' if " " in told else f"{name}={told}"
+
+
+def _word(value: Any) -> str:
+    """Give a text or a number as it is; what is neither, by its kind of JSON, in short."""
+    if isinstance(value, (dict, list)):
+        return one_line(json.dumps(value, ensure_ascii=False), _PROPERTY)
+    return "" if value is None else one_line(str(value), _PROPERTY)
+
+
+def _words(*names: str) -> Callable[[Mapping[str, Any]], list[str]]:
+    """Tell these properties by their values alone, then all others by name."""
+
+    def told(properties: Mapping[str, Any]) -> list[str]:
+        return [*(_word(properties.get(name)) for name in names), *_plain(properties, *names)]
+
+    return told
+
+
+def _change(before: str, after: str, link: str = "→") -> Callable[[Mapping[str, Any]], list[str]]:
+    """Tell of one property that became another, then of all others by name."""
+
+    def told(properties: Mapping[str, Any]) -> list[str]:
+        held = [_word(properties.get(name)) for name in (before, after)]
+        return [f" {link} ".join(filter(None, held)), *_plain(properties, before, after)]
+
+    return told
+
+
+def _run_created(properties: Mapping[str, Any]) -> list[str]:
+    plan = properties.get("plan")
+    sources = plan.get("sources") if isinstance(plan, dict) else None
+    of = f"(plan of {counted(len(sources), 'file')})" if isinstance(sources, list) and sources else ""
+    work, goal = _word(properties.get("work_id")), _word(properties.get("goal"))
+    named = f"work item {work}" if work else ""
+    text = ": ".join(part for part in (named, f"“{goal}”" if goal else "") if part)
+    return [
+        _word(properties.get("workflow_id")),
+        text,
+        of,
+        *_plain(properties, "workflow_id", "work_id", "goal", "plan"),
+    ]
+
+
+def _stage_completed(properties: Mapping[str, Any]) -> list[str]:
+    known = ("stage", "status", "failure_reason", "files_touched", "files_touched_count", "usage", "follows")
+    touched, more = properties.get("files_touched"), properties.get("files_touched_count")
+    count = more if type(more) is int else len(touched) if isinstance(touched, list) else 0
+    files = counted(count, "file") if count else ""
+    named = ", ".join(map(str, touched)) if isinstance(touched, list) and 0 < count <= 3 else ""
+    reason = _word(properties.get("failure_reason"))
+    follows = _word(properties.get("follows"))
+    return [
+        _word(properties.get("stage")),
+        _word(properties.get("status")) + (":" if reason else ""),
+        reason,
+        f"then {follows}" if follows not in ("", "done") else "",
+        f"{files}{f' ({one_line(named, _PROPERTY)})' if named else ''}",
+        _tokens(properties.get("usage")),
+        *_plain(properties, *known),
+    ]
+
+
+def _tokens(usage: Any) -> str:
+    """Give the tokens of a stage as the transcript told them, in and out."""
+    if not isinstance(usage, dict) or not usage:
+        return ""
+    return f"tokens={_word(usage.get('input_tokens', '?'))}/{_word(usage.get('output_tokens', '?'))}"
+
+
+def _command_ended(properties: Mapping[str, Any]) -> list[str]:
+    known = ("stage", "exit_code", "signal", "duration_ms", "timed_out", "bytes")
+    code, signal, spent = (properties.get(name) for name in ("exit_code", "signal", "duration_ms"))
+    how = f"exit code {_word(code)}" if code is not None else f"killed by {_word(signal)}" if signal is not None else ""
+    printed = properties.get("bytes")
+    return [
+        _word(properties.get("stage")),
+        "timed out" if properties.get("timed_out") is True else how,
+        f"after {spent / 1000:.1f} s" if type(spent) is int else "",
+        counted(printed, "byte") if type(printed) is int else "",
+        *_plain(properties, *known),
+    ]
+
+
+def _asset_captured(properties: Mapping[str, Any]) -> list[str]:
+    size = properties.get("bytes")
+    told = counted(size, "byte") if type(size) is int else _word(size)
+    rest = _plain(properties, "stage", "path", "bytes", "sha256", "stored")
+    return [_word(properties.get("stage")), _word(properties.get("path")), f"({told})" if told else "", *rest]
+
+
+def _primed(properties: Mapping[str, Any]) -> list[str]:
+    known = ("slip_id", "event", "loaded", "fresh", "not_loaded", "budget", "tool_history")
+    budget = properties.get("budget")
+    limits = [budget.get(key) for key in ("used", "limit")] if isinstance(budget, dict) else []
+    used = " of ".join(f"{one:,}" for one in limits if type(one) is int)
+    return [
+        _word(properties.get("event")) + ":",
+        *_forms("loaded", properties.get("loaded")),
+        *_forms("not loaded", properties.get("not_loaded")),
+        *_fresh(properties.get("fresh")),
+        "tool steps told" if properties.get("tool_history") else "",
+        f"({used})" if used and limits[0] else "",
+        *_plain(properties, *known),
+    ]
+
+
+def _forms(what: str, held: Any) -> list[str]:
+    """Tell artifacts with the form they were given in, or the reason why they were not."""
+    if not isinstance(held, dict) or not held:
+        return ["nothing loaded"] if what == "loaded" else []
+    return [what, one_line(", ".join(f"{name} ({_word(how)})" for name, how in held.items()), 2 * _PROPERTY)]
+
+
+def _fresh(held: Any) -> list[str]:
+    return [f"{len(held):,} fresh"] if isinstance(held, list) and held else []
+
+
+def _mismatch(properties: Mapping[str, Any]) -> list[str]:
+    """Tell of the two ends of a log by their numbers; of the same number, by their hashes."""
+    ends = [one if isinstance(one, dict) else {} for one in (properties.get("expected"), properties.get("found"))]
+    same = ends[0].get("seq") == ends[1].get("seq")
+    told = [f"{_word(end.get('seq'))}{f' ({_short(end)})' if same else ''}" for end in ends]
+    return [f"expected entry {told[0]}, found {told[1]}", *_plain(properties, "expected", "found")]
+
+
+def _short(end: Mapping[str, Any]) -> str:
+    return one_line(str(end.get("sha256")), 12)
+
+
+def _restored(properties: Mapping[str, Any]) -> list[str]:
+    raw = properties.get("revision")
+    revision = raw if isinstance(raw, dict) else {}
+    held = [_word(revision.get(key)) for key in ("before", "restored")]
+    later = properties.get("events_after")
+    return [
+        f"from {_word(properties.get('source'))}",
+        f"revision {held[0] or '?'} → {held[1]}" if held[1] else "",
+        f"{counted(later, 'event')} after it stay" if type(later) is int and later else "",
+        *_plain(properties, "source", "revision", "events_after"),
+    ]
+
+
+_STAGE = _words("stage")
+LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "run.created": _run_created,
+    "run.resumed": _words("status_before"),
+    "run.paused": _words("before"),
+    "run.awaiting_feedback": _STAGE,
+    "run.feedback_given": _STAGE,
+    "run.failed": _words("failure_reason"),
+    "run.cancelled": _words("before"),
+    "run.completed": _words(),
+    "phase.started": _change("before", "phase"),
+    "phase.completed": _words("phase"),
+    "phase.skipped": _words("phase"),
+    "step.primed": _words(),
+    "stage.started": _STAGE,
+    "stage.asked": _STAGE,
+    "stage.handed_on": _STAGE,
+    "stage.closing": _STAGE,
+    "stage.repair_requested": _STAGE,
+    "stage.completed": _stage_completed,
+    "stage.undone": _STAGE,
+    "context.updated": _words("stage"),
+    "context.primed": _primed,
+    "asset.captured": _asset_captured,
+    "command.started": _STAGE,
+    "command.ended": _command_ended,
+    "approval.requested": _words("id", "reason"),
+    "approval.granted": _words("id"),
+    "session.started": _words("source"),
+    "session.resumed": _words("source"),
+    "session.compacted": _words("trigger"),
+    "session.ended": _words("reason"),
+    "session.lost": _words("session_id"),
+    "hook.failed": _words("hook", "error"),
+    "tools.unreadable": _words("file"),
+    "outputs.removed": _words(),
+    "state.restored": _restored,
+    "plan.restored": _words(),
+    "state.migrated": _change("from", "to"),
+    "plan.migrated": _change("from", "to"),
+    "ledger.torn_line": _words(),
+    "ledger.mismatch": _mismatch,
+}
