@@ -11,6 +11,7 @@ from loomctl.cli import asking, printing
 from loomctl.cli.listing import Listing
 from loomctl.cli.options import complete_runs, json_option
 from loomctl.engine import finding, stage_changes
+from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line, visible
 
@@ -39,12 +40,20 @@ def _assets(run: Run, stage: str | None = None) -> list[Asset]:
     return [asset for one in stage_changes.of_run(run, stage) for asset in one.assets]
 
 
+def _size(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
+
+
+def _path(path: str) -> str:
+    return visible(path).replace("\n", "␤")
+
+
 @click.group(cls=Listing, invoke_without_command=True)
 @click.argument("run", required=False, shell_complete=_complete)
 @json_option
 @click.pass_context
 def assets(context: click.Context, *, run: str | None = None, as_json: bool = False) -> int:
-    """List the assets that a run's commands left: stage, path, size.
+    """List the assets that a run's commands left: stage, path, size; then those that were not captured, and why.
 
     Screenshots, reports and traces below playwright-report, test-results, cypress/videos and cypress/screenshots, and
     files named junit*.xml or *.trace.zip, as far as they were new or changed when their stage ended.
@@ -58,20 +67,23 @@ def assets(context: click.Context, *, run: str | None = None, as_json: bool = Fa
     if context.invoked_subcommand is not None:
         return EXIT_OK
     found = _read(run)
-    held = _assets(found)
+    changes = stage_changes.of_run(found)
+    held = [one for stage in changes for one in stage.assets]
+    over = [one for stage in changes for one in stage.passed_over]
     if as_json:
         told = {"assets": [one._asdict() for one in held], "bytes": sum(one.bytes for one in held)}
-        printing.document({"run_id": found.run_id, **told})
+        printing.document({"run_id": found.run_id, **told, "passed_over": [one._asdict() for one in over]})
         return EXIT_OK
     lines = []
     if held:
-        rows = [
-            [one.stage, visible(one.path).replace("\n", "␤"), f"{one.bytes:,}" + ("" if one.there else " (gone)")]
-            for one in held
-        ]
+        rows = [[one.stage, _path(one.path), f"{one.bytes:,}" + ("" if one.there else " (gone)")] for one in held]
         lines += [printing.table(["STAGE", "PATH", "BYTES"], rows), ""]
-    size = f"{len(held):,} asset{'' if len(held) == 1 else 's'}, {sum(one.bytes for one in held):,} bytes"
-    lines.append(f"{found.run_id}: {size}" if held else f"{found.run_id}: no assets")
+    if over:
+        left = [[one.stage, _path(one.path), _size(one.bytes), one_line(one.reason, 200)] for one in over]
+        lines += [printing.table(["STAGE", "NOT CAPTURED", "BYTES", "REASON"], left), ""]
+    size = f"{counted(len(held), 'asset')}, {counted(sum(one.bytes for one in held), 'byte')}"
+    passed = f"; {len(over):,} not captured" if over else ""
+    lines.append(f"{found.run_id}: {size if held else 'no assets'}{passed}")
     printing.text("\n".join(lines))
     return EXIT_OK
 
@@ -107,6 +119,7 @@ def copy(words: tuple[str, ...], stage: str | None, force: bool, as_json: bool) 
     else:
         lines = [f"not copied: {one_line(asset.path, 300)}: {one_line(why, 200)}" for asset, why in done.failed]
         there = f", {done.there:,} stood there already" if done.there else ""
-        lines.append(f"Loom: {len(done.written):,} of {len(held):,} assets copied to {one_line(target, 300)}{there}")
+        copied = f"{len(done.written):,} of {counted(len(held), 'asset')} copied to {one_line(target, 300)}"
+        lines.append(f"Loom: {copied}{there}")
         printing.text("\n".join(lines))
     return EXIT_FINDINGS if done.failed else EXIT_OK

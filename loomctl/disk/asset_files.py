@@ -46,15 +46,27 @@ class Asset(NamedTuple):
     stored: str
 
 
+class PassedOver(NamedTuple):
+    """A file that was not captured. bytes: None where that is unknown; reason: in words."""
+
+    path: str
+    bytes: int | None
+    reason: str
+
+
 class Collected(NamedTuple):
-    """What was captured, by path, and what was not, in words."""
+    """What was captured, by path, and what was not: each file, the first `MOST`, and all of it in words."""
 
     assets: Sequence[Asset]
     warnings: Sequence[str]
+    passed_over: Sequence[PassedOver] = ()
 
 
 def look(root: str, *, patience: float = PATIENCE, most: int = MOST_ENTRIES) -> Look:
-    """Walk a project for such files, the nearest first; no link is followed. patience: seconds; most: entries."""
+    """Walk a project for such files, the nearest first; a link is found and not followed.
+
+    patience: seconds; most: entries.
+    """
     deadline = time.monotonic() + patience
     found: dict[str, tuple[int, int]] = {}
     folders: list[tuple[str, bool]] = [("", False)]
@@ -71,7 +83,7 @@ def look(root: str, *, patience: float = PATIENCE, most: int = MOST_ENTRIES) -> 
                 if entry.is_dir(follow_symlinks=False):
                     if not _is_one_of(path, _PRUNED):
                         folders.append((path, inside or _is_one_of(path, _DIRECTORIES)))
-                elif (inside or _is_asset(entry.name)) and entry.is_file(follow_symlinks=False):
+                elif (inside or _is_asset(entry.name)) and (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
                     status = entry.stat(follow_symlinks=False)
                     found[path] = (status.st_size, status.st_mtime_ns)
             except OSError:  # it went meanwhile
@@ -114,44 +126,68 @@ def collect(root: str, paths: Sequence[str], run_dir: str, folder: str) -> Colle
     paths: in the order in which they are taken, below `root`. Raises nothing: what could not be had is said.
     """
     assets: list[Asset] = []
-    large: list[str] = []
-    odd: list[str] = []
+    over: list[PassedOver] = []
     left, warnings = TOGETHER, []
+    full = f"{MOST:,} files or {TOGETHER >> 20} MiB are captured at most"
     for number, path in enumerate(paths):
-        if len(assets) >= MOST or left <= 0:
-            warnings.append(_left(len(paths) - number))
-            break
         try:
             stored = f"{FOLDER}/{folder}/{path}"
-            data = _content(os.path.join(root, path))
-            if len(data) > left:
-                warnings.append(_left(len(paths) - number))
-                break
-            target = os.path.join(run_dir, stored)
-            files.refuse_links(run_dir, target)
-            files.make_folder(os.path.dirname(target))
-            files.write_atomically(target, data, durable=False)
+            asset = _copied(root, path, run_dir, stored, most=left if len(assets) < MOST else 0)
+        except _Full:
+            over += [_passed(root, one, full) for one in paths[number:]]
+            warnings.append(f"not captured, for {full}: {len(paths) - number:,} more files, the largest")
+            break
         except _TooLarge:
-            large.append(path)
+            over.append(_passed(root, path, _LARGE))
         except (OSError, LoomError) as error:
             said = error.what if isinstance(error, LoomError) else error.strerror or str(error)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+                over += [_passed(root, one, f"{_UNWRITTEN}: {said}") for one in paths[number:]]
                 warnings.append(f"assets could not be written: {said}; {len(paths) - number:,} are not captured")
                 break
-            odd.append(f"{path} ({said})")
+            over.append(_passed(root, path, said))
         else:
-            left -= len(data)
-            assets.append(Asset(path, len(data), digests.of_bytes(data), stored))
-    if large:
-        warnings.append(f"not captured, over {LARGEST >> 20} MiB: {named(large)}")
-    if odd:
-        warnings.append(f"not captured: {named(odd)}")
-    return Collected(sorted(assets), warnings)
+            left -= asset.bytes
+            assets.append(asset)
+    return Collected(sorted(assets), [*warnings, *_in_words([one for one in over if one.reason != full])], over[:MOST])
 
 
-def _left(count: int) -> str:
-    most = f"{MOST:,} files or {TOGETHER >> 20} MiB"
-    return f"not captured, for {most} are captured at most: {count:,} more files, the largest"
+_LARGE = f"it is over {LARGEST >> 20} MiB"
+_LINK = "it is a link"
+_UNWRITTEN = "it could not be written"
+
+
+def _copied(root: str, path: str, run_dir: str, stored: str, *, most: int) -> Asset:
+    """Copy one file. most: bytes that it may have. Raises _Full, _TooLarge, OSError, LoomError."""
+    if most <= 0:
+        raise _Full
+    data = _content(os.path.join(root, path))
+    if len(data) > most:
+        raise _Full
+    target = os.path.join(run_dir, stored)
+    files.refuse_links(run_dir, target)
+    files.make_folder(os.path.dirname(target))
+    files.write_atomically(target, data, durable=False)
+    return Asset(path, len(data), digests.of_bytes(data), stored)
+
+
+def _passed(root: str, path: str, reason: str) -> PassedOver:
+    try:
+        status = os.lstat(os.path.join(root, path))
+    except (OSError, ValueError):
+        return PassedOver(path, None, reason)
+    if status.st_mode & 0o170000 == 0o120000:
+        return PassedOver(path, None, _LINK)
+    return PassedOver(path, status.st_size, reason)
+
+
+def _in_words(over: Sequence[PassedOver]) -> list[str]:
+    """Tell of single files that were passed over; of links nobody expects a copy."""
+    large = [one.path for one in over if one.reason == _LARGE]
+    apart = (_LARGE, _LINK, _UNWRITTEN)
+    odd = [f"{one.path} ({one.reason})" for one in over if not one.reason.startswith(apart)]
+    warnings = [f"not captured, over {LARGEST >> 20} MiB: {named(large)}"] if large else []
+    return [*warnings, f"not captured: {named(odd)}"] if odd else warnings
 
 
 def named(paths: Sequence[str], most: int = 5) -> str:
@@ -162,6 +198,10 @@ def named(paths: Sequence[str], most: int = 5) -> str:
 
 class _TooLarge(Exception):  # noqa: N818 - said, not raised on
     """A file is larger than what is captured."""
+
+
+class _Full(Exception):  # noqa: N818 - said, not raised on
+    """As much as is captured at most was captured."""
 
 
 def _content(path: str) -> bytes:

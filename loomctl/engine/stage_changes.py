@@ -27,6 +27,15 @@ class Asset(NamedTuple):
     there: bool
 
 
+class PassedOver(NamedTuple):
+    """A file that was not captured though it is an asset. bytes: None where that is unknown; reason: in words."""
+
+    stage: str
+    path: str
+    bytes: int | None
+    reason: str
+
+
 class StageChanges(NamedTuple):
     """What one stage touched and left.
 
@@ -44,6 +53,7 @@ class StageChanges(NamedTuple):
     unknown: str
     warnings: Sequence[str]
     assets: Sequence[Asset]
+    passed_over: Sequence[PassedOver]
     patch_path: str
 
     def patch(self) -> bytes | None:
@@ -78,6 +88,7 @@ def _of(run: Run, entry: dict[str, Any]) -> StageChanges:
         unknown=str(held.get("files_unknown") or ""),
         warnings=[one for one in _list(held.get("warnings")) if isinstance(one, str)],
         assets=list(_assets(run, entry["stage"], held)),
+        passed_over=list(_passed_over(entry["stage"], held)),
         patch_path=os.path.join(folder, tracking.PATCH),
     )
 
@@ -111,6 +122,15 @@ def _assets(run: Run, stage: str, held: dict[str, Any]) -> Iterator[Asset]:
                 stored,
                 os.path.isfile(os.path.join(run.folder, stored)),
             )
+
+
+def _passed_over(stage: str, held: dict[str, Any]) -> Iterator[PassedOver]:
+    for one in _list(held.get("assets_passed_over")):
+        raw = one if isinstance(one, dict) else {}
+        path, size, reason = raw.get("path"), raw.get("bytes"), raw.get("reason")
+        if isinstance(path, str):
+            known = reason if isinstance(reason, str) else "unknown"
+            yield PassedOver(stage, path, size if type(size) is int else None, known)
 
 
 def _is_inside(stored: str) -> bool:

@@ -7,6 +7,7 @@ import os
 from loomctl.disk import asset_files, baselines, clock, files, git, machine, spool, tool_log, working_tree
 from loomctl.engine import stages
 from loomctl.model import ids, run_life, tool_rules
+from loomctl.model.counts import counted
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 
@@ -32,7 +33,8 @@ class Tracked(NamedTuple):
 
     files: what it touched, relative to the project root (outside of the checkout: absolute), sorted, at most `MOST` of
     `total`; unknown: why only tool calls are known, else empty; assets: `{path, bytes, sha256, stored}`; patch: whether
-    `changes.patch` stands in its folder; warnings: what is known less well than it looks.
+    `changes.patch` stands in its folder; warnings: what is known less well than it looks; passed_over: assets that were
+    not captured, `{path, bytes, reason}`.
     """
 
     files: list[str]
@@ -41,6 +43,7 @@ class Tracked(NamedTuple):
     patch: bool
     warnings: list[str]
     total: int = 0
+    passed_over: Sequence[dict[str, Any]] = ()
 
 
 def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
@@ -104,7 +107,7 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
     told = _Told(set(), ran=True) if is_command else _of_tools(run.folder, stage, str(entry.get("started_at") or ""))
     waiting = 0 if is_command else _waiting(space, run.run_id)
     if waiting:
-        warnings.append(f"{waiting:,} tool calls are not recorded yet; files that they touched may be missing")
+        warnings.append(f"not recorded yet: {counted(waiting, 'tool call')}, so that files may be missing")
     baseline = baselines.read(space.store.local, run.run_id, stage)
     changes, unknown = _changes(space, run.run_id, stage, baseline)
     top = git.top_of(root) or root
@@ -122,16 +125,15 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
         warnings.append(f"told by size and time alone, for they are large: {asset_files.named(by_time)}")
     if changes is not None and changes.why_none:
         warnings.append(f"there is no {PATCH}: {changes.why_none}")
-    assets: Sequence[asset_files.Asset] = ()
+    collected = asset_files.Collected((), ())
     if told.ran or waiting:
-        assets = _assets(run, entry, root, baseline, warnings)
+        collected = _assets(run, entry, root, baseline, warnings)
     names = sorted(touched)
     if len(names) > MOST:
         warnings.append(f"{len(names):,} files were touched; the first {MOST:,} are listed")
     patch = changes.patch if changes is not None else None
-    found = Tracked(
-        names[:MOST], unknown, [asset._asdict() for asset in assets], patch is not None, warnings, len(names)
-    )
+    assets, passed_over = ([one._asdict() for one in some] for some in (collected.assets, collected.passed_over))
+    found = Tracked(names[:MOST], unknown, assets, patch is not None, warnings, len(names), passed_over)
     try:
         _write(run, stage, found, [touched[name] for name in names[:_MOST_KEPT]], patch)
     except (OSError, LoomError) as error:
@@ -162,6 +164,7 @@ def _write(run: Run, stage: str, found: Tracked, kept: list[dict[str, Any]], pat
         "files_unknown": found.unknown,
         "patch": PATCH if found.patch else None,
         "assets": found.assets,
+        "assets_passed_over": list(found.passed_over),
         "warnings": found.warnings,
     }
     files.write_atomically(os.path.join(folder, CHANGES), files.to_json(record))
@@ -307,12 +310,12 @@ def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:
 
 def _assets(
     run: Run, entry: Mapping[str, Any], root: str, baseline: Mapping[str, Any] | None, warnings: list[str]
-) -> Sequence[asset_files.Asset]:
+) -> asset_files.Collected:
     """Capture the assets that are new or changed since the stage began; adds to `warnings` what could not be."""
     before = _look_of(baseline, root)
     if before is None:
         warnings.append("no assets are captured: on this machine nothing was noted when the step began")
-        return ()
+        return asset_files.Collected((), ())
     after = asset_files.look(root)
     why = after.why_not_all or before.why_not_all
     if why:
@@ -321,7 +324,7 @@ def _assets(
     folder = f"{ids.step_slug(str(entry['step_id']))}/retry_{int(entry['visit'])}"
     collected = asset_files.collect(root, fresh, run.folder, folder)
     warnings += collected.warnings
-    return collected.assets
+    return collected
 
 
 def _look_of(baseline: Mapping[str, Any] | None, root: str) -> asset_files.Look | None:

@@ -169,6 +169,42 @@ def test_assets_are_listed_with_their_stage_and_size(worked: Scene, cli: Cli) ->
     assert "12 (gone)" in cli("assets").stdout
 
 
+def test_assets_that_were_passed_over_are_told_with_the_reason(worked: Scene, cli: Cli) -> None:
+    """As text, and as one document; the others are captured."""
+    begin(worked)
+    with worked.write("test-results/film.webm", b"").open("wb") as film:
+        film.truncate(asset_files.LARGEST + 1)
+    (worked.root / "test-results" / "latest.png").symlink_to("login/a.png")
+    worked.write("test-results/b.png", "b")
+    called(worked, "Bash", command="pytest")
+    end(worked)
+    lines = cli("assets").stdout.splitlines()
+    stage = "003-build.polish@1"
+    assert [" ".join(line.split()) for line in lines[-5:-2]] == [
+        "STAGE NOT CAPTURED BYTES REASON",
+        f"{stage} test-results/latest.png - it is a link",
+        f"{stage} test-results/film.webm 10,485,761 it is over 10 MiB",
+    ]
+    assert lines[-1] == f"{worked.run_dir.name}: 3 assets, 17 bytes; 2 not captured"
+    told = cli("assets", "--json").json["passed_over"]
+    assert sorted(told, key=lambda one: str(one["path"])) == [
+        {"stage": stage, "path": "test-results/film.webm", "bytes": 10_485_761, "reason": "it is over 10 MiB"},
+        {"stage": stage, "path": "test-results/latest.png", "bytes": None, "reason": "it is a link"},
+    ]
+    path = worked.run_dir / "stages" / stage / "changes.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "assets_passed_over": [7, {"path": 1}, {"path": "x\ny", "bytes": "z"}]}))
+    assert ["x␤y", "-", "unknown"] in [line.split()[1:] for line in cli("assets").stdout.splitlines()]
+
+
+def test_a_run_without_stages_has_no_patch_and_says_so(scene: Scene, cli: Cli) -> None:
+    """Beside the patch, of which there is none."""
+    scene.workflow(phases={"frame": {"require_approval": True, "steps": [{"id": "ask", "prompt": "Ask."}]}})
+    scene.begin()
+    ended = cli("diff")
+    assert (ended.code, ended.stdout, ended.stderr) == (0, "", f"{scene.run_dir.name}: no stage has begun yet\n")
+
+
 def test_a_run_without_assets_says_so(scene: Scene, cli: Cli) -> None:
     """And nothing is copied."""
     scene.workflow()

@@ -76,7 +76,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["savings"], {"run_id", "tools", "all", "recovery"}),
     (["reduce"], STEP_OF_A_TOOL),
     (["diff"], {"run_id", "stages"}),
-    (["assets"], {"run_id", "assets", "bytes"}),
+    (["assets"], {"run_id", "assets", "bytes", "passed_over"}),
     (["assets", "cp", "out"], {"run_id", "dest", "written", "there_already", "failed"}),
     (["outcome", "--from", "-"], READING),
     (["trust"], {"run_id", "trusted", "commands", "artifacts"}),

@@ -59,8 +59,8 @@ def test_the_documents_directories_and_patterns_are_found(tmp_path: Path) -> Non
     assert {size for size, _ in found.found.values()} == {3}
 
 
-def test_no_link_is_followed_or_found(tmp_path: Path) -> None:
-    """Neither to a file nor to a folder, nor a pipe."""
+def test_no_link_is_followed(tmp_path: Path) -> None:
+    """Neither to a file, which is found as the link that it is, nor to a folder; a pipe is nothing."""
     put(tmp_path / "elsewhere", "junit.xml", "test-results/a.png")
     root = tmp_path / "root"
     root.mkdir()
@@ -68,7 +68,10 @@ def test_no_link_is_followed_or_found(tmp_path: Path) -> None:
     (root / "test-results").symlink_to(tmp_path / "elsewhere" / "test-results")
     (root / "lib").symlink_to(tmp_path / "elsewhere")
     os.mkfifo(root / "junit-pipe.xml")
-    assert asset_files.look(str(root)).found == {}
+    assert list(asset_files.look(str(root)).found) == ["junit.xml"]
+    found = asset_files.collect(str(root), ["junit.xml"], str(tmp_path / "run"), "s/retry_1")
+    assert (found.assets, found.warnings) == ([], [])
+    assert found.passed_over == [asset_files.PassedOver("junit.xml", None, "it is a link")]
 
 
 def test_a_walk_ends_at_its_bounds_and_says_so(tmp_path: Path) -> None:
@@ -122,11 +125,14 @@ def test_large_files_and_large_collections_are_left_out_and_said(
     found = asset_files.collect(str(root), ["exact", "over"], str(tmp_path), "s/retry_1")
     assert [asset.path for asset in found.assets] == ["exact"]
     assert found.warnings == ["not captured, over 10 MiB: over"]
+    assert found.passed_over == [("over", asset_files.LARGEST + 1, "it is over 10 MiB")]
     monkeypatch.setattr(asset_files, "TOGETHER", 25)
     put(root, "a", "b", "c", size=10)
     found = asset_files.collect(str(root), ["a", "b", "c", "exact"], str(tmp_path), "s/retry_2")
     assert [asset.path for asset in found.assets] == ["a", "b"]
     assert found.warnings == ["not captured, for 1,000 files or 0 MiB are captured at most: 2 more files, the largest"]
+    most = "1,000 files or 0 MiB are captured at most"
+    assert found.passed_over == [("c", 10, most), ("exact", asset_files.LARGEST, most)]
     monkeypatch.setattr(asset_files, "MOST", 1)
     assert len(asset_files.collect(str(root), ["a", "b"], str(tmp_path), "s/retry_3").assets) == 1
 
@@ -143,8 +149,8 @@ def test_what_cannot_be_had_is_said_and_the_rest_is_copied(tmp_path: Path) -> No
     found = asset_files.collect(str(root), wanted, str(run), "s/retry_1")
     assert [asset.path for asset in found.assets] == ["good"]
     (said,) = found.warnings
-    assert said.startswith("not captured: gone (No such file or directory), link (")
-    assert "linked/x (a link leads to it)" in said
+    assert said.startswith("not captured: gone (No such file or directory), linked/x (a link leads to it), folder (")
+    assert [one.path for one in found.passed_over] == wanted[1:]
 
 
 def test_a_file_that_changes_while_it_is_copied_is_whole_or_left_out(

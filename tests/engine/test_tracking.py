@@ -376,6 +376,7 @@ def test_assets_of_a_stage_with_a_shell_call_are_captured(begun: Scene) -> None:
     ]
     assert (begun.run_dir / found.assets[0]["stored"]).read_text() == "<testsuite/>"
     assert record(begun)["assets"] == found.assets
+    assert record(begun)["assets_passed_over"] == []
     assert found.files == []
 
 
@@ -405,7 +406,7 @@ def test_calls_that_wait_to_be_recorded_are_said(begun: Scene) -> None:
     (begun.store / "local" / "spool" / f"{SESSION}-1.json").write_text("{}")
     (begun.store / "local" / "spool" / "stranger-1.json").write_text("{}")
     found = ended(begun)
-    assert found.warnings == ["1 tool calls are not recorded yet; files that they touched may be missing"]
+    assert found.warnings == ["not recorded yet: 1 tool call, so that files may be missing"]
     assert len(found.assets) == 1
 
 
