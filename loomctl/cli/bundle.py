@@ -11,7 +11,7 @@ from loomctl.cli.options import json_option
 from loomctl.disk import files, project
 from loomctl.model.errors import EXIT_OK, EXIT_SETUP, LoomError
 
-KINDS = ("workflow", "plan", "state", "tool_step")
+KINDS = ("workflow", "plan", "state", "tool_step", "status", "changes")
 
 
 @click.group()
@@ -55,11 +55,15 @@ def path(as_json: bool) -> int:
 @click.argument("kind", type=click.Choice(KINDS))
 @json_option
 def schema(kind: str, as_json: bool) -> int:
-    """Print the JSON Schema of workflow, plan or state files, or of a recorded tool step, for editors.
+    """Print the JSON Schema of a kind of file, for editors.
+
+    Of workflows, plans, states, recorded tool steps, and of what stands in a stage's folder: status.json (how it ended)
+    and changes.json (what it touched and left).
 
     \b
-    Example:
+    Examples:
       loomctl schema workflow > workflow.schema.json
+      loomctl schema status
     """
     name = os.path.join(project.plugin_root(), "config", f"{kind}.schema.json")
     if as_json:

@@ -70,6 +70,20 @@ PARTS = {
         Part("The line", ()),
         Part("`rest`", ("properties", "rest")),
     ],
+    "status": [
+        Part("The file", ()),
+        Part("`directive`", ("properties", "directive")),
+        Part("An entry of `assets`", ("properties", "assets", "items")),
+        Part("`usage`", ("properties", "usage")),
+        Part("`command`", ("properties", "command")),
+        Part("An entry of `errors` and `warnings`", ("$defs", "fault")),
+    ],
+    "changes": [
+        Part("The file", ()),
+        Part("An entry of `files`", ("properties", "files", "items")),
+        Part("An entry of `assets`", ("properties", "assets", "items")),
+        Part("An entry of `assets_passed_over`", ("properties", "assets_passed_over", "items")),
+    ],
 }
 
 
