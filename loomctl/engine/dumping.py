@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl import __version__
 from loomctl.disk import blobs, clock, command_files, digests, event_log, events, files, housekeeping, store, tool_log
 from loomctl.disk.artifact_paths import is_inside
-from loomctl.engine import carrying, collecting, context_values, recording
-from loomctl.model import blob_refs
+from loomctl.engine import carrying, collecting, context_values, recording, stage_records, stages
+from loomctl.model import blob_refs, run_life
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.fences import one_line
 
@@ -179,7 +179,19 @@ class _Dump:
         return event_log.all_of(os.path.join(self._folder, events.FILE))
 
     def _stages(self) -> int:
-        return len({name.split("/")[1] for name in self._written if name.startswith("stages/")})
+        """Count the stages of the run whose files are here; say which status of one that ended is not.
+
+        What an undo left of a stage that the run no longer has is here, too, and is no stage.
+        """
+        there = {name.split("/")[1] for name in self._written if name.startswith("stages/")}
+        for entry in stage_records.entries(self._run):
+            name = f"stages/{entry['stage']}/{stages.STATUS}"
+            if entry["status"] in run_life.OUTCOMES and name not in self._written and not self._is_told(name):
+                self._fail(name, "STATUS_GONE", "it is not there")
+        return len(there & {entry["stage"] for entry in stage_records.entries(self._run)})
+
+    def _is_told(self, name: str) -> bool:
+        return any(one.where == os.path.join(self._run.folder, name) for one in self._troubles)
 
     # ---- Blobs.
 

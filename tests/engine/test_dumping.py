@@ -14,14 +14,15 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from loomctl.disk import events
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
-from loomctl.engine import counting, driving, dumping
+from loomctl.engine import commanding, counting, driving, dumping, resuming, schema_checks
 from loomctl.model import blob_refs
 from loomctl.model.errors import LoomError
-from tests.scenes import CHECKOUT, Json, Scene, fingerprint
+from tests.scenes import CHECKOUT, OTHER, Json, Scene, fingerprint
 
 LARGE = "grün ✓ " * 20_000
 
@@ -151,6 +152,79 @@ def test_a_copy_that_the_run_brought_along_serves(finished: Scene, tmp_path: Pat
     os.replace(store.path(ref), copy)
     assert dumped(finished, tmp_path / "out").troubles == []
     assert read(tmp_path / "out" / "context.json")["response.build/make"] == LARGE * 2
+
+
+def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path) -> None:
+    """A command, an answer taken back and one repaired, a value in a value, odd names, two sessions, an asset."""
+    scene.write("test-results/x", "x")
+    scene.workflow(
+        phases={
+            "a": {
+                "steps": [
+                    {"id": "test", "run": f"printf '\\377\\000' > 'test-results/a\nü'; head -c {len(LARGE)} /dev/zero"},
+                    {"id": "ask", "prompt": "Ask.", "output_schema": "routing", "output_retries": 2},
+                    {"id": "make", "prompt": "Make.", "max_retries": 1},
+                    {"id": "send", "prompt": "Send."},
+                ]
+            }
+        }
+    )
+    run = scene.begin().run
+    space, run_id = scene.space(), run.run_id
+    commanding.trust(space, run, commanding.listed(space, run))
+    driving.next_step(space, run_id)
+    for _ in range(2):
+        driving.done(space, run_id, response='{"outcome": 7} \x00 \ud800')
+    driving.done(space, run_id, response=json.dumps({"outcome": "succeeded", "context_updates": {"l": LARGE}}))
+    resuming.resume(scene.space(OTHER), run_id)
+    other = scene.space(OTHER)
+    (inner, *_) = blob_refs.refs_in(scene.state["context"]["l"])
+    nested = {"context_updates": {"n": {"of": [inner, LARGE]}, "\x1b": "\u2028"}}
+    driving.done(other, run_id, response=json.dumps(nested), outcome="failed", note="again")
+    driving.undo(other, run_id)
+    driving.done(other, run_id, response=json.dumps(nested))
+    told = dumped(scene, tmp_path / "out")
+    assert told.troubles == []
+    out = tmp_path / "out"
+    state, listed = read(out / "state.json"), read(out / "dump.json")
+    names = [entry["stage"] for entry in state["steps"]]
+    assert (listed["stages"], told.stages, len(names)) == (4, 4, 4)
+    assert {path.name for path in (out / "stages").iterdir()} == {*names, "004-a.make@2"}
+    for entry in state["steps"][:-1]:
+        folder = out / "stages" / entry["stage"]
+        status = read(folder / "status.json")
+        for kind, held in (("status", status), ("changes", read(folder / "changes.json"))):
+            schema = schema_checks.schema(kind, bundle=str(CHECKOUT))
+            assert Draft202012Validator(schema).is_valid(held), (kind, held)
+        assert status["status"] == entry["status"]
+        for ref in blob_refs.refs_in(status):
+            sha256 = blob_refs.sha256_of(ref)
+            data = (out / "blobs" / "sha256" / sha256[:2] / sha256).read_bytes()
+            assert hashlib.sha256(data).hexdigest() == sha256
+        for asset in status["assets"]:
+            assert hashlib.sha256((out / asset["stored"]).read_bytes()).hexdigest() == asset["sha256"]
+    assert len(read(out / "stages" / names[0] / "status.json")["assets"]) == 1
+    assert {"response.repair-1.md", "response.repair-2.md"} <= {p.name for p in (out / "stages" / names[1]).iterdir()}
+    assert "response.undone-1.md" in {path.name for path in (out / "stages" / names[2]).iterdir()}
+    context = read(out / "context.json")
+    assert (context["l"], context["n"]["of"][1], context["\x1b"]) == (LARGE, LARGE, "\u2028")
+    assert len(context["command.output"]) == len(LARGE)
+    lines = [json.loads(line) for line in (out / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["seq"] for line in lines] == list(range(1, listed["events"] + 1))
+    assert lines == scene.events()
+
+
+def test_a_status_that_is_gone_is_named(finished: Scene, tmp_path: Path) -> None:
+    """As a response is."""
+    (finished.run_dir / "stages" / "002-build.make@1" / "status.json").unlink()
+    shutil.rmtree(finished.run_dir / "stages" / "003-build.polish@1")
+    told = dumped(finished, tmp_path / "out")
+    gone = [one.what for one in told.troubles if one.code == "STATUS_GONE"]
+    assert gone == [
+        f"stages/{stage}/status.json is not in the dump: it is not there"
+        for stage in ("002-build.make@1", "003-build.polish@1")
+    ]
+    assert told.stages == 3
 
 
 def test_a_text_that_looks_like_a_reference_is_missed_by_nobody(finished: Scene, tmp_path: Path) -> None:
