@@ -303,6 +303,8 @@ def _changes(found: Run, record: Record) -> list[str]:
             lines.append(f"          and {told.total - 20:,} more: loomctl diff {found.run_id} {record.stage} --stat")
     if told.assets:
         lines.append(f"assets    {len(told.assets):,}, {counted(sum(one.bytes for one in told.assets), 'byte')}")
+    if told.passed_over:
+        lines.append(f"          {len(told.passed_over):,} not captured: loomctl assets {found.run_id}")
     return lines
 
 

@@ -186,6 +186,10 @@ def test_assets_that_were_passed_over_are_told_with_the_reason(worked: Scene, cl
         f"{stage} test-results/film.webm 10,485,761 it is over 10 MiB",
     ]
     assert lines[-1] == f"{worked.run_dir.name}: 3 assets, 17 bytes; 2 not captured"
+    assert (
+        f"\nassets    1, 1 byte\n          2 not captured: loomctl assets {worked.run_dir.name}\n"
+        in cli("show", "3").stdout
+    )
     told = cli("assets", "--json").json["passed_over"]
     assert sorted(told, key=lambda one: str(one["path"])) == [
         {"stage": stage, "path": "test-results/film.webm", "bytes": 10_485_761, "reason": "it is over 10 MiB"},
