@@ -87,24 +87,18 @@ def _stage_completed(properties: Mapping[str, Any]) -> list[str]:
     count = more if type(more) is int else len(touched) if isinstance(touched, list) else 0
     files = counted(count, "file") if count else ""
     named = ", ".join(map(str, touched)) if isinstance(touched, list) and 0 < count <= 3 else ""
-    reason = _word(properties.get("failure_reason"))
-    follows = _word(properties.get("follows"))
-    return [
-        _word(properties.get("stage")),
-        _word(properties.get("status")) + (":" if reason else ""),
-        reason,
-        f"then {follows}" if follows not in ("", "done") else "",
-        f"{files}{f' ({one_line(named, _PROPERTY)})' if named else ''}",
-        _tokens(properties.get("usage")),
-        *_plain(properties, *known),
-    ]
+    stage, status, reason, follows = (_word(properties.get(name)) for name in (*known[:3], "follows"))
+    ended = f"{stage} {status}".strip() + (f": {reason}" if reason else "")
+    then = f"then {follows}" if follows not in ("", "done") else ""
+    paths = f"{files}{f' ({one_line(named, _PROPERTY)})' if named else ''}"
+    return [_joined(ended, then, paths, _tokens(properties.get("usage"))), *_plain(properties, *known)]
 
 
 def _tokens(usage: Any) -> str:
     """Give the tokens of a stage as the transcript told them, in and out."""
     if not isinstance(usage, dict) or not usage:
         return ""
-    return f"tokens={_word(usage.get('input_tokens', '?'))}/{_word(usage.get('output_tokens', '?'))}"
+    return f"tokens {_word(usage.get('input_tokens', '?'))}/{_word(usage.get('output_tokens', '?'))}"
 
 
 def _command_ended(properties: Mapping[str, Any]) -> list[str]:
@@ -133,26 +127,26 @@ def _primed(properties: Mapping[str, Any]) -> list[str]:
     budget = properties.get("budget")
     limits = [budget.get(key) for key in ("used", "limit")] if isinstance(budget, dict) else []
     used = " of ".join(f"{one:,}" for one in limits if type(one) is int)
-    return [
-        _word(properties.get("event")) + ":",
-        *_forms("loaded", properties.get("loaded")),
-        *_forms("not loaded", properties.get("not_loaded")),
-        *_fresh(properties.get("fresh")),
+    fresh = properties.get("fresh")
+    told = _joined(
+        _forms("loaded", properties.get("loaded")) or "nothing loaded",
+        _forms("not loaded", properties.get("not_loaded")),
+        f"{len(fresh):,} fresh" if isinstance(fresh, list) and fresh else "",
         "tool steps told" if properties.get("tool_history") else "",
-        f"({used})" if used and limits[0] else "",
-        *_plain(properties, *known),
-    ]
+    )
+    size = f"({used})" if used and limits[0] else ""
+    return [_word(properties.get("event")) + ":", told, size, *_plain(properties, *known)]
 
 
-def _forms(what: str, held: Any) -> list[str]:
+def _forms(what: str, held: Any) -> str:
     """Tell artifacts with the form they were given in, or the reason why they were not."""
     if not isinstance(held, dict) or not held:
-        return ["nothing loaded"] if what == "loaded" else []
-    return [what, one_line(", ".join(f"{name} ({_word(how)})" for name, how in held.items()), 2 * _PROPERTY)]
+        return ""
+    return f"{what} " + one_line(", ".join(f"{name} ({_word(how)})" for name, how in held.items()), 2 * _PROPERTY)
 
 
-def _fresh(held: Any) -> list[str]:
-    return [f"{len(held):,} fresh"] if isinstance(held, list) and held else []
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
 
 
 def _mismatch(properties: Mapping[str, Any]) -> list[str]:

@@ -80,7 +80,7 @@ EXAMPLES: dict[str, tuple[Json, str]] = {
             "files_touched": ["a", "b"],
             "usage": {"input_tokens": 3},
         },
-        "2-x@1 failed: no way then retry 2 files (a, b) tokens=3/? response_source=done",
+        "2-x@1 failed: no way; then retry; 2 files (a, b); tokens 3/? response_source=done",
     ),
     "context.primed": (
         {
@@ -92,7 +92,7 @@ EXAMPLES: dict[str, tuple[Json, str]] = {
             "budget": {"limit": 9500, "used": 1200},
             "warnings": ["LARGE_ARTIFACT"],
         },
-        "session_start: loaded spec (full) not loaded p (gone) 1 fresh (1,200 of 9,500) warnings=LARGE_ARTIFACT",
+        "session_start: loaded spec (full); not loaded p (gone); 1 fresh (1,200 of 9,500) warnings=LARGE_ARTIFACT",
     ),
     "command.ended": (
         {"stage": "2-x@1", "exit_code": 1, "signal": None, "duration_ms": 1234, "timed_out": False, "bytes": 1},
