@@ -102,7 +102,8 @@ def keep_original(path: str, read: dict[str, Any]) -> Event:
             files.write_atomically(os.path.join(folder, kept), files.read_bytes(path), mode=0o644)
         files.sync_folder(folder)
     told = {"from": read.before, "to": read["schema_version"], "steps": list(read.steps), "kept": kept}
-    return Event(f"{what}.migrated", told)
+    kind = what.partition(".")[0]  # of a kept state, too
+    return Event(f"{kind}.migrated", told)
 
 
 def _same(path: str, other: str) -> bool:

@@ -159,7 +159,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 # Names that are put together, and what they become.
-_MADE = {"{what}.migrated": ("state.migrated", "plan.migrated")}
+_MADE = {"{kind}.migrated": ("state.migrated", "plan.migrated")}
 
 
 class Written(NamedTuple):

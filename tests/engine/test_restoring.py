@@ -272,7 +272,8 @@ def test_an_older_backup_is_migrated_and_kept(begun: Scene, monkeypatch: pytest.
     restored(begun)
     assert (begun.state["schema_version"], begun.state["x-marked"]) == (2, True)
     assert any(path.read_bytes() == old for path in begun.run_dir.glob("state.backup.v1*.json"))
-    assert begun.event_names()[-2:] == ["state.backup.migrated", "state.restored"]
+    assert begun.event_names()[-2:] == ["state.migrated", "state.restored"]
+    assert begun.events()[-2]["properties"]["kept"].startswith("state.backup.v1")
 
 
 # ---- Plans.
