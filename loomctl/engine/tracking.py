@@ -133,7 +133,7 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
         warnings.append(f"{len(names):,} files were touched; the first {MOST:,} are listed")
     patch = changes.patch if changes is not None else None
     assets, passed_over = ([one._asdict() for one in some] for some in (collected.assets, collected.passed_over))
-    found = Tracked(names[:MOST], unknown, assets, patch is not None, warnings, len(names), passed_over)
+    found = Tracked(names[:MOST], unknown, assets, patch is not None, warnings, len(names), tuple(passed_over))
     try:
         _write(run, stage, found, [touched[name] for name in names[:_MOST_KEPT]], patch)
     except (OSError, LoomError) as error:
