@@ -14,7 +14,7 @@ from tests.scenes import MAIN, SESSION, Json, Scene, TranscriptFile, artifact
 
 # What costs too much, or is not there before any set-up.
 FORBIDDEN = {
-    *("click", "yaml", "jsonschema", "jsonpath_ng", "platformdirs", "psutil", "quickjs", "loomctl.cli"),
+    *("click", "yaml", "jsonschema", "jsonpath_ng", "psutil", "quickjs", "loomctl.cli"),
     *("importlib.metadata", "tempfile", "logging", "dataclasses", "pathlib", "hashlib", "asyncio", "inspect", "shutil"),
     *("datetime", "urllib", "glob", "fnmatch", "random", "argparse", "typing", "ssl", "socket", "unicodedata"),
     *("loomctl.engine.resolve", "loomctl.model.workflow", "loomctl.disk.workflow_files"),

@@ -120,14 +120,8 @@ def load_for_a_hook(store: str, environment_python: str | None) -> Settings:
 
 def user_config() -> str:
     """Give the path of the user's own `config.yaml`, where their system keeps such files; empty without a home."""
-    import platformdirs
-
-    named = os.environ.get("XDG_CONFIG_HOME", "")
-    if named and not os.path.isabs(named):  # as in user_folders: inside a project it would be the project's word
-        folder = os.path.join(user_folders.home(), ".config", "loom")
-    else:
-        folder = platformdirs.user_config_dir("loom", appauthor=False)
-    return os.path.join(folder, "config.yaml") if os.path.isabs(folder) else ""
+    folder = user_folders.config_home()
+    return os.path.join(folder, "config.yaml") if folder else ""
 
 
 def project_config(store: str) -> str:

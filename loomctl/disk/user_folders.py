@@ -29,6 +29,16 @@ def state_home() -> str:
     return _xdg("XDG_STATE_HOME", ".local/state")
 
 
+def config_home() -> str:
+    """Give the folder of the user's own settings; empty where there is no home.
+
+    `$XDG_CONFIG_HOME/loom`, else `~/.config/loom`, on macOS `~/Library/Application Support/loom`.
+    """
+    if sys.platform == "darwin" and not os.path.isabs(os.environ.get("XDG_CONFIG_HOME", "")):
+        return os.path.join(home(), "Library", "Application Support", "loom") if home() else ""
+    return _xdg("XDG_CONFIG_HOME", ".config")
+
+
 def cache_home() -> str:
     """Give the folder where the launcher keeps environments, the Python it found and compiled modules; empty if none.
 

@@ -45,7 +45,7 @@ for name in asked["packages"]:
         pass
 print(json.dumps({"broken": broken, "installed": installed, "python": "%d.%d.%d" % sys.version_info[:3]}))
 """
-_MODULES = ("click", "jsonpath_ng", "jsonschema", "platformdirs", "psutil", "yaml", "quickjs")
+_MODULES = ("click", "jsonpath_ng", "jsonschema", "psutil", "yaml", "quickjs")
 
 
 def python(patient: Patient) -> Finding:

@@ -46,6 +46,29 @@ def test_a_mac_has_its_own_place(monkeypatch: pytest.MonkeyPatch, home: str, exp
     assert user_folders.state_home() == expected
 
 
+@pytest.mark.parametrize(
+    ("platform", "environ", "expected"),
+    [
+        ("linux", {"XDG_CONFIG_HOME": "/x", "HOME": "/h"}, "/x/loom"),
+        ("linux", {"XDG_CONFIG_HOME": "/x", "HOME": ""}, "/x/loom"),
+        ("linux", {"XDG_CONFIG_HOME": "", "HOME": "/h"}, "/h/.config/loom"),
+        ("linux", {"XDG_CONFIG_HOME": "relative", "HOME": "/h"}, "/h/.config/loom"),
+        ("linux", {"XDG_CONFIG_HOME": "relative", "HOME": ""}, ""),
+        ("darwin", {"XDG_CONFIG_HOME": "/x", "HOME": "/h"}, "/x/loom"),
+        ("darwin", {"XDG_CONFIG_HOME": "relative", "HOME": "/h"}, "/h/Library/Application Support/loom"),
+        ("darwin", {"XDG_CONFIG_HOME": "", "HOME": ""}, ""),
+    ],
+)
+def test_settings_lie_where_the_system_keeps_such_files(
+    monkeypatch: pytest.MonkeyPatch, platform: str, environ: dict[str, str], expected: str
+) -> None:
+    """A relative name counts for nothing here either."""
+    monkeypatch.setattr(sys, "platform", platform)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert user_folders.config_home() == expected
+
+
 def test_a_user_without_a_home_variable_has_one_by_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without HOME the system's own list of users is asked."""
     monkeypatch.delenv("HOME")

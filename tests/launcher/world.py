@@ -26,7 +26,7 @@ import hashlib, json, os, sys
 told = sys.stdin.buffer.read() if sys.argv[1:2] == ["hook"] else b""
 packages = None
 if sys.argv[1:2] != ["hook"]:
-    import click, jsonpath_ng, jsonschema, platformdirs, psutil, yaml
+    import click, jsonpath_ng, jsonschema, psutil, yaml
     packages = os.path.dirname(os.path.dirname(click.__file__))
     compiled = click.__cached__
 print(json.dumps({
