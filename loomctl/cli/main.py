@@ -2,55 +2,75 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
-import traceback
 
 import click
 
 from loomctl import __version__
 from loomctl.cli import arguments as slash_arguments
-from loomctl.cli import (
-    assets,
-    blob,
-    bundle,
-    check,
-    damage,
-    demo,
-    diff,
-    doctor,
-    dump,
-    events,
-    gc,
-    outcome,
-    preamble,
-    prime,
-    printing,
-    run,
-    runs,
-    show,
-    stages,
-    standing,
-    state,
-    step,
-    steps,
-    streams,
-    system_errors,
-    tidy,
-)
+from loomctl.cli import damage, printing, streams, system_errors
 from loomctl.disk import bundle_lines, project
 from loomctl.model.errors import EXIT_BUG, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 
 LONGEST_LINE = 300
 
 
-class _InOrder(click.Group):
-    """Lists the commands in the order in which a run's life needs them."""
+COMMANDS = {
+    "run": "run:run",
+    "next": "step:next_command",
+    "done": "step:done",
+    "undo": "step:undo",
+    "resume": "run:resume",
+    "pause": "standing:pause",
+    "cancel": "standing:cancel",
+    "approve": "step:approve",
+    "trust": "standing:trust",
+    "prime-context": "prime:prime_context",
+    "preamble": "preamble:preamble",
+    "runs": "runs:runs",
+    "show": "show:show",
+    "stages": "stages:stages_command",
+    "sessions": "show:sessions_command",
+    "events": "events:events",
+    "steps": "steps:steps",
+    "history": "steps:history_command",
+    "savings": "steps:savings_command",
+    "reduce": "steps:reduce_command",
+    "outcome": "outcome:outcome",
+    "diff": "diff:diff",
+    "assets": "assets:assets",
+    "dump": "dump:dump_command",
+    "state": "state:state",
+    "blob": "blob:blob",
+    "paths": "show:paths",
+    "tidy": "tidy:tidy",
+    "gc": "gc:gc",
+    "check": "check:check",
+    "doctor": "doctor:doctor",
+    "schema": "bundle:schema",
+    "plugin": "bundle:plugin",
+    "hook": "bundle:hook",
+    "demo": "demo:demo",
+}
+"""Each command's module of `loomctl.cli` and its name there, in the order in which a run's life needs them."""
+
+
+class _OnCall(click.Group):
+    """Imports a command when it is asked for: each stands on a part of the engine that most others never need."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the shape of click's own
-        return list(self.commands)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name].split(":")
+        command: click.Command = getattr(importlib.import_module(f"loomctl.cli.{module}"), attribute)
+        return command
 
 
-@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(cls=_OnCall, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, prog_name="loomctl")
 @click.option("--debug", is_flag=True, help="Show where an error came from.")
 def loomctl(debug: bool) -> int:
@@ -69,46 +89,6 @@ def loomctl(debug: bool) -> int:
       _LOOMCTL_COMPLETE=fish_source loomctl | source
     """
     return EXIT_OK
-
-
-for command in (
-    run.run,
-    step.next_command,
-    step.done,
-    step.undo,
-    run.resume,
-    standing.pause,
-    standing.cancel,
-    step.approve,
-    standing.trust,
-    prime.prime_context,
-    preamble.preamble,
-    runs.runs,
-    show.show,
-    stages.stages_command,
-    show.sessions_command,
-    events.events,
-    steps.steps,
-    steps.history_command,
-    steps.savings_command,
-    steps.reduce_command,
-    outcome.outcome,
-    diff.diff,
-    assets.assets,
-    dump.dump_command,
-    state.state,
-    blob.blob,
-    show.paths,
-    tidy.tidy,
-    gc.gc,
-    check.check,
-    doctor.doctor,
-    bundle.schema,
-    bundle.plugin,
-    bundle.hook,
-    demo.demo,
-):
-    loomctl.add_command(command)
 
 
 def main(arguments: list[str]) -> int:
@@ -183,6 +163,8 @@ def _interrupted(*, as_json: bool) -> int:
 def _said(error: LoomError, *, as_json: bool, debug: bool) -> int:
     """Print an error where it belongs; where that takes nothing, on standard error; else the exit code says it all."""
     if debug:
+        import traceback
+
         printing.note(traceback.format_exc())
     error = bundle_lines.fitting(error, project.plugin_root())
     try:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from loomctl.cli import asking
-from loomctl.disk import files, workflow_files
 from loomctl.model.errors import LoomError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -35,6 +36,8 @@ def complete_workflows(context: click.Context, parameter: click.Parameter, incom
     """Complete workflow ids: the project's and the bundle's."""
 
     def names() -> list[str]:
+        from loomctl.disk import workflow_files
+
         project = asking.any_space().project
         return workflow_files.available(
             project_dir=os.path.dirname(project.store), store=project.store, bundle=project.plugin_root
@@ -47,6 +50,8 @@ def complete_artifacts(context: click.Context, parameter: click.Parameter, incom
     """Complete artifact ids of the project's newest run, after the last comma."""
 
     def names() -> list[str]:
+        from loomctl.disk import files
+
         store = asking.any_space().store
         newest = max(
             store.run_ids(), key=lambda run_id: os.path.getmtime(os.path.join(store.run_dir(run_id), "state.json"))
@@ -60,6 +65,8 @@ def complete_artifacts(context: click.Context, parameter: click.Parameter, incom
 
 def _items(names: Callable[[], list[str]], incomplete: str) -> list[CompletionItem]:
     """Completion never fails: what cannot be read completes to nothing."""
+    from click.shell_completion import CompletionItem
+
     try:
         return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
     except (LoomError, OSError, ValueError, KeyError, TypeError):

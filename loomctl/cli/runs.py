@@ -11,8 +11,6 @@ import click
 from loomctl.cli import asking, printing
 from loomctl.cli.options import complete_runs, json_option
 from loomctl.disk import run_index
-from loomctl.disk.blobs import Blobs
-from loomctl.engine import keeping
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 
@@ -87,6 +85,8 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
     Example:
       loomctl runs rm shop-258 --yes
     """
+    from loomctl.engine import keeping
+
     space = asking.space()
     run_id = keeping.removable(space, run, force=force)
     folder = space.store.run_dir(run_id)
@@ -103,6 +103,8 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
 
 
 def _its_blobs(space: Workspace) -> str:
+    from loomctl.disk.blobs import Blobs
+
     some = os.path.isdir(Blobs(space.store.folder).folder)
     return "; loomctl gc removes the large values that no run refers to" if some else ""
 
@@ -130,6 +132,8 @@ def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
       loomctl runs archive shop-258 --to ~/archives/
       loomctl runs restore shop-258
     """
+    from loomctl.engine import keeping
+
     space = asking.space()
     run_id = keeping.removable(space, run, force=force)
     path = keeping.archive_path(space, run_id, target)
@@ -160,6 +164,8 @@ def restore(archive: str, as_json: bool) -> int:
       loomctl runs restore shop-258
       loomctl runs restore ~/archives/shop-258-run-2026-01-01T00-00-00Z.tar.gz
     """
+    from loomctl.engine import keeping
+
     space = asking.any_space()
     back = keeping.bring_back(space, keeping.archive_named(space, archive))
     if as_json:

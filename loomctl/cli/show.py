@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, printing, stages, telling
+from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import config, user_folders
 from loomctl.engine import finding, prompts, words
@@ -49,6 +49,8 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
     space = asking.space()
     found, meant = words.meant(space, run, stage, verb="show")
     if meant is not None:
+        from loomctl.cli import stages
+
         return stages.show_stage(found, meant, file=file, as_json=as_json)
     if file is not None:
         raise _misused("--file prints a file of a stage, and none is named")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 import sys
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import files, trouble
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import commanding, driving, finding, registering
+from loomctl.engine import commanding, driving, finding
 from loomctl.model import run_life
 from loomctl.model.directives import Reading
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
@@ -63,6 +62,8 @@ class _ProgressLine:
 
     def show(self, pending: Pending) -> None:
         """Show how far a command is: how long it runs, and what it printed last."""
+        import shutil
+
         last = pending.tail.rpartition("\n")[2]
         said = f"{pending.step_id}: {telling.seconds(pending.seconds)}, {pending.bytes:,} bytes  {last}"
         room = max(20, shutil.get_terminal_size().columns - 1)
@@ -176,6 +177,8 @@ def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
             hint="loomctl done --help",
             exit_code=EXIT_USAGE,
         )
+    from loomctl.engine import registering
+
     return name, registering.portable(space, run_id, path)
 
 

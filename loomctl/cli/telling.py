@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import asking
-from loomctl.engine import commanding, preambles, prompts
-from loomctl.engine.resuming import restored_lines
+from loomctl.engine import prompts
 from loomctl.model import run_life
 from loomctl.model.fences import fenced, one_line, visible
 from loomctl.model.secrets import masked_line
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
     from loomctl.engine.command_ends import Ran
     from loomctl.engine.commanding import Pending
+    from loomctl.engine.examining import Entry
     from loomctl.engine.priming import Slip
 
 # What may stand beside a slip's text, so that the host shows all of a command's output inline.
@@ -38,7 +38,11 @@ def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
 
 def preamble_document(space: Workspace, run: Run) -> dict[str, Any] | None:
     """Give what precedes the current step, all of it, for who reads a document may know nothing yet (D46)."""
-    return preambles.of(space, run).to_dict() if run_life.open_visit(run.state) else None
+    if run_life.open_visit(run.state) is None:
+        return None
+    from loomctl.engine import preambles
+
+    return preambles.of(space, run).to_dict()
 
 
 def plan_lines(run: Run) -> list[str]:
@@ -82,6 +86,8 @@ def ran_lines(ran: Sequence[Ran]) -> list[str]:
 
 def pending_lines(run: Run, pending: Pending) -> list[str]:
     """Say why a run stands at a command step, and what leads on."""
+    from loomctl.engine import commanding
+
     again = f"loomctl next {run.run_id}"
     if pending.kind == commanding.NOT_TRUSTED:
         return [
@@ -118,9 +124,29 @@ def slip_lines(made: Slip, *, done: bool = True) -> list[str]:
         head += f"; {made.used:,} of {made.limit:,}"
     return [
         head,
-        *(f"  {line}" for line in restored_lines(made, done=done)),
+        *(f"  {line}" for entry in made.entries if (line := _restored(entry, "loaded" if done else "would be loaded"))),
         *(f"  ! {one_line(code, 40)}: {masked_line(text, 300)}" for code, text in made.warnings),
     ]
+
+
+def _restored(entry: Entry, loaded: str) -> str:
+    """Say what a priming did with an artifact; names and messages come from files, so each stays on its line."""
+    name, message = masked_line(entry.id, 80), masked_line(entry.message, 200)
+    size = f" of {entry.bytes:,} bytes" if entry.bytes is not None else ""
+    if entry.decision == "load" and entry.form == "full":
+        return f"✓ {name} {loaded}, in full{size.replace(' of', ':')}"
+    if entry.decision == "load" and entry.form is not None:
+        return (
+            f"◐ {name}: {entry.form}{size}, the rest for lack of room at its path: {masked_line(entry.path or '', 200)}"
+        )
+    if entry.decision == "load":
+        return f"✗ {name} left out, for lack of room"
+    if entry.reason == "fresh":
+        return f"✓ {name} is in this conversation already, unchanged"
+    if entry.decision == "defer":
+        return f"… {name} deferred: {message}"
+    at = f" ({masked_line(entry.path, 200)})" if entry.path else ""
+    return f"✗ {name} {entry.reason}: {message}{at}" if entry.decision == "error" else ""
 
 
 def beside(text: str) -> str:
@@ -161,6 +187,8 @@ def _news(space: Workspace, run: Run, room: int) -> str:
     """
     if run.state["status"] != "in_progress":
         return ""
+    from loomctl.engine import preambles
+
     made = preambles.news(space, run)
     if made is None:
         return ""

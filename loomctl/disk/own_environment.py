@@ -163,7 +163,8 @@ def _empty_environment(folder: str) -> None:
 def _compile(place: Place, package: str, bases: Sequence[str]) -> None:
     """Compile the packages and Loom to where the launcher lets every start look (D58); a failure only costs time.
 
-    Twice Loom is really started, for what it uses of the standard library is looked for in that folder too.
+    Twice Loom is really started, for what it uses of the standard library is looked for in that folder too; its help
+    imports every command.
     """
     import subprocess
 
@@ -175,7 +176,7 @@ def _compile(place: Place, package: str, bases: Sequence[str]) -> None:
     hook = f"import sys; sys.path.insert(0, {package!r}); import loomctl.hosts.claude_code"
     for command in (
         [place.python, "-I", "-X", option, "-c", script, packages, loom],
-        [place.python, "-I", "-X", option, os.path.join(loom, "__main__.py"), "--version"],
+        [place.python, "-I", "-X", option, os.path.join(loom, "__main__.py"), "--help"],
         [sys.executable, "-I", "-S", "-X", option, "-c", hook],
     ):
         try:

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.disk import digests, tool_log
 from loomctl.disk.offloading import FOLDER, DataOffloader, name_of
 from loomctl.engine import finding, recording
-from loomctl.engine.reducer import StepReducer
 from loomctl.model import history
 from loomctl.model.errors import EXIT_NO_RUN, LoomError, quoted
-from loomctl.model.reducing import reduce_call
 from loomctl.model.tokens import at_most, estimate
 from loomctl.model.tool_rules import rule_for
 
@@ -142,6 +140,8 @@ def original_call(held: Record, step: ToolStep) -> tuple[Any, Any]:
     elif not step.rest_ref and "result" not in step.rest:
         what = "the step's record holds no original"
         raise LoomError("REF_GONE", what, where=held.log, why=_recorded(step), hint=_look(held))
+    from loomctl.engine.reducer import StepReducer
+
     try:
         return StepReducer(DataOffloader(held.folder)).original(step)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
@@ -159,6 +159,8 @@ def original_text(held: Record, step: ToolStep) -> bytes:
 
 def text_of(tool_name: str, args: Any, result: Any) -> str:
     """Give the text of a result: what the rules would put away, however small it is."""
+    from loomctl.model.reducing import reduce_call
+
     always = rule_for(tool_name)._replace(tools=("*",), threshold=-1)
     return reduce_call(tool_name, args, result, users=(always,)).text or ""
 
@@ -313,6 +315,8 @@ def reduced(
     tool_name: str, args: Any, result: Any, *, error: str = "", step_id: str = "", rules: Sequence[Rule] = ()
 ) -> tuple[ToolStep, str]:
     """Give the step that a call would become, and the text of its result; nothing is written. rules: a user's own."""
+    from loomctl.engine.reducer import StepReducer
+
     step = StepReducer(_Names(""), rules).reduce(tool_name, args, result, step_id=step_id, error=error)
     return step, text_of(tool_name, args, error if error and result is None else result)
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
-    from loomctl.engine.examining import Entry
     from loomctl.engine.priming import Slip
     from loomctl.model.state import State
 
@@ -195,28 +194,3 @@ def _commits(root: str, before: object, now: str | None) -> list[str]:
     if ahead == "0":
         return [f"git: {behind} commit(s) behind the last session's {before[:10]}"]
     return [f"git: diverged from the last session's {before[:10]}: {ahead} ahead, {behind} behind"]
-
-
-def restored_lines(made: Slip, *, done: bool = True) -> list[str]:
-    """Say of each artifact what a priming did with it, for people; done: False where it would do so."""
-    return [line for entry in made.entries if (line := _restored(entry, "loaded" if done else "would be loaded"))]
-
-
-def _restored(entry: Entry, loaded: str) -> str:
-    """Say it of one; names and messages come from files, so each stays on its line."""
-    name, message = masked_line(entry.id, 80), masked_line(entry.message, 200)
-    size = f" of {entry.bytes:,} bytes" if entry.bytes is not None else ""
-    if entry.decision == "load" and entry.form == "full":
-        return f"✓ {name} {loaded}, in full{size.replace(' of', ':')}"
-    if entry.decision == "load" and entry.form is not None:
-        return (
-            f"◐ {name}: {entry.form}{size}, the rest for lack of room at its path: {masked_line(entry.path or '', 200)}"
-        )
-    if entry.decision == "load":
-        return f"✗ {name} left out, for lack of room"
-    if entry.reason == "fresh":
-        return f"✓ {name} is in this conversation already, unchanged"
-    if entry.decision == "defer":
-        return f"… {name} deferred: {message}"
-    at = f" ({masked_line(entry.path, 200)})" if entry.path else ""
-    return f"✗ {name} {entry.reason}: {message}{at}" if entry.decision == "error" else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from loomctl.cli.main import loomctl
+from loomctl.cli.main import COMMANDS, loomctl
 from tests.cli.conftest import Cli
 from tests.scenes import CHECKOUT
 
@@ -28,7 +28,10 @@ SOURCES = sorted(CHECKOUT.glob("loomctl/**/*.py"))
 
 def commands(group: click.Group, name: str = "loomctl") -> Iterator[tuple[str, click.Command]]:
     """Give every command with its full name."""
-    for word, command in group.commands.items():
+    context = click.Context(group)
+    for word in group.commands or COMMANDS:
+        command = group.get_command(context, word)
+        assert command is not None
         yield f"{name} {word}", command
         if isinstance(command, click.Group):
             yield from commands(command, f"{name} {word}")
@@ -44,11 +47,13 @@ def understood(line: str) -> None:
     command: click.Command = loomctl
     context = click.Context(loomctl, info_name="loomctl")
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        if words[0] not in command.commands:
+        called = command.get_command(context, words[0])
+        if called is None:
             if any(isinstance(one, click.Argument) for one in command.params):
                 break
             raise click.UsageError(f"no command {words[0]!r}")
-        command = command.commands[words.pop(0)]
+        command = called
+        words.pop(0)
     if words in (["--help"], ["--version"], ["--debug"]):
         return
     command.make_context(command.name, [word for word in words if word != "--arguments-from-stdin"], parent=context)

@@ -1,0 +1,119 @@
+"""What a command's process imports: its own part of Loom, and no package that it does not use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from loomctl.cli.main import COMMANDS, loomctl
+from tests.scenes import MAIN, Scene, artifact
+from tests.test_hook_imports import PROGRAM
+
+# Slow to import, and needed by few commands.
+PACKAGES = {"yaml", "jsonschema", "jsonpath_ng", "psutil", "quickjs"}
+LIBRARY = {
+    *("asyncio", "dataclasses", "difflib", "hashlib", "importlib.metadata", "logging", "pathlib", "shutil", "socket"),
+    *("ssl", "tarfile", "tempfile", "traceback", "urllib.parse"),
+}
+RESOLVING = {"loomctl.engine.resolve", "loomctl.model.workflow", "loomctl.disk.workflow_files"}
+DRIVING = {"loomctl.engine.commanding", "loomctl.engine.driving", "loomctl.engine.priming", "loomctl.engine.ending"}
+REDUCING = {"loomctl.engine.reducer", "loomctl.model.reducing", "loomctl.model.signal_lines"}
+EXAMINING = {"loomctl.engine.machine_checks", "loomctl.engine.doctoring", "loomctl.engine.check"}
+KEEPING = {"loomctl.engine.keeping", "loomctl.engine.tidying", "loomctl.disk.archives"}
+FORBIDDEN = PACKAGES | LIBRARY | RESOLVING | REDUCING | EXAMINING | KEEPING
+MODULES = {f"loomctl.cli.{place.partition(':')[0]}" for place in COMMANDS.values()}
+CASES = [
+    ("show", "show", DRIVING),
+    ("sessions", "show", DRIVING),
+    ("paths", "show", DRIVING),
+    ("next", "step", set()),
+    ("done", "step", set()),
+    ("prime-context", "prime", {"loomctl.engine.driving"}),
+    ("preamble", "preamble", DRIVING),
+    ("runs", "runs", DRIVING),
+    ("stages", "stages", DRIVING),
+    ("events", "events", DRIVING),
+    ("steps", "steps", DRIVING),
+    ("history", "steps", DRIVING),
+    ("savings", "steps", DRIVING),
+    ("assets", "assets", DRIVING),
+    ("plugin path", "bundle", DRIVING),
+]
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run at its first step, with an artifact."""
+    scene.write("spec.md", "# The spec\n")
+    scene.workflow([artifact("spec", "spec.md")])
+    scene.begin()
+    return scene
+
+
+def modules_of(scene: Scene, *words: str, given: str = "") -> set[str]:
+    """Run a command as the launcher does; gives the modules that its process ended with."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", PROGRAM, str(MAIN), *words],
+        cwd=scene.root,
+        env={**scene.environ(), "CLAUDE_PID": str(os.getpid())},
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize(("words", "own", "more"), CASES, ids=[case[0] for case in CASES])
+def test_a_small_command_imports_what_it_needs(begun: Scene, words: str, own: str, more: set[str]) -> None:
+    """No other command, no package but click, and no part of the engine that others stand on."""
+    loaded = modules_of(begun, *words.split())
+    assert loaded & MODULES == {f"loomctl.cli.{own}"}
+    assert not loaded & (FORBIDDEN | more)
+
+
+def test_a_step_is_ended_without_resolving_or_reducing(begun: Scene) -> None:
+    """With a result on standard input, and what the next step begins with."""
+    assert not modules_of(begun, "done", given="the spec is read") & FORBIDDEN
+    assert not modules_of(begun, "next") & FORBIDDEN
+
+
+def test_the_version_is_told_without_any_command(begun: Scene) -> None:
+    """Neither a command nor the engine is needed for it."""
+    loaded = modules_of(begun, "--version")
+    assert not {name for name in loaded if name.startswith("loomctl.engine")} | (loaded & MODULES)
+
+
+def test_the_help_imports_every_command(begun: Scene) -> None:
+    """So a set-up that starts it has compiled what any command begins with."""
+    assert modules_of(begun, "--help") >= MODULES
+
+
+def test_the_table_of_commands_names_them() -> None:
+    """Each place holds the command of that name."""
+    context = click.Context(loomctl)
+    for name in loomctl.list_commands(context):
+        command = loomctl.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+    assert loomctl.get_command(context, "nonsense") is None
+
+
+def test_no_command_is_left_out_of_the_table() -> None:
+    """Each command that a module of the command line makes stands in the table or in a group of it."""
+    context = click.Context(loomctl)
+    top = [command for name in COMMANDS if (command := loomctl.get_command(context, name)) is not None]
+    listed = {id(one) for one in top}
+    listed |= {id(one) for group in top if isinstance(group, click.Group) for one in group.commands.values()}
+    made = {
+        f"{module}:{name}": one
+        for module in MODULES
+        for name, one in vars(sys.modules[module]).items()
+        if isinstance(one, click.Command)
+    }
+    assert {place for place, one in made.items() if id(one) not in listed} == set()
