@@ -60,12 +60,20 @@ class Transcript(Conversation):
 
         What was said on a branch that was left by a rewind does not count.
         """
-        data = self._read()
-        start = max(0, _last_boundary(data))
+        data, since = self._read(), _moment(at)
+        found: list[dict[str, Any]] = []
+        whole = True
+        for entry in _entries_back(data):
+            whole = not (_is_said(entry) and _text(entry, "timestamp") < since)
+            if not whole:
+                break
+            found.append(entry)
+        found.reverse()
+        boundary = max((place for place, entry in enumerate(found) if _is_boundary(entry)), default=0)
         said = [
             text
-            for entry in (*_entries(data[:start]), *live_entries(_entries(data[start:])))
-            if _is_said(entry) and str(entry.get("timestamp", "")) >= _moment(at)
+            for entry in (*found[:boundary], *live_entries(found[boundary:], whole=whole or boundary > 0))
+            if _is_said(entry) and _text(entry, "timestamp") >= since
             for text in _blocks(entry, "text")
             if text.strip()
         ]
@@ -78,15 +86,15 @@ class Transcript(Conversation):
         """
         data = self._read()
         blocks: list[str] = []
-        message_id = None
-        for entry in _entries(data[max(0, _last_boundary(data)) :]):
+        ids: set[object] = set()
+        for entry in _entries_back(data, _last_boundary(data), holding=b'"assistant"'):
             if not _is_said(entry):
                 continue
             message = entry.get("message")
-            current = message.get("id") if isinstance(message, dict) else None
-            if current != message_id:
-                blocks, message_id = [], current
-            blocks.extend(_blocks(entry, "text"))
+            ids.add(_text(message, "id") if isinstance(message, dict) else "")
+            if len(ids) > 1:
+                break
+            blocks[:0] = _blocks(entry, "text")
         return "\n\n".join(blocks) if blocks and blocks[-1].strip() == ending.strip() else ending
 
     def usage_since(self, at: str) -> dict[str, Any] | None:
@@ -189,11 +197,12 @@ def find(session_id: str) -> str | None:
     return max(present, key=os.path.getmtime) if present else None
 
 
-def live_entries(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def live_entries(entries: Iterable[dict[str, Any]], *, whole: bool = True) -> list[dict[str, Any]]:
     """Leave out what stands on a branch that was left by a rewind.
 
     Each entry names its parent. A prompt that is not an ancestor of the last entry was left, and all that hangs from
-    it; parallel tool results hang beside the line and stay.
+    it; parallel tool results hang beside the line and stay. whole: the entries begin where the conversation does; else
+    what hangs from none of them, and is no ancestor, was left too.
     """
     known = list(entries)
     by_id = {_text(entry, "uuid"): entry for entry in known}
@@ -202,7 +211,7 @@ def live_entries(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     while at is not None and _text(at, "uuid") not in line:
         line.add(_text(at, "uuid"))
         at = by_id.get(_text(at, "parentUuid"))
-    left: set[str] = set()
+    left = set() if whole else {_text(entry, "parentUuid") for entry in known} - by_id.keys() - {""}
     live: list[dict[str, Any]] = []
     for entry in known:
         uuid = _text(entry, "uuid")
@@ -329,15 +338,19 @@ def _entries(data: bytes) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-def _entries_back(data: bytes) -> Iterator[dict[str, Any]]:
-    """Give the entries from the last one back, each parsed only when it is come to."""
+def _entries_back(data: bytes, start: int = 0, *, holding: bytes = b"") -> Iterator[dict[str, Any]]:
+    """Give the entries from the last one back to a place, each parsed only when it is come to.
+
+    holding: only those whose line has these bytes in it.
+    """
     end = len(data)
-    while end > 0:
-        start = data.rfind(b"\n", 0, end - 1) + 1
-        entry = _parsed(data[start:end])
-        if entry is not None:
-            yield entry
-        end = start
+    while end > max(0, start):
+        begins = data.rfind(b"\n", 0, end - 1) + 1
+        if data.find(holding, begins, end) >= 0:
+            entry = _parsed(data[begins:end])
+            if entry is not None:
+                yield entry
+        end = begins
 
 
 def _is_boundary(entry: dict[str, Any]) -> bool:

@@ -210,6 +210,42 @@ def test_what_was_said_on_a_left_branch_does_not_count(file: TranscriptFile) -> 
     assert Transcript(str(file.path)).said_since("2026-01-01T00:00:00Z") == "kept\n\nsaid instead"
 
 
+def test_a_branch_that_was_left_is_left_though_it_began_before_the_time(file: TranscriptFile) -> None:
+    """What is read begins with what was said last before the time: what hangs from nothing of that was left, too."""
+    file.prompt("first")
+    at = file.says("kept")
+    file.prompt("second")
+    file.says("taken back, before")
+    file.says("taken back, after")
+    file.prompt("other", parent=at)
+    file.says("said instead")
+    seen = Transcript(str(file.path))
+    assert seen.said_since("2026-11-21T22:00:05.000Z") == "said instead"
+    assert seen.said_since("2026-11-21T22:00:02.000Z") == "kept\n\nsaid instead"
+
+
+def test_what_was_said_after_a_compaction_within_the_time_counts(file: TranscriptFile) -> None:
+    """Entries that hang from what a compaction kept are on the live branch."""
+    file.says("zero")
+    kept = file.says("one")
+    file.compacts(kept=[kept])
+    file.add({"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": "two"}]}}, parent=kept)
+    assert Transcript(str(file.path)).said_since("2026-11-21T22:00:02Z") == "one\n\ntwo"
+
+
+def test_blocks_without_text_are_of_their_message(file: TranscriptFile) -> None:
+    """Thinking, and a call behind the words, stand on lines of their own; an earlier message adds nothing."""
+    file.says("earlier", message="m-1")
+    thought = {"id": "m-2", "content": [{"type": "thinking", "thinking": "hm"}]}
+    file.add({"type": "assistant", "message": thought})
+    file.says("para1", message="m-2")
+    file.says("FINAL", message="m-2")
+    file.add({"type": "assistant", "message": thought})
+    assert Transcript(str(file.path)).last_message("FINAL") == "para1\n\nFINAL"
+    file.add({"type": "assistant", "message": {**thought, "id": "m-3"}})
+    assert Transcript(str(file.path)).last_message("FINAL") == "FINAL"
+
+
 # Files that are not as they should be
 
 
