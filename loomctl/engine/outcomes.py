@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from loomctl.disk import expressions
-from loomctl.model import directives
-from loomctl.model.directives import LAST_FILE, RESPONSE, ROUTING, STATUS_JSON, Fault, Reading, Source
+from loomctl.model import directives, long_answers
+from loomctl.model.directives import LAST_FILE, RESPONSE, ROUTING, STATUS_JSON, Fault, Reading, Source, mended
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,13 +34,22 @@ def understood(
     cannot be asked is an error, NEEDS_ENVIRONMENT (no repair helps). Raises nothing for what the texts hold.
     """
     asked = step.get("output_schema")
+    looked = long_answers.part(response)
+    notes = long_answers.passed_over(RESPONSE, response, looked)
     if asked is not None and asked != ROUTING:
-        return _custom(step.get("schema"), response, environment_python)
-    sources = [Source(RESPONSE, response)]
+        return _told(_custom(step.get("schema"), looked, environment_python), notes)
+    sources = [Source(RESPONSE, looked.text)]
     if step.get("kind", "agent") == "agent":
         fallbacks = ((STATUS_JSON, status_json), (LAST_FILE, last_file))
         sources += [Source(name, text) for name, text in fallbacks if text is not None]
-    return directives.read(sources, asked)
+    return _told(directives.read(sources, asked), notes)
+
+
+def _told(reading: Reading, notes: list[Fault]) -> Reading:
+    """Add what was not looked at: to the errors where there are some, for that may be why; else to the warnings."""
+    if reading.errors:
+        return reading._replace(errors=[*reading.errors, *notes])
+    return reading._replace(warnings=[*notes, *reading.warnings])
 
 
 def is_absent(reading: Reading) -> bool:
@@ -48,8 +57,8 @@ def is_absent(reading: Reading) -> bool:
     return not reading.found
 
 
-def _custom(schema: Any, response: str, environment_python: str | None) -> Reading:
-    value, wrong = directives.last_object(response)
+def _custom(schema: Any, looked: long_answers.Part, environment_python: str | None) -> Reading:
+    value, wrong = directives.last_object(looked.text) if looked.alone is None else (mended(looked.alone), None)
     if wrong is not None:
         found = wrong.code != "NO_OBJECT"
         return Reading(found=found, source=RESPONSE if found else None, errors=[wrong])

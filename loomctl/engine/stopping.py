@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 _LAST_WORDS = 200  # characters of what an assistant said last that the state keeps, where its user is to answer
+_LOOKED_AT = 50_000  # characters of them in which secrets are looked for
 _DIGESTS = 15.0  # seconds that a stop which ends a step may digest for
 ASKED = (
     "The step {step} is open, and your message holds no result of it. If it is done, end it with `loomctl done` and "
@@ -237,7 +238,7 @@ def _said(entry: Mapping[str, Any]) -> str:
 def _wait(space: Workspace, run: Run, entry: Mapping[str, Any], message: str) -> Stopped:
     """Let the run wait for its user: the assistant stopped twice without a result."""
     session_id = space.caller.session_id
-    words = masked_line(message, _LAST_WORDS)
+    words = masked_line(message[:_LOOKED_AT], _LAST_WORDS)
 
     def change(state: State) -> tuple[State, list[Event]]:
         now = run_life.open_visit(state)

@@ -93,6 +93,12 @@ def objects(text: str) -> Iterator[Found]:
         at = text.find("{", end or following)
 
 
+def alone(text: str) -> dict[str, Any] | None:
+    """Give the object that a text consists of, None for every other text; at the speed of the standard library."""
+    found = _quickly(text, 0) if text.startswith("{") else None
+    return found.value if found is not None and found.end == len(text) else None
+
+
 def _quickly(text: str, start: int) -> Found | None:
     """Read an object by the standard library's C code, which does not say how far it came where it fails."""
     try:
