@@ -61,14 +61,25 @@ def fits(step: Mapping[str, Any], reading: Reading) -> bool:
 
 
 def how(step: Mapping[str, Any], reading: Reading) -> str:
-    """Tell whether an answer holds a result: `turn_ends.ABSENT`, `FITS` or `UNFIT`."""
+    """Tell whether a message that nobody gave as an answer holds a result: `turn_ends.ABSENT`, `FITS` or `UNFIT`."""
     if not step.get("output_schema"):
-        return turn_ends.FITS if reading.found else turn_ends.ABSENT
+        return turn_ends.FITS if _says_something(reading) else turn_ends.ABSENT
     if fits(step, reading):
         return turn_ends.FITS
     if reading.errors and not output_checks.can_be_repaired(reading) and reading.found:
         return turn_ends.ABSENT  # nobody here can tell: `loomctl done` can
     return turn_ends.ABSENT if outcomes.is_absent(reading) else turn_ends.UNFIT
+
+
+def _says_something(reading: Reading) -> bool:
+    """Tell whether a directive that was read loosely says how a step ended: JSON that merely has such a key does not.
+
+    One whose outcome is no word of D32 might mean a failure; it is not taken for a success.
+    """
+    if any(one.where == "/outcome" for one in reading.warnings):
+        return False
+    said = (reading.outcome, reading.preferred_next_label, reading.suggested_next_ids, reading.context_updates)
+    return reading.found and any(said)
 
 
 def is_custom(step: Mapping[str, Any]) -> bool:

@@ -19,26 +19,33 @@ if TYPE_CHECKING:
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
+    from loomctl.model.directives import Reading
     from loomctl.model.state import State
 
 _LAST_WORDS = 200  # characters of what an assistant said last that the state keeps, where its user is to answer
+_NUDGES = 20  # how often in a turn an assistant is asked or sent on at one visit, though it calls tools in between
 _LOOKED_AT = 50_000  # characters of them in which secrets are looked for
 _DIGESTS = 15.0  # seconds that a stop which ends a step may digest for
 ASKED = (
-    "The step {step} is open, and your message holds no result of it. If it is done, end it with `loomctl done` and "
+    "The step {step} is open, and your message does not end it. If it is done, end it with `loomctl done` and "
     "its result. If it is not, go on with it. If you need a decision of the user's, say so and stop."
 )
 NEXT = "The next step is {step}: run `loomctl next`, and work on it."
 
 
 class Turn(NamedTuple):
-    """What the host tells of a turn. told: the stage that the session was told of; the rest as in `turn_ends.Stop`."""
+    """What the host tells of a turn.
+
+    told: the stage that the session was told of; nudged: (a stage, how often the assistant was sent on or asked at it
+    in this turn); the rest as in `turn_ends.Stop`.
+    """
 
     told: str | None
     driven: bool = False
     planning: bool = False
     busy: bool = False
     asked: bool = False
+    nudged: tuple[str, int] = ("", 0)
     blocks_left: int = 0
 
 
@@ -46,13 +53,14 @@ class Stopped(NamedTuple):
     """What a stop led to.
 
     block: what the assistant is told instead of stopping; asked: it is asked for a result; line: what the user is told;
-    waits: the run waits for the user's answer.
+    waits: the run waits for the user's answer; stage: at which the assistant is asked, or on which it is sent.
     """
 
     block: str = ""
     line: str = ""
     asked: bool = False
     waits: bool = False
+    stage: str = ""
 
 
 def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
@@ -81,10 +89,12 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         planning=turn.planning,
         busy=turn.busy,
         spoken=bool(message.strip()) and turn.told == entry["stage"] and step.get("kind") != "command",
+        questions=reading.found and turn_ends.questions(message),
         found=answers.how(step, reading),
         schema=bool(step.get("output_schema")),
         repairs_left=output_checks.retries(step) - run_life.repairs_of(entry),
         asked=turn.asked,
+        nudges_left=_NUDGES - (turn.nudged[1] if turn.nudged[0] == entry["stage"] else 0),
         blocks_left=turn.blocks_left,
     )
     verdict = turn_ends.decide(stop)
@@ -103,13 +113,21 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         stages.write_candidate(run.folder, turn.told or entry["stage"], message)
     if verdict == turn_ends.HAND:
         _note(space, run, _handed_on(space, entry))
-        return Stopped(block="Loom: " + NEXT.format(step=entry["step_id"]))
+        return Stopped(block="Loom: " + NEXT.format(step=entry["step_id"]), stage=entry["stage"])
     if verdict == turn_ends.ASK:
         _note(space, run, Event("stage.asked", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"]))
-        return Stopped(block="Loom: " + ASKED.format(step=entry["step_id"]), asked=True)
+        return Stopped(block="Loom: " + ASKED.format(step=entry["step_id"]), asked=True, stage=entry["stage"])
     if verdict == turn_ends.WAIT:
         return _wait(space, run, entry, message)
-    return Stopped(line=_paused(space, run)) if verdict == turn_ends.PAUSE else Stopped()
+    if verdict == turn_ends.PAUSE:
+        return Stopped(line=_paused(space, run))
+    return Stopped(line=_partly_read(entry, reading) if verdict == turn_ends.KEEP else "")
+
+
+def _partly_read(entry: Mapping[str, Any], reading: Reading) -> str:
+    """Say of a message that is kept why a result in it may not have been seen; "" where it was read whole."""
+    said = [one.message for one in (*reading.errors, *reading.warnings) if one.code == "PARTLY_READ"]
+    return f"Loom: {entry['step_id']} is not ended: {said[0]}; the message is kept as its candidate" if said else ""
 
 
 def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
@@ -268,6 +286,6 @@ def _pause(state: State, session_id: str | None) -> tuple[State, list[Event]]:
 
 def _say_paused(run_id: str, before: str = "") -> str:
     return (
-        f"Loom: {before}The run is paused: the assistant stopped as often in a row as its host lets Loom send it on. "
+        f"Loom: {before}The run is paused: the assistant stopped as often as it may be sent on. "
         f"To go on: loomctl resume {run_id}"
     )

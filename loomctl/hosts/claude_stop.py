@@ -27,7 +27,8 @@ class Memory(NamedTuple):
 
     driven: the prompt ids of turns that Loom drives; prompt_id: of the last that was blocked; blocks: how often in a
     row since the last tool call; mark: the tool calls at that time; asked: whether the last block asked for a result;
-    waits: whether that turn ended with a question to the user, whose next prompt is the answer.
+    waits: whether that turn ended with a question to the user, whose next prompt is the answer; stage, nudges: how
+    often the assistant was asked or sent on at a stage in that turn.
     """
 
     driven: tuple[str, ...] = ()
@@ -36,6 +37,8 @@ class Memory(NamedTuple):
     mark: str = ""
     asked: bool = False
     waits: bool = False
+    stage: str = ""
+    nudges: int = 0
 
 
 def answer(space: Workspace, binding: Mapping[str, Any], event: Mapping[str, Any]) -> stopping.Stopped:
@@ -57,14 +60,18 @@ def answer(space: Workspace, binding: Mapping[str, Any], event: Mapping[str, Any
         planning=event.get("permission_mode") == "plan",
         busy=bool(event.get("background_tasks")),
         asked=going and memory.asked,
+        nudged=(memory.stage, memory.nudges) if memory.prompt_id == prompt_id else ("", 0),
         blocks_left=cap() - blocks,
     )
     stopped = stopping.stopped(space, run, turn, message)
     driven = (*(one for one in memory.driven if one != prompt_id), prompt_id)[-_REMEMBERED:]
     if stopped.block:
-        _keep(space, Memory(driven, prompt_id, blocks + 1, mark, stopped.asked))
+        nudges = turn.nudged[1] if turn.nudged[0] == stopped.stage else 0
+        nudged = (stopped.stage, nudges + 1) if stopped.stage else turn.nudged
+        _keep(space, Memory(driven, prompt_id, blocks + 1, mark, stopped.asked, False, *nudged))
     elif stopped.waits or memory.waits:
-        _keep(space, Memory(driven if stopped.waits else memory.driven, prompt_id, waits=stopped.waits))
+        driven = driven if stopped.waits else memory.driven
+        _keep(space, Memory(driven, prompt_id, 0, "", False, stopped.waits, *turn.nudged))
     return stopped
 
 
@@ -103,20 +110,27 @@ def _mark(space: Workspace, run: Run) -> str:
 
 def _memory(space: Workspace) -> Memory:
     kept = space.local.turns(space.caller.session_id)
-    driven, blocks = kept.get("driven"), kept.get("blocks")
+    driven = kept.get("driven")
     return Memory(
         tuple(one for one in driven if isinstance(one, str)) if isinstance(driven, list) else (),
         _text(kept, "prompt_id"),
-        blocks if type(blocks) is int and blocks > 0 else 0,
+        _count(kept, "blocks"),
         _text(kept, "mark"),
         kept.get("asked") is True,
         kept.get("waits") is True,
+        _text(kept, "stage"),
+        _count(kept, "nudges"),
     )
 
 
 def _keep(space: Workspace, memory: Memory) -> None:
     if space.caller.session_id is not None:
         space.local.note_turns(space.caller.session_id, {**memory._asdict(), "driven": list(memory.driven)})
+
+
+def _count(raw: Mapping[str, Any], key: str) -> int:
+    value = raw.get(key)
+    return value if type(value) is int and value > 0 else 0
 
 
 def _text(raw: Mapping[str, Any], key: str) -> str:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from loomctl.model.records import NamedTuple
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # Levels of autonomy under which a turn's end may end a step, and the one that asks for a result that is missing.
 GOING_ON = ("guarded", "autonomous")
 ASKING = "autonomous"
@@ -19,8 +23,15 @@ EXHAUSTED = "exhausted"  # it was asked often enough: the step fails
 HAND = "hand"  # the next step was handed on, and not taken up: it is handed on again
 ASK = "ask"  # the assistant is asked once how the step stands
 WAIT = "wait"  # the run waits for its user's answer
-PAUSE = "pause"  # a block is needed that the host would not honour
+PAUSE = "pause"  # a block is needed that the host would not honour, or that led to nothing too often
 NOTHING = "nothing"
+
+
+BLOCKS = (REPAIR, HAND, ASK)  # the verdicts that keep an assistant from stopping
+
+# Question marks of scripts that set no blank behind them, or use no other; and what may stand behind the common one.
+_QUESTION_MARKS = "\uff1f\u061f\u037e\u055e\u2047\u2048\u2049"
+_CLOSING = "\"'`)]*_\u201d\u2019\u00bb"
 
 
 class Stop(NamedTuple):
@@ -29,9 +40,10 @@ class Stop(NamedTuple):
     open: a visit that an assistant may end is open in a run that goes on; untold: it is another one than the session
     was told of. closing: it is this session's to be closed by this message (D27). settled: an outcome was given that
     needs no result. driven: Loom drives the turn. planning: the host's plan mode; busy: work goes on in the background.
-    spoken: the message has words. found: ABSENT, FITS or UNFIT; schema: the step asks for a result. repairs_left:
-    corrective turns; asked: the assistant was asked in this turn, and has called no tool since; blocks_left: that the
-    host would still honour.
+    spoken: the message has words; questions: behind its last object it asks something. found: ABSENT, FITS or UNFIT;
+    schema: the step asks for a result. repairs_left: corrective turns; asked: the assistant was asked in this turn, and
+    has called no tool since; nudges_left: how often it may still be sent on or asked at this visit in this turn,
+    whatever it calls; blocks_left: that the host would still honour.
     """
 
     level: str
@@ -43,51 +55,64 @@ class Stop(NamedTuple):
     planning: bool = False
     busy: bool = False
     spoken: bool = True
+    questions: bool = False
     found: str = ABSENT
     schema: bool = False
     repairs_left: int = 0
     asked: bool = False
+    nudges_left: int = 1
     blocks_left: int = 1
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a turn's end may end a step at all."""
+        return self.level in GOING_ON and not self.planning
+
+    @property
+    def has(self) -> str:
+        """What the message has of a result; a question to the user is none, whatever stands before it (D27)."""
+        return ABSENT if self.questions else self.found
+
+
+# The first row that holds decides.
+_TABLE: tuple[tuple[Callable[[Stop], bool], str], ...] = (
+    # A step that was marked as closing ends with this message, whoever drives the turn.
+    (lambda stop: stop.closing and (stop.settled or not stop.schema or stop.found == FITS), END),
+    (lambda stop: stop.closing, REPAIR),
+    # The session was not told of the step that is open.
+    (lambda stop: stop.untold and stop.driven and stop.goes_on and not stop.busy, HAND),
+    (lambda stop: stop.untold, NOTHING),
+    # The run stands still (the message may be the step's when it goes on), or only its user ends its steps.
+    (lambda stop: not stop.open or not stop.goes_on, KEEP),
+    (lambda stop: stop.has == FITS, END),
+    (lambda stop: not stop.driven, KEEP),
+    (lambda stop: stop.has == UNFIT, REPAIR),
+    (lambda stop: stop.level != ASKING or stop.busy, KEEP),
+    (lambda stop: stop.asked or stop.nudges_left <= 0, WAIT),
+    (lambda _: True, ASK),
+)
 
 
 def decide(stop: Stop) -> str:
-    """Decide on one stop."""
-    if stop.closing:
-        return _closing(stop)
-    if stop.untold and stop.driven and not stop.planning and not stop.busy and stop.level in GOING_ON:
-        return HAND if stop.blocks_left > 0 else PAUSE
-    if stop.untold:
+    """Decide on one stop: by the table, then by what is left of what its verdict takes."""
+    verdict = next(verdict for holds, verdict in _TABLE if holds(stop))
+    if verdict == KEEP and not stop.spoken:
         return NOTHING
-    if not stop.open:  # the run stands still: the message may be the step's when it goes on
-        return KEEP if stop.spoken else NOTHING
-    if stop.planning or stop.level not in GOING_ON:
-        return KEEP if stop.spoken else NOTHING
-    if stop.found == FITS:
-        return END
-    if not stop.driven:
-        return KEEP if stop.spoken else NOTHING
-    if stop.found == UNFIT:
-        return _repair(stop)
-    if stop.level != ASKING or stop.busy:
-        return KEEP if stop.spoken else NOTHING
-    if stop.asked:
-        return WAIT
-    return ASK if stop.blocks_left > 0 else PAUSE
-
-
-def _closing(stop: Stop) -> str:
-    """A step that was marked as closing ends with this message, whoever drives the turn."""
-    if stop.settled or not stop.schema or stop.found == FITS:
-        return END
-    return _repair(stop)
-
-
-def _repair(stop: Stop) -> str:
-    if stop.repairs_left <= 0:
+    if verdict == REPAIR and stop.repairs_left <= 0:
         return EXHAUSTED
-    return REPAIR if stop.blocks_left > 0 else PAUSE
+    if verdict == HAND and stop.nudges_left <= 0:
+        return PAUSE
+    return PAUSE if verdict in BLOCKS and stop.blocks_left <= 0 else verdict
 
 
 def hands_on(*, level: str, driven: bool, planning: bool, goes_on: bool) -> bool:
     """Tell whether the assistant is handed the next step in the same turn, after one has ended by its stop (D27)."""
     return goes_on and driven and not planning and level in GOING_ON
+
+
+def questions(message: str) -> bool:
+    """Tell whether a message asks something behind its last object: by a question mark ("?" at a word's end)."""
+    words = message[message.rfind("}") + 1 :]
+    if any(mark in words for mark in _QUESTION_MARKS):
+        return True
+    return "?" in words and any(word.rstrip(_CLOSING).endswith("?") for word in words.split())

@@ -19,7 +19,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "run.resumed": ("a run is taken up again", {"status_before": ""}),
     "run.paused": (
-        "by `loomctl pause`, or where the host lets the assistant be sent on no more",
+        "by `loomctl pause`, or where the assistant may be sent on no more",
         {"before": "the status before", "reason": "`stop_block_cap` in the second case"},
     ),
     "run.awaiting_feedback": (

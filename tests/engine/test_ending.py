@@ -16,6 +16,7 @@ from loomctl.engine import context_values, driving, stopping
 from loomctl.engine.driving import Driven
 from loomctl.model import blob_refs, run_life
 from loomctl.model.errors import LoomError
+from loomctl.model.long_answers import LONGEST
 from tests.disk.repositories import git
 from tests.scenes import SESSION, Json, Scene
 
@@ -323,6 +324,61 @@ def test_a_question_is_no_end_whatever_a_file_says(scene: Scene, schema: str | N
     scene.write("status.json", GOOD)
     done(scene, None)
     assert "build/one succeeded" in stop(scene, "Blue, then.").block
+
+
+@pytest.mark.parametrize("driven", [False, True])
+@pytest.mark.parametrize("schema", [None, "routing", "@risk.json"])
+def test_a_question_behind_a_result_is_no_end(scene: Scene, schema: str | None, driven: bool) -> None:
+    """The object may be what the question is about; it is kept, and the answer's own result ends the step (D27)."""
+    scene.write(".loom/workflows/risk.json", json.dumps({"required": ["outcome"]}))
+    begun(scene, {"id": "one", **({"output_schema": schema} if schema else {})}, {"id": "two"}, autonomy="guarded")
+    asks = f"It would be `{GOOD}`. Shall I end the step with it?"
+    assert stop(scene, asks, driven=driven) == stopping.Stopped()
+    stage = scene.run_dir / "stages" / "001-build.one@1"
+    assert (stage / "candidate.md").read_text(encoding="utf-8") == asks
+    stopped = stop(scene, GOOD, driven=driven)
+    assert "build/one succeeded" in stopped.block + stopped.line
+
+
+def test_json_that_merely_has_such_a_key_ends_nothing(scene: Scene) -> None:
+    """At a stop; given as the answer, it is one, with a warning (D34)."""
+    begun(scene, {"id": "one"}, {"id": "two"}, autonomy="guarded")
+    assert stop(scene, 'The service says {"outcome": "failure"}.') == stopping.Stopped()
+    driven = done(scene, '{"outcome": "failure"}')
+    assert driven.reading is not None
+    assert [one.code for one in driven.reading.warnings] == ["UNKNOWN_OUTCOME"]
+
+
+def test_a_message_that_is_too_long_to_be_read_whole_is_kept_whole_and_its_user_told(scene: Scene) -> None:
+    """A result in the end of it counts all the same."""
+    begun(scene, {"id": "one"}, {"id": "two"}, autonomy="guarded")
+    long = GOOD + "é" * LONGEST
+    stopped = stop(scene, long)
+    assert f"the last {LONGEST:,} were looked at" in stopped.line
+    stage = scene.run_dir / "stages" / "001-build.one@1"
+    assert (stage / "candidate.md").read_text(encoding="utf-8") == long
+    assert "build/one succeeded" in stop(scene, long + GOOD).block
+    assert (stage / "response.md").read_text(encoding="utf-8") == long + GOOD
+    assert status_of(scene, stage.name)["warnings"][0]["code"] == "PARTLY_READ"
+    assert value(scene, "response.build/one") == long + GOOD
+
+
+def test_an_assistant_that_calls_tools_and_never_answers_is_not_asked_for_ever(scene: Scene) -> None:
+    """Each tool call lets it be asked anew; after so many the run waits for its user (D28)."""
+    begun(scene, {"id": "one"}, {"id": "two"}, autonomy="autonomous")
+    asked = [stop(scene, "So far.", nudged=("001-build.one@1", count)).asked for count in range(30)]
+    assert asked == [True] * 20 + [False] * 10
+    assert scene.state["status"] == "awaiting_feedback"
+
+
+def test_an_assistant_that_does_not_take_the_next_step_up_is_not_sent_on_for_ever(scene: Scene) -> None:
+    """Whatever else it calls."""
+    begun(scene, {"id": "one"}, {"id": "two"}, autonomy="autonomous")
+    stop(scene, GOOD)
+    told = "001-build.one@1"
+    blocks = [stop(scene, "Well.", told=told, nudged=("002-build.two@1", count)).block for count in range(22)]
+    assert ["loomctl next" in block for block in blocks] == [True] * 20 + [False] * 2
+    assert scene.state["status"] == "paused"
 
 
 def test_a_stop_that_no_block_can_follow_pauses_the_run(scene: Scene) -> None:

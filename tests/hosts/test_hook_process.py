@@ -750,3 +750,22 @@ def test_a_subagents_stop_ends_nothing(begun: Scene) -> None:
     assert silent(begun.hook("stop", last_assistant_message='{"outcome": "succeeded"}', agent_id="a1"))
     assert begun.state["steps"][-1]["status"] == "in_progress"
     assert "succeeded" in begun.hook("stop", last_assistant_message='{"outcome": "succeeded"}').message
+
+
+def test_an_assistant_is_asked_a_number_of_times_whatever_it_calls_in_between(scene: Scene) -> None:
+    """The host counts its blocks anew after each tool call, and Loom its questions of a turn (D28)."""
+    scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "Make it."}]}}, autonomy="autonomous")
+    scene.begin()
+    scene.write(f".loom/local/turns/{SESSION}.json", json.dumps({"driven": ["p"]}))
+    answers = []
+    for number in range(23):
+        event: Json = {"hook_event_name": "PostToolUse", "session_id": SESSION, "tool_use_id": f"t{number}"}
+        event |= {"tool_name": "Read", "tool_input": {"file_path": "a.md"}, "tool_response": {"type": "text"}}
+        scene.write(f".loom/local/spool/{SESSION}-{number}.json", json.dumps(event))
+        answers.append(scene.hook("stop", last_assistant_message="Still at it.", prompt_id="p"))
+    blocks = ["make is open" in answer.stdout for answer in answers]
+    assert blocks == [True] * 20 + [False] * 3
+    assert "waits for your answer" in answers[20].message
+    assert scene.state["status"] == "awaiting_feedback"
+    scene.hook("stop", last_assistant_message="Another turn.", prompt_id="q")
+    assert scene.state["steps"][0]["status"] == "in_progress"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -24,6 +25,7 @@ from loomctl.model.turn_ends import (
     Stop,
     decide,
     hands_on,
+    questions,
 )
 
 TABLE: list[tuple[str, dict[str, Any], str]] = [
@@ -49,6 +51,17 @@ TABLE: list[tuple[str, dict[str, Any], str]] = [
     ("asked, though it says nothing", {"level": "autonomous", "driven": True, "spoken": False}, ASK),
     ("a second stop waits for the user", {"level": "autonomous", "driven": True, "asked": True}, WAIT),
     ("a question in another turn", {"level": "autonomous"}, KEEP),
+    ("asked again and again, whatever it called", {"level": "autonomous", "driven": True, "nudges_left": 0}, WAIT),
+    ("sent on again and again, whatever it called", {"untold": True, "driven": True, "nudges_left": 0}, PAUSE),
+    ("a question behind a directive ends nothing", {"found": FITS, "questions": True}, KEEP),
+    ("nor in a turn that Loom drives", {"found": FITS, "questions": True, "driven": True}, KEEP),
+    ("a question behind a bad directive", {"found": UNFIT, "questions": True, "driven": True, "repairs_left": 2}, KEEP),
+    (
+        "an autonomous run is asked what the question means",
+        {"level": "autonomous", "found": FITS, "questions": True, "driven": True},
+        ASK,
+    ),
+    ("a closing step's message may have a question", {"closing": True, "found": FITS, "questions": True}, END),
     ("work in the background may bring it", {"level": "autonomous", "driven": True, "busy": True}, KEEP),
     ("work in the background does not undo a result", {"driven": True, "busy": True, "found": FITS}, END),
     ("no block is left to ask with", {"level": "autonomous", "driven": True, "blocks_left": 0}, PAUSE),
@@ -70,28 +83,70 @@ def test_a_stop_means_what_the_table_says(known: dict[str, Any], expected: str) 
     assert decide(Stop(**{"level": "guarded", **known})) == expected
 
 
-def every() -> list[Stop]:
-    """Give all stops there are, over a few numbers."""
+@functools.cache
+def every() -> list[tuple[Stop, str]]:
+    """Give all stops there are, over a few numbers, with what each leads to."""
     known: dict[str, tuple[Any, ...]] = dict.fromkeys(Stop._fields, (False, True))
-    known |= {"level": ("dry-run", "assist", "guarded", "autonomous"), "found": (ABSENT, FITS, UNFIT)}
-    known |= {"repairs_left": (0, 1), "blocks_left": (0, 1)}
-    return [Stop(**dict(zip(known, values, strict=True))) for values in itertools.product(*known.values())]
+    known |= {"level": ("assist", "guarded", "autonomous"), "found": (ABSENT, FITS, UNFIT)}
+    known |= {"repairs_left": (0, 1), "blocks_left": (0, 1), "nudges_left": (0, 1)}
+    stops = (Stop(*values) for values in itertools.product(*known.values()))
+    return [(stop, decide(stop)) for stop in stops]
 
 
 def test_nothing_blocks_a_turn_that_loom_does_not_drive_or_the_host_does_not_honour() -> None:
     """Over every stop there is: a block needs a driven turn or a closing step, and a block that is left (D28)."""
-    blocks = [stop for stop in every() if decide(stop) in (REPAIR, ASK, HAND)]
+    blocks = [stop for stop, verdict in every() if verdict in (REPAIR, ASK, HAND)]
     assert blocks
     assert all(stop.driven or stop.closing for stop in blocks)
     assert all(stop.blocks_left > 0 for stop in blocks)
     assert all(stop.open or stop.untold or stop.closing for stop in blocks)
+    assert all(stop.closing or stop.level in turn_ends.GOING_ON for stop in blocks)
+
+
+def test_no_verdict_is_given_for_ever() -> None:
+    """What blocks counts something down: a repair, a nudge, a block of the host's."""
+    for stop, verdict in every():
+        if verdict == REPAIR:
+            assert stop.repairs_left > 0
+        if verdict in (HAND, ASK):
+            assert stop.nudges_left > 0
 
 
 def test_a_question_is_never_taken_for_an_end() -> None:
-    """Without an object that routes or fits, only a step that was marked as closing ends."""
-    ended = [stop for stop in every() if decide(stop) in (END, EXHAUSTED) and stop.found == ABSENT]
+    """Without an object that routes or fits, or with a question behind it, only a step marked as closing ends."""
+    ended = [stop for stop, verdict in every() if verdict in (END, EXHAUSTED)]
+    ended = [stop for stop in ended if stop.found == ABSENT or stop.questions]
     assert ended
     assert all(stop.closing for stop in ended)
+
+
+OBJECT = '{"outcome": "failed", "failure_reason": "why?"}'
+
+
+@pytest.mark.parametrize(
+    ("message", "asks"),
+    [
+        (OBJECT, False),
+        (f"Should I go on? {OBJECT}", False),
+        (f"Shall I end the step with `{OBJECT}`?", True),
+        (f"```json\n{OBJECT}\n```\n\nShall I end the step with that?", True),
+        (f"{OBJECT}\n\n**Which one?** Say A or B.", True),
+        (f'{OBJECT}\n\n(Or "why not?")', True),
+        (f"{OBJECT}\n\nSee https://example.org/find?q=a&b=1.", False),
+        (f"{OBJECT} 先看看吗？", True),  # noqa: RUF001
+        (f"{OBJECT} هل أستمر؟", True),
+        (f"{OBJECT} Να συνεχίσω\u037e", True),  # noqa: RUF001
+        (f"{OBJECT} 先看看吗？我可以再试。", True),  # noqa: RUF001
+        (f"{OBJECT} Is it done; it is.", False),
+        (f"{OBJECT} ?", True),
+        (f"{OBJECT} )*_ ** `", False),
+        ("Which colour?", True),
+        ("", False),
+    ],
+)
+def test_a_question_behind_the_last_object_is_seen(message: str, asks: bool) -> None:
+    """A question mark that ends a word; in an object, or before it, it asks nobody."""
+    assert questions(message) is asks
 
 
 @pytest.mark.parametrize(
