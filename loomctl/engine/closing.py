@@ -24,7 +24,7 @@ _WORDS = {
     "conversation": "with its final message",
     "transcript": "with what the transcript holds since it began",
     "candidate": "with the last message that was kept",
-    "none": "without a response: no transcript could be read",
+    "none": "without a response: no message since it began can be read",
 }
 
 

@@ -112,7 +112,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
     notes = [unrecorded] if unrecorded else []
     path = _text(event, "transcript_path") or None
     _kept(notes, lambda: claude_binding.inherit(space, source))
-    compaction = str(space.local.primed(space.caller.session_id).get("compacting") or "auto")
+    compaction = _text(space.local.primed(space.caller.session_id), "compacting")
     if source in ("compact", "clear"):
         _kept(notes, lambda: remembering.forget(space))
     found = finding.find(space, over=False)
@@ -160,14 +160,20 @@ def _kept(notes: list[str], write: Callable[[], Kept]) -> Kept | None:
 def _enter_and_prime(
     space: Workspace, run_id: str, source: str, compaction: str, transcript_path: str | None, notes: list[str]
 ) -> str | None:
-    """Record the session and prime it in one update of the state; the text goes out even if it cannot be recorded."""
+    """Record the session and prime it in one update of the state; the text goes out even if it cannot be recorded.
+
+    compaction: "auto" or "manual", as PreCompact said; after an automatic one the turn goes on, and the final message
+    of a closing step is still to come (D27).
+    """
     from loomctl.engine import presence, priming, remembering, settling
     from loomctl.model import run_life, triggers
 
     environment = presence.surroundings(space) if source != "compact" else {}
     run = space.store.read(run_id)
     entry = run_life.open_visit(run.state)
-    if entry is not None and entry["status"] == "closing":  # before the priming, which shows what stands on disk
+    in_a_turn = source == "compact" and compaction == "auto"
+    if entry is not None and entry["status"] == "closing" and not in_a_turn:
+        # Before the priming, which shows what stands on disk.
         from loomctl.hosts import claude_stop
 
         closed = _kept(notes, lambda: claude_stop.closed_at_a_start(space, run))
@@ -177,7 +183,7 @@ def _enter_and_prime(
     notes += _skew(run.state)
 
     def change(state: State) -> tuple[State, list[Happening]]:
-        state, came = presence.enter(space, state, source, environment, compaction=compaction)
+        state, came = presence.enter(space, state, source, environment, compaction=compaction or "auto")
         here = run._replace(state=state)
         event = settling.with_owed(triggers.session_start(source), state)
         made[:] = [priming.prime(space, here, event, priming.hook_budget(space), may_write=True)]

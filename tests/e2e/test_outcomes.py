@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.e2e.scenes import run_folder, state_of
-from tests.e2e.scripted_api import Reply, bash, reply, tool
+from tests.e2e.scripted_api import AUTO_COMPACT, Reply, bash, reply, tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -214,3 +214,22 @@ def test_what_a_step_touched_and_left_is_recorded(assistant: Assistant) -> None:
     (asset,) = status["assets"]
     assert asset["path"] == "out/junit.xml"
     assert (run_folder(assistant.project) / asset["stored"]).read_text(encoding="utf-8") == "<testsuite/>\n"
+
+
+def test_a_compaction_between_done_and_the_result_loses_nothing(assistant: Assistant) -> None:
+    """The turn goes on behind it, and its final message is the closing step's."""
+    workflow(assistant.project, step("one"), step("two"), level="guarded")
+    closing = reply(bash("loomctl done"), usage=AUTO_COMPACT)
+    turn = assistant.run('/loom:run "x" --workflow flow', answers=[closing, "The result."], watch_hooks=True)
+    assert turn.hook_answers("SessionStart")
+    assert visits(assistant.project)[0] == ("build/one", "succeeded")
+    folder = run_folder(assistant.project) / "stages" / "001-build.one@1"
+    assert (folder / "response.md").read_text(encoding="utf-8") == "The result."
+
+
+def test_a_question_behind_a_directive_is_answered_before_the_step_ends(assistant: Assistant) -> None:
+    """An autonomous run is asked what it means, as after every message without a result."""
+    asks = f"It would be `{GOOD}`. Shall I end the step with it?"
+    turn = start(assistant, asks, GOOD, NEXT, '{"outcome": "succeeded"}')
+    assert "does not end it" in turn.conversation[1].seen()
+    assert visits(assistant.project) == [("build/review", "succeeded"), ("build/fix", "succeeded")]

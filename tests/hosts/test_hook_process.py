@@ -422,7 +422,7 @@ def test_a_stop_without_a_message_falls_back(begun: Scene) -> None:
 
 
 def test_a_session_start_closes_first(begun: Scene, tmp_path: Path) -> None:
-    """A closing step that meets a compaction is closed, and the context that is given is already the new one (D27)."""
+    """As after a compaction between turns; the context that is given is already the new one (D27)."""
     begun.workflow([artifact("spec", "spec.md"), artifact("state", "{run_dir}/state.json", type="json")])
     begun.edit(status="completed")
     run_id = begun.begin("second").run.run_id
@@ -439,6 +439,19 @@ def test_a_session_start_closes_first(begun: Scene, tmp_path: Path) -> None:
     ended = begun.loomctl("done", given="made it")  # the session was told of this step, so it may end it
     assert ended.code == 0, ended.stderr
     assert begun.state_of(folder)["current_step"] == "build/polish"
+
+
+def test_a_closing_step_outlasts_a_compaction_in_its_turn(begun: Scene) -> None:
+    """The host compacts by itself and the turn goes on: its final message is the result, not that of the next step."""
+    driving.done(begun.space(), begun.run_dir.name, response=None, outcome="skipped")
+    begun.hook("pre-compact", trigger="auto")
+    answer = start(begun, "compact")
+    assert "is closing: its result is expected as your final message" in answer.context
+    assert begun.state["steps"][0]["status"] == "closing"
+    begun.hook("stop", last_assistant_message="The result.")
+    assert begun.state["steps"][0]["status"] == "skipped"
+    response = begun.run_dir / "stages" / "001-frame.ask@1" / "response.md"
+    assert response.read_text() == "The result."
 
 
 def test_a_step_that_another_living_session_is_ending_is_left_to_it(begun: Scene) -> None:
