@@ -65,15 +65,15 @@ def marked(closing: Mapping[str, Any], given: ending.Given) -> ending.Given:
 
 def close(
     space: Workspace, run: Run, state: State, happened: list[Event], found: Ready | None
-) -> tuple[State, ending.Ended | None, str]:
-    """End the visit that is closing; gives what came of it, None if none was, and a line that says so.
+) -> tuple[ending.Ended | None, str]:
+    """End the visit that is closing; gives what came of it, None if none is, and a line that says so.
 
     found: what was made ready before the lock was taken. A step whose answer has to be repaired is open again; what is
     to be given is in `Ended.repair`.
     """
     entry = run_life.open_visit(state)
     if entry is None or entry["status"] != "closing" or state["status"] in OVER:
-        return state, None, ""
+        return None, ""
     if found is None or found.known.for_stage != entry["stage"]:
         found = ready(space, run, state)
         assert found is not None  # it is closing
@@ -81,8 +81,8 @@ def close(
     ended = ending.end(space, run, state, happened, given, found.known)
     if ended.entry is None:
         said = f"{entry['step_id']} was closing; what it answered has to be repaired, and it is open again."
-        return run_life.without_closing(ended.state), ended, said
-    return ended.state, ended, f"{entry['step_id']} was closing; it is closed {_WORDS[found.given.source]}."
+        return ended._replace(state=run_life.without_closing(ended.state)), said
+    return ended, f"{entry['step_id']} was closing; it is closed {_WORDS[found.given.source]}."
 
 
 def is_closing_here(space: Workspace, state: Mapping[str, Any], *, with_a_message: bool = False) -> bool:

@@ -67,8 +67,9 @@ def next_step(space: Workspace, run_id: str, tell: Callable[[commanding.Pending]
         happened: list[Event] = []
         _refuse_standing(state, run_id)
         closing.refuse_pending(space, state, run_id)
-        state, ended, said = closing.close(space, run, state, happened, found)
+        ended, said = closing.close(space, run, state, happened, found)
         if ended is not None:
+            state = ended.state
             closed.append(ended)
             notes.append(said)
         result = settling.rest_here(space, run, ending.answered(space, state, happened))
@@ -105,58 +106,80 @@ def done(
     comes before what was given when it was marked.
     """
     told = _told_of(space, run_id)
-    noted = _recorded(space)
+    notes = _recorded(space)
     run = space.store.read(run_id)
     from loomctl.engine import command_ends
 
     by_hand = command_ends.take_over(space, run, outcome)
     if by_hand is not None:  # its command may end in this moment, and the run go on
         told = {"stage": by_hand.stage, "step": by_hand.step_id}
-    known = _known_of(space, run, response) if response is not None or by_hand else None
-    found = closing.ready(space, run, run.state) if response is None and _is_closing(run.state) else None
-    held: dict[str, Any] = {"notes": noted, "settled": None, "ended": None, "closing": None}
+    ends = response is not None or by_hand is not None
+    known = _known_of(space, run, response) if ends else None
+    found = closing.ready(space, run, run.state) if not ends and _is_closing(run.state) else None
+    given = ending.Given(response, "done", outcome, note, artifacts or {})
+    ended: list[ending.Ended] = []
+    settled: list[settling.Settled] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
-        _refuse_over(state, run_id)  # a paused run keeps the result, and goes no further
-        entry = run_life.open_visit(state)
-        if entry is None:
-            raise _nothing_open(run, state)
-        _refuse_moved(run_id, entry, told)
-        before = closing.as_object(entry.get("closing"))
-        word = outcome or before.get("outcome")
-        said = note or str(before.get("note") or "")
-        made = {**closing.as_object(before.get("artifacts")), **(artifacts or {})}
-        if response is not None or by_hand:
-            given = ending.Given(response, "done", word, said, made)
-            held["ended"] = ending.end(
-                space, run, state, happened, given, known or ending.gather(space, run, entry, given)
-            )
-            state = held["ended"].state
-        else:
+        entry = _open_for(run, state, told)
+        now = _with_marked(entry, given)
+        if ends:
+            came = ending.end(space, run, state, happened, now, known or ending.gather(space, run, entry, now))
+        elif entry["status"] == "closing":
             closing.refuse_pending(space, state, run_id)
-            state = run_life.mark_closing(
-                state, outcome=word, note=said, artifacts=made, at=clock.now(), session_id=space.caller.session_id
-            )
-            if entry["status"] != "closing":
-                held["closing"] = run_life.open_visit(state)
-                marked = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
-                return sessions.active(state, space.caller.session_id, at=clock.now()), [marked]
-            state, held["ended"], closed = closing.close(space, run, state, happened, found)
-            held["notes"].append(closed)
-        result = settling.rest_here(space, run, ending.answered(space, state, happened))
-        held["settled"] = result
-        return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
+            closed, said = closing.close(space, run, _marked(space, state, now), happened, found)
+            assert closed is not None  # it is closing
+            came = closed
+            notes.append(said)
+        else:
+            marked = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
+            return sessions.active(_marked(space, state, now), space.caller.session_id, at=clock.now()), [marked]
+        ended.append(came)
+        settled.append(settling.rest_here(space, run, ending.answered(space, came.state, happened)))
+        state = sessions.active(settled[0].state, space.caller.session_id, at=clock.now())
+        return state, happened + settled[0].happened
 
     run = run._replace(state=space.store.update(run_id, change))
-    if held["closing"] is not None:
-        return Driven(run, run_life.Move("step", step=held["closing"]["step_id"]), closing=held["closing"], notes=noted)
-    made = settling.tell(space, run, held["settled"])
-    ended: ending.Ended = held["ended"]
-    notes = [*held["notes"], *presence.noted_stage(space, run.state)]
-    if ended.entry is not None:
-        notes += ending.unregistered(run, ended.entry)
-    return Driven(run, held["settled"].move, ended.entry, made, None, notes, ended.reading, ended.repair)
+    if not ended:
+        marked = run_life.open_visit(run.state) or {}
+        return Driven(run, run_life.Move("step", step=marked["step_id"]), closing=marked, notes=notes)
+    made = settling.tell(space, run, settled[0])
+    notes += presence.noted_stage(space, run.state)
+    if ended[0].entry is not None:
+        notes += ending.unregistered(run, ended[0].entry)
+    return Driven(run, settled[0].move, ended[0].entry, made, None, notes, ended[0].reading, ended[0].repair)
+
+
+def _open_for(run: Run, state: State, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the visit that a `done` may end; a paused run keeps the result, and goes no further."""
+    _refuse_over(state, run.run_id)
+    entry = run_life.open_visit(state)
+    if entry is None:
+        raise _nothing_open(run, state)
+    _refuse_moved(run.run_id, entry, told)
+    return entry
+
+
+def _with_marked(entry: Mapping[str, Any], given: ending.Given) -> ending.Given:
+    """Add what was given as the step was marked; what is given now comes first."""
+    before = closing.as_object(entry.get("closing"))
+    return given._replace(
+        outcome=given.outcome or before.get("outcome"),
+        note=given.note or str(before.get("note") or ""),
+        artifacts={**closing.as_object(before.get("artifacts")), **given.artifacts},
+    )
+
+
+def _marked(space: Workspace, state: State, given: ending.Given) -> State:
+    return run_life.mark_closing(
+        state,
+        outcome=given.outcome,
+        note=given.note,
+        artifacts=given.artifacts,
+        at=clock.now(),
+        session_id=space.caller.session_id,
+    )
 
 
 def _known_of(space: Workspace, run: Run, response: str | None) -> ending.Gathered | None:

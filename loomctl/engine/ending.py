@@ -155,101 +155,135 @@ def _repair(
     return Ended(state, None, known.reading, message, attempt)
 
 
+class _End(NamedTuple):
+    """How a visit ends, as its file, the state and the events are told.
+
+    failure: why its answer is not taken (D36), "" where it is; reason: why it failed, by whomever.
+    """
+
+    entry: Mapping[str, Any]
+    step: Mapping[str, Any]
+    given: Given
+    known: Gathered
+    tracked: Tracked
+    outcome: str
+    reason: str
+    failure: str
+    changed: run_context.Changed
+    warnings: Sequence[Mapping[str, str]]
+    at: str
+
+    @property
+    def directive(self) -> dict[str, Any]:
+        """What the visit keeps of its directive."""
+        if self.failure:
+            return {"failure_reason": self.reason}
+        reading = self.known.reading
+        found = {
+            "outcome": reading.outcome,
+            "preferred_next_label": reading.preferred_next_label,
+            "suggested_next_ids": list(reading.suggested_next_ids),
+            "failure_reason": self.reason if self.outcome == "failed" else None,
+        }
+        return {key: value for key, value in found.items() if value}
+
+
 def _ended(
     space: Workspace, run: Run, state: State, happened: list[Event], given: Given, known: Gathered, failure: str
 ) -> Ended:
-    entry = run_life.open_visit(state)
+    """End the visit: its files first, for what the state says is there is there."""
+    end = _decided(space, run, state, given, known, failure)
+    stages.write_end(run.folder, end.entry["stage"], given.response, _status(run, end, space.caller.session_id))
+    state = run_life.without_closing({**state, "context": end.changed.context})
+    state, follows = run_life.end_visit(
+        state,
+        run.plan,
+        outcome=end.outcome,
+        at=end.at,
+        note=given.note,
+        artifacts=given.artifacts,
+        directive=end.directive,
+        retry=not failure,
+    )
+    told = _events(end, follows)
+    if follows == "prompt":
+        told.append(("approval.requested", dict(state["pending_approvals"][-1])))
+    happened += [Event(name, said, space.caller.session_id, end.entry["step_id"]) for name, said in told]
+    ended = next(one for one in state["steps"] if one["stage"] == end.entry["stage"])
+    return Ended(state, ended, known.reading)
+
+
+def _decided(space: Workspace, run: Run, state: State, given: Given, known: Gathered, failure: str) -> _End:
+    """Decide on the outcome, and store what the answer sets."""
+    entry, reading = run_life.open_visit(state), known.reading
     assert entry is not None  # callers looked
-    step, at = _step_of(run, entry), clock.now()
-    reading, tracked = known.reading, known.tracked
-    assert tracked is not None  # `end` gathered it
+    assert known.tracked is not None  # `end` gathered it
     outcome = "failed" if failure else given.outcome or reading.outcome or "succeeded"
-    reason = ""
-    if outcome == "failed":
-        reason = failure or (reading.failure_reason if reading.outcome == "failed" else "") or given.note
+    own = reading.failure_reason if reading.outcome == "failed" else ""
+    reason = (failure or own or given.note) if outcome == "failed" else ""
     changed, warnings = _context(space, state, entry, given, reading, failure=failure)
-    directive = _directive(reading, outcome, reason) if not failure else {"failure_reason": reason}
-    said = reading.to_dict()
-    status = {
+    step, at = _step_of(run, entry), clock.now()
+    return _End(entry, step, given, known, known.tracked, outcome, reason, failure, changed, warnings, at)
+
+
+def _status(run: Run, end: _End, session_id: str | None) -> dict[str, Any]:
+    """Give the document `status.json` of a stage."""
+    entry, given, tracked, said = end.entry, end.given, end.tracked, end.known.reading.to_dict()
+    routes = said["found"] and not answers.is_custom(end.step)
+    return {
         "schema_version": 1,
         "run_id": run.run_id,
         "step_id": entry["step_id"],
         "stage": entry["stage"],
         "visit": entry["visit"],
         "rank": entry["rank"],
-        "kind": step.get("kind", "agent"),
-        "status": outcome,
-        "failure_reason": reason or None,
+        "kind": end.step.get("kind", "agent"),
+        "status": end.outcome,
+        "failure_reason": end.reason or None,
         "note": given.note,
         "response_source": given.source,
-        "directive": {"source": reading.source, **directive} if reading.found and not answers.is_custom(step) else None,
-        "context_updates": changed.applied,
-        "context_before": changed.before,
-        "output": changed.output,
+        "directive": {"source": said["source"], **end.directive} if routes else None,
+        "context_updates": end.changed.applied,
+        "context_before": end.changed.before,
+        "output": end.changed.output,
         "files_touched": list(tracked.files),
         **({"files_unknown": tracked.unknown} if tracked.unknown else {}),
         "assets": list(tracked.assets),
-        "usage": known.usage,
+        "usage": end.known.usage,
         "repairs": run_life.repairs_of(entry),
-        "errors": said["errors"] if failure else [],
-        "warnings": [*said["warnings"], *warnings, *_tracking_warnings(tracked)],
+        "errors": said["errors"] if end.failure else [],
+        "warnings": [*said["warnings"], *end.warnings, *_tracking_warnings(tracked)],
         "command": given.command,
         "artifacts": dict(given.artifacts),
         "started_at": entry["started_at"],
-        "completed_at": at,
-        "session_id": space.caller.session_id,
+        "completed_at": end.at,
+        "session_id": session_id,
     }
-    stages.write_end(run.folder, entry["stage"], given.response, status)
-    state = run_life.without_closing({**state, "context": changed.context})
-    state, follows = run_life.end_visit(
-        state,
-        run.plan,
-        outcome=outcome,
-        at=at,
-        note=given.note,
-        artifacts=given.artifacts,
-        directive=directive,
-        retry=not failure,
-    )
-    session_id, step_id = space.caller.session_id, entry["step_id"]
-    properties = {
-        "stage": entry["stage"],
-        "status": outcome,
-        "response_source": given.source,
+
+
+def _events(end: _End, follows: str) -> list[tuple[str, dict[str, Any]]]:
+    """Name what happened with the end of a visit. follows: as `run_life.end_visit` gave it."""
+    stage, tracked, usage = end.entry["stage"], end.tracked, end.known.usage
+    completed = {
+        "stage": stage,
+        "status": end.outcome,
+        "response_source": end.given.source,
         "follows": follows,
         "files_touched": list(tracked.files)[:_LISTED],
-        **({"failure_reason": reason} if reason else {}),
+        **({"failure_reason": end.reason} if end.reason else {}),
         **({"files_touched_count": tracked.total} if tracked.total > _LISTED else {}),
-        **({"usage": dict(known.usage)} if known.usage else {}),
+        **({"usage": dict(usage)} if usage else {}),
     }
-    happened.append(Event("stage.completed", properties, session_id, step_id))
-    happened.extend(
-        Event("asset.captured", {"stage": entry["stage"], **one}, session_id, step_id) for one in tracked.assets
-    )
-    if changed.applied:
-        happened.append(
-            Event("context.updated", {"stage": entry["stage"], "keys": sorted(changed.applied)}, session_id, step_id)
-        )
-    if follows == "prompt":
-        happened.append(Event("approval.requested", dict(state["pending_approvals"][-1]), session_id, step_id))
+    told = [("stage.completed", completed)]
+    told += [("asset.captured", {"stage": stage, **one}) for one in tracked.assets]
+    if end.changed.applied:
+        told.append(("context.updated", {"stage": stage, "keys": sorted(end.changed.applied)}))
     if follows == "stop":
-        happened.append(Event("run.failed", {"step_id": step_id, "failure_reason": reason}, session_id, step_id))
-    ended = next(one for one in state["steps"] if one["stage"] == entry["stage"])
-    return Ended(state, ended, reading)
+        told.append(("run.failed", {"step_id": end.entry["step_id"], "failure_reason": end.reason}))
+    return told
 
 
 _LISTED = 200  # files of a stage that its event names; status.json has all
-
-
-def _directive(reading: Reading, outcome: str, reason: str) -> dict[str, Any]:
-    """Give what a visit keeps of its directive."""
-    found = {
-        "outcome": reading.outcome,
-        "preferred_next_label": reading.preferred_next_label,
-        "suggested_next_ids": list(reading.suggested_next_ids),
-        "failure_reason": reason if outcome == "failed" else None,
-    }
-    return {key: value for key, value in found.items() if value}
 
 
 def _context(

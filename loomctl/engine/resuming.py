@@ -86,7 +86,8 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
         if state["status"] in TERMINAL:
             state = _under_way(state, run.plan)
         if closing.is_closing_here(space, state):
-            state, ended, said = closing.close(space, run, state, happened, found)
+            ended, said = closing.close(space, run, state, happened, found)
+            state = ended.state if ended is not None else state
             notes.extend([said, ended.repair] if ended is not None and ended.repair else [said])
         state, came = presence.enter(space, state, "bound", environment)
         happened.extend(came)

@@ -165,10 +165,10 @@ def closed_without_message(space: Workspace, run: Run) -> str:
         said.clear()
         opened.clear()
         happened: list[Event] = []
-        state, ended, how = closing.close(space, run, state, happened, found)
+        ended, how = closing.close(space, run, state, happened, found)
         if ended is None:
             return state, []
-        result = settling.rest_here(space, run, state)
+        result = settling.rest_here(space, run, ended.state)
         opened.append(result)
         now = driving.Driven(run._replace(state=result.state), result.move)
         said.append(f"Loom: {how} {driving.say_move(now)}")
