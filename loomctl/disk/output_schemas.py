@@ -112,6 +112,11 @@ def schema_problems(raw: object, where: str, name: str) -> Iterator[Problem]:
         yield error("BAD_SCHEMA", where, message, "https://json-schema.org/understanding-json-schema")
         return
     yield from _reference_problems(raw, where, name)
+    circle = _circle(raw)
+    if circle:
+        message = f"{name}, {circle}: its $ref leads to itself; no value could be held against it"
+        yield error("BAD_SCHEMA", where, message, "let it refer to a schema that says something of its own")
+        return
     kinds = raw.get("type", "object")
     if "object" not in ([kinds] if isinstance(kinds, str) else kinds):
         message = f"{name} asks for {shown(kinds)}, but only a JSON object is looked for in a response"
@@ -153,19 +158,50 @@ def _schemas(part: object, path: str, *, named: bool = False) -> Iterator[tuple[
 
 
 def _resolves(raw: Any, fragment: str, anchors: set[Any]) -> bool:
-    from urllib.parse import unquote
-
     if not fragment.startswith("/"):
         return fragment == "" or fragment in anchors
-    for word in unquote(fragment)[1:].split("/"):
+    return isinstance(_target(raw, fragment), (dict, bool))
+
+
+def _target(raw: Any, fragment: str) -> Any:
+    """Give what a JSON Pointer leads to in a schema, None for nothing."""
+    from urllib.parse import unquote
+
+    for word in unquote(fragment)[1:].split("/") if fragment else ():
         key = word.replace("~1", "/").replace("~0", "~")
         if isinstance(raw, list) and key.isascii() and key.isdigit() and int(key) < len(raw):
             raw = raw[int(key)]
         elif isinstance(raw, dict) and key in raw:
             raw = raw[key]
         else:
-            return False
-    return isinstance(raw, (dict, bool))
+            return None
+    return raw
+
+
+def _circle(raw: dict[str, Any]) -> str:
+    """Name a schema that leads to itself without a step into the value: no value could ever be held against it."""
+    parts, over = list(_schemas(raw, "$")), set[int]()
+    if any("$id" in part for path, part in parts if path != "$"):  # references are of other files there
+        return ""
+    for path, part in parts:
+        line: list[int] = []
+        waiting: list[tuple[Any, int]] = [(part, 0)]
+        while waiting:
+            one, depth = waiting.pop()
+            del line[depth:]
+            if not isinstance(one, dict):
+                continue
+            if id(one) in line:
+                return path
+            if id(one) in over:
+                continue
+            over.add(id(one))
+            line.append(id(one))
+            ref, every = one.get("$ref"), one.get("allOf")
+            waiting += [(child, depth + 1) for child in (every if isinstance(every, list) else ())]
+            if isinstance(ref, str) and (ref == "#" or ref.startswith("#/")):
+                waiting.append((_target(raw, ref[1:]), depth + 1))
+    return ""
 
 
 def said_against(value: Any, schema: dict[str, Any]) -> list[tuple[str, str]]:

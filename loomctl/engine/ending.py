@@ -10,6 +10,7 @@ from loomctl.disk.events import Event
 from loomctl.engine import answers, context_values, stages, tracking
 from loomctl.model import output_checks, run_context, run_life
 from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 # Outcomes that a person or the assistant gives, and that need no result to be believed (D36).
 WITHOUT_RESULT = ("failed", "skipped")
 
-UNCHECKED = "What it answered could not be held against its schema here: end it with `loomctl done` and its result."
+UNCHECKED = (
+    "What it answered could not be held against its schema here: {why}. `loomctl doctor` tells what is missing; then "
+    "end it with `loomctl done` and its result, or without one by `loomctl done --outcome failed`."
+)
 
 
 class Given(NamedTuple):
@@ -123,7 +127,8 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
     step = _step_of(run, entry)
     if _is_refused(step, entry, given, known.reading):
         if _cannot_be_judged(known.reading):
-            return Ended(state, None, known.reading, UNCHECKED)
+            why = masked_line("; ".join(one.message for one in known.reading.errors), 300)
+            return Ended(state, None, known.reading, UNCHECKED.format(why=why))
         return _repair(space, run, state, happened, given, known, step)
     if known.tracked is None:  # it was to be repaired when it was gathered
         known = gather(space, run, entry, given, known.reading)

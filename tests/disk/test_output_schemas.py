@@ -116,6 +116,9 @@ def test_a_pipe_in_a_schemas_place_holds_nobody(project: Path) -> None:
         ('{"$ref": "#/$defs/none"}', "UNKNOWN_REF"),
         ('{"$ref": "#none"}', "UNKNOWN_REF"),
         ('{"$ref": "#/$defs/a/0", "$defs": {"a": {}}}', "UNKNOWN_REF"),
+        ('{"$ref": "#"}', "BAD_SCHEMA"),
+        ('{"properties": {"a": {"$ref": "#/properties/a"}}}', "BAD_SCHEMA"),
+        ('{"$defs": {"x": {"$ref": "#/$defs/y"}, "y": {"allOf": [{}, {"$ref": "#/$defs/x"}]}}}', "BAD_SCHEMA"),
     ],
 )
 def test_a_bad_schema_is_a_problem_before_the_run(project: Path, text: str | bytes, code: str) -> None:
@@ -138,6 +141,11 @@ def test_a_bad_schema_is_a_problem_before_the_run(project: Path, text: str | byt
         {"$ref": "#/$defs/a~1b%25", "$defs": {"a/b%": {}}},
         {"$ref": "#here", "$defs": {"a": {"$anchor": "here"}}},
         {"properties": {"child": {"$ref": "#"}}},
+        {
+            "allOf": [{"properties": {"child": {"$ref": "#"}}}, {"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}],
+            "$defs": {"a": {}},
+        },
+        {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"allOf": [{"$ref": "#/$defs/a"}]}}}},
         {"properties": {"$ref": {"type": "string"}}},
         {"const": {"$ref": "https://example.com"}},
         {"default": {"$ref": "https://example.com"}, "examples": [{"$ref": "x.json"}]},

@@ -12,7 +12,7 @@ import pytest
 
 from loomctl.disk import clock
 from loomctl.disk.blobs import Blobs
-from loomctl.engine import context_values, driving, stopping
+from loomctl.engine import context_values, driving, outcomes, stopping
 from loomctl.engine.driving import Driven
 from loomctl.model import blob_refs, run_life
 from loomctl.model.errors import LoomError
@@ -209,6 +209,23 @@ def test_a_step_that_could_not_be_done_owes_no_object(scene: Scene, outcome: str
     driven = done(scene, "There is no database here.", outcome=outcome)
     assert driven.ended is not None
     assert driven.ended["status"] == outcome
+
+
+def test_an_answer_that_nobody_here_can_judge_ends_nothing_and_says_why(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No repair is counted for it, and there is a way on without a result (D36)."""
+    scene.write(".loom/workflows/risk.json", json.dumps(SCHEMA))
+    begun(scene, {"id": "review", "output_schema": "@risk.json"})
+    monkeypatch.setattr(outcomes, "SCHEMA_SECONDS", 0.0)
+    driven = done(scene, '{"risk": "low"}')
+    assert driven.ended is None
+    assert "there was no time for it" in driven.repair
+    assert "loomctl done --outcome failed" in driven.repair
+    assert "repairs" not in scene.state["steps"][0]
+    ended = done(scene, "", outcome="failed").ended
+    assert ended is not None
+    assert ended["status"] == "failed"
 
 
 def test_an_object_for_a_schema_of_the_steps_own_is_kept(scene: Scene) -> None:
