@@ -20,6 +20,7 @@ from tests.scenes import SESSION, Json, Scene, artifact
 SENTENCE = "The heliotrope switch survives a reload."
 GUIDE = "Cerulean code is reviewed twice."
 RESPONSE = "What was asked: " + "a switch that survives; " * 200
+DECIDED = RESPONSE + ' {"outcome": "succeeded", "context_updates": {"n": 1}}'
 PHASES: Json = {
     "frame": {"steps": [{"id": "ask", "prompt": "Ask what is wanted."}, {"id": "note", "prompt": "Note it."}]},
     "build": {"steps": [{"id": "make", "prompt": "Make it."}, {"id": "polish", "prompt": "Polish it."}]},
@@ -167,7 +168,7 @@ def sound(scene: Scene) -> None:
         if "broken" not in path.name:  # set aside on purpose
             json.loads(path.read_bytes())
     for path in scene.store.rglob("response*.md"):
-        assert path.read_text(encoding="utf-8") == RESPONSE
+        assert path.read_text(encoding="utf-8") in (RESPONSE, DECIDED)
 
 
 def litter(scene: Scene) -> list[str]:

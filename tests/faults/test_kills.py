@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 from loomctl.disk import known
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK
 from tests.faults.bench import Answer
-from tests.faults.stand import GUIDE, RESPONSE, SENTENCE, Stand, chain, essence, litter, sound, strikes
+from tests.faults.stand import DECIDED, GUIDE, RESPONSE, SENTENCE, Stand, chain, essence, litter, sound, strikes
 from tests.scenes import OTHER, SESSION, Json
 
 UPDATES = 8
@@ -90,6 +91,30 @@ def stop(stand: Stand, **how: Any) -> Answer:
     return stand.hook("stop", told={"last_assistant_message": RESPONSE}, **how)
 
 
+def decided(stand: Stand, **how: Any) -> Answer:
+    """End a turn with a message that holds a directive."""
+    return stand.hook("stop", told={"last_assistant_message": DECIDED}, **how)
+
+
+def closing_with_a_schema(stand: Stand) -> None:
+    """Have the step ask for a directive, and mark it as closing."""
+    phases = json.loads((stand.scene.run_dir / "plan.json").read_text(encoding="utf-8"))["phases"]
+    phases[0]["steps"][0]["output_schema"] = "routing"
+    stand.scene.edit_plan(phases=phases)
+    closing(stand)
+
+
+def repaired_twice(stand: Stand) -> Answer:
+    """Stop until a second repair is asked for: what was killed has counted one at most."""
+    counts = [stand.scene.state["steps"][0].get("repairs", 0)]
+    assert counts[0] in (0, 1)
+    while counts[-1] < 2:
+        answer = stop(stand)
+        counts.append(stand.scene.state["steps"][0].get("repairs", 0))
+        assert counts[-1] == counts[-2] + 1
+    return answer
+
+
 def closing(stand: Stand) -> None:
     """Mark the step as closing."""
     assert stand.cli("done").code == 0
@@ -160,6 +185,12 @@ DEEDS: dict[str, Deed] = {
     "stop": Deed(lambda stand, fault: stop(stand, **fault), stop),
     "stop that closes": Deed(
         lambda stand, fault: stop(stand, **fault), lambda stand: (stop(stand), stand.cli("next"))[1], before=closing
+    ),
+    "stop that ends": Deed(
+        lambda stand, fault: decided(stand, **fault), lambda stand: (decided(stand), stand.cli("next"))[1]
+    ),
+    "stop that asks for a repair": Deed(
+        lambda stand, fault: stop(stand, **fault), repaired_twice, before=closing_with_a_schema
     ),
     "session-end": Deed(
         lambda stand, fault: stand.hook("session-end", told={"reason": "other"}, **fault),
