@@ -210,10 +210,10 @@ def _ended(
         directive=end.directive,
         retry=not failure,
     )
-    told = _events(end, follows)
+    happened += _events(end, follows, space.caller.session_id)
     if follows == "prompt":
-        told.append(("approval.requested", dict(state["pending_approvals"][-1])))
-    happened += [Event(name, said, space.caller.session_id, end.entry["step_id"]) for name, said in told]
+        asked = dict(state["pending_approvals"][-1])
+        happened.append(Event("approval.requested", asked, space.caller.session_id, end.entry["step_id"]))
     ended = next(one for one in state["steps"] if one["stage"] == end.entry["stage"])
     return Ended(state, ended, known.reading)
 
@@ -266,10 +266,10 @@ def _status(run: Run, end: _End, session_id: str | None) -> dict[str, Any]:
     }
 
 
-def _events(end: _End, follows: str) -> list[tuple[str, dict[str, Any]]]:
-    """Name what happened with the end of a visit. follows: as `run_life.end_visit` gave it."""
-    stage, tracked, usage = end.entry["stage"], end.tracked, end.known.usage
-    completed = {
+def _events(end: _End, follows: str, session_id: str | None) -> list[Event]:
+    """Tell what happened with the end of a visit. follows: as `run_life.end_visit` gave it."""
+    stage, step_id, tracked, usage = end.entry["stage"], end.entry["step_id"], end.tracked, end.known.usage
+    properties = {
         "stage": stage,
         "status": end.outcome,
         "response_source": end.given.source,
@@ -279,12 +279,13 @@ def _events(end: _End, follows: str) -> list[tuple[str, dict[str, Any]]]:
         **({"files_touched_count": tracked.total} if tracked.total > _LISTED else {}),
         **({"usage": dict(usage)} if usage else {}),
     }
-    told = [("stage.completed", completed)]
-    told += [("asset.captured", {"stage": stage, **one}) for one in tracked.assets]
+    told = [Event("stage.completed", properties, session_id, step_id)]
+    told += [Event("asset.captured", {"stage": stage, **one}, session_id, step_id) for one in tracked.assets]
     if end.changed.applied:
-        told.append(("context.updated", {"stage": stage, "keys": sorted(end.changed.applied)}))
+        keys = sorted(end.changed.applied)
+        told.append(Event("context.updated", {"stage": stage, "keys": keys}, session_id, step_id))
     if follows == "stop":
-        told.append(("run.failed", {"step_id": end.entry["step_id"], "failure_reason": end.reason}))
+        told.append(Event("run.failed", {"step_id": step_id, "failure_reason": end.reason}, session_id, step_id))
     return told
 
 
