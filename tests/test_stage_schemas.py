@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from loomctl.cli import bundle
 from loomctl.disk import tool_log
-from loomctl.engine import commanding, driving, schema_checks, tracking
+from loomctl.engine import command_trust, driving, schema_checks, tracking
 from loomctl.model import directives, run_life, steps
 from loomctl.model.tool_steps import ToolStep
 from tests.disk.repositories import git
@@ -53,7 +53,7 @@ def worked(scene: Scene) -> Scene:
     scene.workflow(phases=PHASES)
     run = scene.begin().run
     space = scene.space(conversation=Counted())
-    commanding.trust(space, run, commanding.listed(space, run))
+    command_trust.trust(space, run, command_trust.listed(space, run))
     driving.next_step(space, run.run_id)
     step = ToolStep("toolu_1", "Write", {"file_path": "/elsewhere/x"}, "written", None, success=True)
     tool_log.append(str(scene.run_dir), [step._replace(more={"stage": "003-a.ask@1", "at": "2999"})])

@@ -70,10 +70,9 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if entry is None or place is None or run.state["status"] in OVER:
         return Stopped()
     step = place.step
-    if step.get("kind") == "command" and _under_way(run.state):
-        waits = _at_untrusted(space, run, turn)
-        if waits is not None:
-            return waits
+    waits = _at_untrusted(space, run, turn)
+    if waits is not None:
+        return waits
     here = closing.is_closing_here(space, run.state, with_a_message=True)
     if entry["status"] == "closing" and not here:
         return Stopped()
@@ -111,6 +110,13 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         return ended if waits is None else waits._replace(line=f"{ended.line}\n{waits.line}")
     if message.strip() and verdict != turn_ends.NOTHING:
         stages.write_candidate(run.folder, turn.told or entry["stage"], message)
+    return _left_open(space, run, entry, verdict, message, reading)
+
+
+def _left_open(
+    space: Workspace, run: Run, entry: Mapping[str, Any], verdict: str, message: str, reading: Reading
+) -> Stopped:
+    """Act on a verdict that ends no visit."""
     if verdict == turn_ends.HAND:
         _note(space, run, _handed_on(space, entry))
         return Stopped(block="Loom: " + NEXT.format(step=entry["step_id"]), stage=entry["stage"])

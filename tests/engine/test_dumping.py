@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from loomctl.disk import events
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
-from loomctl.engine import commanding, counting, driving, dumping, resuming, schema_checks
+from loomctl.engine import command_trust, counting, driving, dumping, resuming, schema_checks
 from loomctl.model import blob_refs
 from loomctl.model.errors import LoomError
 from tests.scenes import CHECKOUT, OTHER, Json, Scene, fingerprint
@@ -171,7 +171,7 @@ def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path)
     )
     run = scene.begin().run
     space, run_id = scene.space(), run.run_id
-    commanding.trust(space, run, commanding.listed(space, run))
+    command_trust.trust(space, run, command_trust.listed(space, run))
     driving.next_step(space, run_id)
     for _ in range(2):
         driving.done(space, run_id, response='{"outcome": 7} \x00 \ud800')
