@@ -42,7 +42,9 @@ runs/*/blobs/
 runs/*/tool_steps.jsonl
 runs/*/reads.json
 runs/*/assets/
-runs/*/stages/*/changes.patch
+runs/*/stages/*/changes*.patch
+runs/*/stages/*/command.*
+runs/**/*.tmp
 """
 
 

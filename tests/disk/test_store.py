@@ -470,7 +470,7 @@ def git(folder: Path, *words: str) -> str:
 @pytest.mark.parametrize("commit_runs", [False, True])
 def test_the_project_keeps_only_what_is_its_own(tmp_path: Path, commit_runs: bool) -> None:
     """By what Loom writes to .gitignore, settings and workflows are the project's; runs only if it wants them, and
-    never this machine's part, the outputs or what else tools gave.
+    never this machine's part, the outputs or what else tools and commands gave.
     """
     store, made = make_run(tmp_path)
     store.prepare(commit_runs=commit_runs)
@@ -480,14 +480,19 @@ def test_the_project_keeps_only_what_is_its_own(tmp_path: Path, commit_runs: boo
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
     (Path(made.folder) / "outputs").mkdir()
-    for name in ("outputs/t1.txt", "tool_steps.jsonl", "reads.json", "assets/s/retry_1/a", "stages/1/changes.patch"):
+    stage = ("changes.patch", "changes.undone-1.patch", "command.log", "command.undone-2.log", "command.lock",
+             "command.json", "command.undone-1.json", "status.json.tmp")  # fmt: skip
+    given = ("outputs/t1.txt", "tool_steps.jsonl", "reads.json", "assets/s/retry_1/a", "stages/1/status.json")
+    for name in (*given, *(f"stages/1/{name}" for name in stage)):
         (Path(made.folder) / name).parent.mkdir(parents=True, exist_ok=True)
         (Path(made.folder) / name).write_text("x")
     git(tmp_path, "init", "-q")
     seen = set(git(tmp_path, "ls-files", "--others", "--exclude-standard").split())
     own = {".loom/.gitignore", ".loom/config.yaml", ".loom/workflows/own.json", ".loom/workflows/deep/er.yaml"}
     assert own <= seen
-    runs = {f".loom/runs/{RUN_ID}/{name}" for name in ("state.json", "plan.json", "events.jsonl")}
+    runs = {
+        f".loom/runs/{RUN_ID}/{name}" for name in ("state.json", "plan.json", "events.jsonl", "stages/1/status.json")
+    }
     assert seen == (own | runs if commit_runs else own)
 
 
