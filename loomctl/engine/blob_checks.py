@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from loomctl.disk.blobs import Blobs
 from loomctl.engine import carrying
+from loomctl.model import blob_refs
 from loomctl.model.errors import LoomError
 from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.model.state import TERMINAL
@@ -29,7 +30,7 @@ def blobs(patient: Patient) -> Finding:
     seen: set[str] = set()
     left, unread = MOST_READ, 0
     for run_id, state in _by_need(patient):
-        for ref in carrying.context_refs(state):
+        for ref in blob_refs.refs_of(state["context"]):
             size = _size(store, ref)
             is_read = size is None or ref in seen or size <= left
             if ref not in seen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from loomctl.disk import blobs, files, housekeeping, reading_copies
 from loomctl.disk.blobs import Blobs
@@ -69,15 +69,8 @@ def lost(space: Workspace, folder: str) -> tuple[str, ...]:
         state = files.read_json(os.path.join(folder, "state.json"))
     except (OSError, LoomError):
         return ()
-    found = context_refs(state) if isinstance(state, dict) else []
+    found = blob_refs.refs_of(state.get("context")) if isinstance(state, dict) else []
     return tuple(ref for ref in found if trouble(space.store.folder, folder, ref) is not None)
-
-
-def context_refs(state: dict[str, Any]) -> list[str]:
-    """List the references that a state's context holds, and what its steps changed in it."""
-    steps = state.get("steps")
-    changed = [step.get("context") for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
-    return blob_refs.refs_in([state.get("context"), changed])
 
 
 def trouble(store: str, run_dir: str, ref: str) -> LoomError | None:

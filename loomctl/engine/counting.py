@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MARK = blob_refs.PREFIX.encode()
-# Where a `status.json` keeps values of the context: what its step set, and what stood there before.
-_KEPT = ("context_updates", "context_before", "output", "command")
 
 
 def offloaded(run_folder: str, state: Mapping[str, Any]) -> int:
@@ -25,7 +23,7 @@ def offloaded(run_folder: str, state: Mapping[str, Any]) -> int:
     A stage whose `status.json` cannot be read counts nothing. It is asked once, as a run ends; a stage costs the
     reading of one small file, and no parsing where nothing was offloaded.
     """
-    found = set(blob_refs.refs_in(state["context"]))
+    found = set(blob_refs.refs_of(state["context"]))
     for entry in state["steps"]:
         stage = entry.get("stage")
         if isinstance(stage, str):
@@ -42,4 +40,4 @@ def _refs_of(run_folder: str, stage: str) -> list[str]:
         status = files.parse_json(data, where=path)
     except (OSError, LoomError):
         return []
-    return blob_refs.refs_in([status.get(key) for key in _KEPT]) if isinstance(status, dict) else []
+    return blob_refs.refs_of_status(status)

@@ -210,15 +210,12 @@ class _Dump:
                 self._troubles.append(trouble)
 
     def _held(self) -> set[str]:
-        """Give the references that state, statuses and events hold as values."""
-        held = set(carrying.context_refs(dict(self._run.state)))
+        """Give the references that the state and the statuses hold where Loom writes them; events hold none."""
+        held = set(blob_refs.refs_of(self._run.state["context"]))
         for name in self._written:
             if name.startswith("stages/") and name.endswith("/status.json"):
                 with open(os.path.join(self._folder, name), "rb") as source:
                     held.update(_refs(source.read()))
-        for line in self._log():
-            if line.entry is not None and blob_refs.PREFIX.encode() in line.data:
-                held.update(blob_refs.refs_in(line.entry))
         return held
 
     # ---- Files.
@@ -291,10 +288,10 @@ class _Dump:
 
 
 def _refs(data: bytes) -> list[str]:
-    """Give the references that a JSON text holds as values; of what is no JSON none."""
+    """Give the references that a `status.json` holds; of what is no JSON none."""
     if blob_refs.PREFIX.encode() not in data:
         return []
     try:
-        return blob_refs.refs_in(json.loads(data))
+        return blob_refs.refs_of_status(json.loads(data))
     except (ValueError, RecursionError):
         return []

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from loomctl.model.errors import EXIT_USAGE, LoomError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 PREFIX = "blob://sha256/"
 _DIGITS = frozenset("0123456789abcdef")
 
@@ -40,16 +36,19 @@ def sha256_of(ref: str) -> str:
     return ref[len(PREFIX) :]
 
 
-def refs_in(value: Any) -> list[str]:
-    """List the references that stand in a JSON value, at any depth, each once."""
-    found: dict[str, None] = {}
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            waiting.extend(one.values())
-        elif isinstance(one, (list, tuple)):
-            waiting.extend(one)
-        elif is_ref(one):
-            found[one] = None
-    return sorted(found)
+def refs_of(context: object) -> list[str]:
+    """List the references that a context holds as the values of its keys, each once; what is no object holds none.
+
+    Within a larger value one is text, whoever wrote it: Loom puts none there.
+    """
+    return sorted({one for one in context.values() if is_ref(one)}) if isinstance(context, dict) else []
+
+
+def refs_of_status(status: object) -> list[str]:
+    """List those that a stage's `status.json` holds where Loom writes them: what its step set, replaced and printed."""
+    if not isinstance(status, dict):
+        return []
+    before, command = status.get("context_before"), status.get("command")
+    held = [status.get("context_updates"), before.get("set") if isinstance(before, dict) else None]
+    alone = [status.get("output"), command.get("output") if isinstance(command, dict) else None]
+    return sorted({*(ref for one in held for ref in refs_of(one)), *(str(one) for one in alone if is_ref(one))})

@@ -40,6 +40,13 @@ def test_blobs_that_are_whole_pass(begun: Scene, tmp_path: Path) -> None:
     assert blob_checks.blobs(patient(tmp_path / "empty")).status == PASS
 
 
+def test_a_text_within_a_value_is_no_reference(begun: Scene) -> None:
+    """A model may write what looks like one; only what Loom stored is missed."""
+    begun.edit(context={**begun.state["context"], "n": {"x": f"blob://sha256/{'a' * 64}"}})
+    found = blob_checks.blobs(patient(begun))
+    assert (found.status, found.found) == (PASS, "2 blobs that runs refer to are there")
+
+
 @pytest.mark.parametrize("damage", ["gone", "damaged", "a link"])
 @pytest.mark.parametrize(("status", "told"), [("in_progress", FAIL), ("completed", WARN)])
 def test_what_is_missing_or_damaged_is_named(begun: Scene, damage: str, status: str, told: str) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from loomctl.disk import files
 from loomctl.disk.blobs import Blobs, ref_of
-from loomctl.engine import carrying, collecting, context_values, keeping
+from loomctl.engine import collecting, context_values, keeping
 from tests.scenes import SESSION, Json, Scene
 
 LARGE = "x" * 102_400
@@ -127,15 +127,6 @@ def test_a_full_disk_keeps_the_run_where_it_is(over: Scene, monkeypatch: pytest.
             keeping.bring_back(over.space(), str(target))
     assert over.run_dirs == []
     assert keeping.bring_back(over.space(), str(target)).lost == ()
-
-
-def test_which_references_a_state_needs() -> None:
-    """Those of its context and of what its steps changed in it; a state of any shape is read."""
-    one, two = UNKNOWN, f"blob://sha256/{'b' * 64}"
-    state = {"context": {"a": one}, "steps": [{"context": {"set": {}, "before": {"a": two}}}, {}, "odd"], "goal": two}
-    assert carrying.context_refs(state) == [one, two]
-    for odd in ({}, {"context": None, "steps": None}, {"context": [one], "steps": {}}):
-        assert carrying.context_refs(odd) in ([], [one])
 
 
 VALUES = st.one_of(st.text(max_size=20), st.sampled_from([LARGE, LARGE + "é", "z" * 102_399]), st.integers())

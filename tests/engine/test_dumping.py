@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from loomctl.disk import events
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.engine import command_trust, counting, driving, dumping, resuming, schema_checks
@@ -78,10 +77,9 @@ def test_a_dump_read_back_has_all_of_a_finished_run(finished: Scene, tmp_path: P
         assert {"prompt.md", "response.md", "status.json"} <= {path.name for path in (out / "stages" / stage).iterdir()}
     refs = set()
     for name in below(out):
-        if name.endswith("status.json") or name == "state.json":
-            refs.update(blob_refs.refs_in(read(out / name)))
-    for line in (out / "events.jsonl").read_text().splitlines():
-        refs.update(blob_refs.refs_in(json.loads(line)))
+        if name.endswith("status.json"):
+            refs.update(blob_refs.refs_of_status(read(out / name)))
+    refs.update(blob_refs.refs_of(read(out / "state.json")["context"]))
     assert len(refs) == 3
     for ref in refs:
         sha256 = blob_refs.sha256_of(ref)
@@ -100,7 +98,7 @@ def test_the_context_is_given_with_its_values(finished: Scene, tmp_path: Path) -
     assert context["response.ship/send"] == "sent"
     assert context["small"] == {"a": [1]}
     assert context["large"] == 7
-    assert blob_refs.refs_in(context) == []
+    assert blob_refs.refs_of(context) == []
 
 
 def test_the_list_names_each_file_with_size_and_hash(finished: Scene, tmp_path: Path) -> None:
@@ -126,7 +124,7 @@ def test_what_cannot_be_brought_along_is_named_and_the_rest_is_there(finished: S
     shutil.rmtree(finished.run_dir / "blobs")  # the copies that preambles made: they would serve
     store = Blobs(str(finished.store))
     make = finished.state["context"]["response.build/make"]
-    (status,) = blob_refs.refs_in(read(finished.run_dir / "stages" / "001-frame.ask@1" / "status.json"))
+    (status,) = blob_refs.refs_of_status(read(finished.run_dir / "stages" / "001-frame.ask@1" / "status.json"))
     Path(store.path(make)).write_bytes(b"damaged")
     Path(store.path(status)).unlink()
     (finished.run_dir / "assets" / "link").symlink_to("/etc/passwd")
@@ -234,14 +232,18 @@ def test_a_text_that_looks_like_a_reference_is_missed_by_nobody(finished: Scene,
     assert dumped(finished, tmp_path / "out").troubles == []
 
 
-def test_a_reference_in_an_event_counts(finished: Scene, tmp_path: Path) -> None:
-    """At any depth of its properties."""
-    store = Blobs(str(finished.store))
-    told = Event("x", {"deep": [{"ref": store.put(b'"there"')}, store.put(b'"gone"')]})
-    Path(store.path(told.properties["deep"][1])).unlink()
-    events.append(str(finished.run_dir), finished.run_dir.name, [told], durable=False)
-    made = dumped(finished, tmp_path / "out")
-    assert ([one.code for one in made.troubles], made.blobs) == (["NO_SUCH_BLOB"], 4)
+def test_a_text_of_a_models_is_no_reference_to_miss(scene: Scene, tmp_path: Path) -> None:
+    """Deep in a value, as a reason, alone: nothing is missed, and what was stored is counted once."""
+    made_up = blob_refs.ref_to("a" * 64)
+    scene.workflow()
+    scene.begin()
+    update = {"outcome": "failed", "failure_reason": made_up, "context_updates": {"n": {"x": made_up}, "t": made_up}}
+    driving.done(scene.space(), scene.run_dir.name, response=json.dumps(update))
+    assert dumped(scene, tmp_path / "out").troubles == []
+    context = read(tmp_path / "out" / "context.json")
+    assert (context["n"], context["t"]) == ({"x": made_up}, made_up)
+    assert counting.offloaded(str(scene.run_dir), scene.state) == 1
+    assert scene.state["context"]["t"] != made_up
 
 
 def test_a_run_that_was_only_begun_is_dumped(scene: Scene, tmp_path: Path) -> None:

@@ -62,13 +62,35 @@ def test_any_text_is_judged(text: str) -> None:
     assert not blob_refs.is_sha256(text) or len(text) == 64
 
 
-def test_references_are_found_at_any_depth() -> None:
-    """In lists and objects, each once; what only holds one in its text is none, and depth costs no recursion."""
-    other = blob_refs.ref_to("a" * 64)
-    assert blob_refs.refs_in({"a": [REF, {"b": other}], "c": REF, "d": f"see {REF}", REF: 1}) == sorted([REF, other])
-    deep: object = REF
-    for _ in range(100_000):
-        deep = [deep]
-    assert blob_refs.refs_in(deep) == [REF]
-    while isinstance(deep, list):  # taken apart by hand: some interpreters free it by recursion
-        deep = deep.pop()
+OTHER = blob_refs.ref_to("a" * 64)
+
+
+@pytest.mark.parametrize(
+    ("context", "held"),
+    [
+        ({"b": OTHER, "a": REF, "again": REF}, [OTHER, REF]),
+        ({"n": {"x": REF}, "l": [REF], "t": f"see {REF}", REF: 1}, []),
+        ([REF], []),
+        (None, []),
+    ],
+)
+def test_a_context_holds_a_reference_as_the_value_of_a_key(context: object, held: list[str]) -> None:
+    """Each once; what stands deeper, or in a text, is text."""
+    assert blob_refs.refs_of(context) == sorted(held)
+
+
+@pytest.mark.parametrize(
+    ("status", "held"),
+    [
+        ({"context_updates": {"a": REF, "n": {"x": OTHER}}}, [REF]),
+        ({"context_before": {"set": {"a": REF}, "gone": [OTHER]}}, [REF]),
+        ({"output": REF, "command": {"output": OTHER, "script": REF}}, [OTHER, REF]),
+        ({"output": {"x": REF}, "command": {"output": None}}, []),
+        ({"failure_reason": REF, "note": REF, "warnings": [REF]}, []),
+        ({"context_before": REF, "command": [REF], "context_updates": [REF]}, []),
+        ([REF], []),
+    ],
+)
+def test_a_status_holds_references_where_loom_writes_them(status: object, held: list[str]) -> None:
+    """What its step set and replaced, its object and its output; of any other shape it holds none."""
+    assert blob_refs.refs_of_status(status) == sorted(held)
