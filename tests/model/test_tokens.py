@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loomctl.model import tokens
-from loomctl.model.tokens import at_most, estimate
+from loomctl.model.common_words import SIGNS, SMALL, WORDS
+from loomctl.model.tokens import at_most, closely, estimate
 from tests.docs.tokens import count
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,11 +35,13 @@ def test_prose_code_and_json_are_estimated_within_a_tenth(name: str) -> None:
 
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 LIKE_CODE = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0189 _-./\\:;(){}[]\"'=<>|\n\t\r#@!?*+,&%$~^`•→…", max_size=300)
-WORDS = st.lists(st.sampled_from(READ) | st.text("aeioustrnlmdcbpqxzgkvwyhjf", min_size=9), max_size=40).map(" ".join)
+WORDS_OF = st.lists(st.sampled_from(READ) | st.text("aeioustrnlmdcbpqxzgkvwyhjf", min_size=9), max_size=40).map(
+    " ".join
+)
 
 
 @settings(max_examples=400)
-@given(ANY | LIKE_CODE | WORDS)
+@given(ANY | LIKE_CODE | WORDS_OF)
 @example("a b 1 22 333 4444\n\n\n   x\t\t}")
 @example("   102→\t}")
 @example(" ")
@@ -55,3 +58,29 @@ def test_looms_own_words_are_one_token_each() -> None:
     """So that the shortest histories say something."""
     assert [word for word in tokens._OWN if count(word) != 1 or count(f" {word}") != 1] == []
     assert at_most("20 more steps") <= 5
+
+
+@pytest.mark.parametrize("name", READABLE[:2])
+def test_prose_is_measured_within_a_quarter_by_who_knows_its_words(name: str) -> None:
+    """Never too low, and nearer than without them."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert count(text) <= closely(text) < 1.25 * count(text) < at_most(text)
+
+
+KNOWN = st.sampled_from(sorted(SMALL)) | st.sampled_from(sorted(WORDS)).map(str.capitalize)
+BETWEEN = st.sampled_from(["", " ", "\n", "    ", "_", "/", "-", *sorted(SIGNS)])
+
+
+@settings(max_examples=400, deadline=None)
+@given(ANY | LIKE_CODE | WORDS_OF | st.lists(st.tuples(KNOWN, BETWEEN).map("".join), max_size=60).map("".join))
+@example("x" * 5000)
+@example("\n" * 40 + " " * 40 + "é" * 50)
+def test_no_text_has_more_tokens_than_a_close_measure_says(text: str) -> None:
+    """However the words and signs that are known stand together."""
+    assert count(text) <= closely(text)
+
+
+def test_common_words_and_signs_are_one_token_each() -> None:
+    """With a blank before them and without; most with a capital, too."""
+    spelt = [*SMALL, *map(str.capitalize, WORDS), *SIGNS]
+    assert [word for word in spelt if count(word) != 1 or count(f" {word}") != 1] == []
