@@ -175,7 +175,9 @@ def materialised(space: Workspace, run: Run, ref: str, workdir: str | None = Non
     Raises as `value_of`, OSError, BAD_REF, PATH_ESCAPE for a workdir or an artifact outside of what may be read (D10),
     BAD_WORKDIR, and UNSAFE_LINK.
     """
-    folder = _room(space, workdir)
+    folder = room_of(space, workdir)
+    if folder is not None:
+        folder = reading_copies.room(os.path.dirname(folder))
     if ref.startswith(reading_copies.FILE_REF):
         path = reading_copies.path_in(ref)
         return path if folder is None else _artifact(space, run, path, folder)
@@ -187,8 +189,11 @@ def materialised(space: Workspace, run: Run, ref: str, workdir: str | None = Non
     return reading_copies.keep(folder or run.folder, blobs.FOLDER, name, data)
 
 
-def _room(space: Workspace, workdir: str | None) -> str | None:
-    """Give the `.loom` folder for copies in a step's workdir; None where the store can be seen from it."""
+def room_of(space: Workspace, workdir: str | None) -> str | None:
+    """Give the `.loom` folder for copies in a step's workdir, there or not; None where the store can be seen from it.
+
+    Raises PATH_ESCAPE for a workdir outside of the project and the folders that the user allowed.
+    """
     if not workdir:
         return None
     root = real(space.project.root)
@@ -197,7 +202,7 @@ def _room(space: Workspace, workdir: str | None) -> str | None:
         raise _escape("the step's workdir leads out of the project", workdir)
     if is_inside(os.path.realpath(space.store.folder), path):
         return None
-    return reading_copies.room(path)
+    return os.path.join(path, ".loom")
 
 
 def _artifact(space: Workspace, run: Run, named: str, folder: str) -> str:

@@ -1,20 +1,19 @@
 """What opens a step: the facts of the stages before it, told as its fidelity asks (D46).
 
-`prompt.md` of a stage holds all of it; a conversation is told what it does not know yet.
+`prompt.md` of a stage holds all of it; a conversation is told what it does not know yet. What is missing or damaged is
+named and holds nothing up.
 """
 
 from __future__ import annotations
 
-import os
-
 from loomctl.disk import digests, trouble
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import prompts
-from loomctl.engine.preamble_facts import Reader, status_of
+from loomctl.engine import prompts, recounting
 from loomctl.model import preamble, run_life, sessions, slip
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.model.fidelity import AFTER_RESUME, FIDELITIES, Chosen, chosen
-from loomctl.model.preamble import MODES, Facts
+from loomctl.model.preamble import MODES
+from loomctl.model.preamble_facts import Facts
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
 from loomctl.model.tokens import at_most, estimate
@@ -28,11 +27,9 @@ if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
     from loomctl.model.run_life import Place
     from loomctl.model.state import State
-    from loomctl.model.tool_steps import ToolStep
 
 ASKED = "asked"  # the source of a fidelity that the caller named
 _LOOKED_AT = 60  # of the newest stages, whose session is read
-_STEPS_LOOKED_AT = 200  # at the end of the log of tool steps
 
 
 class Preamble(NamedTuple):
@@ -96,7 +93,7 @@ def of(
             exit_code=EXIT_USAGE,
         )
     place = _meant(run, step_key)
-    return _made(space, run, place, _ended(run.state), fidelity=fidelity, transition=transition)
+    return _made(space, run, place, recounting.ended(run.state), fidelity=fidelity, transition=transition)
 
 
 def opening(space: Workspace, run: Run, state: State, place: Place, visit: int) -> tuple[str, Sequence[str]]:
@@ -108,7 +105,7 @@ def opening(space: Workspace, run: Run, state: State, place: Place, visit: int) 
     prompt = prompts.step_prompt(place, visit, prompts.prompt_values(space.project, run))
     if place.step.get("run"):
         return prompt, ()
-    made = _made(space, run, place, _ended(state))
+    made = _made(space, run, place, recounting.ended(state))
     return f"{made.text}\n\n{prompt}", made.warnings
 
 
@@ -121,7 +118,7 @@ def news(space: Workspace, run: Run) -> Preamble | None:
     """
     entry = run_life.open_visit(run.state)
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
-    ended = _ended(run.state)
+    ended = recounting.ended(run.state)
     if place is None or place.step.get("run") or not ended:
         return None
     unknown = _unknown(space, run, ended)
@@ -173,11 +170,6 @@ def _meant(run: Run, step_key: str | None) -> Place:
 # ---- Which stages there are, and which of them a conversation knows.
 
 
-def _ended(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Give the visits that ended, oldest first; what the engine did by itself is none."""
-    return [one for one in state["steps"] if one.get("by") != "engine" and one["status"] not in run_life.OPEN]
-
-
 def _unknown(space: Workspace, run: Run, ended: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     session_id = space.caller.session_id
     if session_id is None:
@@ -217,7 +209,9 @@ def _is_own(run: Run, entry: Mapping[str, Any], session_id: str, *, look: bool) 
 
     What it cost to look at all of a long conversation's stages, it would cost at each of its steps.
     """
-    return status_of(run, entry)[0].get("session_id") == session_id if look and entry.get("stage") else True
+    return (
+        recounting.read_status(run, entry)[0].get("session_id") == session_id if look and entry.get("stage") else True
+    )
 
 
 def _rank(entry: Mapping[str, Any]) -> int:
@@ -244,19 +238,7 @@ def _made(
     if choice.fidelity == "full" and choice.source != ASKED and _came_after(space, run):
         choice, degraded = choice._replace(fidelity=AFTER_RESUME), "full"
     mode = MODES[choice.fidelity]
-    reader = Reader(space, run, place.step)
-    first = len(told) - mode.known
-    found = [
-        reader.stage(entry, detailed=mode.detailed > 0, known=number >= first) for number, entry in enumerate(told)
-    ]
-    context: list[preamble.Value] = []
-    if mode.value:
-        keys = _changed_keys(run, told) if already else None
-        context = [
-            reader.value(key, value)
-            for key, value in run.state["context"].items()
-            if preamble.is_told(key) and (keys is None or key in keys)
-        ]
+    reader = recounting.Reader(space, run, place.step, mode)
     entry = run_life.open_visit(run.state)
     is_open = entry is not None and entry["step_id"] == place.key
     facts = Facts(
@@ -266,15 +248,18 @@ def _made(
         name=str(place.step.get("name") or ""),
         visit=entry["visit"] if entry is not None and is_open else len(run_life.visits(run.state, place.key)) + 1,
         goal=str(run.state.get("goal") or run.state.get("work_id") or ""),
-        stages=found,
-        context=context,
-        tools=_tool_steps(run.folder) if mode.tools and not already else (),
+        stages=(),
+        tools=recounting.tool_steps(run.folder) if mode.tools and not already else (),
         already=already,
         warnings=choice.warnings,
     )
-    text = preamble.render(facts, choice.fidelity)
+    keys = _changed_keys(run, told) if already and mode.value else None
+    text = None
+    while text is None or not reader.readables.make(text):
+        found = facts._replace(stages=reader.stages(told), context=reader.context(keys))
+        text = preamble.render(found, choice.fidelity)
     last = max(told, key=_rank, default={})
-    warnings = (*choice.warnings, *reader.troubles)
+    warnings = (*choice.warnings, *reader.troubles, *reader.readables.troubles)
     return Preamble(
         text,
         run.run_id,
@@ -294,14 +279,14 @@ def _came_after(space: Workspace, run: Run) -> bool:
 
     It has not seen the work before, so `full`, which counts on that, is none for its first step.
     """
-    ended = [entry for entry in _ended(run.state) if entry.get("stage")]
+    ended = [entry for entry in recounting.ended(run.state) if entry.get("stage")]
     named = space.caller.session_id
     if named is None or sessions.record_of(run.state, named) is None:
         named = run.state["sessions"].get("current_session_id")
     record = sessions.record_of(run.state, named) if isinstance(named, str) else None
     if not ended or record is None:
         return False
-    by = status_of(run, ended[-1])[0].get("session_id")
+    by = recounting.read_status(run, ended[-1])[0].get("session_id")
     if by == named:
         return False
     return str(record.get("started_at") or "") >= str(ended[-1].get("completed_at") or "")
@@ -313,23 +298,10 @@ def _changed_keys(run: Run, told: Sequence[Mapping[str, Any]]) -> set[str] | Non
     for entry in told:
         if not entry.get("stage"):
             continue
-        status, missing = status_of(run, entry)
+        status, missing = recounting.read_status(run, entry)
         if missing:
             return None
         updates = status.get("context_updates")
         keys.update(updates if isinstance(updates, dict) else ())
         keys.add(f"output.{entry['step_id']}")
     return keys
-
-
-def _tool_steps(run_dir: str) -> list[ToolStep]:
-    """Give the newest tool steps of the main line (D48)."""
-    if not os.path.exists(os.path.join(run_dir, "tool_steps.jsonl")):  # then nothing of what reads it is imported
-        return []
-    from loomctl.disk import tool_log
-
-    try:
-        every = tool_log.tail(run_dir, _STEPS_LOOKED_AT)
-    except (OSError, LoomError):
-        return []
-    return [step._replace(rest={}) for step in every if not step.more.get("agent_id")]

@@ -7,20 +7,20 @@ A fidelity says how much of that is told (D46), in a number of tokens that an ex
 
 from __future__ import annotations
 
-import json
-
 from loomctl.model import history
 from loomctl.model.fences import fenced, visible
+from loomctl.model.preamble_facts import Text
+from loomctl.model.preamble_table import Table, path
 from loomctl.model.records import NamedTuple
-from loomctl.model.secrets import mask, masked, masked_line
-from loomctl.model.tokens import at_most
+from loomctl.model.secrets import mask, masked_line
+from loomctl.model.token_room import Room
+from loomctl.model.tokens import closely
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
 
-    from loomctl.model.tool_steps import ToolStep
+    from loomctl.model.preamble_facts import Facts, Stage
 
 
 class Mode(NamedTuple):
@@ -28,7 +28,8 @@ class Mode(NamedTuple):
 
     target: tokens at most. lines: of all stages, one each. known: of so many stages the files are read. detailed: of so
     many more than their line is told. response, output: lines of a response, and of the end of a command's output.
-    value: UTF-16 units of a context value. tools: tokens for what tools did.
+    value: UTF-16 units of a context value. tools: tokens for what tools did. share: of the room, for the stages' lines,
+    then of what is left for the context, before anything else.
     """
 
     target: int
@@ -39,132 +40,38 @@ class Mode(NamedTuple):
     output: int = 0
     value: int = 0
     tools: int = 0
+    share: tuple[float, float] = (0.4, 0.25)
 
 
 _ALL = 1 << 20
 MODES = {
     "truncate": Mode(300, lines=False),
-    "compact": Mode(2_000, known=1, detailed=1, response=_ALL, output=40, value=200),
-    "summary:low": Mode(600, known=12, value=60),
+    "compact": Mode(2_000, known=12, detailed=1, response=_ALL, output=40, value=200),
+    "summary:low": Mode(600, known=12, value=60, share=(0.65, 0.6)),
     "summary:medium": Mode(1_500, known=12, detailed=6, response=6, output=6, value=120),
     "summary:high": Mode(3_000, known=24, detailed=24, response=24, output=16, value=200, tools=500),
     "full": Mode(20_000, known=60, detailed=60, response=_ALL, output=400, value=2_000, tools=2_000),
 }
-# Keys of the context that the table leaves out: the engine's own, and what the completed stages tell themselves (D44).
-_INTERNAL = ("_", "internal.", "response.", "command.")
-_TOLD_ELSEWHERE = ("last_stage", "last_response")
-_FILES = 20  # names of files touched
+_FILES = 20  # names of files touched, or captured
+_FEW = 3  # of them, on a stage's one line
 _REASON = 300  # UTF-16 units of a failure's reason or a note
-_LINES_SHARE, _CONTEXT_SHARE = 0.4, 0.25
-
-
-class Text(NamedTuple):
-    """A text of a stage, or a part of it in whole lines; None: nothing of it is at hand.
-
-    at: where all of it stands; lines_at: where it stands with its lines, if what stands there has none (D42).
-    """
-
-    text: str | None
-    at: str
-    whole: bool = True
-    lines_at: str = ""
-
-
-class Stage(NamedTuple):
-    """A visit that ended, as far as it is known; by itself its name, its status and what the state says of it.
-
-    status: of D32, or that it is to be done again. first_line: of its response. ended: how its command ended.
-    trouble: what of it could not be read.
-    """
-
-    step_id: str
-    visit: int
-    status: str
-    reason: str = ""
-    note: str = ""
-    first_line: str = ""
-    models: Sequence[str] = ()
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    files: Sequence[str] = ()
-    response: Text | None = None
-    script: str = ""
-    ended: str = ""
-    output: Text | None = None
-    trouble: str = ""
-
-
-class Value(NamedTuple):
-    """A value of the context. at: the file to read a large one in, whose `value` is not told then."""
-
-    key: str
-    value: Any
-    at: str = ""
-
-
-class Facts(NamedTuple):
-    """What a preamble is made of. stages: oldest first. already: so many more stages the conversation has told itself.
-
-    name: the step's. warnings: lines that must be seen.
-    """
-
-    run_id: str
-    workflow: str
-    step_id: str
-    name: str
-    visit: int
-    goal: str
-    stages: Sequence[Stage]
-    context: Sequence[Value] = ()
-    tools: Sequence[ToolStep] = ()
-    already: int = 0
-    warnings: Sequence[str] = ()
-
-
-def is_told(key: str) -> bool:
-    """Tell whether a context key stands in the table."""
-    return not key.startswith(_INTERNAL) and key not in _TOLD_ELSEWHERE
 
 
 def render(facts: Facts, fidelity: str) -> str:
     """Give the preamble. fidelity: one of `MODES`; KeyError for another."""
     mode = MODES[fidelity]
-    for tenths in range(10, 0, -1):  # joined, texts can measure a little more than one by one
-        text = _rendered(facts, fidelity, mode, mode.target * tenths // 10)
-        if at_most(text) <= mode.target:
+    room = mode.target
+    while room > 0:
+        text = _rendered(facts, fidelity, mode, room)
+        over = closely(text) - mode.target  # joined, texts can measure a little more than one by one
+        if over <= 0:
             return text
+        room -= over + room // 50 + 1
     return ""
 
 
-class _Room:
-    """What is left of a number of tokens while texts are put one below the other."""
-
-    def __init__(self, tokens: int) -> None:
-        self.left = tokens
-
-    def takes(self, text: str) -> bool:
-        """Take a text if there is room for it."""
-        if len(text) > 16 * max(0, self.left):  # no text costs less than a token for sixteen characters
-            return False
-        cost = at_most(text) + 1
-        if cost > self.left:
-            return False
-        self.left -= cost
-        return True
-
-    def part(self, share: float) -> _Room:
-        """Set a share of what is left aside; what it does not use is given `back`."""
-        part = _Room(int(self.left * share))
-        self.left -= part.left
-        return part
-
-    def back(self, part: _Room) -> None:
-        """Take back what a part did not use."""
-        self.left += part.left
-
-
 def _rendered(facts: Facts, fidelity: str, mode: Mode, tokens: int) -> str:
-    room = _Room(tokens)
+    room = Room.of_text(tokens)
     bare = facts._replace(goal="", name="", warnings=())
     forms = ((facts, 8), (facts, 4), (facts, 2), (facts, 1), (bare, 1))
     head = next((text for one, scale in forms if room.takes(text := _head(one, fidelity, scale))), "")
@@ -172,17 +79,17 @@ def _rendered(facts: Facts, fidelity: str, mode: Mode, tokens: int) -> str:
         return head
     sections = [head]
     lines = _lines(facts, mode, room)
-    table, share = _Table(facts, mode, room), room.part(_CONTEXT_SHARE)
+    table, share = Table(facts.context, mode.value, room), room.part(mode.share[1])
     table.fill(share)
     room.back(share)
     tools = _tools(facts, mode, room)
     if lines:
         details = _details(facts.stages[-len(lines) :], mode, room)
-        table.fill(room)
         lines = _more_lines(facts, mode, lines, room)
         sections.append(_stages(facts, lines, details))
     elif facts.stages:
         sections.append(_stages(facts, [], {}))
+    table.fill(room)
     return "\n\n".join(part for part in (*sections, table.text(), tools) if part)
 
 
@@ -207,23 +114,29 @@ def _head(facts: Facts, fidelity: str, scale: int) -> str:
 # ---- The completed stages.
 
 
-def _line(stage: Stage, mode: Mode) -> str:
-    """Give a stage's line: `- **build/plan**: succeeded`; its visit if not the first, why it failed, what it noted."""
+def _line(stage: Stage, mode: Mode, place: int) -> str:
+    """Give a stage's line: `- **build/plan**: succeeded`; its visit if not the first, why it failed, what it noted.
+
+    Where it has nothing but its line, the files that it touched stand there: a few by name, more by number.
+    """
     visit = f" (visit {stage.visit})" if stage.visit > 1 else ""
     said = stage.reason or stage.note
     if not said and not mode.detailed:
         said = stage.first_line
     told = f" — {masked_line(said, _REASON if mode.detailed else 120)}" if said else ""
-    return f"- **{masked_line(stage.step_id, 120)}**: {masked_line(stage.status, 40)}{visit}{told}"
+    count = len(stage.files) if place > mode.detailed else 0
+    named = ", ".join(masked_line(name, 100) for name in stage.files) if count <= _FEW else f"{count:,}"
+    touched = f"; files: {named}" if count else ""
+    return f"- **{masked_line(stage.step_id, 120)}**: {masked_line(stage.status, 40)}{visit}{told}{touched}"
 
 
-def _lines(facts: Facts, mode: Mode, room: _Room) -> list[str]:
+def _lines(facts: Facts, mode: Mode, room: Room) -> list[str]:
     """Give the newest stages' lines, oldest first, as many as fit their share."""
     room.takes(f"## Completed stages\n\n{_counted(facts.stages, 'earlier ')}: loomctl stages")
-    part = room.part(_LINES_SHARE)
+    part = room.part(mode.share[0])
     lines: list[str] = []
-    for stage in reversed(facts.stages):
-        line = _line(stage, mode)
+    for place, stage in enumerate(reversed(facts.stages), 1):
+        line = _line(stage, mode, place)
         if not part.takes(line):
             break
         lines.append(line)
@@ -231,11 +144,11 @@ def _lines(facts: Facts, mode: Mode, room: _Room) -> list[str]:
     return lines[::-1]
 
 
-def _more_lines(facts: Facts, mode: Mode, lines: list[str], room: _Room) -> list[str]:
+def _more_lines(facts: Facts, mode: Mode, lines: list[str], room: Room) -> list[str]:
     """Put earlier stages' lines before them, as far as there is room left."""
     found = lines[::-1]
     for stage in reversed(facts.stages[: len(facts.stages) - len(lines)]):
-        line = _line(stage, mode)
+        line = _line(stage, mode, len(found) + 1)
         if not room.takes(line):
             break
         found.append(line)
@@ -266,7 +179,7 @@ def _counted(stages: Sequence[Stage], which: str) -> str:
     return f"{len(stages):,} {which}stage{'' if len(stages) == 1 else 's'} ({', '.join(words)})"
 
 
-def _details(stages: Sequence[Stage], mode: Mode, room: _Room) -> dict[int, list[str]]:
+def _details(stages: Sequence[Stage], mode: Mode, room: Room) -> dict[int, list[str]]:
     """Give what is told of the newest stages below their lines, by their place from the end, while there is room."""
     found: dict[int, list[str]] = {}
     for place in range(1, min(len(stages), mode.detailed) + 1):
@@ -287,13 +200,19 @@ def _facts_of(stage: Stage) -> Iterator[str]:
             told += f", {_count(stage.tokens_in)} tokens in / {_count(stage.tokens_out)} out"
         yield f"  - Model: {told}"
     if stage.files:
-        more = f" and {len(stage.files) - _FILES:,} more" if len(stage.files) > _FILES else ""
-        yield f"  - Files: {', '.join(masked_line(name, 200) for name in stage.files[:_FILES])}{more}"
+        yield f"  - Files: {_named(stage.files)}"
+    if stage.assets:
+        yield f"  - Assets: {_named(stage.assets)} (loomctl assets)"
     if stage.trouble:
         yield f"  - Not readable: {masked_line(stage.trouble, _REASON)}"
 
 
-def _script(stage: Stage, room: _Room) -> list[str]:
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _FILES:,} more" if len(names) > _FILES else ""
+    return ", ".join(masked_line(name, 200) for name in names[:_FILES]) + more
+
+
+def _script(stage: Stage, room: Room) -> list[str]:
     lines: list[str] = []
     if stage.script:
         script = visible(mask(stage.script)[0]).strip()
@@ -310,13 +229,13 @@ def _script(stage: Stage, room: _Room) -> list[str]:
     return lines
 
 
-def _text(label: str, text: Text | None, most: int, room: _Room, *, from_end: bool) -> list[str]:
+def _text(label: str, text: Text | None, most: int, room: Room, *, from_end: bool) -> list[str]:
     """Give a text whole if it fits, else so many of its first (or last) lines as do, and where all of it stands."""
     if text is None or most < 1:
         return []
-    see = f"  - {label}: See: {masked_line(text.at, 1000)}" if text.at else ""
+    see = f"  - {label}: See: {path(text.at)}" if text.at else ""
     if see and text.lines_at:
-        see += f" (with its lines: {masked_line(text.lines_at, 1000)})"
+        see += f" (with its lines: {path(text.lines_at)})"
     said = visible(mask(text.text)[0]).strip("\n") if text.text is not None else None
     if said == "" and text.whole:
         return [line] if room.takes(line := f"  - {label}: (empty)") else []
@@ -328,14 +247,25 @@ def _text(label: str, text: Text | None, most: int, room: _Room, *, from_end: bo
                 return whole
         which = "its end" if from_end else "its beginning"
         begin = f"{see} ({which}:)" if see else f"  - {label} ({which}):"
-        count = min(most, len(lines) - 1 if text.whole else len(lines))
-        while count > 0:
-            kept = "\n".join(lines[-count:] if from_end else lines[:count])
-            part = [begin, *_block(kept)]
-            if kept.strip() and room.takes("\n".join(part)):
-                return part
-            count //= 2
+        part = _as_many(lines, min(most, len(lines) - 1 if text.whole else len(lines)), begin, room, from_end=from_end)
+        if part and room.takes("\n".join(part)):
+            return part
     return [see] if see and room.takes(see) else []
+
+
+def _as_many(lines: Sequence[str], most: int, begin: str, room: Room, *, from_end: bool) -> list[str]:
+    """Give as many of the first (or last) lines as there is room for, below their beginning; none where none has."""
+    found: list[str] = []
+    low, high = 0, most
+    while low < high:
+        count = (low + high + 1) // 2
+        kept = "\n".join(lines[-count:] if from_end else lines[:count])
+        part = [begin, *_block(kept)]
+        if room.has("\n".join(part)):
+            low, found = count, part if kept.strip() else []
+        else:
+            high = count - 1
+    return found
 
 
 def _block(text: str) -> list[str]:
@@ -349,69 +279,15 @@ def _count(tokens: int) -> str:
     return f"{tokens / 1000:.1f}k" if tokens < 999_950 else f"{tokens / 1_000_000:.1f}M"
 
 
-# ---- The context, and what tools did.
+# ---- What tools did.
 
 
-class _Table:
-    """The table of the context; a value that is too long for it is described, a large one named by its file."""
-
-    _HEAD = "## Context\n\n| key | value |\n|---|---|"
-
-    def __init__(self, facts: Facts, mode: Mode, room: _Room) -> None:
-        self._values = sorted((one for one in facts.context if is_told(one.key)), key=lambda one: one.key)
-        self._limit = mode.value
-        self._rows: list[str] = []
-        self._begun = bool(self._values) and room.takes(self._HEAD + self._rest(len(self._values)))
-
-    @staticmethod
-    def _rest(count: int) -> str:
-        return f"\n\n({count:,} more key{'' if count == 1 else 's'}: loomctl state show --path context)"
-
-    def fill(self, room: _Room) -> None:
-        """Put the next values in, as far as there is room."""
-        while self._begun and len(self._rows) < len(self._values):
-            one = self._values[len(self._rows)]
-            row = f"| {_cell(masked_line(one.key, 120))} | {_cell(_shown(one, self._limit))} |"
-            if not room.takes(row):
-                return
-            self._rows.append(row)
-
-    def text(self) -> str:
-        """Give the section; empty where there is nothing to show, or no room at all."""
-        left_out = len(self._values) - len(self._rows)
-        if not self._begun:
-            return ""
-        if not self._rows:
-            return "## Context" + self._rest(left_out).replace(" more ", " ")
-        return "\n".join([self._HEAD, *self._rows]) + (self._rest(left_out) if left_out else "")
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-def _shown(one: Value, limit: int) -> str:
-    if one.at:
-        return f"See: {masked_line(one.at, 1000)}"
-    ((_, value),) = masked({one.key: one.value}).items()
-    try:
-        text = visible(json.dumps(value, ensure_ascii=False, allow_nan=False))
-    except (ValueError, TypeError, RecursionError):
-        return "(no JSON value)"
-    if len(text) <= limit:
-        return text
-    if isinstance(value, str):
-        return f"(a text of {len(value):,} characters)"
-    noun = f"{len(value):,} {'keys' if isinstance(value, dict) else 'items'}" if isinstance(value, (dict, list)) else ""
-    return f"(a value of {noun or f'{len(text):,} digits'})"
-
-
-def _tools(facts: Facts, mode: Mode, room: _Room) -> str:
+def _tools(facts: Facts, mode: Mode, room: Room) -> str:
     if not mode.tools or not facts.tools:
         return ""
     head = "## What tools did\n\n"
     for tokens in (mode.tools, mode.tools // 2, mode.tools // 4):
-        compacted = history.compact_history(facts.tools, min(tokens, room.left), index="loomctl steps")
+        compacted = history.compact_history(facts.tools, min(tokens, int(room.left)), index="loomctl steps")
         text = head + fenced(visible(mask(compacted)[0])) if compacted else ""
         if text and room.takes(text):
             return text

@@ -26,13 +26,17 @@ class Changed(NamedTuple):
 
 
 def changed(context: Mapping[str, Any], own: Mapping[str, Any], updates: Mapping[str, Any], *, output: str) -> Changed:
-    """Set the engine's own keys and a step's updates. output: the key under which a checked object is kept."""
+    """Set the engine's own keys and a step's updates. output: the key under which a checked object is kept.
+
+    What was set last stands last (D46).
+    """
     every = {**updates, **own}
     before = {
         "set": {key: context[key] for key in every if key in context},
         "gone": sorted(key for key in every if key not in context),
     }
-    return Changed({**context, **every}, dict(updates), before, own.get(output))
+    kept = {key: value for key, value in context.items() if key not in every}
+    return Changed({**kept, **every}, dict(updates), before, own.get(output))
 
 
 def taken_back(context: Mapping[str, Any], before: object) -> dict[str, Any]:

@@ -137,6 +137,94 @@ def test_a_step_in_a_folder_of_its_own_gets_copies_there(scene: Scene, named: st
     assert f'| report | "{report.as_uri()}" |' in of(scene, "a").text
 
 
+def test_a_visit_whose_answer_never_fitted_is_told_with_its_own(scene: Scene) -> None:
+    """It sets no `response.` key (D36), so the one that is there is an earlier visit's."""
+    step = {"id": "a", "prompt": "A.", "output_schema": "routing", "output_retries": 0, "max_retries": 1}
+    handling = {"result_handling": {"on_failure": "continue"}}
+    scene.workflow(phases={"build": {"steps": [{**step, **handling}, {"id": "b", "prompt": "B.", "fidelity": "full"}]}})
+    scene.begin()
+    done(scene, "FIRST " * 30_000 + '{"outcome": "failed", "failure_reason": "first"}')
+    done(scene, 'SECOND answer {"outcome": }\n')
+    first, second = of(scene).text.split("- **build/a**: failed")[1:]
+    assert "  - Response: See: " in first
+    assert "blobs" not in second
+    assert 'SECOND answer {"outcome": }' in second
+
+
+def test_everything_that_is_named_can_be_read_in_the_workdir(scene: Scene) -> None:
+    """A response that was cut, one with its lines, a value that is too long for the table (D42)."""
+    steps = [{"id": name, "prompt": "x"} for name in ("a", "b")]
+    last = {"id": "c", "prompt": "C.", "workdir": "box", "fidelity": "summary:medium"}
+    scene.write("box/x.txt", "x")
+    scene.workflow(phases={"build": {"steps": [*steps, last]}})
+    scene.begin()
+    done(scene, "one line of it\n" * 40)
+    done(scene, "large\n" * 30_000 + json.dumps({"context_updates": {"list": ["item"] * 200, "text": "l\n" * 500}}))
+    text = of(scene).text
+    assert str(scene.store) not in text
+    room = scene.root / "box" / ".loom"
+    named = [word.strip("()|") for word in text.split() if word.startswith(str(room))]
+    assert len(named) == 5
+    contents = {Path(one).suffix: Path(one).read_text(encoding="utf-8") for one in named if "/blobs/" in one}
+    assert contents[".txt"] == "l\n" * 500
+    assert (room / "stages" / "001-build.a@1" / "response.md").read_text() == "one line of it\n" * 40
+    assert (room / "stages" / "002-build.b@1" / "response.md").stat().st_size > 180_000
+
+
+def test_a_value_that_is_not_shown_whole_is_named_by_a_file(begun: Scene) -> None:
+    """A text with its lines, else its JSON; one that is no longer than its reference is shown."""
+    done(begun, json.dumps({"context_updates": {"text": "a line\n" * 900, "list": [7] * 900, "short": "s" * 80}}))
+    text = of(begun, None, "summary:low").text
+    rows = dict(line.strip("| ").split(" | ", 1) for line in text.split("\n") if line.startswith("| "))
+    assert rows["short"] == json.dumps("s" * 80)
+    assert rows["text"].endswith(".txt (a text of 6,300 characters)")
+    assert Path(rows["text"].split()[1]).read_text(encoding="utf-8") == "a line\n" * 900
+    assert json.loads(Path(rows["list"].split()[1]).read_text(encoding="utf-8")) == [7] * 900
+
+
+def test_a_value_whose_file_cannot_be_made_is_described(begun: Scene) -> None:
+    """And the trouble is said."""
+    done(begun, json.dumps({"context_updates": {"text": "a line\n" * 900}}))
+    shutil.rmtree(begun.run_dir / "blobs")
+    (begun.run_dir / "blobs").write_text("in the way")
+    made = of(begun)
+    assert "| text | (a text of 6,300 characters) |" in made.text
+    assert any("context text: " in warning for warning in made.warnings)
+
+
+def test_no_copy_is_made_of_what_is_not_named(begun: Scene) -> None:
+    """An output that is told whole, values that no fidelity has room for."""
+    done(begun, json.dumps({"context_updates": {f"k{n}": "y" * 5000 + str(n) for n in range(300)}}))
+    stored, _ = context_values.stored(begun.space(), {"command.output": "all of it"})
+    command = {"script": "make", "exit_code": 0, "output": stored["command.output"]}
+    edit_status(begun, "001-build.s0@1", command=command)
+    (begun.run_dir / "stages" / "001-build.s0@1" / "command.log").write_text("all of it", encoding="utf-8")
+    shutil.rmtree(begun.run_dir / "blobs")  # what the open step's own preamble named
+    text = of(begun).text
+    assert "    all of it\n" in text
+    copies = sorted(path.name for path in (begun.run_dir / "blobs").iterdir())
+    assert copies == sorted(Path(one).name for one in text.split() if one.startswith(str(begun.run_dir / "blobs")))
+    assert 0 < len(copies) < 50
+
+
+def test_captured_assets_are_told(begun: Scene) -> None:
+    """By their paths, and how to see them all."""
+    done(begun, "done")
+    assets = [{"path": "junit.xml", "bytes": 1}, {"path": "test-results/a.png"}, "odd", {"path": 3}]
+    edit_status(begun, "001-build.s0@1", assets=assets)
+    assert "  - Assets: junit.xml, test-results/a.png (loomctl assets)\n" in of(begun).text
+
+
+def test_a_compact_preamble_has_each_stages_files_on_its_line(begun: Scene) -> None:
+    """A few by name, more by number; the last stage's on a line of their own."""
+    for files in (["a.py", "b.py"], [f"f{n}" for n in range(9)], ["c.py"]):
+        done(begun, "done")
+        edit_status(begun, begun.state["steps"][-2]["stage"], files_touched=files)
+    text = of(begun).text
+    assert "- **build/s0**: succeeded; files: a.py, b.py\n- **build/s1**: succeeded; files: 9\n" in text
+    assert "- **build/s2**: succeeded\n  - Files: c.py\n" in text
+
+
 def test_a_commands_script_end_and_output_are_told(begun: Scene) -> None:
     """The tail of its log, and where all of it stands: in the log, and in the blob that holds it."""
     done(begun, "")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from loomctl.model import preamble
 from loomctl.model.fences import visible
 from loomctl.model.fidelity import FIDELITIES, chosen
-from loomctl.model.preamble import MODES, Facts, Stage, Text, Value, render
+from loomctl.model.preamble import MODES, render
+from loomctl.model.preamble_facts import Facts, Stage, Text, Value
 from loomctl.model.secrets import mask
 from loomctl.model.tool_steps import ToolStep
 from tests.docs.tokens import count
@@ -98,11 +99,12 @@ CONTEXT = f"""
 
 | key | value |
 |---|---|
-| audit | See: {BLOB} |
 | branch\\|name | "a\\|b\\nc" |
+| audit | See: {BLOB} |
 | coverage | 72 |
 """
 PLAN_LINE = "- **frame/plan**: succeeded — two ways were weighed\n"
+PLAN_FILES = PLAN_LINE.replace("\n", "; files: src/main.rs, tests/api_test.rs\n")
 TEST_LINE = "- **build/test**: failed — one test failed\n"
 FIX_LINE = "- **build/fix**: succeeded (visit 2)\n"
 STAGES = "\n## Completed stages\n\n"
@@ -116,8 +118,8 @@ TOOLS = """
 EVERYTHING = PLAN_LINE + PLAN_MORE + TEST_LINE + TEST_MORE + FIX_LINE + FIX_MORE
 TOLD = {
     "truncate": "3 stages (2 succeeded, 1 failed): loomctl stages\n",
-    "compact": DATA + STAGES + PLAN_LINE + TEST_LINE + FIX_LINE + FIX_MORE + CONTEXT,
-    "summary:low": STAGES + PLAN_LINE + TEST_LINE + FIX_LINE.replace("\n", " — Fixed.\n") + CONTEXT,
+    "compact": DATA + STAGES + PLAN_FILES + TEST_LINE + FIX_LINE + FIX_MORE + CONTEXT,
+    "summary:low": STAGES + PLAN_FILES + TEST_LINE + FIX_LINE.replace("\n", " — Fixed.\n") + CONTEXT,
     "summary:medium": DATA + STAGES + EVERYTHING + CONTEXT,
     "summary:high": DATA + STAGES + EVERYTHING + CONTEXT + TOOLS,
     "full": DATA + STAGES + EVERYTHING + CONTEXT + TOOLS,
@@ -292,11 +294,38 @@ def test_a_thousand_stages_are_counted_where_they_do_not_fit() -> None:
 
 
 def test_many_context_keys_are_counted_where_they_do_not_fit() -> None:
-    """The first by name are shown, and the way to the others is named."""
+    """Those that were set last are shown, and the way to the others is named."""
     facts = FACTS._replace(context=tuple(Value(f"key.{n:03}", "v" * 60) for n in range(400)))
     text = render(facts, "summary:low")
-    assert "| key.000 |" in text
+    assert "| key.399 |" in text
+    assert "| key.000 |" not in text
     assert "more keys: loomctl state show --path context)" in text
+
+
+LONG = Text(
+    "\n".join(f"I changed the parser so that line {n} is read, and its tests pass." for n in range(60)), "/r.md"
+)
+MANY = FACTS._replace(
+    stages=tuple(
+        Stage(f"build/s{n}", 1, "succeeded", first_line="The parser reads its lines, and tests pass.", response=LONG)
+        for n in range(40)
+    ),
+    context=tuple(Value(f"key{n}", "a value of some words") for n in range(40)),
+)
+
+
+@pytest.mark.parametrize("fidelity", ["full", *FIDELITIES[2:]])
+def test_with_enough_to_tell_a_preamble_comes_near_its_target(fidelity: str) -> None:
+    """Within a sixth of it by an exact tokenizer, and never over."""
+    assert 0.83 < count(render(MANY, fidelity)) / MODES[fidelity].target <= 1
+
+
+def test_the_context_does_not_push_stages_out() -> None:
+    """In the shortest summary most of the room is theirs."""
+    facts = MANY._replace(context=tuple(Value(f"key{n}", "a value of some words here") for n in range(20)))
+    text = render(facts, "summary:low")
+    rows = text.count("\n| key") - 1
+    assert text.count("\n- **") > rows > 3
 
 
 def test_what_a_conversation_knows_already_is_only_counted() -> None:
