@@ -84,6 +84,7 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
     if step.get("description"):
         lines.append(masked_line(str(step["description"]), 400))
     lines.append(_instruction(step, known))
+    lines += _where(step, known)
     return "\n\n".join(lines)
 
 
@@ -100,6 +101,18 @@ def _instruction(step: Mapping[str, Any], known: Mapping[str, str | None]) -> st
 
         return f"Loom runs this command itself:\n\n{fenced(shell_text.expand(str(step['run']), known).text, 'sh')}"
     return "(this step has no text)"
+
+
+def _where(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
+    """Say in which folder an assistant works, if the step has one of its own, and what may stand there (D35, D42)."""
+    declared = step.get("workdir")
+    if not isinstance(declared, str) or step.get("run"):
+        return []
+    folder = os.path.join(known.get("project_root") or "", placeholders.expand(declared, known).text)
+    told = f"Work in `{masked_line(folder, 400)}`."
+    if step.get("kind", "agent") == "agent" and step.get("output_schema") in (None, "routing"):
+        told += " A `status.json` that is written there counts where the result holds no directive."
+    return [told]
 
 
 def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | None = None) -> str:

@@ -306,6 +306,23 @@ def test_tool_steps_are_told_where_the_fidelity_asks_for_them(begun: Scene) -> N
     assert "make all" not in of(begun, None, "summary:medium").text
 
 
+@pytest.mark.parametrize(
+    ("step", "falls_back"),
+    [({}, True), ({"output_schema": "routing"}, True), ({"kind": "prompt"}, False)],
+)
+def test_who_works_in_a_folder_of_its_own_is_told_so(scene: Scene, step: Json, falls_back: bool) -> None:
+    """In the prompt, with what counts there; a step without one is told nothing."""
+    scene.write("box/x.txt", "x")
+    steps = [{"id": "a", "prompt": "A.", "workdir": "{project_root}/box", **step}, {"id": "b", "prompt": "B."}]
+    scene.workflow(phases={"build": {"steps": steps}})
+    scene.begin()
+    told = prompt(scene, "001-build.a@1").partition("\n\nA.\n\n")[2]
+    assert told.startswith(f"Work in `{scene.root}/box`.")
+    assert ("A `status.json` that is written there counts" in told) == falls_back
+    done(scene, '{"outcome": "succeeded"}')
+    assert "Work in" not in prompt(scene, "002-build.b@1")
+
+
 # ---- Which step, which fidelity.
 
 
