@@ -61,6 +61,15 @@ class Collected(NamedTuple):
     warnings: Sequence[str]
     passed_over: Sequence[PassedOver] = ()
 
+    def named(self, before: str) -> Collected:
+        """Give the same with `before` in front of every path."""
+        assets = [one._replace(path=before + one.path) for one in self.assets]
+        return Collected(assets, self.warnings, [one._replace(path=before + one.path) for one in self.passed_over])
+
+    def and_of(self, other: Collected) -> Collected:
+        """Give what both hold."""
+        return Collected(*([*mine, *its] for mine, its in zip(self, other, strict=True)))
+
 
 def look(root: str, *, patience: float = PATIENCE, most: int = MOST_ENTRIES) -> Look:
     """Walk a project for such files, the nearest first; a link is found and not followed.

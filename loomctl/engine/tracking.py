@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import asset_files, baselines, clock, files, git, machine, spool, tool_log, working_tree
-from loomctl.engine import stages
+from loomctl.engine import elsewhere, stages
 from loomctl.model import ids, run_life, tool_rules
 from loomctl.model.counts import counted
 from loomctl.model.errors import LoomError
@@ -56,12 +56,12 @@ def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     if not isinstance(stage, str):
         return
     try:
-        _begin(space, run.run_id, stage)
+        _begin(space, run.run_id, stage, elsewhere.folder(space, run, entry))
     except Exception:  # noqa: BLE001 - whatever it is, no step is held up by it
         return
 
 
-def _begin(space: Workspace, run_id: str, stage: str) -> None:
+def _begin(space: Workspace, run_id: str, stage: str, workdir: str | None) -> None:
     local = space.store.local
     own = baselines.begin(local, run_id, stage)
     baselines.keep_two(local, run_id, stage)
@@ -80,6 +80,8 @@ def _begin(space: Workspace, run_id: str, stage: str) -> None:
         noted["why"] = str(error)
     except (OSError, LoomError) as error:
         noted["why"] = _said(error)
+    if workdir is not None:
+        noted["workdir"] = elsewhere.begin(space, workdir, own)
     baselines.write(local, run_id, stage, noted)
 
 
@@ -111,15 +113,18 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
     baseline = baselines.read(space.store.local, run.run_id, stage)
     changes, unknown = _changes(space, run.run_id, stage, baseline)
     top = git.top_of(root) or root
+    workdir = elsewhere.folder(space, run, entry)
     touched: dict[str, dict[str, Any]] = {}
     for path in told.paths:
-        shown = _shown(space, top, path)
+        shown = _shown(space, top, path, workdir)
         if shown is not None:
             touched[shown] = {"path": shown, "by": ["tools"]}
     for change in changes.entries if changes is not None else ():
         shown = os.path.relpath(os.path.join(top, change.path), root)
         known = touched.setdefault(shown, {"path": shown, "by": []})
         known.update(_described(change), by=[*known["by"], "git"])
+    if workdir is not None:
+        unknown = "; ".join(filter(None, (unknown, _of_workdir(space, run, stage, baseline, workdir, touched))))
     by_time = [change.path for change in changes.entries if change.by_time] if changes is not None else []
     if by_time:
         warnings.append(f"told by size and time alone, for they are large: {asset_files.named(by_time)}")
@@ -128,6 +133,9 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
     collected = asset_files.Collected((), ())
     if told.ran or waiting:
         collected = _assets(run, entry, root, baseline, warnings)
+        if workdir is not None:
+            there = _assets(run, entry, workdir, _noted_of(baseline, "workdir"), warnings, elsewhere.NAMED)
+            collected = collected.and_of(there)
     names = sorted(touched)
     if len(names) > MOST:
         warnings.append(f"{len(names):,} files were touched; the first {MOST:,} are listed")
@@ -139,6 +147,32 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
     except (OSError, LoomError) as error:
         found = found._replace(patch=False, warnings=[*warnings, f"what changed could not be written: {_said(error)}"])
     return found
+
+
+def _of_workdir(
+    space: Workspace,
+    run: Run,
+    stage: str,
+    baseline: Mapping[str, Any] | None,
+    workdir: str,
+    touched: dict[str, dict[str, Any]],
+) -> str:
+    """Add what git says of a workdir outside of the project; gives why that is unknown, else nothing."""
+    own = baselines.git_folder(space.store.local, run.run_id, stage)
+    changes, unknown = elsewhere.changes(workdir, _noted_of(baseline, "workdir"), own)
+    for change in changes.entries if changes is not None else ():
+        shown = elsewhere.name(workdir, change.path)
+        known = touched.setdefault(shown, {"path": shown, "by": []})
+        known.update(_described(change), by=[*known["by"], "git"])
+    return unknown
+
+
+def _noted_of(baseline: Mapping[str, Any] | None, part: str) -> dict[str, Any] | None:
+    """Give a part of a baseline, with what is said of all of it."""
+    found = (baseline or {}).get(part)
+    if baseline is None or not isinstance(found, dict):
+        return None
+    return {**{key: baseline.get(key) for key in ("machine", "at")}, **found}
 
 
 def _described(change: Change) -> dict[str, Any]:
@@ -275,8 +309,11 @@ def _path(run_dir: str, step: ToolStep) -> str:
     return next((held[name] for name in _PATHS if isinstance(held.get(name), str)), "")
 
 
-def _shown(space: Workspace, top: str, path: str) -> str | None:
-    """Give a path relative to the project root, absolute outside of the checkout; None for what Loom keeps itself."""
+def _shown(space: Workspace, top: str, path: str, workdir: str | None) -> str | None:
+    """Give a path relative to the project root, absolute outside of the checkout; None for what Loom keeps itself.
+
+    Below a workdir that lies outside of the project it counts from there.
+    """
     root = space.project.root
     if "\0" in path:
         return None
@@ -286,7 +323,7 @@ def _shown(space: Workspace, top: str, path: str) -> str | None:
     if _is_below(whole, os.path.realpath(space.store.folder)):
         return None
     if not inside:
-        return whole
+        return elsewhere.name_of(workdir, whole) or whole
     return None if working_tree.is_ours(os.path.relpath(whole, top)) else os.path.relpath(whole, root)
 
 
@@ -309,22 +346,34 @@ def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:
 
 
 def _assets(
-    run: Run, entry: Mapping[str, Any], root: str, baseline: Mapping[str, Any] | None, warnings: list[str]
+    run: Run,
+    entry: Mapping[str, Any],
+    root: str,
+    baseline: Mapping[str, Any] | None,
+    warnings: list[str],
+    named: str = "",
 ) -> asset_files.Collected:
-    """Capture the assets that are new or changed since the stage began; adds to `warnings` what could not be."""
+    """Capture the assets that are new or changed since the stage began; adds to `warnings` what could not be.
+
+    named: what their paths begin with, where they do not count from the project.
+    """
     before = _look_of(baseline, root)
     if before is None:
-        warnings.append("no assets are captured: on this machine nothing was noted when the step began")
+        why = "on this machine nothing was noted when the step began"
+        if named and baseline is not None:
+            why = str(baseline.get("why") or why)
+        where = " in the step's workdir" if named else ""
+        warnings.append(f"no assets are captured{where}: {why}")
         return asset_files.Collected((), ())
     after = asset_files.look(root)
     why = after.why_not_all or before.why_not_all
     if why:
         warnings.append(f"not every asset may be captured: {why}")
     fresh = asset_files.fresh(before, after, at=int((baseline or {})["at"]))
-    folder = f"{ids.step_slug(str(entry['step_id']))}/retry_{int(entry['visit'])}"
+    folder = f"{ids.step_slug(str(entry['step_id']))}/retry_{int(entry['visit'])}{'.workdir' if named else ''}"
     collected = asset_files.collect(root, fresh, run.folder, folder)
     warnings += collected.warnings
-    return collected
+    return collected.named(named)
 
 
 def _look_of(baseline: Mapping[str, Any] | None, root: str) -> asset_files.Look | None:

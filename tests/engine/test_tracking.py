@@ -426,3 +426,85 @@ def test_what_is_less_certain_than_it_looks_is_said(begun: Scene, monkeypatch: p
         "there is no changes.patch: it has over 100 bytes",
         "not every asset may be captured: there are over 2 files and folders",
     ]
+
+
+# ---- A workdir outside of the project.
+
+
+@pytest.fixture
+def outside(scene: Scene, tmp_path: Path, user_folders: Path) -> Path:
+    """A folder that the user allowed, in which the run's only step works."""
+    folder = tmp_path / "box"
+    folder.mkdir()
+    settings = user_folders / "config" / "loom"
+    settings.mkdir(parents=True)
+    (settings / "config.yaml").write_text(f"extra_roots: [{folder}]\n")
+    git(scene.root, "init", "-q", "-b", "main")
+    scene.workflow(phases={"build": {"steps": [{"id": "a", "prompt": "A.", "workdir": str(folder)}]}})
+    return folder
+
+
+def test_a_workdir_outside_of_the_project_is_tracked_by_its_own_git(scene: Scene, outside: Path) -> None:
+    """Its files and assets are named from it, beside the project's."""
+    git(outside, "init", "-q", "-b", "main")
+    (outside / "a.txt").write_text("one\n")
+    git(outside, "add", ".")
+    git(outside, "commit", "-q", "-m", "first")
+    scene.begin()
+    begin(scene)
+    (outside / "a.txt").write_text("two\n")
+    (outside / "test-results").mkdir()
+    (outside / "test-results" / "shot.png").write_bytes(b"png")
+    scene.write("here.txt", "x")
+    for path in (str(outside / "b.txt"), ""):
+        called(scene, "Write" if path else "Bash", path, stage="001-build.a@1")
+    found = ended(scene)
+    names = ["a.txt", "b.txt", "test-results/shot.png"]
+    assert found.files == ["here.txt", *(f"{{workdir}}/{name}" for name in names)]
+    assert (found.unknown, found.warnings) == ("", [])
+    (asset,) = found.assets
+    assert asset["path"] == "{workdir}/test-results/shot.png"
+    assert (scene.run_dir / asset["stored"]).read_bytes() == b"png"
+
+
+def test_a_workdir_that_git_does_not_know_is_said(scene: Scene, outside: Path) -> None:
+    """Tool calls are told all the same, and its assets are captured."""
+    scene.begin()
+    begin(scene)
+    (outside / "unseen").write_text("x")
+    (outside / "junit.xml").write_text("<x/>")
+    for path in (str(outside / "seen"), ""):
+        called(scene, "Write" if path else "Bash", path, stage="001-build.a@1")
+    found = ended(scene)
+    assert (found.files, found.unknown) == (["{workdir}/seen"], "in the step's workdir: there is no git repository")
+    assert [one["path"] for one in found.assets] == ["{workdir}/junit.xml"]
+
+
+def test_a_workdir_that_is_not_allowed_is_not_looked_at(scene: Scene, outside: Path, user_folders: Path) -> None:
+    """And that is said (D10)."""
+    (user_folders / "config" / "loom" / "config.yaml").unlink()
+    scene.begin()
+    begin(scene)
+    (outside / "junit.xml").write_text("<x/>")
+    called(scene, "Bash", stage="001-build.a@1")
+    found = ended(scene)
+    why = "in the step's workdir: it leads out of the project, and is not among your extra_roots"
+    assert (found.files, found.assets, found.unknown) == ([], [], why)
+    assert found.warnings == [f"no assets are captured {why}"]
+
+
+def test_a_workdir_beside_the_project_in_its_checkout_is_told_once(scene: Scene) -> None:
+    """Git tells of the checkout anyhow."""
+    git(scene.root, "init", "-q", "-b", "main")
+    inner = Scene(scene.root / "packages" / "app")
+    (inner.root / ".git").rmdir()
+    (scene.root / "packages" / "lib").mkdir()
+    inner.workflow(
+        phases={"build": {"steps": [{"id": "a", "prompt": "A.", "workdir": str(scene.root / "packages" / "lib")}]}}
+    )
+    inner.begin()
+    begin(inner)
+    scene.write("packages/lib/x", "x")
+    called(inner, "Write", str(scene.root / "packages" / "lib" / "x"), stage="001-build.a@1")
+    found = ended(inner)
+    assert (found.files, found.unknown) == (["../lib/x"], "")
