@@ -206,3 +206,21 @@ def test_a_link_in_the_runs_folder_steers_nothing(tmp_path: Path) -> None:
     assert found.assets == []
     assert "a symbolic link stands" in found.warnings[0]
     assert not list(away.iterdir())
+
+
+@pytest.mark.parametrize(("more", "left"), [(0, 0), (1, 1)])
+def test_a_collection_of_fifty_mebibytes_is_captured_and_a_byte_more_is_not(
+    tmp_path: Path, more: int, left: int
+) -> None:
+    """The largest is left out, and that is said; sparse files stand for large ones."""
+    sizes = [asset_files.LARGEST - 1, *[asset_files.LARGEST] * 4, 1 + more]
+    for number, size in enumerate(sizes):
+        place = tmp_path / "root" / "test-results" / f"{number}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("wb") as file:
+            file.truncate(size)
+    root = str(tmp_path / "root")
+    fresh = asset_files.fresh(Look({}), asset_files.look(root), at=0)
+    found = asset_files.collect(root, fresh, str(tmp_path / "run"), "s/retry_1")
+    assert (len(found.assets), len(found.warnings)) == (6 - left, left)
+    assert sum(asset.bytes for asset in found.assets) == asset_files.TOGETHER - left * (asset_files.LARGEST - 1)

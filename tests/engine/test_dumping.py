@@ -21,14 +21,15 @@ from loomctl.disk.events import Event
 from loomctl.engine import command_trust, counting, driving, dumping, resuming, schema_checks
 from loomctl.model import blob_refs
 from loomctl.model.errors import LoomError
-from tests.scenes import CHECKOUT, OTHER, Json, Scene, fingerprint
+from tests.disk.repositories import git
+from tests.scenes import CHECKOUT, OTHER, SESSION, Json, Scene, fingerprint
 
 LARGE = "grün ✓ " * 20_000
 
 
 @pytest.fixture
 def finished(scene: Scene) -> Scene:
-    """A completed run: large values and responses, an answer that was repaired, an asset."""
+    """A completed run: large values and responses, one that was replaced."""
     scene.workflow()
     scene.begin()
     space, run_id = scene.space(), scene.run_dir.name
@@ -36,10 +37,6 @@ def finished(scene: Scene) -> Scene:
     driving.done(space, run_id, response=f"asked\n{update}")
     driving.done(space, run_id, response=LARGE * 2)
     driving.done(space, run_id, response='polished\n{"context_updates": {"large": 7}}')
-    asset = scene.run_dir / "assets" / "ship.send" / "retry_1" / "junit.xml"
-    asset.parent.mkdir(parents=True)
-    asset.write_bytes(b"<testsuite/>")
-    (scene.run_dir / "stages" / "004-ship.send@1" / "response.repair-1.md").write_text("bad")
     driving.done(space, run_id, response="sent")
     assert scene.state["status"] == "completed"
     return scene
@@ -61,32 +58,81 @@ def dumped(scene: Scene, path: Path, *, force: bool = False) -> dumping.Dumped:
     return dumping.dump(scene.space(), scene.run_dir.name, str(path), force=force)
 
 
-def test_a_dump_read_back_has_all_of_a_finished_run(finished: Scene, tmp_path: Path) -> None:
-    """Every response, status and event as it was; every reference resolves inside the dump, by its own hash."""
-    before = fingerprint(finished.run_dir)
-    told = dumped(finished, tmp_path / "out")
+LIVED: Json = {
+    "build": {
+        "steps": [
+            {"id": "plan", "prompt": "Plan it.", "output_schema": "routing"},
+            {"id": "make", "prompt": "Make it."},
+            {"id": "test", "run": "mkdir test-results; echo shot > test-results/a.txt; echo tested; echo twice"},
+            {"id": "send", "prompt": "Send it."},
+        ]
+    }
+}
+
+
+@pytest.fixture
+def lived(scene: Scene) -> Scene:
+    """A completed run of two sessions: answers that were repaired, an undo, a command with an asset, large values."""
+    git(scene.root, "init", "-q")
+    scene.workflow(phases=LIVED)
+    run = scene.begin().run
+    space = scene.space()
+    command_trust.trust(space, run, command_trust.listed(space, run))
+    driving.done(space, run.run_id, response="no JSON at all")
+    driving.done(space, run.run_id, response='{"context_updates": 3}')
+    update = json.dumps({"context_updates": {"small": {"a": [1]}, "large": {"text": LARGE}}}, ensure_ascii=False)
+    driving.done(space, run.run_id, response=update)
+    driving.done(space, run.run_id, response="made wrongly")
+    driving.undo(space, run.run_id)
+    resuming.resume(scene.space(OTHER), run.run_id)
+    scene.write("made.txt", "made")
+    driving.done(scene.space(OTHER), run.run_id, response=LARGE * 2)
+    driving.next_step(scene.space(OTHER), run.run_id)
+    driving.done(scene.space(OTHER), run.run_id, response='{"context_updates": {"large": 7}}')
+    assert scene.state["status"] == "completed"
+    return scene
+
+
+def test_a_dump_read_back_has_all_of_a_run_that_was_lived(lived: Scene, tmp_path: Path) -> None:
+    """Every file of it as it was; every reference leads to what it names, and the context to what was said."""
+    before = fingerprint(lived.run_dir)
+    told = dumped(lived, tmp_path / "out")
     out = tmp_path / "out"
-    assert told.troubles == []
-    assert fingerprint(finished.run_dir) == before
-    for name in below(finished.run_dir):
-        if name.startswith(("stages/", "assets/")) or name in ("state.json", "plan.json", "events.jsonl"):
-            assert (out / name).read_bytes() == (finished.run_dir / name).read_bytes(), name
-    stages = [entry["stage"] for entry in read(out / "state.json")["steps"]]
-    assert sorted(path.name for path in (out / "stages").iterdir()) == stages
-    for stage in stages:
-        assert {"prompt.md", "response.md", "status.json"} <= {path.name for path in (out / "stages" / stage).iterdir()}
-    refs = set()
-    for name in below(out):
-        if name.endswith("status.json"):
-            refs.update(blob_refs.refs_of_status(read(out / name)))
-    refs.update(blob_refs.refs_of(read(out / "state.json")["context"]))
-    assert len(refs) == 3
+    assert (told.troubles, fingerprint(lived.run_dir)) == ([], before)
+    kept = ("state.json", "plan.json", "events.jsonl")
+    whole = [
+        name
+        for name in below(lived.run_dir)
+        if name in kept or (name.startswith(("stages/", "assets/")) and not name.endswith("command.lock"))
+    ]
+    for name in whole:
+        assert (out / name).read_bytes() == (lived.run_dir / name).read_bytes(), name
+    assert {
+        "stages/001-build.plan@1/response.repair-1.md",
+        "stages/001-build.plan@1/response.repair-2.md",
+        "stages/002-build.make@1/response.undone-1.md",
+        "stages/002-build.make@1/changes.patch",
+        "stages/003-build.test@1/command.log",
+        "assets/build.test/retry_1/test-results/a.txt",
+    } <= set(whole)
+    state = read(out / "state.json")
+    for entry in state["steps"]:
+        names = {path.name for path in (out / "stages" / entry["stage"]).iterdir()}
+        answer = "command.log" if entry["step_id"] == "build/test" else "response.md"
+        assert {"prompt.md", answer, "status.json"} <= names
+    refs = {ref for name in whole if name.endswith("status.json") for ref in blob_refs.refs_of_status(read(out / name))}
+    refs |= set(blob_refs.refs_of(state["context"]))
     for ref in refs:
         sha256 = blob_refs.sha256_of(ref)
         data = (out / "blobs" / "sha256" / sha256[:2] / sha256).read_bytes()
         assert hashlib.sha256(data).hexdigest() == sha256
-    assert (told.stages, told.blobs) == (4, 3)
+    assert (told.stages, told.blobs, len(refs)) == (4, 4, 4)
     assert told.events == len((out / "events.jsonl").read_text().splitlines())
+    assert [record["session_id"] for record in state["sessions"]["session_history"]] == [SESSION, OTHER]
+    context = read(out / "context.json")
+    assert context["response.build/make"] == LARGE * 2
+    assert context["command.output"] == "tested\ntwice\n"
+    assert (context["small"], context["large"]) == ({"a": [1]}, 7)
 
 
 def test_the_context_is_given_with_its_values(finished: Scene, tmp_path: Path) -> None:
@@ -127,6 +173,7 @@ def test_what_cannot_be_brought_along_is_named_and_the_rest_is_there(finished: S
     (status,) = blob_refs.refs_of_status(read(finished.run_dir / "stages" / "001-frame.ask@1" / "status.json"))
     Path(store.path(make)).write_bytes(b"damaged")
     Path(store.path(status)).unlink()
+    (finished.run_dir / "assets").mkdir()
     (finished.run_dir / "assets" / "link").symlink_to("/etc/passwd")
     (finished.run_dir / "stages" / "004-ship.send@1" / "response.md").unlink()
     with (finished.run_dir / "events.jsonl").open("ab") as file:

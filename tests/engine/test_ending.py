@@ -51,6 +51,16 @@ def value(scene: Scene, key: str) -> Any:
     return context_values.value_of(space, run, run.state["context"][key])
 
 
+@pytest.mark.parametrize("sign", ["é", "漢", "😀", "e\u0301"])
+def test_the_last_response_is_so_many_characters_not_bytes(scene: Scene, sign: str) -> None:
+    """Of letters of several bytes as of others (D37)."""
+    begun(scene, {"id": "review"}, {"id": "fix"})
+    done(scene, sign * 250)
+    assert scene.state["context"]["last_response"] == (sign * 250)[:200]
+    done(scene, sign * 10)
+    assert scene.state["context"]["last_response"] == sign * 10
+
+
 def test_an_answer_ends_its_step_as_it_says_and_sets_the_context(scene: Scene) -> None:
     """The engine's keys, then the step's own; the response is held by reference and reads as its text (D37, D38)."""
     begun(scene, {"id": "review"}, {"id": "fix"})
