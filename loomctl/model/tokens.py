@@ -31,6 +31,7 @@ _OWN = frozenset({
     "Asked", "Earlier", "Edited", "Found", "Listed", "Ran", "Read", "Recent", "bytes", "exit", "files", "in",
     "items", "lines", "loom", "more", "names", "output", "results", "status", "steps", "text", "JSON",
 })  # fmt: skip
+_KEPT = 40  # characters of a piece whose cost is remembered
 _BLANKS = 16  # so many blanks, or line ends, in a row are one token
 # Characters of a text that is judged whole; else so many samples of so many characters.
 _WHOLE, _SAMPLES, _SAMPLE = 200_000, 32, 4096
@@ -64,19 +65,31 @@ def closely(text: str) -> int:
 
 def weight(text: str) -> float:
     """Give what a text adds to a longer one by that measure; SPARE is for all of it."""
+    return sum(map(_COSTS.__getitem__, _PIECES.findall(text)))
+
+
+class _Costs(dict[str, float]):
+    """What pieces cost at most, each found out once."""
+
+    def __missing__(self, piece: str) -> float:
+        cost = _known(piece)
+        if len(piece) <= _KEPT:
+            self[piece] = cost
+        return cost
+
+
+_COSTS = _Costs()
+
+
+def _known(piece: str) -> float:
     from loomctl.model.common_words import SIGNS, SMALL, WORDS
 
-    known = (WORDS, SMALL, SIGNS)
-    return sum(_known(piece, *known) for piece in _PIECES.findall(text))
-
-
-def _known(piece: str, words: frozenset[str], lower: frozenset[str], signs: frozenset[str]) -> float:
     bare = piece.removeprefix(" ")
     if bare.isalpha():
         # Without a blank before it a word may share a token with the sign there, and be cut elsewhere.
-        is_one = bare in lower or (bare.istitle() and bare.lower() in words)
-        return (1.1 if bare is piece else 1) if is_one else _at_worst(piece)
-    is_one = bare in signs or (len(piece) <= _BLANKS and not piece.strip(piece[0]) and piece[0] in " \n")
+        is_one = bare in SMALL or (bare.istitle() and bare.lower() in WORDS)
+        return (1.1 if len(bare) == len(piece) else 1) if is_one else _at_worst(piece)
+    is_one = bare in SIGNS or (len(piece) <= _BLANKS and not piece.strip(piece[0]) and piece[0] in " \n")
     return 1 if is_one else _at_worst(piece)
 
 
