@@ -68,7 +68,8 @@ class Collected(NamedTuple):
 
     def and_of(self, other: Collected) -> Collected:
         """Give what both hold."""
-        return Collected(*([*mine, *its] for mine, its in zip(self, other, strict=True)))
+        passed_over = [*self.passed_over, *other.passed_over]
+        return Collected([*self.assets, *other.assets], [*self.warnings, *other.warnings], passed_over)
 
 
 def look(root: str, *, patience: float = PATIENCE, most: int = MOST_ENTRIES) -> Look:

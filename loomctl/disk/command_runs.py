@@ -110,11 +110,16 @@ def look(folder: str) -> Standing:
 def wait(folder: str, until: float, tell: Callable[[Standing], None] | None = None) -> Standing:
     """Wait for a stage's command until it has ended or a time on the monotonic clock; gives how it stands then.
 
-    tell: is given how it stands, about twice a second.
+    tell: is given how it stands, about twice a second. One that was seen to run, and removed its record and its lock
+    since, runs as long as its supervisor does.
     """
     pause, told = _POLL_FIRST, time.monotonic()
+    seen = Standing(NONE, {}, {}, 0)
     while True:
         standing = look(folder)
+        if standing.kind == NONE and _supervisor_lives(seen.record):
+            standing = seen._replace(bytes=standing.bytes)
+        seen = standing
         now = time.monotonic()
         if standing.kind != RUNNING or now >= until:
             return standing
@@ -204,7 +209,11 @@ def _is_watched(folder: str) -> bool:
 
 def _is_named(folder: str) -> bool:
     """Tell whether the supervisor on record lives, by its number and start."""
-    supervisor = (_record(folder) or {}).get("supervisor")
+    return _supervisor_lives(_record(folder) or {})
+
+
+def _supervisor_lives(record: Mapping[str, Any]) -> bool:
+    supervisor = record.get("supervisor")
     return isinstance(supervisor, dict) and processes.lives(supervisor)
 
 

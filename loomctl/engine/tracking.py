@@ -112,17 +112,8 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
         warnings.append(f"not recorded yet: {counted(waiting, 'tool call')}, so that files may be missing")
     baseline = baselines.read(space.store.local, run.run_id, stage)
     changes, unknown = _changes(space, run.run_id, stage, baseline)
-    top = git.top_of(root) or root
     workdir = elsewhere.folder(space, run, entry)
-    touched: dict[str, dict[str, Any]] = {}
-    for path in told.paths:
-        shown = _shown(space, top, path, workdir)
-        if shown is not None:
-            touched[shown] = {"path": shown, "by": ["tools"]}
-    for change in changes.entries if changes is not None else ():
-        shown = os.path.relpath(os.path.join(top, change.path), root)
-        known = touched.setdefault(shown, {"path": shown, "by": []})
-        known.update(_described(change), by=[*known["by"], "git"])
+    touched = _touched(space, told, changes, workdir)
     if workdir is not None:
         unknown = "; ".join(filter(None, (unknown, _of_workdir(space, run, stage, baseline, workdir, touched))))
     by_time = [change.path for change in changes.entries if change.by_time] if changes is not None else []
@@ -147,6 +138,24 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
     except (OSError, LoomError) as error:
         found = found._replace(patch=False, warnings=[*warnings, f"what changed could not be written: {_said(error)}"])
     return found
+
+
+def _touched(
+    space: Workspace, told: _Told, changes: working_tree.Changes | None, workdir: str | None
+) -> dict[str, dict[str, Any]]:
+    """Give what tool calls and git tell of the project, by path, each with who told of it."""
+    root = space.project.root
+    top = git.top_of(root) or root
+    touched: dict[str, dict[str, Any]] = {}
+    for path in told.paths:
+        shown = _shown(space, top, path, workdir)
+        if shown is not None:
+            touched[shown] = {"path": shown, "by": ["tools"]}
+    for change in changes.entries if changes is not None else ():
+        shown = os.path.relpath(os.path.join(top, change.path), root)
+        known = touched.setdefault(shown, {"path": shown, "by": []})
+        known.update(_described(change), by=[*known["by"], "git"])
+    return touched
 
 
 def _of_workdir(

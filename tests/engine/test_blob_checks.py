@@ -44,7 +44,7 @@ def test_a_text_within_a_value_is_no_reference(begun: Scene) -> None:
     """A model may write what looks like one; only what Loom stored is missed."""
     begun.edit(context={**begun.state["context"], "n": {"x": f"blob://sha256/{'a' * 64}"}})
     found = blob_checks.blobs(patient(begun))
-    assert (found.status, found.found) == (PASS, "2 blobs that runs refer to are there")
+    assert (found.status, found.found) == (PASS, "every blob that a run refers to is there (2)")
 
 
 @pytest.mark.parametrize("damage", ["gone", "damaged", "a link"])

@@ -17,7 +17,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from loomctl.disk.blobs import Blobs
-from loomctl.disk.events import Event
 from loomctl.engine import command_trust, counting, driving, dumping, resuming, schema_checks
 from loomctl.model import blob_refs
 from loomctl.model.errors import LoomError
@@ -223,7 +222,7 @@ def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path)
     driving.done(space, run_id, response=json.dumps({"outcome": "succeeded", "context_updates": {"l": LARGE}}))
     resuming.resume(scene.space(OTHER), run_id)
     other = scene.space(OTHER)
-    (inner, *_) = blob_refs.refs_in(scene.state["context"]["l"])
+    inner = scene.state["context"]["l"]
     nested = {"context_updates": {"n": {"of": [inner, LARGE]}, "\x1b": "\u2028"}}
     driving.done(other, run_id, response=json.dumps(nested), outcome="failed", note="again")
     driving.undo(other, run_id)
@@ -242,7 +241,7 @@ def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path)
             schema = schema_checks.schema(kind, bundle=str(CHECKOUT))
             assert Draft202012Validator(schema).is_valid(held), (kind, held)
         assert status["status"] == entry["status"]
-        for ref in blob_refs.refs_in(status):
+        for ref in blob_refs.refs_of_status(status):
             sha256 = blob_refs.sha256_of(ref)
             data = (out / "blobs" / "sha256" / sha256[:2] / sha256).read_bytes()
             assert hashlib.sha256(data).hexdigest() == sha256
