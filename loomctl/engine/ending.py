@@ -103,6 +103,12 @@ def _breaks_schema(step: Mapping[str, Any], given: Given, reading: Reading) -> b
     return bool(step.get("output_schema")) and given.outcome not in WITHOUT_RESULT and not answers.fits(step, reading)
 
 
+def breaks_schema(run: Run, state: Mapping[str, Any], given: Given, known: Gathered) -> bool:
+    """Tell whether an answer lacks what the open visit's step asks for; it would be asked for anew, or fail (D36)."""
+    entry = run_life.open_visit(state)
+    return entry is not None and _breaks_schema(_step_of(run, entry), given, known.reading)
+
+
 def _is_refused(step: Mapping[str, Any], entry: Mapping[str, Any], given: Given, reading: Reading) -> bool:
     """Tell whether an answer ends nothing: another is asked for, or nobody here can judge it (D36)."""
     if not _breaks_schema(step, given, reading):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 _LAST_WORDS = 200  # characters of what an assistant said last that the state keeps, where its user is to answer
+_ENDS = (turn_ends.END, turn_ends.EXHAUSTED, turn_ends.REPAIR)  # verdicts by which a message is taken for an answer
 _NUDGES = 20  # how often in a turn an assistant is asked or sent on at one visit, though it calls tools in between
 _LOOKED_AT = 50_000  # characters of them in which secrets are looked for
 _DIGESTS = 15.0  # seconds that a stop which ends a step may digest for
@@ -97,7 +98,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         blocks_left=turn.blocks_left,
     )
     verdict = turn_ends.decide(stop)
-    if verdict in (turn_ends.END, turn_ends.EXHAUSTED, turn_ends.REPAIR):
+    if verdict in _ENDS:
         if here and found.response is None:  # it ended without a word: the transcript may hold some
             return Stopped(line=closed_without_message(space, run))
         from loomctl.engine import recording  # most stops end nothing
@@ -118,10 +119,13 @@ def _left_open(
 ) -> Stopped:
     """Act on a verdict that ends no visit."""
     if verdict == turn_ends.HAND:
-        _note(space, run, _handed_on(space, entry))
+        if not _noted(space, run, _handed_on(space, entry)):
+            return Stopped()
         return Stopped(block="Loom: " + NEXT.format(step=entry["step_id"]), stage=entry["stage"])
     if verdict == turn_ends.ASK:
-        _note(space, run, Event("stage.asked", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"]))
+        asked = Event("stage.asked", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
+        if not _noted(space, run, asked):
+            return Stopped()
         return Stopped(block="Loom: " + ASKED.format(step=entry["step_id"]), asked=True, stage=entry["stage"])
     if verdict == turn_ends.WAIT:
         return _wait(space, run, entry, message)
@@ -160,7 +164,10 @@ def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
 
 
 def closed_without_message(space: Workspace, run: Run) -> str:
-    """Complete a closing step at a session's start, or at a stop without words; gives the line for the user (D27)."""
+    """Complete a closing step at a session's start, or at a stop without words; gives the line for the user (D27).
+
+    In a run that stands still it is left as it is where its answer does not fit: nothing is asked for there.
+    """
     from loomctl.engine import driving, settling
 
     found = closing.ready(space, run, run.state)
@@ -171,6 +178,8 @@ def closed_without_message(space: Workspace, run: Run) -> str:
         said.clear()
         opened.clear()
         happened: list[Event] = []
+        if found is not None and not _under_way(state) and ending.breaks_schema(run, state, found.given, found.known):
+            return state, []
         ended, how = closing.close(space, run, state, happened, found)
         if ended is None:
             return state, []
@@ -191,12 +200,19 @@ def _handed_on(space: Workspace, entry: Mapping[str, Any] | None) -> Event:
     return Event("stage.handed_on", {"stage": stage}, space.caller.session_id, step_id)
 
 
-def _note(space: Workspace, run: Run, happened: Event) -> None:
-    """Write into the run's log what a stop led to; the stop is answered all the same where it cannot be written."""
+def _noted(space: Workspace, run: Run, happened: Event) -> bool:
+    """Write into the run's log what a stop leads to; False where the run was paused in this moment, and it must not.
+
+    The stop is answered all the same where it cannot be written.
+    """
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        return state, [happened] if _under_way(state) else []
+
     try:
-        space.store.update(run.run_id, lambda state: (state, [happened]), durable=False, patience=HOOK_PATIENCE)
+        return _under_way(space.store.update(run.run_id, change, durable=False, patience=HOOK_PATIENCE))
     except (OSError, LoomError):
-        pass
+        return True
 
 
 def _given(entry: Mapping[str, Any], message: str) -> ending.Given:
@@ -221,6 +237,9 @@ def _ended(
         held[:], opened[:] = [Stopped()], []
         entry = run_life.open_visit(state)
         if entry is None or entry["stage"] != known.for_stage or state["status"] in OVER:  # somebody else was first
+            return state, []
+        if turn_ends.decide(stop._replace(open=stop.open and _under_way(state))) not in _ENDS:  # or paused it
+            stages.write_candidate(run.folder, entry["stage"], given.response or "")
             return state, []
         happened: list[Event] = []
         ended = ending.end(space, run, state, happened, given, known)

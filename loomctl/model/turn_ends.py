@@ -76,8 +76,12 @@ class Stop(NamedTuple):
 
 # The first row that holds decides.
 _TABLE: tuple[tuple[Callable[[Stop], bool], str], ...] = (
-    # A step that was marked as closing ends with this message, whoever drives the turn.
+    # A plan in the making is no result, whatever is closing.
+    (lambda stop: stop.closing and stop.planning, KEEP),
+    # A step that was marked as closing ends with this message, whoever drives the turn; also in a run that its user
+    # has paused, which goes no further by it, and in which nothing is asked for.
     (lambda stop: stop.closing and (stop.settled or not stop.schema or stop.found == FITS), END),
+    (lambda stop: stop.closing and not stop.open, KEEP),
     (lambda stop: stop.closing, REPAIR),
     # The session was not told of the step that is open.
     (lambda stop: stop.untold and stop.driven and stop.goes_on and not stop.busy, HAND),

@@ -591,3 +591,32 @@ def test_an_undo_keeps_what_the_stage_changed_aside(scene: Scene) -> None:
     driving.undo(scene.space(), scene.run_dir.name)
     assert not (folder / "changes.json").exists()
     assert (folder / "changes.undone-1.json").is_file()
+
+
+def test_what_is_paused_while_a_stop_is_decided_is_neither_asked_nor_sent_on(scene: Scene) -> None:
+    """The state under the lock decides: what was read before may have been paused since (D27)."""
+    begun(scene, {"id": "one", "output_schema": "routing"}, {"id": "two"}, autonomy="autonomous")
+    space = scene.space()
+    run = space.store.read(scene.run_dir.name)
+    driving.set_standing(space, run.run_id, "paused", "run.paused", allowed=("in_progress",))
+    for message in (BAD, "Which colour?", GOOD):
+        turn = stopping.Turn(told="001-build.one@1", driven=True, blocks_left=8)
+        assert stopping.stopped(space, run, turn, message).block == ""
+        assert (scene.run_dir / "stages" / "001-build.one@1" / "candidate.md").read_text() == message
+    assert (scene.state["status"], scene.state["steps"][0]["status"]) == ("paused", "in_progress")
+    assert "repairs" not in scene.state["steps"][0]
+
+
+def test_a_closing_step_of_a_paused_run_waits_where_its_answer_does_not_fit(scene: Scene) -> None:
+    """At a stop and at a session's start: nothing is asked for, nothing fails; `next` asks when the run goes on."""
+    begun(scene, {"id": "one", "output_schema": "routing", "output_retries": 0}, {"id": "two"})
+    done(scene, None)
+    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
+    assert stop(scene, "Done.") == stopping.Stopped()
+    assert stop(scene, "") == stopping.Stopped()
+    space = scene.space()
+    assert stopping.closed_without_message(space, space.store.read(scene.run_dir.name)) == ""
+    assert (scene.state["status"], scene.state["steps"][0]["status"]) == ("paused", "closing")
+    assert "Now" not in stop(scene, GOOD).line
+    assert (scene.state["status"], scene.state["steps"][0]["status"]) == ("paused", "succeeded")
+    assert len(scene.state["steps"]) == 1

@@ -476,6 +476,35 @@ def test_a_cancelled_run_is_not_moved_by_a_stop(begun: Scene) -> None:
     assert (begun.run_dir / "state.json").read_bytes() == before
 
 
+def test_a_pause_stops_a_closing_step_too(scene: Scene, tmp_path: Path) -> None:
+    """A terminal pauses the run: what does not fit is kept, and never asked for; what fits ends its step (D27)."""
+    scene.workflow(phases={"build": {"steps": [{"id": "a", "prompt": "Do it.", "output_schema": "routing"}]}})
+    scene.begin()
+    file = TranscriptFile(tmp_path / "t.jsonl")
+    command = "<command-message>loom:run</command-message>\n<command-name>/loom:run</command-name>"
+    file.add({"type": "user", "promptId": "p", "message": {"role": "user", "content": command}})
+    assert scene.loomctl("done").code == 0
+    assert scene.loomctl("pause", session=None).code == 0
+    told: Json = {"prompt_id": "p", "transcript_path": str(file.path)}
+    for _ in range(4):
+        assert silent(scene.hook("stop", last_assistant_message="Done, all is well.", **told))
+    (visit,) = scene.state["steps"]
+    assert (scene.state["status"], visit["status"], visit.get("repairs")) == ("paused", "closing", None)
+    folder = scene.run_dir / "stages" / visit["stage"]
+    assert (folder / "candidate.md").read_text() == "Done, all is well."
+    answer = scene.hook("stop", last_assistant_message='{"outcome": "succeeded"}', **told)
+    assert "build/a succeeded. The run is paused." in answer.message
+    assert (scene.state["status"], scene.state["steps"][0]["status"]) == ("paused", "succeeded")
+
+
+def test_a_plan_is_no_result_of_a_closing_step(begun: Scene) -> None:
+    """In the host's plan mode a stop ends nothing; the message after it is the result (D27)."""
+    driving.done(begun.space(), begun.run_dir.name, response=None)
+    assert silent(begun.hook("stop", last_assistant_message="The plan.", permission_mode="plan"))
+    assert begun.state["steps"][0]["status"] == "closing"
+    assert "frame/ask succeeded" in begun.hook("stop", last_assistant_message="The result.").message
+
+
 def test_a_session_end_closes_its_record(begun: Scene) -> None:
     """One small write: the record has the host's reason, and the session no longer holds the run (D26)."""
     assert silent(begun.hook("session-end", reason="prompt_input_exit"))

@@ -67,7 +67,19 @@ TABLE: list[tuple[str, dict[str, Any], str]] = [
     ("no block is left to ask with", {"level": "autonomous", "driven": True, "blocks_left": 0}, PAUSE),
     ("a closing step ends with the message", {"closing": True}, END),
     ("a closing step ends under any autonomy", {"closing": True, "level": "assist"}, END),
-    ("a closing step ends in plan mode", {"closing": True, "planning": True}, END),
+    ("a plan is no closing step's result", {"closing": True, "planning": True, "found": FITS, "schema": True}, KEEP),
+    ("nor is one in a driven turn", {"closing": True, "planning": True, "driven": True}, KEEP),
+    ("nor silence in plan mode", {"closing": True, "planning": True, "spoken": False}, NOTHING),
+    ("a paused run's closing step keeps its result", {"closing": True, "open": False}, END),
+    ("one that fits its schema, too", {"closing": True, "open": False, "schema": True, "found": FITS}, END),
+    ("a paused run's is not asked", {"closing": True, "open": False, "schema": True, "repairs_left": 2}, KEEP),
+    (
+        "nor for a bad object, in a driven turn",
+        {"closing": True, "open": False, "schema": True, "found": UNFIT, "driven": True, "repairs_left": 2},
+        KEEP,
+    ),
+    ("nor does it fail", {"closing": True, "open": False, "schema": True, "found": UNFIT}, KEEP),
+    ("nor by silence", {"closing": True, "open": False, "schema": True, "spoken": False}, NOTHING),
     ("a closing step ends without words", {"closing": True, "spoken": False}, END),
     ("a closing step without its object", {"closing": True, "schema": True, "repairs_left": 2}, REPAIR),
     ("a closing step with a bad object", {"closing": True, "schema": True, "found": UNFIT, "repairs_left": 1}, REPAIR),
@@ -99,8 +111,16 @@ def test_nothing_blocks_a_turn_that_loom_does_not_drive_or_the_host_does_not_hon
     assert blocks
     assert all(stop.driven or stop.closing for stop in blocks)
     assert all(stop.blocks_left > 0 for stop in blocks)
-    assert all(stop.open or stop.untold or stop.closing for stop in blocks)
+    assert all(stop.open or stop.untold for stop in blocks)
+    assert not any(stop.planning for stop in blocks)
     assert all(stop.closing or stop.level in turn_ends.GOING_ON for stop in blocks)
+
+
+def test_a_run_that_stands_still_is_neither_asked_nor_failed() -> None:
+    """Over every stop there is: what ends in a paused run is a closing step's result that fits, and no plan (D27)."""
+    still = [(stop, verdict) for stop, verdict in every() if not stop.open and not stop.untold]
+    assert {verdict for _, verdict in still} == {END, KEEP, NOTHING}
+    assert all(stop.closing and not stop.planning for stop, verdict in still if verdict == END)
 
 
 def test_no_verdict_is_given_for_ever() -> None:
