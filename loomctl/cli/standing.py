@@ -38,7 +38,8 @@ def pause(run: str | None, as_json: bool) -> int:
 def cancel(run: str | None, as_json: bool) -> int:
     """Cancel a run: it ends here, its files stay. `loomctl resume RUN --reopen` takes it up again.
 
-    A command that runs just now is stopped, and so is all that it started.
+    A command that runs just now is stopped, and so is all that it started. To cancel it again does no harm: it
+    finishes what a first cancel that was killed has left.
 
     \b
     Example:

@@ -287,10 +287,15 @@ def approve(space: Workspace, run_id: str) -> Driven:
 
 
 def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allowed: Sequence[str]) -> Run:
-    """Pause or cancel a run. allowed: the statuses from which that can be done; raises BAD_STATUS from others."""
+    """Pause or cancel a run. allowed: the statuses from which that can be done; raises BAD_STATUS from others.
+
+    A cancelled run is cancelled again without a change: the first cancel may have been killed before it was through.
+    """
     run = space.store.read(run_id)
 
     def change(state: State) -> tuple[State, list[Event]]:
+        if state["status"] == status == "cancelled":
+            return state, []
         if state["status"] not in allowed:
             raise LoomError(
                 "BAD_STATUS",

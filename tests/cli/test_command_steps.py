@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.disk import command_files, processes
+from loomctl.engine import driving
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT
 from tests.cli.commands import AT_ONCE, PATIENT, begin, blob, next_beside, record, status
 from tests.cli.terminal import Terminal, loomctl
@@ -200,6 +201,25 @@ def test_a_cancelled_run_stops_its_command_and_may_be_taken_up(scene: Scene, tmp
         gate.open()
         said, _ = waits.communicate(timeout=60)
     assert json.loads(said)["ran"][0]["status"] == "succeeded"
+
+
+def test_a_cancel_that_was_killed_is_finished_by_the_next_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run was cancelled already, its command runs: another cancel stops it, and a third finds nothing to do."""
+    begin(scene, "echo $$ > child; sleep 600")
+    monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
+    scene.loomctl("next")
+    until(lambda: (scene.root / "child").exists() and (scene.root / "child").read_text())
+    child = int((scene.root / "child").read_text())
+    run_id = scene.run_dir.name
+    driving.set_standing(scene.space(), run_id, "cancelled", "run.cancelled", allowed=("in_progress",))
+    assert processes.started(child)
+    assert "The command of build/c1 was stopped." in scene.loomctl("cancel", run_id).stdout
+    assert processes.started(child) == ""
+    before = (scene.run_dir / "state.json").read_bytes()
+    again = scene.loomctl("cancel", run_id, "--json")
+    assert (again.code, again.json["status"], again.json["notes"]) == (EXIT_OK, "cancelled", [])
+    assert (scene.run_dir / "state.json").read_bytes() == before
+    assert scene.event_names().count("run.cancelled") == 1
 
 
 def test_a_paused_run_lets_its_command_end(scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
