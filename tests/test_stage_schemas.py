@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from jsonschema import Draft202012Validator
 from loomctl.cli import bundle
 from loomctl.disk import tool_log
 from loomctl.engine import command_trust, driving, schema_checks, tracking
+from loomctl.engine.caller import Conversation
 from loomctl.model import directives, run_life, steps
 from loomctl.model.tool_steps import ToolStep
 from tests.disk.repositories import git
@@ -35,7 +37,7 @@ PHASES: Json = {
 class Counted(Seen):
     """A conversation whose tokens are known."""
 
-    def usage_since(self, at: str) -> dict[str, Any] | None:
+    def usage_since(self, at: str, beside: Sequence[Conversation] = ()) -> dict[str, Any] | None:  # noqa: ARG002
         """Give all kinds of them."""
         into = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens", "messages")
         return {"models": [f"since {at}"], **dict.fromkeys(into, 1)}

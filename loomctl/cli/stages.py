@@ -254,7 +254,8 @@ def _in_words(found: Run, record: Record) -> list[str]:
         models = one_line(", ".join(record.models), 80) or "model unknown"
         held = record.section("usage").get("cache_read_input_tokens")
         cached = f" (and {held:,} from a cache)" if type(held) is int and held > 0 else ""
-        lines.append(f"model     {models}, {tokens[0]:,} tokens in{cached}, {tokens[1]:,} out")
+        more = ", and what another session used" if record.section("usage").get("partial") is True else ""
+        lines.append(f"model     {models}, {tokens[0]:,} tokens in{cached}, {tokens[1]:,} out{more}")
     command = record.section("command")
     if command:
         spent = command.get("duration_ms")

@@ -8,7 +8,7 @@ from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from typing import Any
 
     from loomctl.disk.config import Settings
@@ -30,8 +30,8 @@ class Conversation:
         """Give what the assistant said since a time (UTC, with or without milliseconds); None if that is not known."""
         return None
 
-    def usage_since(self, at: str) -> dict[str, Any] | None:  # noqa: ARG002 - as above
-        """Give the models and tokens that were used since a time; None if that cannot be known (D41)."""
+    def usage_since(self, at: str, beside: Sequence[Conversation] = ()) -> dict[str, Any] | None:  # noqa: ARG002
+        """Give the models and tokens that were used since a time, here and beside; None if that is not known (D41)."""
         return None
 
     def another(self, path: str | None) -> Conversation:  # noqa: ARG002 - as above

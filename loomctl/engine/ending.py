@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.engine import answers, context_values, stages, tracking
+from loomctl.engine import answers, context_values, stages, tracking, usage
 from loomctl.model import output_checks, run_context, run_life
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -88,10 +88,8 @@ def gather(
     reading = reading or answers.read(space, run, entry, step, given.response)
     if _is_refused(step, entry, given, reading):
         return Gathered(entry["stage"], reading, None, None)
-    usage = None
-    if not given.command:
-        usage = space.caller.conversation.usage_since(clock.exact_stamp(tracking.began_at(space, run, entry)))
-    return Gathered(entry["stage"], reading, tracking.ended(space, run, dict(entry)), usage)
+    used = None if given.command else usage.of_visit(space, run, entry)
+    return Gathered(entry["stage"], reading, tracking.ended(space, run, dict(entry)), used)
 
 
 def _step_of(run: Run, entry: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -274,7 +272,7 @@ def _status(run: Run, end: _End, session_id: str | None) -> dict[str, Any]:
 
 def _events(end: _End, follows: str, session_id: str | None) -> list[Event]:
     """Tell what happened with the end of a visit. follows: as `run_life.end_visit` gave it."""
-    stage, step_id, tracked, usage = end.entry["stage"], end.entry["step_id"], end.tracked, end.known.usage
+    stage, step_id, tracked, used = end.entry["stage"], end.entry["step_id"], end.tracked, end.known.usage
     properties = {
         "stage": stage,
         "status": end.outcome,
@@ -283,7 +281,7 @@ def _events(end: _End, follows: str, session_id: str | None) -> list[Event]:
         "files_touched": list(tracked.files)[:_LISTED],
         **({"failure_reason": end.reason} if end.reason else {}),
         **({"files_touched_count": tracked.total} if tracked.total > _LISTED else {}),
-        **({"usage": dict(usage)} if usage else {}),
+        **({"usage": dict(used)} if used else {}),
     }
     told = [Event("stage.completed", properties, session_id, step_id)]
     told += [Event("asset.captured", {"stage": stage, **one}, session_id, step_id) for one in tracked.assets]

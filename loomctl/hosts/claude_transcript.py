@@ -97,8 +97,19 @@ class Transcript(Conversation):
             blocks[:0] = _blocks(entry, "text")
         return "\n\n".join(blocks) if blocks and blocks[-1].strip() == ending.strip() else ending
 
-    def usage_since(self, at: str) -> dict[str, Any] | None:
-        """Give the models and tokens of the assistant's messages since a time, each counted once (D41)."""
+    def usage_since(self, at: str, beside: Sequence[Conversation] = ()) -> dict[str, Any] | None:
+        """Give the models and tokens of the assistant's messages since a time, each counted once (D41).
+
+        beside: other transcripts, of which one may be a fork and hold the same messages.
+        """
+        used: dict[str, dict[str, Any]] = {}
+        for one in (*beside, self):
+            if isinstance(one, Transcript):
+                used.update(one._used_since(at))  # noqa: SLF001 - of its own kind
+        return _summed(list(used.values()))
+
+    def _used_since(self, at: str) -> dict[str, dict[str, Any]]:
+        """Give the assistant's messages since a time by their ids, the first one first."""
         used: dict[str, dict[str, Any]] = {}
         for entry in _entries_back(self._read()):
             if "message" not in entry or not _is_said(entry):
@@ -110,7 +121,7 @@ class Transcript(Conversation):
                 continue
             if isinstance(message.get("usage"), dict):
                 used.setdefault(_text(message, "id") or _text(entry, "uuid"), message)
-        return _summed(list(used.values())[::-1])
+        return dict(reversed(used.items()))
 
     def began_with_loom(self, prompt_id: str, driven: Collection[str]) -> bool:
         """Tell whether a turn began with a Loom command, or with the notice that a subagent of a driven turn ended.

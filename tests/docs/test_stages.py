@@ -26,7 +26,8 @@ KEYS = {
     "files_touched": "names, from the project's root, the first 1,000",
     "files_unknown": "why tool calls alone are known; absent where git could tell",
     "assets": "captured files: `path`, `bytes`, `sha256`, `stored`",
-    "usage": "`models`, `messages` and tokens of the conversation since the stage began, where they are known",
+    "usage": "`models`, `messages` and tokens of the conversations that worked on it, where they are known; `partial` "
+    "where one of them cannot be seen here",
     "repairs": "how often another answer was asked for",
     "errors": "of a step whose answer never fitted: `code`, `where`, `message` of each fault in the last one",
     "warnings": "the same of what was passed over",

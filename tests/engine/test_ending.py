@@ -12,13 +12,13 @@ import pytest
 
 from loomctl.disk import clock
 from loomctl.disk.blobs import Blobs
-from loomctl.engine import context_values, driving, outcomes, stopping
+from loomctl.engine import context_values, driving, outcomes, resuming, stopping
 from loomctl.engine.driving import Driven
 from loomctl.model import blob_refs, run_life
 from loomctl.model.errors import LoomError
 from loomctl.model.long_answers import LONGEST
 from tests.disk.repositories import git
-from tests.scenes import SESSION, Json, Scene
+from tests.scenes import OTHER, SESSION, Json, Scene, TranscriptFile
 
 SCHEMA: Json = {"type": "object", "required": ["risk"], "properties": {"risk": {"enum": ["low", "high"]}}}
 GOOD = '{"outcome": "succeeded", "context_updates": {"coverage": 72}}'
@@ -292,6 +292,40 @@ def test_a_file_of_this_visit_stands_in_and_an_older_one_does_not(scene: Scene) 
     assert driven.ended["status"] == "partially_succeeded"
     assert status_of(scene, "002-build.two@1")["directive"]["source"] == "status.json"
     assert done(scene, "And this.").ended["status"] == "succeeded"  # type: ignore[index]
+
+
+def conversation(scene: Scene, session: str, tokens: dict[str, int]) -> Path:
+    """Write a session's transcript with messages of these ids that used so many tokens; its binding names it."""
+    path = scene.root.parent / f"{session}.jsonl"
+    file = TranscriptFile(path)
+    for name, count in tokens.items():
+        said = [{"type": "text", "text": f"I am {name}."}]
+        message = {"id": name, "model": "claude", "role": "assistant", "usage": {"output_tokens": count}}
+        stamp = "2999-01-01T00:00:00.000Z"
+        file.add({"type": "assistant", "timestamp": stamp, "message": {**message, "content": said}})
+    local = scene.space(session).local
+    binding = local.binding(session)
+    if binding is not None:
+        local.refresh(binding, pid=None, transcript_path=str(path))
+    return path
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_step_that_another_session_closes_counts_what_both_used(scene: Scene, seen: bool) -> None:
+    """The response is the first one's, and so is its usage; what cannot be seen here is said (D27, D41)."""
+    begun(scene, {"id": "one"}, {"id": "two"})
+    first = conversation(scene, SESSION, {"a": 10, "b": 20})
+    done(scene, None)
+    scene.space().local.mark_ended(SESSION)
+    second = conversation(scene, OTHER, {"b": 20, "c": 5})  # a fork holds what was said before it
+    if not seen:
+        first.unlink()
+    resuming.resume(scene.space(OTHER, transcript=second), scene.run_dir.name)
+    status = status_of(scene, "001-build.one@1")
+    assert status["response_source"] == ("transcript" if seen else "none")
+    assert (status["usage"]["output_tokens"], status["usage"]["messages"]) == ((35, 3) if seen else (25, 2))
+    assert status["usage"].get("partial", False) is not seen
+    assert ("what another session used" in scene.loomctl("show", "one").stdout) is not seen
 
 
 def test_a_prompt_steps_answer_is_its_response_alone(scene: Scene) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class Usage(Conversation):
         """Give them all."""
         return frozenset(slips)
 
-    def usage_since(self, at: str) -> dict[str, Any] | None:  # noqa: ARG002 - the shape of a host's own
+    def usage_since(self, at: str, beside: Sequence[Conversation] = ()) -> dict[str, Any] | None:  # noqa: ARG002
         """Give what two messages used."""
         return {
             "models": ["claude-sonnet-4-5"],
