@@ -286,7 +286,10 @@ def _answer(record: Record) -> list[str]:
     if isinstance(suggested, list) and suggested:
         told.append(f"suggested_next_ids {_words(', '.join(str(one) for one in suggested))}")
     if said:
-        lines.append(f"directive from {one_line(str(said.get('source')), 40)}: {'; '.join(told) or 'context alone'}")
+        source = " ".join(one_line(str(said[key]), 200) for key in ("source", "file") if said.get(key))
+        if said.get("file") == said.get("source"):
+            source = one_line(str(said["file"]), 200)
+        lines.append(f"directive from {source or 'nothing'}: {'; '.join(told) or 'context alone'}")
     return lines
 
 

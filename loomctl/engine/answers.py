@@ -8,11 +8,13 @@ from loomctl.disk import files
 from loomctl.disk.artifact_paths import is_inside, real
 from loomctl.engine import outcomes, prompts, tracking
 from loomctl.model import output_checks, turn_ends
+from loomctl.model.directives import LAST_FILE, RESPONSE, STATUS_JSON, Fault, mended
 from loomctl.model.errors import LoomError
+from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.disk.store import Run
@@ -38,21 +40,62 @@ def read(
     A file counts only if it was written during the visit; a prompt step's answer is its response alone. alone: so is
     this one, for nobody gave it as a response: it may be a question, whatever a file says (D27).
     """
-    status_json = last_file = None
+    beside: list[_Beside] = []
     if not alone and step.get("kind", "agent") == "agent" and not is_custom(step):
         since = tracking.began_at(space, run, entry)
-        at = os.path.join(_workdir(space, run, step), "status.json")
-        status_json = _written_since(at, since) if is_inside(real(at), real(space.project.root)) else None
-        touched = tracking.last_written(space, run, entry)
-        if touched is not None and touched.endswith(_ENDINGS):
-            last_file = _written_since(touched, since)
-    return outcomes.understood(
+        status_json = os.path.join(_workdir(space, run, step), STATUS_JSON)
+        touched = tracking.last_written(space, run, entry) or ""
+        beside.append(_beside(space, run, STATUS_JSON, status_json, since))
+        if touched.endswith(_ENDINGS) and touched != status_json:
+            beside.append(_beside(space, run, LAST_FILE, touched, since))
+    texts = {one.source: one.text for one in beside}
+    reading = outcomes.understood(
         step,
         response or "",
-        status_json=status_json,
-        last_file=last_file,
+        status_json=texts.get(STATUS_JSON),
+        last_file=texts.get(LAST_FILE),
         environment_python=space.caller.environment_python,
     )
+    return _with_files(reading, beside)
+
+
+class _Beside(NamedTuple):
+    """A file that may stand in for a response. source: STATUS_JSON or LAST_FILE; text: None where it does not count.
+
+    path: from the project's root, or from the run's folder; fault: why it was not read though it might count.
+    """
+
+    source: str
+    path: str
+    text: str | None = None
+    fault: Fault | None = None
+
+
+def _beside(space: Workspace, run: Run, source: str, path: str, since: int) -> _Beside:
+    """Read such a file; one that leads out of the project and of the run's folder is refused unread (D10)."""
+    try:
+        there = os.path.realpath(path)
+    except ValueError:  # no file has such a name
+        return _Beside(source, "")
+    folder = next((one for one in (space.project.root, run.folder) if is_inside(there, real(one))), None)
+    if folder is None:
+        return _Beside(source, "")
+    shown = mended(os.path.relpath(there, real(folder)))
+    try:
+        return _Beside(source, shown, _written_since(there, since))
+    except LoomError as error:
+        return _Beside(source, shown, fault=Fault("PASSED_OVER", "", f"{shown} is not looked at: {error.what}"))
+
+
+def _with_files(reading: Reading, beside: Sequence[_Beside]) -> Reading:
+    """Name the file that the directive stands in; and each that was not read and might have held one before it."""
+    file = next((one.path for one in beside if one.source == reading.source), None)
+    names = [one.source for one in beside]
+    before = 0 if reading.source == RESPONSE else names.index(reading.source) if reading.source in names else len(names)
+    faults = [one.fault for one in beside[:before] if one.fault is not None]
+    if reading.errors and not reading.found:
+        return reading._replace(errors=[*reading.errors, *faults])
+    return reading._replace(file=file, warnings=[*faults, *reading.warnings])
 
 
 def fits(step: Mapping[str, Any], reading: Reading) -> bool:
@@ -93,10 +136,10 @@ def _workdir(space: Workspace, run: Run, step: Mapping[str, Any]) -> str:
 
 
 def _written_since(path: str, since: int) -> str | None:
-    """Read a file that was written at or after a time in nanoseconds; None for every other."""
+    """Read a file that was written at or after a time in nanoseconds; None for every other. Raises TOO_LARGE."""
     try:
         if os.stat(path).st_mtime_ns < since:
             return None
         return files.read_bytes(path, limit=LARGEST_SOURCE).decode("utf-8", "replace")
-    except (OSError, ValueError, LoomError):
+    except (OSError, ValueError):
         return None

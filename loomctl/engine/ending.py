@@ -251,7 +251,7 @@ def _status(run: Run, end: _End, session_id: str | None) -> dict[str, Any]:
         "failure_reason": end.reason or None,
         "note": given.note,
         "response_source": given.source,
-        "directive": {"source": said["source"], **end.directive} if routes else None,
+        "directive": {"source": said["source"], "file": end.known.reading.file, **end.directive} if routes else None,
         "context_updates": end.changed.applied,
         "context_before": end.changed.before,
         "output": end.changed.output,
@@ -282,6 +282,7 @@ def _events(end: _End, follows: str, session_id: str | None) -> list[Event]:
         **({"failure_reason": end.reason} if end.reason else {}),
         **({"files_touched_count": tracked.total} if tracked.total > _LISTED else {}),
         **({"usage": dict(used)} if used else {}),
+        **({"directive_file": end.known.reading.file} if end.known.reading.file else {}),
     }
     told = [Event("stage.completed", properties, session_id, step_id)]
     told += [Event("asset.captured", {"stage": stage, **one}, session_id, step_id) for one in tracked.assets]

@@ -47,12 +47,14 @@ class Fault(NamedTuple):
 class Reading(NamedTuple):
     """What a response means. found: a source holds a directive (or an object for the step's schema), however bad.
 
-    source: the one that does, or None. outcome: a word of D32, or None to leave it; failure_reason: only with
-    `failed`. output: what a custom schema asked for. With errors nothing else is given: nothing is half obeyed.
+    source: the one that does, or None; file: where that is a file, which, as people know it. outcome: a word of D32, or
+    None to leave it; failure_reason: only with `failed`. output: what a custom schema asked for. With errors nothing
+    else is given: nothing is half obeyed.
     """
 
     found: bool = False
     source: str | None = None
+    file: str | None = None
     outcome: str | None = None
     failure_reason: str | None = None
     preferred_next_label: str | None = None
@@ -63,9 +65,9 @@ class Reading(NamedTuple):
     warnings: Sequence[Fault] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the document of `loomctl outcome --json`."""
+        """Give the document of `loomctl outcome --json`, in which nobody looked for a file."""
         return {
-            **self._asdict(),
+            **{key: value for key, value in self._asdict().items() if key != "file"},
             "suggested_next_ids": list(self.suggested_next_ids),
             "context_updates": dict(self.context_updates),
             "errors": [one.to_dict() for one in self.errors],

@@ -57,6 +57,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "follows": "`done`, `retry`, `prompt`, `stop`",
             "files_touched": "the first 200",
             "files_touched_count": "where there are more",
+            "directive_file": "which file says how it ended, where the response does not",
             "failure_reason": "of a failed one",
             "usage": "`models`, `messages` and tokens, where the transcript tells them",
         },

@@ -19,7 +19,8 @@ KEYS = {
     "failure_reason": "why it failed, else `null`",
     "note": "what `loomctl done --note TEXT` said",
     "response_source": "`done`, `conversation` (a final message), `transcript`, `candidate`, `command` or `none`",
-    "directive": "what the answer said of the way on, and in which `source`: `response`, `status.json`, `last_file`",
+    "directive": "what the answer said of the way on, and in which `source`: `response`, `status.json`, `last_file` "
+    "(with the `file`)",
     "context_updates": "what the answer set, large values by their reference",
     "context_before": "what the keys that changed held before, for `loomctl undo`",
     "output": "the object that fitted a schema of the step's own",

@@ -85,6 +85,7 @@ def test_an_answer_ends_its_step_as_it_says_and_sets_the_context(scene: Scene) -
     assert status["context_updates"] == {"coverage": 72, "notes": ["a", None]}
     assert status["directive"] == {
         "source": "response",
+        "file": None,
         "outcome": "partially_succeeded",
         "preferred_next_label": "fix",
         "suggested_next_ids": ["fix"],
