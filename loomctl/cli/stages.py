@@ -217,9 +217,8 @@ def _is_shown(name: str) -> bool:
     """Tell which files are shown in full; the status is told in words, changes by their files."""
     if ".undone-" in name:
         return False
-    return name in (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, command_files.LOG) or name.startswith(
-        "response.repair-"
-    )
+    whole = (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, command_files.LOG)
+    return name in whole or (name.startswith((stages.REPAIRED, stages.ASKED)) and name.endswith(".md"))
 
 
 def _cut(name: str, text: str, size: int) -> str:

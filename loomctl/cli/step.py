@@ -14,7 +14,7 @@ from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import files, trouble
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import commanding, driving, finding
+from loomctl.engine import commanding, driving, finding, how_ended
 from loomctl.model import run_life
 from loomctl.model.directives import Reading
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
@@ -286,8 +286,9 @@ def _text(space: Workspace, driven: Driven) -> str:
         return "\n".join([*lines, *_repair(driven)])
     if driven.ended is not None:
         mark = "✗" if driven.ended["status"] == "failed" else "✓"
-        why = masked_line(run_life.reason_of(driven.ended), 300)
-        told = f"{mark} {driven.ended['step_id']}: {driven.ended['status']} ({driven.ended['stage']})"
+        why = how_ended.why(driven.ended, driven.reading, 300)
+        of = ", ".join(filter(None, (driven.ended["stage"], how_ended.by_file(driven.reading))))
+        told = f"{mark} {driven.ended['step_id']}: {driven.ended['status']} ({of})"
         lines.append(f"{told}: {why}" if why else told)
     lines += (
         [f"  ! {one.code}: {masked_line(one.message, 300)}" for one in driven.reading.warnings]

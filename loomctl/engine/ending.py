@@ -156,11 +156,13 @@ def _repair(
     entry = run_life.open_visit(state)
     assert entry is not None  # it was counted at it
     attempt = run_life.repairs_of(entry)
-    stages.write_repaired(run.folder, entry["stage"], given.response or "", attempt)
-    codes = sorted({finding["code"] for finding in known.reading.to_dict()["errors"]})
+    errors = known.reading.to_dict()["errors"]
+    message = output_checks.repair_message(step, known.reading, attempt, output_checks.retries(step))
+    kept = {"response": given.response or "", "asked": message, "errors": errors}
+    stages.write_repaired(run.folder, entry["stage"], attempt, **kept)
+    codes = sorted({finding["code"] for finding in errors})
     properties = {"stage": entry["stage"], "attempt": attempt, "of": output_checks.retries(step), "errors": codes}
     happened.append(Event("stage.repair_requested", properties, space.caller.session_id, entry["step_id"]))
-    message = output_checks.repair_message(step, known.reading, attempt, output_checks.retries(step))
     return Ended(state, None, known.reading, message, attempt)
 
 
@@ -260,6 +262,7 @@ def _status(run: Run, end: _End, session_id: str | None) -> dict[str, Any]:
         "assets": list(tracked.assets),
         "usage": end.known.usage,
         "repairs": run_life.repairs_of(entry),
+        "repair_errors": stages.repair_errors(run.folder, entry["stage"], run_life.repairs_of(entry)),
         "errors": said["errors"] if end.failure else [],
         "warnings": [*said["warnings"], *end.warnings, *_tracking_warnings(tracked)],
         "command": given.command,
@@ -279,10 +282,10 @@ def _events(end: _End, follows: str, session_id: str | None) -> list[Event]:
         "response_source": end.given.source,
         "follows": follows,
         "files_touched": list(tracked.files)[:_LISTED],
+        **({"directive_file": end.known.reading.file} if end.known.reading.file else {}),
         **({"failure_reason": end.reason} if end.reason else {}),
         **({"files_touched_count": tracked.total} if tracked.total > _LISTED else {}),
         **({"usage": dict(used)} if used else {}),
-        **({"directive_file": end.known.reading.file} if end.known.reading.file else {}),
     }
     told = [Event("stage.completed", properties, session_id, step_id)]
     told += [Event("asset.captured", {"stage": stage, **one}, session_id, step_id) for one in tracked.assets]
@@ -319,7 +322,9 @@ def _context(
         own |= stored
         warnings += warned
     updates, warned = context_values.stored(space, {} if failure else reading.context_updates)
-    return run_context.changed(state["context"], own, updates, output=f"output.{entry['step_id']}"), warnings + warned
+    key = f"output.{entry['step_id']}"
+    dropped = () if "last_response" in own else ("last_response",)
+    return run_context.changed(state["context"], own, updates, output=key, dropped=dropped), warnings + warned
 
 
 def _tracking_warnings(tracked: Tracked) -> list[dict[str, str]]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import files
+from loomctl.model.errors import LoomError
 from loomctl.model.ids import checked_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 PROMPT, RESPONSE, CANDIDATE, STATUS = "prompt.md", "response.md", "candidate.md", "status.json"
 CHANGED = ("changes.json", "changes.patch")
-_REPAIRED = "response.repair-"
+REPAIRED, ASKED = "response.repair-", "repair-"
 
 
 def folder(run_dir: str, stage: str) -> str:
@@ -44,9 +45,29 @@ def write_end(run_dir: str, stage: str, response: str | None, status: Mapping[st
     files.write_atomically(os.path.join(where, STATUS), files.to_json(dict(status)))
 
 
-def write_repaired(run_dir: str, stage: str, response: str, attempt: int) -> None:
-    """Keep an answer that had to be repaired. attempt: which repair it led to, from 1 (D36)."""
-    _write(run_dir, stage, f"{_REPAIRED}{attempt}.md", response)
+def write_repaired(
+    run_dir: str, stage: str, attempt: int, *, response: str, asked: str, errors: Sequence[Mapping[str, str]]
+) -> None:
+    """Keep an answer that had to be repaired, what was wrong with it, and the message that asked for another.
+
+    attempt: which repair it led to, from 1 (D36).
+    """
+    _write(run_dir, stage, f"{REPAIRED}{attempt}.md", response)
+    _write(run_dir, stage, f"{ASKED}{attempt}.json", files.to_json(list(errors)).decode())
+    _write(run_dir, stage, f"{ASKED}{attempt}.md", asked)
+
+
+def repair_errors(run_dir: str, stage: str, repairs: int) -> list[list[Any]]:
+    """Give what was wrong with each answer that had to be repaired; nothing of one whose file cannot be read."""
+    found = []
+    for attempt in range(1, repairs + 1):
+        name = f"{ASKED}{attempt}.json"
+        try:
+            held = files.parse_json((read_text(run_dir, stage, name) or "[]").encode(), where=name)
+        except LoomError:
+            held = []
+        found.append(held if isinstance(held, list) else [])
+    return found
 
 
 def set_aside(run_dir: str, stage: str) -> None:
@@ -83,12 +104,19 @@ def _repaired(where: str) -> list[str]:
         names = os.listdir(where)
     except OSError:
         return []
-    kept = (name for name in names if name.startswith(_REPAIRED) and name.endswith(".md"))
-    return sorted(name for name in kept if name[len(_REPAIRED) : -len(".md")].isdigit())
+    return sorted(name for name in names if _attempt(name))
+
+
+def _attempt(name: str) -> str:
+    """Give the number of the repair that a file tells of; empty for every other file."""
+    beginning = REPAIRED if name.startswith(REPAIRED) else ASKED
+    base, ending = os.path.splitext(name)
+    number = base[len(beginning) :] if base.startswith(beginning) and ending in (".md", ".json") else ""
+    return number if number.isascii() and number.isdigit() and len(number) < 10 else ""
 
 
 def names(run_dir: str, stage: str) -> list[str]:
-    """List the plain files of a stage: prompt, answers in the order in which they came, then the rest by name."""
+    """List the plain files of a stage: prompt, answers and what was asked for in their order, then the rest by name."""
     try:
         with os.scandir(folder(run_dir, stage)) as entries:
             found = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
@@ -100,7 +128,9 @@ def names(run_dir: str, stage: str) -> list[str]:
 
 
 def _order(name: str) -> tuple[int, int, str]:
-    first = (PROMPT, "response.repair-", RESPONSE, CANDIDATE, STATUS)
+    if attempt := _attempt(name):  # the answer, what was asked then, what was wrong
+        return 1, int(attempt), f"{not name.startswith(REPAIRED)}{name.endswith('.json')}"
+    first = (PROMPT, REPAIRED, RESPONSE, CANDIDATE, STATUS)
     at = next((place for place, beginning in enumerate(first) if name.startswith(beginning)), len(first))
     number = name.rpartition("-")[2].partition(".")[0]
     return at, int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 0, name

@@ -251,7 +251,7 @@ def _ended(
         opened[:] = [result]
         goes_on = result.move.kind == "step"
         handed = turn_ends.hands_on(level=stop.level, driven=turn.driven, planning=turn.planning, goes_on=goes_on)
-        state, said = result.state, _said(ended.entry)
+        state, said = result.state, _said(ended.entry, ended.reading)
         now = driving.Driven(run._replace(state=state), result.move, ended=ended.entry)
         if handed and turn.blocks_left > 0:
             held[:] = [Stopped(block=f"Loom: {said}. {NEXT.format(step=result.move.step)}")]
@@ -271,10 +271,12 @@ def _ended(
     return held[0]
 
 
-def _said(entry: Mapping[str, Any]) -> str:
+def _said(entry: Mapping[str, Any], reading: Reading) -> str:
     """Say how a visit ended; of one that failed, why."""
-    why = masked_line(run_life.reason_of(entry), _LAST_WORDS)
-    told = f"{entry['step_id']} {entry['status']}"
+    from loomctl.engine import how_ended  # most stops end nothing
+
+    why, by = how_ended.why(entry, reading, _LAST_WORDS), how_ended.by_file(reading)
+    told = f"{entry['step_id']} {entry['status']}" + (f" ({by})" if by else "")
     return f"{told}: {why.removesuffix('.')}" if why else told
 
 

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.model.directives import Reading
+    from loomctl.model.directives import Fault, Reading
 
 RETRIES = 2  # where a step says nothing
 MOST_ERRORS = 5
+_MOST_FIRST = 3
 _LONGEST_ERROR = 300
 _LONGEST_EXPECTED = 800
 _NOT_THE_RESPONSES = ("NEEDS_ENVIRONMENT",)
@@ -37,9 +38,7 @@ def repair_message(step: Mapping[str, Any], reading: Reading, attempt: int, allo
     """
     name = _name(step)
     lines = [f"The response of step {step['key']} does not match its output schema, {name}:", ""]
-    for one in reading.errors[:MOST_ERRORS]:
-        where = f"{one.where}: " if one.where else ""
-        lines.append(f"- {_cut(where + one.message, _LONGEST_ERROR)}")
+    lines += [f"- {_told(one)}" for one in reading.errors[:MOST_ERRORS]]
     if len(reading.errors) > MOST_ERRORS:
         lines.append(f"- and {len(reading.errors) - MOST_ERRORS} more")
     asked = "Answer with the corrected JSON object alone: no other text, no code fence."
@@ -49,6 +48,17 @@ def repair_message(step: Mapping[str, Any], reading: Reading, attempt: int, allo
 def exhausted(allowed: int) -> str:
     """Say that no corrective turn is left; the step's failure reason."""
     return f"output schema validation failed after {allowed} repair attempt(s)"
+
+
+def first_errors(reading: Reading) -> str:
+    """Name the first three of what is wrong with a response, in one line."""
+    told = [_told(one) for one in reading.errors[:_MOST_FIRST]]
+    more = len(reading.errors) - _MOST_FIRST
+    return "; ".join([*told, *([f"and {more} more"] if more > 0 else [])])
+
+
+def _told(one: Fault) -> str:
+    return _cut((f"{one.where}: " if one.where else "") + one.message, _LONGEST_ERROR)
 
 
 def _name(step: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 LAST_RESPONSE = 200  # characters of a response that `last_response` holds
@@ -25,17 +25,26 @@ class Changed(NamedTuple):
     output: Any
 
 
-def changed(context: Mapping[str, Any], own: Mapping[str, Any], updates: Mapping[str, Any], *, output: str) -> Changed:
-    """Set the engine's own keys and a step's updates. output: the key under which a checked object is kept.
+def changed(
+    context: Mapping[str, Any],
+    own: Mapping[str, Any],
+    updates: Mapping[str, Any],
+    *,
+    output: str,
+    dropped: Sequence[str] = (),
+) -> Changed:
+    """Set the engine's own keys and a step's updates, and drop what no longer holds (D36).
+
+    output: the key under which a checked object is kept.
 
     What was set last stands last (D46).
     """
     every = {**updates, **own}
     before = {
-        "set": {key: context[key] for key in every if key in context},
+        "set": {key: context[key] for key in (*every, *dropped) if key in context},
         "gone": sorted(key for key in every if key not in context),
     }
-    kept = {key: value for key, value in context.items() if key not in every}
+    kept = {key: value for key, value in context.items() if key not in every and key not in dropped}
     return Changed({**kept, **every}, dict(updates), before, own.get(output))
 
 

@@ -30,6 +30,7 @@ KEYS = {
     "usage": "`models`, `messages` and tokens of the conversations that worked on it, where they are known; `partial` "
     "where one of them cannot be seen here",
     "repairs": "how often another answer was asked for",
+    "repair_errors": "what was wrong with each answer that another was asked for: a list of faults for each",
     "errors": "of a step whose answer never fitted: `code`, `where`, `message` of each fault in the last one",
     "warnings": "the same of what was passed over",
     "command": "of a command step: `script`, `exit_code`, `signal`, `duration_ms`, `timed_out`, `output`, `bytes`",
@@ -54,5 +55,12 @@ def test_every_file_of_a_stage_is_told() -> None:
     """By the names that the source has for them; locks are nobody's to read."""
     text = PAGE.read_text(encoding="utf-8")
     names = [stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, tracking.CHANGES, tracking.PATCH]
-    for name in (*names, command_files.LOG, command_files.RECORD, "response.repair-1.md"):
+    for name in (
+        *names,
+        command_files.LOG,
+        command_files.RECORD,
+        "response.repair-1.md",
+        "repair-1.md",
+        "repair-1.json",
+    ):
         assert f"`{name}`" in text, name

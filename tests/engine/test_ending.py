@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from loomctl.disk import clock
+from loomctl.disk import clock, tool_log
 from loomctl.disk.blobs import Blobs
-from loomctl.engine import context_values, driving, outcomes, resuming, stopping
+from loomctl.engine import answers, context_values, driving, outcomes, resuming, stages, stopping
 from loomctl.engine.driving import Driven
 from loomctl.model import blob_refs, run_life
 from loomctl.model.errors import LoomError
 from loomctl.model.long_answers import LONGEST
+from loomctl.model.tool_steps import ToolStep
 from tests.disk.repositories import git
 from tests.scenes import OTHER, SESSION, Json, Scene, TranscriptFile
 
@@ -195,7 +196,24 @@ def test_an_answer_that_does_not_fit_ends_nothing_until_it_is_repaired(scene: Sc
     assert (folder / "response.repair-1.md").read_text() == f"I looked.\n{BAD}"
     assert (folder / "response.repair-2.md").read_text() == "no object"
     assert (folder / "response.md").read_text() == GOOD
-    assert status_of(scene, "001-build.review@1")["repairs"] == 2
+    assert (folder / "repair-1.md").read_text() == first.repair
+    assert (folder / "repair-2.md").read_text() == second.repair
+    status = status_of(scene, "001-build.review@1")
+    assert (status["repairs"], status["errors"]) == (2, [])
+    assert [[one["code"] for one in errors] for errors in status["repair_errors"]] == [
+        ["MALFORMED_JSON"],
+        ["NO_DIRECTIVE"],
+    ]
+    assert stages.names(str(scene.run_dir), "001-build.review@1")[:8] == [
+        "prompt.md",
+        "response.repair-1.md",
+        "repair-1.md",
+        "repair-1.json",
+        "response.repair-2.md",
+        "repair-2.md",
+        "repair-2.json",
+        "response.md",
+    ]
     assert scene.event_names().count("stage.repair_requested") == 2
 
 
@@ -210,7 +228,9 @@ def test_when_no_repair_is_left_the_step_fails_and_is_not_tried_again(scene: Sce
     assert (entry["status"], entry["failure_reason"]) == ("failed", reason)
     assert (scene.run_dir / "stages" / "001-build.review@1" / "response.md").read_text() == BAD
     assert set(scene.state["context"]) == {"last_stage"}
-    assert status_of(scene, "001-build.review@1")["errors"]
+    status = status_of(scene, "001-build.review@1")
+    assert (status["failure_reason"], len(status["repair_errors"])) == (reason, max(0, retries))
+    assert status["errors"]
 
 
 @pytest.mark.parametrize("outcome", ["failed", "skipped"])
@@ -295,6 +315,89 @@ def test_a_file_of_this_visit_stands_in_and_an_older_one_does_not(scene: Scene) 
     assert done(scene, "And this.").ended["status"] == "succeeded"  # type: ignore[index]
 
 
+def wrote(scene: Scene, path: str, stage: str = "001-build.one@1") -> None:
+    """Note that a file tool wrote a file in a stage."""
+    told = {"stage": stage, "at": "2999-01-01T00:00:00Z"}
+    step = ToolStep("t1", "Write", {"file_path": path}, "did", None, True, more=told)
+    tool_log.append(str(scene.run_dir), [step])
+
+
+FAILED = '{"outcome": "failed", "failure_reason": "as it says"}'
+
+
+def test_the_file_that_ends_a_step_is_named(scene: Scene) -> None:
+    """In its status, in the event, in the line and the console, and where the stage is shown (D35)."""
+    begun(scene, {"id": "one", "result_handling": {"on_failure": "continue"}}, {"id": "two"}, {"id": "three"})
+    wrote(scene, str(scene.write("docs/api.md", f"Errors are given as `{FAILED}`.\n")))
+    shown = scene.loomctl("done", given="I wrote the documentation.").stdout
+    assert shown.startswith("✗ build/one: failed (001-build.one@1, by docs/api.md): as it says\n")
+    directive = status_of(scene, "001-build.one@1")["directive"]
+    assert (directive["source"], directive["file"]) == ("last_file", "docs/api.md")
+    (completed,) = [one for one in scene.events() if one["event"] == "stage.completed"]
+    assert completed["properties"]["directive_file"] == "docs/api.md"
+    assert "directive from last_file docs/api.md: outcome failed" in scene.loomctl("show", "one").stdout
+    scene.write("status.json", '{"outcome": "skipped"}')
+    done(scene, None)
+    assert stop(scene, "It is done.", driven=False).line.startswith("Loom: build/two skipped (by status.json). ")
+    driving.next_step(scene.space(), scene.run_dir.name)
+    done(scene, GOOD)
+    assert status_of(scene, "003-build.three@1")["directive"]["file"] is None
+
+
+@pytest.mark.parametrize("through", ["path", "link", "status link", "odd"])
+def test_a_file_outside_of_the_project_and_the_run_says_nothing(scene: Scene, through: str) -> None:
+    """Links followed: it is not read (D10)."""
+    begun(scene, {"id": "one"}, {"id": "two"})
+    outside = scene.root.parent / "outside.json"
+    outside.write_text(FAILED)
+    link = scene.root / ("status.json" if through == "status link" else "inside.json")
+    link.symlink_to(outside)
+    paths = {"path": str(outside), "link": str(link), "status link": "", "odd": "\ud800.json"}
+    wrote(scene, paths[through])
+    ended = done(scene, "It is done.").ended
+    assert ended is not None
+    assert ended["status"] == "succeeded"
+
+
+def test_a_file_of_the_runs_own_folder_may_say_it(scene: Scene) -> None:
+    """D35; it is named from the project's root."""
+    begun(scene, {"id": "one"}, {"id": "two"})
+    path = scene.run_dir / "outputs" / "said.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(FAILED)
+    wrote(scene, str(path))
+    done(scene, "It is done.")
+    assert status_of(scene, "001-build.one@1")["directive"]["file"] == str(path.relative_to(scene.root))
+
+
+@pytest.mark.parametrize("name", ["status.json", "notes.md"])
+@pytest.mark.parametrize("schema", [None, "routing"])
+def test_a_file_that_is_too_large_to_be_looked_at_is_named(scene: Scene, name: str, schema: str | None) -> None:
+    """Only where it might have counted: behind a response without a directive."""
+    begun(scene, {"id": "one", **({"output_schema": schema} if schema else {})}, {"id": "two"})
+    wrote(scene, str(scene.write(name, FAILED + " " * answers.LARGEST_SOURCE)))
+    driven = done(scene, "It is done.")
+    assert driven.reading is not None
+    (said,) = [one for one in (*driven.reading.errors, *driven.reading.warnings) if one.code == "PASSED_OVER"]
+    assert f"{name} is not looked at: the file has 1,048,629 bytes" in said.message
+    assert name in driven.repair or schema is None
+    reading = done(scene, GOOD).reading
+    assert reading is not None
+    assert not reading.warnings
+
+
+def test_the_first_errors_follow_where_an_answer_never_fitted(scene: Scene) -> None:
+    """Three at most, with their pointers; the reason itself stays the document's sentence (D36)."""
+    begun(scene, {"id": "one", "output_schema": "routing", "output_retries": 0})
+    bad = {"outcome": "fine", "failure_reason": 1, "preferred_next_label": 2, "suggested_next_ids": 3}
+    shown = scene.loomctl("done", given=json.dumps(bad)).stdout
+    reason = "output schema validation failed after 0 repair attempt(s)"
+    assert f"(001-build.one@1): {reason}: /outcome: 'fine' is no outcome" in shown
+    assert "; /failure_reason: " in shown
+    assert "; and 1 more" in shown
+    assert status_of(scene, "001-build.one@1")["failure_reason"] == reason
+
+
 def conversation(scene: Scene, session: str, tokens: dict[str, int]) -> Path:
     """Write a session's transcript with messages of these ids that used so many tokens; its binding names it."""
     path = scene.root.parent / f"{session}.jsonl"
@@ -327,6 +430,22 @@ def test_a_step_that_another_session_closes_counts_what_both_used(scene: Scene, 
     assert (status["usage"]["output_tokens"], status["usage"]["messages"]) == ((35, 3) if seen else (25, 2))
     assert status["usage"].get("partial", False) is not seen
     assert ("what another session used" in scene.loomctl("show", "one").stdout) is not seen
+
+
+def test_the_last_response_is_the_last_stages_or_not_there(scene: Scene) -> None:
+    """A step without one, or one whose answer never fitted, leaves no other's behind; an undo brings it back (D36)."""
+    begun(scene, {"id": "one"}, {"id": "two"}, {"id": "three", "output_schema": "routing", "output_retries": 0})
+    done(scene, "The first.")
+    done(scene, None)
+    driving.next_step(scene.space(), scene.run_dir.name)  # no conversation can be read
+    assert status_of(scene, "002-build.two@1")["response_source"] == "none"
+    assert tuple(scene.state["context"].get(key) for key in ("last_stage", "last_response")) == ("build/two", None)
+    driving.undo(scene.space(), scene.run_dir.name)
+    assert scene.state["context"]["last_response"] == "The first."
+    done(scene, "The second.")
+    done(scene, "no object")
+    assert "last_response" not in scene.state["context"]
+    assert value(scene, "response.build/two") == "The second."
 
 
 def test_a_prompt_steps_answer_is_its_response_alone(scene: Scene) -> None:
@@ -365,7 +484,10 @@ def test_a_stop_that_fails_a_step_says_why(scene: Scene) -> None:
     assert first.block.startswith("Loom: build/one failed: no database ")
     assert key not in first.block
     last = stop(scene, BAD)
-    assert last.line.startswith("Loom: build/one failed: output schema validation failed after 0 repair attempt(s). ")
+    reason = "output schema validation failed after 0 repair attempt(s)"
+    assert last.line.startswith(f"Loom: build/one failed: {reason}: the JSON object does not parse: ")
+    assert scene.state["steps"][-1]["failure_reason"] == reason
+    assert last.line.endswith(". The run failed. To try the step again: loomctl resume " + scene.run_dir.name)
 
 
 def test_a_stop_in_a_turn_of_the_users_ends_the_step_and_blocks_nothing(scene: Scene) -> None:
@@ -524,6 +646,8 @@ def test_an_undo_keeps_the_answers_that_had_to_be_repaired(scene: Scene) -> None
     done(scene, "another draft")
     folder = scene.run_dir / "stages" / "001-build.one@1"
     assert (folder / "response.repair-1.undone-1.md").read_text() == "first draft"
+    assert (folder / "repair-1.undone-1.md").is_file()
+    assert (folder / "repair-1.undone-1.json").is_file()
     assert (folder / "response.repair-1.md").read_text() == "another draft"
     assert scene.state["steps"][0]["repairs"] == 1
 
