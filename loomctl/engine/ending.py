@@ -114,8 +114,15 @@ def _is_refused(step: Mapping[str, Any], entry: Mapping[str, Any], given: Given,
     return _cannot_be_judged(reading) or run_life.repairs_of(entry) < output_checks.retries(step)
 
 
+def unchecked(reading: Reading) -> str:
+    """Say why nobody here can judge an answer, and how its step is ended; empty where it was judged (D36)."""
+    if not _cannot_be_judged(reading):
+        return ""
+    return UNCHECKED.format(why=masked_line("; ".join(one.message for one in reading.errors), 300))
+
+
 def _cannot_be_judged(reading: Reading) -> bool:
-    return reading.found and not output_checks.can_be_repaired(reading)
+    return reading.found and bool(reading.errors) and not output_checks.can_be_repaired(reading)
 
 
 def end(space: Workspace, run: Run, state: State, happened: list[Event], given: Given, known: Gathered) -> Ended:
@@ -131,8 +138,7 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
     step = _step_of(run, entry)
     if _is_refused(step, entry, given, known.reading):
         if _cannot_be_judged(known.reading):
-            why = masked_line("; ".join(one.message for one in known.reading.errors), 300)
-            return Ended(state, None, known.reading, UNCHECKED.format(why=why))
+            return Ended(state, None, known.reading, unchecked(known.reading))
         return _repair(space, run, state, happened, given, known, step)
     if known.tracked is None:  # it was to be repaired when it was gathered
         known = gather(space, run, entry, given, known.reading)

@@ -126,16 +126,22 @@ def _left_open(
         asked = Event("stage.asked", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
         if not _noted(space, run, asked):
             return Stopped()
-        return Stopped(block="Loom: " + ASKED.format(step=entry["step_id"]), asked=True, stage=entry["stage"])
+        why = ending.unchecked(reading)
+        words = f"The step {entry['step_id']} is open. {why}" if why else ASKED.format(step=entry["step_id"])
+        return Stopped(block=f"Loom: {words}", asked=True, stage=entry["stage"])
     if verdict == turn_ends.WAIT:
-        return _wait(space, run, entry, message)
+        waits = _wait(space, run, entry, message)
+        return waits._replace(line=" ".join(filter(None, (waits.line, ending.unchecked(reading)))))
     if verdict == turn_ends.PAUSE:
         return Stopped(line=_paused(space, run))
-    return Stopped(line=_partly_read(entry, reading) if verdict == turn_ends.KEEP else "")
+    return Stopped(line=_not_seen(entry, reading) if verdict == turn_ends.KEEP else "")
 
 
-def _partly_read(entry: Mapping[str, Any], reading: Reading) -> str:
-    """Say of a message that is kept why a result in it may not have been seen; "" where it was read whole."""
+def _not_seen(entry: Mapping[str, Any], reading: Reading) -> str:
+    """Say of a message that is kept why a result in it may not have been seen; "" where it was read and judged."""
+    why = ending.unchecked(reading)
+    if why:
+        return f"Loom: {entry['step_id']} is not ended; the message is kept as its candidate. {why}"
     said = [one.message for one in (*reading.errors, *reading.warnings) if one.code == "PARTLY_READ"]
     return f"Loom: {entry['step_id']} is not ended: {said[0]}; the message is kept as its candidate" if said else ""
 

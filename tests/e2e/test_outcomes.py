@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.e2e.scenes import run_folder, state_of
 from tests.e2e.scripted_api import AUTO_COMPACT, Reply, bash, reply, tool
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,6 +185,67 @@ def test_a_pause_stops_it(assistant: Assistant) -> None:
     assert len(turn.conversation) == 2
     assert state_of(assistant.project)["status"] == "paused"
     assert visits(assistant.project) == [("build/one", "in_progress")]
+
+
+@pytest.mark.parametrize("closing", [True, False])
+def test_a_user_pauses_from_a_terminal_in_the_middle_of_a_turn(
+    assistant: Assistant, bundle: Path, *, closing: bool
+) -> None:
+    """Neither is the answer that does not fit asked for again, nor does the step fail; what it said is kept."""
+    workflow(assistant.project, step("one", output_schema="routing"), step("two"))
+    held = threading.Event()
+    begins = reply(bash(f"loomctl {'done' if closing else 'next'} && touch began"))
+    turns: list[Turn] = []
+    answers: list[Reply | str] = [begins, reply("All is well.", held=held), "never said"]
+    words = '/loom:run "x" --workflow flow'
+
+    def work() -> None:
+        turns.append(assistant.run(words, answers=answers, allowed_tools="Bash"))
+
+    working = threading.Thread(target=work)
+    working.start()
+    try:
+        until((assistant.project / "began").exists)
+        assistant.machine.command(str(bundle / "bin/loomctl"), "pause", cwd=assistant.project)
+    finally:
+        held.set()
+        working.join()
+    (turn,) = turns
+    assert turn.answer == "All is well."
+    assert state_of(assistant.project)["status"] == "paused"
+    assert visits(assistant.project) == [("build/one", "closing" if closing else "in_progress")]
+    candidate = run_folder(assistant.project) / "stages" / "001-build.one@1" / "candidate.md"
+    assert candidate.read_text(encoding="utf-8") == "All is well."
+
+
+def test_an_object_of_the_steps_own_schema_is_repaired_in_the_same_conversation(assistant: Assistant) -> None:
+    """Bad, the corrective turn with the place that is wrong, good: it is in the context, and the next step is begun."""
+    risk = {"type": "object", "required": ["risk"], "properties": {"risk": {"enum": ["low", "high"]}}}
+    workflow(assistant.project, step("audit", output_schema="@schemas/risk.schema.json"), step("fix"))
+    schemas = assistant.project / ".loom" / "workflows" / "schemas"
+    schemas.mkdir()
+    (schemas / "risk.schema.json").write_text(json.dumps(risk), encoding="utf-8")
+    answers: list[Reply | str] = ['{"risk": "medium"}', 'So: {"risk": "low"}', NEXT, '{"outcome": "succeeded"}']
+    turn = assistant.run('/loom:run "x" --workflow flow', answers=answers)
+    assert "/risk: 'medium'" in turn.conversation[1].seen()
+    assert state_of(assistant.project)["context"]["output.build/audit"] == {"risk": "low"}
+    assert visits(assistant.project) == [("build/audit", "succeeded"), ("build/fix", "succeeded")]
+    assert state_of(assistant.project)["status"] == "completed"
+
+
+def test_a_command_step_is_run_between_two_steps_of_an_unattended_run(assistant: Assistant, bundle: Path) -> None:
+    """Its user has trusted it: `loomctl next` runs it, and shows the step after it in the same turn."""
+    workflow(assistant.project, step("one"), {"id": "check", "run": "echo all 72 pass"}, step("two"))
+    first = assistant.run('/loom:run "x" --workflow flow', answers=["Which colour?", "Which one, please?"])
+    run_id = run_folder(assistant.project).name
+    assistant.machine.command(str(bundle / "bin/loomctl"), "trust", run_id, "--yes", cwd=assistant.project)
+    answers: list[Reply | str] = ['{"outcome": "succeeded"}', NEXT, '{"outcome": "succeeded"}']
+    turn = assistant.run("Blue.", resume=first.session_id, answers=answers)
+    (ran,) = turn.conversation[-1].tool_results()
+    assert "all 72 pass" in ran.text
+    assert "Do the two." in ran.text
+    assert [status for _, status in visits(assistant.project)] == ["succeeded"] * 3
+    assert status_of(assistant.project, "002-build.check@1")["command"]["exit_code"] == 0
 
 
 def test_an_unbound_session_is_left_alone(assistant: Assistant) -> None:

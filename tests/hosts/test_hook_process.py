@@ -497,6 +497,60 @@ def test_a_pause_stops_a_closing_step_too(scene: Scene, tmp_path: Path) -> None:
     assert (scene.state["status"], scene.state["steps"][0]["status"]) == ("paused", "succeeded")
 
 
+RISK = {"type": "object", "required": ["risk"], "properties": {"risk": {"enum": ["low", "high"]}}}
+
+
+def audited(scene: Scene, tmp_path: Path, autonomy: str) -> Json:
+    """Start a run whose first step asks for an object of its own schema; gives what a stop of its turn tells."""
+    scene.write(".loom/workflows/schemas/risk.schema.json", json.dumps(RISK))
+    audit = {"id": "audit", "prompt": "Audit it.", "output_schema": "@schemas/risk.schema.json", "output_retries": 1}
+    scene.workflow(phases={"build": {"steps": [audit, {"id": "fix", "prompt": "Fix it."}]}}, autonomy=autonomy)
+    scene.begin()
+    file = TranscriptFile(tmp_path / "t.jsonl")
+    command = "<command-message>loom:run</command-message>\n<command-name>/loom:run</command-name>"
+    file.add({"type": "user", "promptId": "p", "message": {"role": "user", "content": command}})
+    return {"prompt_id": "p", "transcript_path": str(file.path)}
+
+
+def test_a_stop_holds_its_message_against_a_schema_of_the_steps_own(scene: Scene, tmp_path: Path) -> None:
+    """With the standard library alone the hook asks the made environment: bad, asked for anew, good, handed on."""
+    told = {**audited(scene, tmp_path, "guarded"), "environ": {"LOOM_ENV_PYTHON": sys.executable}}
+    assert silent(scene.hook("stop", last_assistant_message="I am looking.", **told))
+    bad = scene.hook("stop", last_assistant_message='{"risk": "medium"}', **told)
+    assert bad.json["decision"] == "block"
+    assert "/risk: 'medium'" in bad.json["reason"]
+    good = scene.hook("stop", last_assistant_message='So: {"risk": "low"}', **told)
+    assert "build/audit succeeded. The next step is build/fix" in good.json["reason"]
+    assert scene.state["context"]["output.build/audit"] == {"risk": "low"}
+    folder = scene.run_dir / "stages" / "001-build.audit@1"
+    assert "'medium'" in (folder / "repair-1.md").read_text()
+
+
+def test_a_message_that_cannot_be_held_against_its_schema_is_kept_and_the_user_told(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """Without an environment: the line says that it could not be checked, and how the step is ended (D36)."""
+    told = audited(scene, tmp_path, "guarded")
+    line = scene.hook("stop", last_assistant_message='{"risk": "low"}', **told).message
+    assert line.startswith("Loom: build/audit is not ended; the message is kept as its candidate. What it answered ")
+    assert "could not be held against its schema here: " in line
+    assert "loomctl done" in line
+    (visit,) = scene.state["steps"]
+    assert (visit["status"], visit.get("repairs")) == ("in_progress", None)
+    assert (scene.run_dir / "stages" / visit["stage"] / "candidate.md").read_text() == '{"risk": "low"}'
+
+
+def test_an_autonomous_run_says_that_a_message_could_not_be_checked(scene: Scene, tmp_path: Path) -> None:
+    """It is asked once, with the reason; then the run waits, and its user gets the reason too."""
+    told = audited(scene, tmp_path, "autonomous")
+    asked = scene.hook("stop", last_assistant_message='{"risk": "low"}', **told).json["reason"]
+    assert asked.startswith("Loom: The step build/audit is open. What it answered could not be held against its schema")
+    waits = scene.hook("stop", last_assistant_message='{"risk": "low"}', **told).message
+    assert "waits for your answer" in waits
+    assert "could not be held against its schema" in waits
+    assert scene.state["status"] == "awaiting_feedback"
+
+
 def test_a_plan_is_no_result_of_a_closing_step(begun: Scene) -> None:
     """In the host's plan mode a stop ends nothing; the message after it is the result (D27)."""
     driving.done(begun.space(), begun.run_dir.name, response=None)
