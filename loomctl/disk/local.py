@@ -21,9 +21,13 @@ TERMINAL = "terminal"
 
 
 class Local:
-    """The `.loom/local` folder: small files, one session's each, replaced atomically, never fsynced."""
+    """The `.loom/local` folder: small files, one session's each, replaced atomically, never fsynced.
+
+    Each is parsed once and again when it is another file, whoever wrote it.
+    """
 
     def __init__(self, folder: str) -> None:
+        self._seen: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {}
         self._store_folder = os.path.dirname(folder)
         self._base = folder
         self._sessions = os.path.join(folder, "sessions")
@@ -236,6 +240,7 @@ class Local:
         path = self._path(folder, session_id)
         files.refuse_links(self._store_folder, path)
         files.make_folder(folder)
+        self._seen.pop(path, None)
         files.write_atomically(path, files.to_json(value), durable=False)
 
     def _read(self, folder: str, session_id: str | None) -> dict[str, Any] | None:
@@ -243,11 +248,24 @@ class Local:
             return None
         try:
             path = self._path(folder, session_id)
+            there = _identity(path)
+            before, seen = self._seen.get(path, ((), {}))
+            if there == before:
+                return dict(seen)
             files.refuse_links(self._store_folder, path)
             value = files.read_json(path, limit=1 << 22)
         except (OSError, LoomError):
             return None
-        return value if isinstance(value, dict) else None
+        if not isinstance(value, dict):
+            return None
+        self._seen[path] = (there, value)
+        return dict(value)
+
+
+def _identity(path: str) -> tuple[int, ...]:
+    """Give what tells a file from one that takes its place. Raises OSError."""
+    there = os.lstat(path)
+    return there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns, there.st_ctime_ns
 
 
 def _process(binding: dict[str, Any]) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def _composed(
     """Pack what is due; what could be given in no better form than the session has it is fresh after all (D15)."""
     lines = _history(run.state)
     in_conversation = has.any_slip and not force  # and so is all that tools did since
-    steps, counts = ("", None) if in_conversation else _tool_steps(space, run, event, budget, before="\n".join(lines))
+    steps, counts = ("", None) if in_conversation else _tool_steps(space, run, event, budget, lines)
     while True:
         due_now = [entry for entry in entries if entry.id in pieces]
         unsaid = force or any(entry.decision == ERROR and entry.required for entry in entries)
@@ -225,19 +225,23 @@ def _texts(space: Workspace, run: Run, entries: Sequence[Entry], budget: Budget,
     return slip.Texts("\n".join(head), [], upcoming, notes)
 
 
-def _history(state: Mapping[str, Any]) -> list[str]:
-    history = []
-    for entry in state["steps"]:
-        if entry.get("by") == "engine" or entry["status"] in ("in_progress", "closing"):
-            continue
-        note = masked_line(str(entry["note"]), 160) if entry.get("note") else ""
-        told = f"- {masked_line(entry['step_id'], 120)}: {masked_line(run_life.how_it_ended(entry), 40)}"
-        history.append(told + (f" — {note}" if note else ""))
-    return ["Done so far:", *history] if history else []
+def _history(state: Mapping[str, Any]) -> slip.Lines:
+    ended = [
+        entry
+        for entry in state["steps"]
+        if entry.get("by") != "engine" and entry["status"] not in ("in_progress", "closing")
+    ]
+    return slip.Lines(len(ended) + bool(ended), lambda at: _told(ended[at - 1]) if at else "Done so far:")
+
+
+def _told(entry: Mapping[str, Any]) -> str:
+    note = masked_line(str(entry["note"]), 160) if entry.get("note") else ""
+    told = f"- {masked_line(entry['step_id'], 120)}: {masked_line(run_life.how_it_ended(entry), 40)}"
+    return told + (f" — {note}" if note else "")
 
 
 def _tool_steps(
-    space: Workspace, run: Run, event: Event, budget: Budget, *, before: str
+    space: Workspace, run: Run, event: Event, budget: Budget, lines: slip.Lines
 ) -> tuple[str, Mapping[str, int] | None]:
     if not os.path.exists(os.path.join(run.folder, "tool_steps.jsonl")):  # then nothing of what reads it is imported
         return "", None
@@ -245,6 +249,7 @@ def _tool_steps(
     from loomctl.engine import telling_steps
 
     waiting = len(spool.waiting(space.store.local))
+    before = lines.newest(max(budget.limit, telling_steps.MOST_UNITS))  # more than counts
     return telling_steps.told(run.folder, run.state, event, budget, before=before, waiting=waiting)
 
 

@@ -31,6 +31,39 @@ class Budget(NamedTuple):
         return int(self.limit * fraction)
 
 
+class Lines:
+    """Lines that are made when they are looked at, for of many only the newest are told. make: gives one by its place.
+
+    Each is made once.
+    """
+
+    def __init__(self, count: int, make: Callable[[int], str]) -> None:
+        self._count, self._make = count, make
+        self._made: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        """Count them."""
+        return self._count
+
+    def __getitem__(self, at: int) -> str:
+        """Give one."""
+        if not 0 <= at < self._count:
+            raise IndexError(at)
+        if at not in self._made:
+            self._made[at] = self._make(at)
+        return self._made[at]
+
+    def newest(self, characters: int) -> str:
+        """Give so many of the last lines, whole, that they have as many characters; all if they have fewer."""
+        kept: list[str] = []
+        for line in reversed(self):
+            if characters <= 0:
+                break
+            kept.append(line)
+            characters -= len(line) + 1
+        return "\n".join(reversed(kept))
+
+
 class Texts(NamedTuple):
     """The parts around the artifacts.
 
@@ -39,7 +72,7 @@ class Texts(NamedTuple):
     """
 
     head: str
-    history: Sequence[str]
+    history: Sequence[str] | Lines
     upcoming: str
     notes: Sequence[str]
     steps: str = ""
@@ -99,7 +132,7 @@ def cut_lines(text: str, limit: int, measure: Callable[[str], int]) -> str:
     return "\n".join(kept)
 
 
-def _newest(lines: Sequence[str], limit: int, measure: Callable[[str], int]) -> str:
+def _newest(lines: Sequence[str] | Lines, limit: int, measure: Callable[[str], int]) -> str:
     """Give as many of the last lines as fit, with a count of those before them."""
     kept: list[str] = []
     used = measure("(0000000 earlier lines left out)")

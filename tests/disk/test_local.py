@@ -228,3 +228,29 @@ def test_sessions_without_a_mark_are_looked_through_once(local: Local, tmp_path:
     shutil.rmtree(tmp_path / "local" / "live")
     assert local.live_sessions("r1") == ["old"]
     assert (tmp_path / "local" / "live" / "old").exists()
+
+
+def test_what_was_read_is_read_anew_where_anybody_wrote_it(tmp_path: Path) -> None:
+    """Once a process, but for writes: its own, another's, one of the same size, and a file that is gone."""
+    mine, other = Local(str(tmp_path / "local")), Local(str(tmp_path / "local"))
+    for number in range(20):
+        writer = (mine, other)[number % 2]
+        writer.note_primed("s1", {"epoch": number % 10})
+        assert mine.primed("s1")["epoch"] == other.primed("s1")["epoch"] == number % 10
+    mine.note_turns("s1", {"prompt_id": "a"})
+    read = mine.turns("s1")
+    read["prompt_id"] = "changed"
+    assert mine.turns("s1") == {"prompt_id": "a"}
+    (tmp_path / "local" / "turns" / "s1.json").unlink()
+    assert mine.turns("s1") == {}
+
+
+def test_a_link_that_takes_a_files_place_is_not_followed(tmp_path: Path) -> None:
+    """Also where the file was read before (D53)."""
+    local = Local(str(tmp_path / "local"))
+    local.note_turns("s1", {"prompt_id": "a"})
+    assert local.turns("s1")
+    path = tmp_path / "local" / "turns" / "s1.json"
+    path.rename(tmp_path / "elsewhere.json")
+    path.symlink_to(tmp_path / "elsewhere.json")
+    assert local.turns("s1") == {}

@@ -15,7 +15,7 @@ import pytest
 from loomctl.engine import driving, resuming
 from loomctl.model.state import ACTIVE
 from loomctl.model.units import utf16_units
-from tests.scenes import OTHER, SESSION, Ended, Json, Scene, TranscriptFile, artifact, fingerprint
+from tests.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, TranscriptFile, artifact, fingerprint, run
 
 EVENTS = ("session-start", "user-prompt-submit", "pre-tool-use", "pre-compact", "stop", "session-end")
 SPEC = "# The spec\n\nThe heliotrope switch survives a reload.\n"
@@ -94,6 +94,36 @@ def test_what_stands_live_in_the_transcript_is_not_sent_again(begun: Scene, tmp_
     assert json.loads(before)["context_metadata"] == begun.state["context_metadata"]
     file.compacts()
     assert SENTENCE in start(begun, "resume", transcript_path=str(file.path)).context
+
+
+COUNTING = """
+import sys
+opened = []
+sys.addaudithook(lambda event, told: opened.append(told[0]) if event == "open" else None)
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rsplit("/", 2)[0])
+from loomctl.__main__ import main
+code = main()
+sys.stderr.write("\\n".join(str(one) for one in opened))
+sys.exit(code)
+"""
+
+
+def test_a_session_start_reads_what_is_known_of_its_session_once_for_each_time_it_is_written(begun: Scene) -> None:
+    """Binding and record of what was given: once as it begins, and once after each write of its own (design §3)."""
+    body = {"session_id": SESSION, "cwd": str(begun.root), "source": "resume", "hook_event_name": "SessionStart"}
+    ended = run(
+        [sys.executable, "-I", "-S", "-c", COUNTING, str(MAIN), "hook", "session-start"],
+        cwd=begun.root,
+        environ=begun.environ(CLAUDE_PID=str(os.getpid())),
+        given=json.dumps(body),
+    )
+    assert SENTENCE in ended.context
+    opened = ended.stderr.split("\n")
+    for folder in ("sessions", "primed"):
+        path = str(begun.store / "local" / folder / f"{SESSION}.json")
+        written = sum(one.startswith(path + ".") for one in opened)
+        assert opened.count(path) <= 1 + written, (folder, written)
 
 
 def test_a_rewound_slip_is_sent_again(begun: Scene, tmp_path: Path) -> None:
