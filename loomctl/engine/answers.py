@@ -43,11 +43,13 @@ def read(
     beside: list[_Beside] = []
     if not alone and step.get("kind", "agent") == "agent" and not is_custom(step):
         since = tracking.began_at(space, run, entry)
-        status_json = os.path.join(_workdir(space, run, step), STATUS_JSON)
+        workdir = _workdir(space, run, step)
+        status_json = os.path.join(workdir, STATUS_JSON)
         touched = tracking.last_written(space, run, entry) or ""
-        beside.append(_beside(space, run, STATUS_JSON, status_json, since))
+        roots = (space.project.root, run.folder, workdir)
+        beside.append(_beside(roots, STATUS_JSON, status_json, since))
         if touched.endswith(_ENDINGS) and touched != status_json:
-            beside.append(_beside(space, run, LAST_FILE, touched, since))
+            beside.append(_beside(roots, LAST_FILE, touched, since))
     texts = {one.source: one.text for one in beside}
     reading = outcomes.understood(
         step,
@@ -62,7 +64,8 @@ def read(
 class _Beside(NamedTuple):
     """A file that may stand in for a response. source: STATUS_JSON or LAST_FILE; text: None where it does not count.
 
-    path: from the project's root, or from the run's folder; fault: why it was not read though it might count.
+    path: from the project's root, the run's folder or the step's workdir; fault: why it was not read though it might
+    count.
     """
 
     source: str
@@ -71,13 +74,13 @@ class _Beside(NamedTuple):
     fault: Fault | None = None
 
 
-def _beside(space: Workspace, run: Run, source: str, path: str, since: int) -> _Beside:
-    """Read such a file; one that leads out of the project and of the run's folder is refused unread (D10)."""
+def _beside(roots: Sequence[str], source: str, path: str, since: int) -> _Beside:
+    """Read such a file; one that leads out of all the roots is refused unread (D10)."""
     try:
         there = os.path.realpath(path)
     except ValueError:  # no file has such a name
         return _Beside(source, "")
-    folder = next((one for one in (space.project.root, run.folder) if is_inside(there, real(one))), None)
+    folder = next((one for one in roots if is_inside(there, real(one))), None)
     if folder is None:
         return _Beside(source, "")
     shown = mended(os.path.relpath(there, real(folder)))
@@ -131,8 +134,11 @@ def is_custom(step: Mapping[str, Any]) -> bool:
 
 
 def _workdir(space: Workspace, run: Run, step: Mapping[str, Any]) -> str:
-    path = os.path.join(space.project.root, prompts.workdir(space.project, run, step) or "")
-    return path if is_inside(real(path), real(space.project.root)) else space.project.root
+    """Give the folder that a step works in: in the project, or where its user allows one; else the project's root."""
+    root = space.project.root
+    path = os.path.join(root, prompts.workdir(space.project, run, step) or "")
+    allowed = (root, *space.settings.extra_roots)
+    return path if any(is_inside(real(path), real(one)) for one in allowed) else root
 
 
 def _written_since(path: str, since: int) -> str | None:

@@ -710,6 +710,24 @@ def test_a_file_in_a_steps_own_folder_stands_in(scene: Scene) -> None:
         assert done(scene, "It is done.").ended["status"] == "partially_succeeded"  # type: ignore[index]
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_file_in_a_folder_that_its_user_allows_stands_in(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, allowed: bool
+) -> None:
+    """A workdir outside of the project counts under `extra_roots` alone (D10, D35)."""
+    folder, settings = scene.root.parent / "elsewhere", scene.root.parent / "settings" / "loom"
+    folder.mkdir()
+    settings.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(settings.parent))
+    if allowed:
+        (settings / "config.yaml").write_text(f"extra_roots: [{folder}]\n", encoding="utf-8")
+    begun(scene, {"id": "one", "workdir": str(folder)}, {"id": "two"})
+    (folder / "status.json").write_text('{"outcome": "partially_succeeded"}', encoding="utf-8")
+    driven = done(scene, "It is done.")
+    assert driven.ended is not None
+    assert driven.ended["status"] == ("partially_succeeded" if allowed else "succeeded")
+
+
 def test_a_status_json_that_leads_out_of_the_project_is_not_read(scene: Scene) -> None:
     """A link that came with a repository must not bring another file's words into the run (D10, D35)."""
     begun(scene, {"id": "review"}, {"id": "fix"})
