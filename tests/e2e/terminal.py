@@ -52,7 +52,7 @@ class Terminal:
         time.sleep(0.3)
         self._tmux("send-keys", "Enter")
 
-    def wait_for(self, *words: str, within: float = 20) -> str:
+    def wait_for(self, *words: str, within: float = 60) -> str:
         """Wait until all words are on the screen; give the screen. within: seconds."""
         deadline = time.monotonic() + within
         while True:

@@ -14,6 +14,7 @@ from loomctl.engine import hook_trial
 from loomctl.model.findings import FAIL, PASS, WARN, Finding
 from tests.engine.patients import copied_bundle, patient
 from tests.scenes import Scene, fingerprint
+from tests.waiting import until
 
 # What a launcher that works as it should answers, with the mark that the trial looks for.
 GOOD = json.dumps(
@@ -100,7 +101,7 @@ def test_a_hook_that_hangs_is_ended_with_its_children(tmp_path: Path, temporary:
     assert (found.status, "did not end within its 1 s" in found.found) == (FAIL, True)
     pid = int((tmp_path / "pid").read_text())
     stat = Path(f"/proc/{pid}/stat")
-    assert not stat.exists() or stat.read_text().split()[2] == "Z"
+    until(lambda: not stat.exists() or stat.read_text().split()[2] == "Z", "a killed process to be gone")
     assert list(temporary.iterdir()) == []
 
 

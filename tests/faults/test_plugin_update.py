@@ -18,6 +18,7 @@ from tests.faults.stand import RESPONSE, SENTENCE, sound
 from tests.scenes import CHECKOUT, OTHER, SESSION, Ended, Json, Scene, artifact, run
 
 RULES = "plugins/loom/docs/rules.md"
+MORE_THAN_A_PIPE_HOLDS = 1 << 20
 
 
 def install(folder: Path, version: str) -> Path:
@@ -134,8 +135,9 @@ def test_a_bundle_that_vanishes_while_a_hook_runs_takes_nothing_with_it(host: Ho
         text=True,
     )
     assert process.stdin is not None
-    process.stdin.write(json.dumps({"session_id": SESSION, "cwd": str(host.scene.root), "source": "compact"})[:-1])
-    process.stdin.flush()  # it waits for the rest of its event
+    event = json.dumps({"session_id": SESSION, "cwd": str(host.scene.root), "source": "compact"})[:-1]
+    process.stdin.write(event + " " * MORE_THAN_A_PIPE_HOLDS)
+    process.stdin.flush()  # so it reads by now, and waits for the rest of its event
     shutil.rmtree(old)
     out, errors = process.communicate("}", timeout=60)
     assert process.returncode == 0
