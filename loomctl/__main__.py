@@ -13,15 +13,17 @@ def main() -> int:
     ):  # every module counts on this way (design §7)
         try:
             from loomctl.hosts.claude_live import main as replace
+
+            return replace(arguments[2])
         except ImportError:
             return 0
-        return replace(arguments[2])
     if arguments[:1] == ["hook"]:
         try:
             from loomctl.hosts.claude_code import main as answer
+
+            return answer(arguments[1:])
         except ImportError as error:  # the plugin is being replaced, or is not whole: no hook fails for it (D55)
             return _without_package(arguments[1:], str(error))
-        return answer(arguments[1:])
     if arguments == ["expressions"]:
         from loomctl.disk.expressions import child_main
 
