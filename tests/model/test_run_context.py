@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.model import run_context
+from loomctl.model.directives import is_reserved
 from loomctl.model.run_context import BUILT_IN, Changes, builtin, scope, taken_back, written
 
 PLAN = {"workflow_id": "review-loop", "phases": []}
@@ -96,7 +96,7 @@ def test_the_scope_is_what_is_set_and_the_built_in_keys_over_it() -> None:
 def test_built_in_names_are_those_of_d44() -> None:
     """Seven, and all are reserved."""
     assert len(BUILT_IN) == 7
-    assert all(run_context.is_reserved(name) for name in BUILT_IN)
+    assert all(is_reserved(name) for name in BUILT_IN)
 
 
 def test_a_change_by_hand_can_be_taken_back() -> None:
