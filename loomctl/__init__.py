@@ -1,5 +1,6 @@
 """Loom: long work with a coding assistant that survives compaction, `/clear`, a crash and a new laptop.
 
+For scripts: `Context`, `Outcome`, `Status`, `ErrorInfo`, `LoomError`, and `RunContext`, the context of a run on disk.
 Each is imported when it is asked for: a hook pays for none.
 """
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from loomctl.engine.contexts import RunContext as RunContext
     from loomctl.model.context import Context as Context
     from loomctl.model.errors import LoomError as LoomError
     from loomctl.model.outcome import ErrorInfo as ErrorInfo
@@ -14,13 +16,14 @@ if TYPE_CHECKING:
     from loomctl.model.outcome import Status as Status
 
 __version__ = "0.1.0"
-__all__ = ["Context", "ErrorInfo", "LoomError", "Outcome", "Status"]
+__all__ = ["Context", "ErrorInfo", "LoomError", "Outcome", "RunContext", "Status"]
 
 _PLACES = {
     "Context": "loomctl.model.context",
     "ErrorInfo": "loomctl.model.outcome",
     "LoomError": "loomctl.model.errors",
     "Outcome": "loomctl.model.outcome",
+    "RunContext": "loomctl.engine.contexts",
     "Status": "loomctl.model.outcome",
 }
 

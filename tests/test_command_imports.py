@@ -41,6 +41,8 @@ CASES = [
     ("history", "steps", DRIVING),
     ("savings", "steps", DRIVING),
     ("assets", "assets", DRIVING),
+    ("context list", "context", DRIVING),
+    ("context set k 1", "context", DRIVING),
     ("plugin path", "bundle", DRIVING),
 ]
 

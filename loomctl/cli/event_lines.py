@@ -149,6 +149,12 @@ def _joined(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
+def _context_updated(properties: Mapping[str, Any]) -> list[str]:
+    """Tell which keys were set, and by whom; what they held stands in the entry itself."""
+    who = [_word(properties.get(name)) for name in ("stage", "by")]
+    return [*who, *_plain(properties, "stage", "by", "values", "before")]
+
+
 def _mismatch(properties: Mapping[str, Any]) -> list[str]:
     """Tell of the two ends of a log by their numbers; of the same number, by their hashes."""
     ends = [one if isinstance(one, dict) else {} for one in (properties.get("expected"), properties.get("found"))]
@@ -195,7 +201,7 @@ LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "stage.repair_requested": _STAGE,
     "stage.completed": _stage_completed,
     "stage.undone": _STAGE,
-    "context.updated": _words("stage"),
+    "context.updated": _context_updated,
     "context.primed": _primed,
     "asset.captured": _asset_captured,
     "command.started": _STAGE,

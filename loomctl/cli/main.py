@@ -41,6 +41,7 @@ COMMANDS = {
     "diff": "diff:diff",
     "assets": "assets:assets",
     "dump": "dump:dump_command",
+    "context": "context:context",
     "state": "state:state",
     "blob": "blob:blob",
     "paths": "show:paths",

@@ -31,7 +31,8 @@ def stored(space: Workspace, updates: Mapping[str, Any]) -> tuple[dict[str, Any]
 
     A value over LARGEST_INLINE becomes a reference to a blob of its JSON bytes, `command.output` always does. What
     could not be stored stays inline. A text that looks like a reference is passed on where it leads to a blob, and else
-    becomes a blob itself, so that it reads as that text: no reference leads to nothing.
+    becomes a blob itself, so that it reads as that text: no reference leads to nothing. So does an object that looks
+    like the engine's own word for a stage's response.
     """
     store, values, warnings = Blobs(space.store.folder), {}, []
     for key, value in updates.items():
@@ -39,7 +40,7 @@ def stored(space: Workspace, updates: Mapping[str, Any]) -> tuple[dict[str, Any]
         data = encoded(value)
         if blob_refs.is_ref(value):
             data = _leads_to(store, value) or data
-        elif len(data) <= LARGEST_INLINE and key not in ALWAYS_STORED:
+        elif len(data) <= LARGEST_INLINE and key not in ALWAYS_STORED and _response_of(value) is None:
             continue
         try:
             values[key] = store.put(data, patience=_patience(space))  # of a blob that is there: it counts as new

@@ -20,6 +20,9 @@ _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
     "stages": (frozenset(), frozenset({"--json"}), 1),
     "events": (frozenset({"--since", "--last", "--event"}), frozenset({"--json"}), 1),  # following would never end
     "assets": (frozenset(), frozenset({"--json"}), 1),  # two words are a copy
+    "context get": (frozenset(), frozenset({"--json"}), 2),
+    "context list": (frozenset(), frozenset({"--all", "--json"}), 1),
+    "context history": (frozenset(), frozenset({"--all", "--json"}), 2),
     "done": (frozenset({"--outcome", "--note", "--artifact"}), frozenset({"--json"}), 1),
 }
 _ASK = ("approve", "trust", "cancel", "push")
@@ -70,11 +73,14 @@ def _is_harmless(command: str) -> bool:
             return False
         first = head.rstrip(" ")
     words = _words(first)
-    if words is None or len(words) < 2 or words[0] != "loomctl" or words[1] not in _HARMLESS:
+    if words is None or words[:1] != ["loomctl"]:
         return False
-    if delimiter and words[1] != "done":
+    length = 2 if words[1:2] == ["context"] else 1
+    verb, rest = words[1 : 1 + length], words[1 + length :]
+    name = " ".join(verb)
+    if name not in _HARMLESS or name.split(" ") != verb or (delimiter and name != "done"):
         return False
-    return _arguments_fit(words[1], words[2:])
+    return _arguments_fit(name, rest)
 
 
 def _arguments_fit(verb: str, words: list[str]) -> bool:

@@ -175,9 +175,9 @@ class Context:
 def checked_key(key: object, *, by_engine: bool = False) -> str:
     """Give a key that may be set. Raises BAD_KEY, and RESERVED_KEY for the engine's own (D37, D44)."""
     if not isinstance(key, str):
-        raise _bad_key(f"{key!r:.{_SHOWN}} is no key: a key is text")
+        raise _bad_key(f"{key!r:.{_SHOWN}}", "a key is text")
     if not key or len(key) > LONGEST_KEY or not _is_unicode(key):
-        raise _bad_key(f"{_shown(key)} is no key: a key has 1 to {LONGEST_KEY:,} characters, each a whole one")
+        raise _bad_key(_shown(key), f"a key has 1 to {LONGEST_KEY:,} characters, each a whole one")
     if not by_engine and is_reserved(key):
         raise LoomError(
             "RESERVED_KEY",
@@ -285,5 +285,6 @@ def _shown(key: str) -> str:
     return repr(one_line(key.encode("utf-8", "backslashreplace").decode(), _SHOWN))
 
 
-def _bad_key(what: str) -> LoomError:
-    return LoomError("BAD_KEY", what, hint="loomctl context set --help", exit_code=EXIT_USAGE)
+def _bad_key(shown: str, why: str) -> LoomError:
+    hint = "loomctl context set --help"
+    return LoomError("BAD_KEY", f"{shown} is no key of a context", why=why, hint=hint, exit_code=EXIT_USAGE)

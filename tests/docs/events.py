@@ -70,7 +70,16 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "phases": "phases that are not what they were: their status",
         },
     ),
-    "context.updated": ("a step's end sets values of the context", {"stage": "", "keys": ""}),
+    "context.updated": (
+        "a step's end sets values of the context, or somebody does by hand",
+        {
+            "stage": "of a step's end",
+            "keys": "",
+            "by": "`user`, by hand",
+            "values": "by hand: what the keys hold, larger ones by a reference; none of a key that was taken away",
+            "before": "by hand: what they held, in the same form; none of a key that was not set",
+        },
+    ),
     "asset.captured": (
         "a file that a stage left is kept, one event for each",
         {"stage": "", "path": "", "bytes": "", "sha256": "", "stored": "below the run's folder"},

@@ -18,6 +18,7 @@ PAGE = DOCS / "reference" / "cli.md"
 NO_RUN = {3: "no such run, none active, or several"}
 DRIVES = {3: "no such run, none active, or not this session's", 6: "another session holds the run or the step"}
 LOADS = {4: "a required artifact is missing; the rest was loaded"}
+WRITES = {6: "another process is writing the run"}
 ENDS: dict[str, dict[int, str]] = {
     "loomctl run": {**LOADS, 3: "with `--resume`: as `loomctl resume`", 6: "the run is held"},
     "loomctl resume": {**NO_RUN, **LOADS, 6: "another process is writing the run"},
@@ -34,6 +35,14 @@ ENDS: dict[str, dict[int, str]] = {
     "loomctl stages": NO_RUN,
     "loomctl events": NO_RUN,
     "loomctl dump": {1: "something could not be brought along", 3: "no such run, or several"},
+    "loomctl context get": {3: "no such run, key or blob, none active, or several"},
+    "loomctl context list": NO_RUN,
+    "loomctl context history": {3: "no such run or key, none active, or several"},
+    "loomctl context set": {3: DRIVES[3], 6: "another process is writing the run"},
+    "loomctl context unset": {
+        3: "no such run or key, none active, or not this session's",
+        6: "another process is writing the run",
+    },
     "loomctl sessions": NO_RUN,
     "loomctl steps": NO_RUN,
     "loomctl steps show": {3: "no such run or step, none active, or several"},
