@@ -93,9 +93,10 @@ def noted(key: str, value: Any) -> Any:
 
 
 class _Applied(NamedTuple):
-    """What a stage's end did. status: its `status.json`."""
+    """What a stage's end did. status: its `status.json`; at: its first place among the changes."""
 
     status: Mapping[str, Any]
+    at: int
 
     @property
     def before(self) -> dict[str, Any]:
@@ -124,8 +125,9 @@ def _replayed(run: Run) -> list[Change]:
             found += _by_hand(properties, at, session)
         elif entry["event"] == "stage.completed" and isinstance(stage, str):
             if stage in applied:  # told before a kill, and done after it
-                found = [one for one in found if (one.by, one.stage) != (STEP, stage) or one.at == ""]
-            end = applied[stage] = _Applied(_status(run, stage, undone.get(stage, 0)))
+                again = applied[stage].at
+                found[again:] = [one for one in found[again:] if (one.by, one.stage) != (STEP, stage)]
+            end = applied[stage] = _Applied(_status(run, stage, undone.get(stage, 0)), len(found))
             found += [Change(key, STEP, at, old, end.after(key), stage, session) for key, old in end.before.items()]
         elif entry["event"] == "stage.undone" and stage in applied:
             end = applied.pop(stage)

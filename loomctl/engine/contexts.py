@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import os
+from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import config, project
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
+from loomctl.disk.lock import PATIENCE
 from loomctl.engine import context_history, context_values, finding
 from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
 from loomctl.engine.context_history import NOTHING, USER, Change
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 _NOTED = 2_000  # bytes of a value's JSON that its event holds; a larger one is told by its reference
+_LONG_PATIENCE = 60.0  # seconds that a script waits for the run's lock, for many may be in line
 _TYPES = {str: "text", dict: "map", list: "list", bool: "boolean", type(None): "null"}
 
 
@@ -121,14 +124,17 @@ def to_change(space: Workspace, named: str | None) -> str:
         raise
 
 
-def put(space: Workspace, run_id: str, values: Mapping[str, Any]) -> Set:
-    """Set keys, all of them or none. Raises BAD_KEY, RESERVED_KEY, BAD_VALUE, BAD_STATUS, and as `Store.update`."""
+def put(space: Workspace, run_id: str, values: Mapping[str, Any], *, patience: float = PATIENCE) -> Set:
+    """Set keys, all of them or none. patience: seconds for the run's lock.
+
+    Raises BAD_KEY, RESERVED_KEY, BAD_VALUE, BAD_STATUS, and as `Store.update`.
+    """
     taken = {checked_key(key): checked(key, value) for key, value in values.items()}
     stored, warnings = context_values.stored(space, taken)  # before the lock: a blob is synced
-    return _changed(space, run_id, lambda _: Changes(stored), warnings)
+    return _changed(space, run_id, lambda _: Changes(stored), warnings, patience)
 
 
-def take_away(space: Workspace, run_id: str, key: str) -> Set:
+def take_away(space: Workspace, run_id: str, key: str, *, patience: float = PATIENCE) -> Set:
     """Take a key away. Raises NO_SUCH_KEY, and as `put`."""
     checked_key(key)
 
@@ -142,10 +148,18 @@ def take_away(space: Workspace, run_id: str, key: str) -> Set:
             )
         return Changes({}, [key])
 
-    return _changed(space, run_id, change, [])
+    return _changed(space, run_id, change, [], patience)
 
 
-def change(space: Workspace, run_id: str, key: str, make: Callable[[Any], Any], default: Any = None) -> Any:
+def change(
+    space: Workspace,
+    run_id: str,
+    key: str,
+    make: Callable[[Any], Any],
+    default: Any = None,
+    *,
+    patience: float = PATIENCE,
+) -> Any:
     """Set a key to what `make` makes of its value, while nobody else writes the run; gives the new value.
 
     Raises as `put`, and what `make` raises; then nothing is set.
@@ -160,12 +174,16 @@ def change(space: Workspace, run_id: str, key: str, make: Callable[[Any], Any], 
         made.append(checked(key, make(checked(key, value))))
         return Changes(context_values.stored(space, {key: made[-1]})[0])
 
-    _changed(space, run_id, decide, [])
+    _changed(space, run_id, decide, [], patience)
     return made[-1]
 
 
 def _changed(
-    space: Workspace, run_id: str, decide: Callable[[State], Changes], warnings: Sequence[Mapping[str, str]]
+    space: Workspace,
+    run_id: str,
+    decide: Callable[[State], Changes],
+    warnings: Sequence[Mapping[str, str]],
+    patience: float,
 ) -> Set:
     """Change the context under the run's lock, and tell it in the log."""
     held_before: dict[str, Any] = {}
@@ -184,7 +202,7 @@ def _changed(
         happened = Event("context.updated", properties, space.caller.session_id)
         return {**state, "context": context}, [happened]
 
-    space.store.update(run_id, change)
+    space.store.update(run_id, change, patience=patience)
     return Set(run_id, held_before, warnings)
 
 
@@ -248,6 +266,7 @@ class RunContext:
         assert found is not None  # to_read raises instead
         self.run_id: str = found
         self._named = run
+        self._lock = RLock()  # threads wait for each other here, and only one of them for the run's lock
 
     def __repr__(self) -> str:
         """Name the run."""
@@ -271,19 +290,22 @@ class RunContext:
 
     def update(self, values: Mapping[str, Any]) -> None:
         """Set several keys in one write, all of them or none."""
-        put(self._space, self._driven(), values)
+        with self._lock:
+            put(self._space, self._driven(), values, patience=_LONG_PATIENCE)
 
     def change(self, key: str, make: Callable[[Any], Any], default: Any = None) -> Any:
         """Set a key to what `make` makes of its value, while nobody else writes the run; gives the new value.
 
         make must not use the run itself: it would wait for its own lock.
         """
-        return change(self._space, self._driven(), key, make, default)
+        with self._lock:
+            return change(self._space, self._driven(), key, make, default, patience=_LONG_PATIENCE)
 
     def unset(self, key: str) -> bool:
         """Take a key away; tells whether it was there."""
         try:
-            take_away(self._space, self._driven(), key)
+            with self._lock:
+                take_away(self._space, self._driven(), key, patience=_LONG_PATIENCE)
         except LoomError as error:
             if error.code == "NO_SUCH_KEY":
                 return False

@@ -469,6 +469,19 @@ def test_a_change_that_is_not_on_record_is_told_as_that(begun: Scene, cli: Cli) 
     assert "not on record" in cli("context", "list").stdout
 
 
+def test_an_end_that_a_kill_met_is_told_once(begun: Scene, cli: Cli) -> None:
+    """The log had it, the state had not; then the step was ended again. What an undo took back stays told."""
+    end(begun, k=1)
+    cli("undo")
+    before = begun.state
+    end(begun, k=2)
+    begun.edit(**{**before, "ledger_head": begun.state["ledger_head"]})
+    cli("next")
+    end(begun, k=3)
+    stage = "001-frame.ask@1"
+    assert changes(cli, "k") == [("k", stage, ..., 1), ("k", stage, 1, ...), ("k", stage, ..., 3)]
+
+
 def test_a_damaged_log_and_stage_spoil_no_history(begun: Scene, cli: Cli) -> None:
     """What can be told is; the rest is not on record."""
     cli("context", "set", "k", "1")

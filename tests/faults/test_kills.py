@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -156,6 +157,15 @@ def brought_back(stand: Stand, _: Answer) -> None:
     assert stand.store.run_ids() == [the_run(stand)]
 
 
+def told_without_a_gap(stand: Stand, _: Answer) -> None:
+    """Hold that the history of a key explains what it holds: nothing came from nowhere, and nothing is told in vain."""
+    changes = stand.cli("context", "history", "k").json["changes"]
+    assert {one["by"] for one in changes} == {"user"}
+    for one, following in itertools.pairwise(changes):
+        assert one["after"] == following["before"]
+    assert changes[-1]["after"] == stand.scene.state["context"]["k"]
+
+
 DEEDS: dict[str, Deed] = {
     "done": Deed(
         lambda stand, fault: done(stand, **fault),
@@ -199,6 +209,26 @@ DEEDS: dict[str, Deed] = {
     "pre-compact": Deed(
         lambda stand, fault: stand.hook("pre-compact", told={"trigger": "auto"}, **fault),
         lambda stand: stand.hook("pre-compact", told={"trigger": "auto"}),
+    ),
+    "context set": Deed(
+        lambda stand, fault: stand.cli("context", "set", "k", "2", **fault),
+        lambda stand: stand.cli("context", "set", "k", "2"),
+        before=lambda stand: stand.cli("context", "set", "k", "1"),
+        after=told_without_a_gap,
+    ),
+    "context set of a large value": Deed(
+        lambda stand, fault: stand.cli("context", "set", "k", "--from", "large.txt", **fault),
+        lambda stand: (stand.cli("context", "set", "k", "--from", "large.txt"), stand.cli("tidy", clock=DAY))[1],
+        before=lambda stand: (
+            stand.scene.write("large.txt", "z" * 110_000),
+            stand.cli("context", "set", "k", "y" * 3000),
+        ),
+        after=told_without_a_gap,
+    ),
+    "context unset": Deed(
+        lambda stand, fault: stand.cli("context", "unset", "k", **fault),
+        lambda stand: (stand.cli("context", "unset", "k"), stand.cli("context", "set", "k", "3"))[1],
+        before=lambda stand: stand.cli("context", "set", "k", "1"),
     ),
     "runs rm": Deed(
         lambda stand, fault: stand.cli("runs", "rm", the_run(stand), "--yes", **fault), removed_again, before=over
