@@ -74,12 +74,13 @@ def get(key: str, run: str | None, as_json: bool) -> int:
     """
     space, found = _found(run)
     held = contexts.held(space, found, key)
+    shown = context_history.noted(key, held.value)
     if as_json:
-        printing.document({"run_id": found.run_id, **_document(held), "value": held.value})
-    elif isinstance(held.value, str):
-        printing.text(held.value)
+        printing.document({"run_id": found.run_id, **_document(held), "value": shown})
+    elif isinstance(shown, str):
+        printing.text(shown)
     else:
-        printing.plain(held.value)
+        printing.plain(shown)
     return EXIT_OK
 
 
@@ -125,9 +126,10 @@ def _set_by(change: Change | None) -> dict[str, Any]:
 
 
 def _row(held: Held, change: Change | None) -> list[str]:
-    value = f"! {held.trouble.what}" if held.trouble is not None else _short(held.value)
-    by = "" if change is None else _who(change)
-    return [_word(held.key), held.type, f"{held.bytes:,}", by, masked_line(value, _SHOWN)]
+    value = _cell(held.key, held.value)
+    if held.trouble is not None:
+        value = masked_line(f"! {held.trouble.what}", _SHOWN)
+    return [_word(held.key), held.type, f"{held.bytes:,}", "" if change is None else _who(change), value]
 
 
 def _who(change: Change) -> str:
@@ -135,10 +137,11 @@ def _who(change: Change) -> str:
     return {USER: "user", STEP: stage, UNDO: f"undo of {stage}"}.get(change.by, "not on record")
 
 
-def _short(value: Any) -> str:
+def _cell(key: str, value: Any) -> str:
+    """Give a key's value as one short line, its secrets masked, also one that the key alone tells of."""
     if value is NOTHING:
         return "not set"
-    return context_values.encoded(value).decode()
+    return masked_line(context_values.encoded(context_history.noted(key, value)).decode(), _SHOWN)
 
 
 def _word(key: str) -> str:
@@ -167,22 +170,26 @@ def history(words: tuple[str, ...], engine: bool, as_json: bool) -> int:
     shown = [one for one in changes if engine or key is not None or not is_reserved(one.key)]
     back = contexts.way_back(found, changes[-1]) if key is not None else ""
     if as_json:
-        told = {"key": key, "changes": [one.to_dict() for one in shown], "back": back or None}
+        told = {"key": key, "changes": [_masked(one).to_dict() for one in shown], "back": back or None}
         printing.document({"run_id": found.run_id, **told})
         return EXIT_OK
     if not shown:
         printing.text(f"{found.run_id}: nothing was set yet by a step or a person")
         return EXIT_OK
     header = ["AT", "BY", "KEY", "BEFORE", "AFTER"]
-    rows = [[one.at or "-", _who(one), _word(one.key), *map(_cell, (one.before, one.after))] for one in shown]
+    rows = [
+        [one.at or "-", _who(one), _word(one.key), *(_cell(one.key, end) for end in (one.before, one.after))]
+        for one in shown
+    ]
     printing.text(printing.table(header, rows))
     if back:
         printing.text(f"\nTo set it back: {back}")
     return EXIT_OK
 
 
-def _cell(value: Any) -> str:
-    return masked_line(_short(value), _SHOWN)
+def _masked(change: Change) -> Change:
+    ends = [one if one is NOTHING else context_history.noted(change.key, one) for one in (change.before, change.after)]
+    return change._replace(before=ends[0], after=ends[1])
 
 
 def _meant(words: Sequence[str]) -> tuple[str | None, Run, list[Change]]:
@@ -280,11 +287,11 @@ def _told(done: contexts.Set, key: str, value: Any, *, as_json: bool) -> int:
     before = done.before[key]
     ends = {"before": before, "value": value}
     if as_json:
-        told = {name: one for name, one in ends.items() if one is not NOTHING}
+        told = {name: context_history.noted(key, one) for name, one in ends.items() if one is not NOTHING}
         printing.document({"run_id": done.run_id, "key": key, **told, "warnings": list(done.warnings)})
         return EXIT_OK
-    now = "is taken away" if value is NOTHING else f"= {masked_line(_short(value), _SHOWN)}"
-    printing.text(f"Loom: {_word(key)} {now} (was {_cell(before)})")
+    now = "is taken away" if value is NOTHING else f"= {_cell(key, value)}"
+    printing.text(f"Loom: {_word(key)} {now} (was {_cell(key, before)})")
     for one in done.warnings:
         printing.note(f"loomctl: {one['code']}: {one['where']}: {one['message']}")
     return EXIT_OK

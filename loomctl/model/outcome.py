@@ -132,7 +132,7 @@ class Outcome(NamedTuple):
             status,
             dict(reading.context_updates),
             reading.preferred_next_label,
-            list(reading.suggested_next_ids),
+            list(reading.suggested_next_ids) or (),
             error=ErrorInfo(FAILED, reading.failure_reason or "") if failed else None,
         )
 
@@ -165,8 +165,8 @@ class Outcome(NamedTuple):
             ended,
             _of_kind(told.get("context_updates"), dict),
             label if isinstance(label, str) else None,
-            [one for one in _of_kind(visit.get("suggested_next_ids"), list) if isinstance(one, str)],
-            [{"name": name, "path": path} for name, path in registered.items()],
+            [one for one in _of_kind(visit.get("suggested_next_ids"), list) if isinstance(one, str)] or (),
+            [{"name": name, "path": path} for name, path in registered.items()] or (),
             ErrorInfo.from_dict(error) if isinstance(error, dict) else None,
             _of_kind(visit.get("metadata") or told.get("metadata"), dict),
         )
@@ -181,9 +181,10 @@ class Outcome(NamedTuple):
 
 
 def _held(given: Mapping[str, Any], shapes: Mapping[str, type], above: str = "") -> dict[str, Any]:
-    """Give what is there of some fields, each of its type; null is not there."""
+    """Give what is there of some fields, each of its type; neither null nor an empty list is there."""
     there = {name: kind for name, kind in shapes.items() if given.get(name) is not None}
-    return {name: _typed(given[name], kind, above + name) for name, kind in there.items()}
+    held = {name: _typed(given[name], kind, above + name) for name, kind in there.items()}
+    return {name: value for name, value in held.items() if value != []}
 
 
 def _object(raw: object, name: str) -> dict[str, Any]:

@@ -180,6 +180,24 @@ def test_secrets_are_masked_where_they_are_shown_and_kept_where_they_are_used(be
     assert "To set it back" not in shown[3]  # nobody has kept it
 
 
+def test_a_key_that_names_a_secret_hides_what_it_holds(begun: Scene, cli: Cli) -> None:
+    """A word that looks like nothing, under a key that says what it is."""
+    shown = [
+        cli("context", "set", "db_password", "correcthorse7"),
+        cli("context", "set", "db_password", "batterystaple8"),
+    ]
+    shown += [cli("context", *words.split()) for words in ("get db_password", "get db_password --json", "list")]
+    shown += [cli("context", *words.split()) for words in ("history", "history db_password", "history --json")]
+    shown += [cli("context", "unset", "db_password", "--json"), cli("context", "history", "db_password", "--json")]
+    for ended in shown:
+        assert ended.code == 0
+        assert "[masked: " in ended.stdout
+        assert "correcthorse7" not in ended.stdout
+        assert "batterystaple8" not in ended.stdout
+    assert shown[-1].json["back"] is None
+    assert "batterystaple8" not in (begun.run_dir / "events.jsonl").read_text()
+
+
 # ---- What is refused.
 
 

@@ -85,6 +85,8 @@ def test_it_survives_the_way_through_json_and_so_does_what_is_unknown(outcome: O
     told = json.loads(json.dumps({**unknown, **plain}))
     again = Outcome.from_dict(told)
     assert again.to_dict() == told
+    assert again == Outcome.from_dict(again.to_dict())
+    outcome = outcome._replace(suggested_next=outcome.suggested_next or (), artifacts=outcome.artifacts or ())
     assert again._replace(extra={}, error=again.error and again.error._replace(extra={})) == outcome
 
 
@@ -143,8 +145,7 @@ def test_each_status_goes_through_a_directive(status: Status) -> None:
     """And a response that says nothing has succeeded."""
     said = json.dumps(Outcome(status).to_directive())
     assert Outcome.from_reading(directives.read([Source(RESPONSE, said)])).status is status
-    silent = Outcome.from_reading(directives.read([Source(RESPONSE, "all well")]))
-    assert silent.to_dict() == Outcome(Status.SUCCESS).to_dict()
+    assert Outcome.from_reading(directives.read([Source(RESPONSE, "all well")])) == Outcome(Status.SUCCESS)
 
 
 def test_a_visit_says_the_same_as_its_outcome() -> None:
@@ -176,7 +177,7 @@ VISITS: list[tuple[dict[str, Any], Outcome]] = [
 @pytest.mark.parametrize(("visit", "outcome"), VISITS)
 def test_a_visit_of_any_age_is_read(visit: dict[str, Any], outcome: Outcome) -> None:
     """What is not there is empty, and what is damaged is too."""
-    assert Outcome.from_visit(visit).to_dict() == outcome.to_dict()
+    assert Outcome.from_visit(visit) == outcome
 
 
 def test_a_visit_that_is_open_has_no_outcome_yet() -> None:
