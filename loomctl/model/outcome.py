@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from loomctl.model.directives import Reading
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
-FAILED = "FAILED"  # the type of an error of which nothing is known but that the step said it failed
+FAILURE = "FAILURE"  # the type of an error of which nothing is known but that its step failed
 
 
 class Status(str, Enum):
@@ -63,7 +63,7 @@ class ErrorInfo(NamedTuple):
         shapes = {"type": str, "message": str, "retryable": bool, "details": dict}
         held = _held(given, shapes, "error.")
         extra = {name: value for name, value in given.items() if name not in shapes}
-        return cls(**{"type": FAILED, "message": "", **held}, extra=extra)
+        return cls(**{"type": FAILURE, "message": "", **held}, extra=extra)
 
     def to_dict(self) -> dict[str, Any]:
         """Give it as JSON."""
@@ -133,7 +133,7 @@ class Outcome(NamedTuple):
             dict(reading.context_updates),
             reading.preferred_next_label,
             list(reading.suggested_next_ids) or (),
-            error=ErrorInfo(FAILED, reading.failure_reason or "") if failed else None,
+            error=ErrorInfo(FAILURE, reading.failure_reason or "") if failed else None,
         )
 
     def to_directive(self) -> dict[str, Any]:

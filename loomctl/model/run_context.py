@@ -116,13 +116,12 @@ def _newest_first(state: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _was_tried(entry: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
-    """Tell whether a visit is a try of the same step that failed and led to the next one."""
+    """Tell whether a visit is a try of the same step: it failed, and no transition led on from it."""
     if entry["step_id"] != current["step_id"] or entry["status"] != "failed":
         return False
-    following = entry.get("next")
-    if isinstance(following, dict):
-        return following.get("reason") == "retry"
-    return not (entry.get("stopped") or entry.get("passed") or entry.get("reopened"))
+    said = entry.get("next")
+    led_on = isinstance(said, dict) and bool(said.get("step_id")) and said.get("reason") != "retry"
+    return not (led_on or entry.get("passed") or entry.get("reopened"))
 
 
 # ---- Branches that come together (D43).

@@ -119,13 +119,13 @@ def test_null_stands_for_what_is_not_there() -> None:
     """In every field but the status; an error that says nothing can be tried again."""
     names = ("context_updates", "preferred_label", "suggested_next", "artifacts", "error", "metadata")
     assert Outcome.from_dict({"status": "SKIPPED", **dict.fromkeys(names)}) == Outcome(Status.SKIPPED)
-    assert ErrorInfo.from_dict({"type": None, "details": None}) == ErrorInfo("FAILED", "", retryable=True)
+    assert ErrorInfo.from_dict({"type": None, "details": None}) == ErrorInfo("FAILURE", "", retryable=True)
 
 
 def test_a_directive_says_the_same_as_its_outcome() -> None:
     """What is written as a directive is read back from a response, loosely and held to the schema."""
     outcome = Outcome(
-        Status.FAILURE, {"coverage": 61}, "fix", ["build/fix", "end"], error=ErrorInfo("FAILED", "three tests fail")
+        Status.FAILURE, {"coverage": 61}, "fix", ["build/fix", "end"], error=ErrorInfo("FAILURE", "three tests fail")
     )
     directive = outcome.to_directive()
     assert directive == {
@@ -161,11 +161,11 @@ def test_a_visit_says_the_same_as_its_outcome() -> None:
 VISITS: list[tuple[dict[str, Any], Outcome]] = [
     ({"status": "succeeded"}, Outcome(Status.SUCCESS)),
     ({"status": "skipped", "note": "not needed"}, Outcome(Status.SKIPPED)),
-    ({"status": "failed", "failure_reason": "no"}, Outcome(Status.FAILURE, error=ErrorInfo("FAILED", "no"))),
-    ({"status": "failed", "note": "by hand"}, Outcome(Status.FAILURE, error=ErrorInfo("FAILED", "by hand"))),
+    ({"status": "failed", "failure_reason": "no"}, Outcome(Status.FAILURE, error=ErrorInfo("FAILURE", "no"))),
+    ({"status": "failed", "note": "by hand"}, Outcome(Status.FAILURE, error=ErrorInfo("FAILURE", "by hand"))),
     (
         {"status": "failed", "error": {"message": "x", "retryable": False}},
-        Outcome(Status.FAILURE, error=ErrorInfo("FAILED", "x", retryable=False)),
+        Outcome(Status.FAILURE, error=ErrorInfo("FAILURE", "x", retryable=False)),
     ),
     (
         {"status": "succeeded", "suggested_next_ids": "torn", "artifacts": 1, "preferred_next_label": 2},

@@ -28,6 +28,7 @@ OPEN = "in_progress"
 A, B = visit("p/a"), visit("p/b")
 FAILED = visit("p/b", "failed")
 RETRIED = visit("p/b", "failed", next={"reason": "retry", "step_id": "p/b"})
+LED_NOWHERE = visit("p/b", "failed", stopped=True, next={"reason": "none", "step_id": None})
 LED_BACK = visit("p/b", "failed", next={"reason": "on_failure", "step_id": "p/b"})
 IN_BRANCH = visit("p/x.s", parallel="2")
 
@@ -49,7 +50,8 @@ CASES: list[tuple[str, list[dict[str, Any]], dict[str, Any], tuple[str | None, s
     ("a transition led back to it", [A, LED_BACK, visit("p/b", OPEN)], {}, ("p/b", "p/b", 0, 2)),
     ("a loop came back to it", [A, B, A, visit("p/b", OPEN)], {}, ("p/b", "p/a", 0, 3)),
     ("it leads to itself", [B, visit("p/b", OPEN)], {}, ("p/b", "p/b", 0, 1)),
-    ("resumed after the run failed", [A, {**FAILED, "stopped": True}, visit("p/b", OPEN)], {}, ("p/b", "p/b", 0, 2)),
+    ("resumed after the run failed", [A, {**FAILED, "stopped": True}, visit("p/b", OPEN)], {}, ("p/b", "p/a", 1, 2)),
+    ("resumed after no way led on", [A, LED_NOWHERE, visit("p/b", OPEN, attempt=2)], {}, ("p/b", "p/a", 1, 2)),
     ("passed, and come back to", [{**FAILED, "passed": True}, visit("p/b", OPEN)], {}, ("p/b", "p/b", 0, 1)),
     ("reopened", [A, {**B, "reopened": True}, visit("p/b", OPEN)], {}, ("p/b", "p/b", 0, 2)),
     ("the run is completed", [A, B], {"status": "completed", "current_step": None}, (None, "p/b", 0, None)),
