@@ -238,7 +238,7 @@ def way_back(run: Run, last: Change) -> str:
     if last.before is NOTHING:
         return _line("unset", last.key, run.run_id)
     if blob_refs.is_ref(last.before):
-        return f"loomctl blob get {last.before} | {_line('set', last.key, run.run_id)} --from -"
+        return f"loomctl blob get {last.before} | {_line('set --from -', last.key, run.run_id)}"
     told = context_values.encoded(last.before).decode()
     if context_history.noted(last.key, last.before) != last.before or "[masked: " in told:
         return ""
@@ -246,7 +246,8 @@ def way_back(run: Run, last: Change) -> str:
 
 
 def _line(verb: str, *words: str) -> str:
-    return " ".join(["loomctl context", verb, *(quoted(word) for word in words)])
+    apart = ["--"] if words[0].startswith("-") else []  # no option, whatever it looks like
+    return " ".join(["loomctl context", verb, *apart, *(quoted(word) for word in words)])
 
 
 # ---- For scripts.

@@ -458,19 +458,21 @@ BACK: list[tuple[list[str], Any]] = [
 
 
 @pytest.mark.parametrize(("words", "value"), BACK)
-def test_the_history_shows_how_to_set_it_back(begun: Scene, cli: Cli, words: list[str], value: Any) -> None:
-    """A line that a shell runs, whatever the value was; to what was not set it is taken away."""
-    cli("context", "set", "k", *words)
-    for verb in (["set", "k", "other"], ["unset", "k"]):
+@pytest.mark.parametrize("key", ["k", "-x", "a b's"])
+def test_the_history_shows_how_to_set_it_back(begun: Scene, cli: Cli, key: str, words: list[str], value: Any) -> None:
+    """A line that a shell runs, whatever key and value are; to what was not set it is taken away."""
+    *options, word = words
+    cli("context", "set", *options, "--", key, word)
+    for verb in (["set", "--", key, "other"], ["unset", "--", key]):
         cli("context", *verb)
-        line = cli("context", "history", "k", "--json").json["back"]
-        assert f"To set it back: {line}" in cli("context", "history", "k").stdout
+        line = cli("context", "history", "--json", "--", key).json["back"]
+        assert f"To set it back: {line}" in cli("context", "history", "--", key).stdout
         given = None
         for part in line.split(" | "):
             shown = cli(*shlex.split(part)[1:], given=given)
             assert shown.code == 0, shown
             given = shown.stdout
-        assert cli("context", "get", "k", "--json").json["value"] == value
+        assert cli("context", "get", "--json", "--", key).json["value"] == value
     cli("context", "set", "fresh", "1")
     line = cli("context", "history", "fresh", "--json").json["back"]
     assert line == f"loomctl context unset fresh {begun.run_dir.name}"
