@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from types import MappingProxyType
 
-from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.run_life import OUTCOMES, SPELLINGS
 
@@ -38,9 +38,7 @@ class Status(str, Enum):
         if isinstance(word, str) and SPELLINGS.get(word, word) in OUTCOMES:
             return cls(SPELLINGS.get(word, word))
         why = f"there are {', '.join(OUTCOMES)}, and {', '.join(SPELLINGS)}"
-        raise LoomError(
-            "BAD_OUTCOME", f"{word!r:.60} is no outcome", why=why, hint="loomctl done --help", exit_code=EXIT_USAGE
-        )
+        raise LoomError("BAD_OUTCOME", f"{word!r:.60} is no outcome", why=why, hint="loomctl done --help")
 
 
 class ErrorInfo(NamedTuple):
@@ -198,12 +196,8 @@ _KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
 def _typed(value: object, kind: type, name: str) -> Any:
     if isinstance(value, kind):
         return value
-    raise LoomError(
-        "BAD_OUTCOME",
-        f"{name}: expected {_KINDS[kind]}, got {value!r:.60}",
-        hint="loomctl outcome --help",
-        exit_code=EXIT_USAGE,
-    )
+    what = f"{name}: expected {_KINDS[kind]}, got {value!r:.60}"
+    raise LoomError("BAD_OUTCOME", what, hint="loomctl outcome --help")
 
 
 def _of_kind(value: object, kind: type) -> Any:

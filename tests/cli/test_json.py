@@ -75,6 +75,11 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     ),
     (["savings"], {"run_id", "tools", "all", "recovery"}),
     (["reduce"], STEP_OF_A_TOOL),
+    (["context", "set", "k", "[1]"], {"run_id", "key", "value", "warnings"}),
+    (["context", "get", "k"], {"run_id", "key", "type", "bytes", "engine", "value"}),
+    (["context", "list", "--all"], {"run_id", "keys", "total"}),
+    (["context", "history", "k"], {"run_id", "key", "changes", "back"}),
+    (["context", "unset", "k"], {"run_id", "key", "before", "warnings"}),
     (["diff"], {"run_id", "stages"}),
     (["assets"], {"run_id", "assets", "bytes", "passed_over"}),
     (["assets", "cp", "out"], {"run_id", "dest", "written", "there_already", "failed"}),
@@ -139,7 +144,7 @@ def test_every_command_with_json_is_tested() -> None:
     for name in having - {"loomctl demo", "loomctl events"}:
         assert any(line == name or line.startswith(f"{name} ") for line in tested), name
     plain = set(ALL) - having
-    assert plain == {"loomctl hook", "loomctl plugin", "loomctl state", "loomctl blob"}
+    assert plain == {"loomctl hook", "loomctl plugin", "loomctl state", "loomctl blob", "loomctl context"}
 
 
 @pytest.mark.usefixtures("project")
