@@ -17,7 +17,7 @@ from loomctl.engine import schema_checks
 from loomctl.engine.check import check_file, kind_of
 from loomctl.engine.reducer import StepReducer
 from loomctl.engine.resolve import resolve
-from loomctl.model import critical_artifacts, plan, policies, run_life, state, steps, workflow
+from loomctl.model import critical_artifacts, plan, policies, routing, run_life, state, steps, transitions, workflow
 from loomctl.model.errors import LoomError
 from loomctl.model.problems import errors
 from loomctl.model.tool_steps import ToolStep
@@ -153,6 +153,8 @@ def test_the_schema_has_the_keys_of_the_classes() -> None:
     }
     assert set(properties("$defs", "phase")) == {*workflow.Phase.KEYS, *workflow.INERT_PHASE_FIELDS}
     assert set(properties("$defs", "step")) == {*steps.Step.KEYS, *steps.LATER_FIELDS, *steps.INERT_FIELDS}
+    assert set(properties("$defs", "transition")) == {*transitions.Transition.KEYS}
+    assert set(SCHEMAS["plan"]["$defs"]["transition"]["properties"]) == {*transitions.Transition.KEYS, "condition_code"}
     assert set(properties("$defs", "artifact")) == {*critical_artifacts.CriticalArtifact.KEYS}
     assert set(properties("properties", "critical_artifacts")) == {*critical_artifacts.CriticalArtifacts.KEYS}
     assert set(properties("$defs", "result_handling")) == {*policies.HANDLING}
@@ -174,6 +176,10 @@ def test_the_schema_has_the_words_of_the_classes() -> None:
     assert of_state["status"]["enum"] == list(state.STATUSES)
     visit_words = of_state["steps"]["items"]["properties"]["status"]["enum"]
     assert set(visit_words) == {*run_life.OPEN, *run_life.OUTCOMES}
+    way = SCHEMAS["state"]["$defs"]["next"]["properties"]
+    assert way["reason"]["enum"] == list(routing.REASONS)
+    weight = properties("$defs", "transition")["weight"]
+    assert (weight["minimum"], weight["maximum"]) == (-transitions.HEAVIEST, transitions.HEAVIEST)
 
 
 @pytest.mark.parametrize("name", ["core", "default"])
@@ -186,7 +192,8 @@ def test_a_plan_has_exactly_the_keys_of_its_schema(name: str) -> None:
     )
     schema = SCHEMAS["plan"]
     assert list(Draft202012Validator(schema).iter_errors(built)) == []
-    assert set(built) == set(schema["required"]) == set(schema["properties"]) - {"default_fidelity"}
+    said_by_some = {"default_fidelity", "retry_target", "max_visits"}
+    assert set(built) == set(schema["required"]) == set(schema["properties"]) - said_by_some
     definitions = schema["$defs"]
     for phase in built["phases"]:
         assert set(phase) == set(definitions["phase"]["properties"]) == set(definitions["phase"]["required"])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.engine import answers, context_values, stages, tracking, usage
-from loomctl.model import output_checks, run_context, run_life
+from loomctl.engine import answers, context_values, route_conditions, stages, tracking, usage
+from loomctl.model import failures, output_checks, routing, run_context, run_life
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from loomctl.engine.tracking import Tracked
     from loomctl.model.directives import Reading
     from loomctl.model.state import State
+    from loomctl.model.ways import Way
 
 # Outcomes that a person or the assistant gives, and that need no result to be believed (D36).
 WITHOUT_RESULT = ("failed", "skipped")
@@ -191,6 +192,13 @@ class _End(NamedTuple):
     at: str
 
     @property
+    def error(self) -> dict[str, Any] | None:
+        """What kind of failure it is; None where it did not fail."""
+        if self.outcome != "failed":
+            return None
+        return failures.error_of(self.reason, command=self.given.command, exhausted=bool(self.failure))
+
+    @property
     def directive(self) -> dict[str, Any]:
         """What the visit keeps of its directive."""
         if self.failure:
@@ -210,9 +218,10 @@ def _ended(
 ) -> Ended:
     """End the visit: its files first, for what the state says is there is there."""
     end = _decided(space, run, state, given, known, failure)
-    stages.write_end(run.folder, end.entry["stage"], given.response, _status(run, end, space.caller.session_id))
+    if given.response is not None:  # a condition may ask for it
+        stages.write_response(run.folder, end.entry["stage"], given.response)
     state = run_life.without_closing({**state, "context": end.changed.context})
-    state, follows = run_life.end_visit(
+    came = run_life.end_visit(
         state,
         run.plan,
         outcome=end.outcome,
@@ -220,13 +229,16 @@ def _ended(
         note=given.note,
         artifacts=given.artifacts,
         directive=end.directive,
-        retry=not failure,
+        error=end.error,
+        judge=route_conditions.judge(space, run),
     )
-    happened += _events(end, follows, space.caller.session_id)
-    if follows == "prompt":
+    state = came.state
+    ended = next(one for one in reversed(state["steps"]) if one["stage"] == end.entry["stage"])
+    stages.write_status(run.folder, end.entry["stage"], _status(run, end, ended, came.way, space.caller.session_id))
+    happened += _events(end, ended, came, space.caller.session_id)
+    if came.follows == "prompt":
         asked = dict(state["pending_approvals"][-1])
         happened.append(Event("approval.requested", asked, space.caller.session_id, end.entry["step_id"]))
-    ended = next(one for one in state["steps"] if one["stage"] == end.entry["stage"])
     return Ended(state, ended, known.reading)
 
 
@@ -243,7 +255,7 @@ def _decided(space: Workspace, run: Run, state: State, given: Given, known: Gath
     return _End(entry, step, given, known, known.tracked, outcome, reason, failure, changed, warnings, at)
 
 
-def _status(run: Run, end: _End, session_id: str | None) -> dict[str, Any]:
+def _status(run: Run, end: _End, ended: Mapping[str, Any], way: Way, session_id: str | None) -> dict[str, Any]:
     """Give the document `status.json` of a stage."""
     entry, given, tracked, said = end.entry, end.given, end.tracked, end.known.reading.to_dict()
     routes = said["found"] and not answers.is_custom(end.step)
@@ -256,7 +268,10 @@ def _status(run: Run, end: _End, session_id: str | None) -> dict[str, Any]:
         "rank": entry["rank"],
         "kind": end.step.get("kind", "agent"),
         "status": end.outcome,
+        "attempt": ended.get("attempt", 1),
         "failure_reason": end.reason or None,
+        "error": ended.get("error"),
+        "next": ended.get("next"),
         "note": given.note,
         "response_source": given.source,
         "directive": {"source": said["source"], "file": end.known.reading.file, **end.directive} if routes else None,
@@ -270,7 +285,7 @@ def _status(run: Run, end: _End, session_id: str | None) -> dict[str, Any]:
         "repairs": run_life.repairs_of(entry),
         "repair_errors": stages.repair_errors(run.folder, entry["stage"], run_life.repairs_of(entry)),
         "errors": said["errors"] if end.failure else [],
-        "warnings": [*said["warnings"], *end.warnings, *_tracking_warnings(tracked)],
+        "warnings": [*said["warnings"], *end.warnings, *_tracking_warnings(tracked), *_way_warnings(way)],
         "command": given.command,
         "artifacts": dict(given.artifacts),
         "started_at": entry["started_at"],
@@ -279,14 +294,15 @@ def _status(run: Run, end: _End, session_id: str | None) -> dict[str, Any]:
     }
 
 
-def _events(end: _End, follows: str, session_id: str | None) -> list[Event]:
-    """Tell what happened with the end of a visit. follows: as `run_life.end_visit` gave it."""
+def _events(end: _End, ended: Mapping[str, Any], came: run_life.VisitEnd, session_id: str | None) -> list[Event]:
+    """Tell what happened with the end of a visit."""
     stage, step_id, tracked, used = end.entry["stage"], end.entry["step_id"], end.tracked, end.known.usage
     properties = {
         "stage": stage,
         "status": end.outcome,
         "response_source": end.given.source,
-        "follows": follows,
+        "follows": came.follows,
+        **({"next": ended["next"]} if "next" in ended else {}),
         "files_touched": list(tracked.files)[:_LISTED],
         **({"directive_file": end.known.reading.file} if end.known.reading.file else {}),
         **({"failure_reason": end.reason} if end.reason else {}),
@@ -298,9 +314,27 @@ def _events(end: _End, follows: str, session_id: str | None) -> list[Event]:
     if end.changed.applied:
         keys = sorted(end.changed.applied)
         told.append(Event("context.updated", {"stage": stage, "keys": keys}, session_id, step_id))
-    if follows == "stop":
-        told.append(Event("run.failed", {"step_id": step_id, "failure_reason": end.reason}, session_id, step_id))
+    if came.way.weighed or came.way.next.get("reason") in _TOLD:
+        told.append(Event("transition.chosen", _choice(stage, came.way), session_id, step_id))
+    if came.follows == "stop":
+        reason = end.reason or came.way.why
+        if came.way.next.get("reason") == routing.MAX_VISITS:
+            reason = came.way.why
+        told.append(Event("run.failed", {"step_id": step_id, "failure_reason": reason}, session_id, step_id))
     return told
+
+
+# Ways that no transition explains, and that are told all the same.
+_TOLD = (routing.RETRY_TARGET, routing.MAX_VISITS)
+
+
+def _choice(stage: str, way: Way) -> dict[str, Any]:
+    """Tell the whole choice of the way on (D45)."""
+    found = {"stage": stage, "step_id": way.next["step_id"], "reason": way.next["reason"]}
+    found["by"] = way.next.get("by", way.next["reason"])
+    if "to" in way.next:
+        found["to"] = way.next["to"]
+    return {**found, "weighed": [dict(one) for one in way.weighed]}
 
 
 _LISTED = 200  # files of a stage that its event names; status.json has all
@@ -331,6 +365,10 @@ def _context(
     key = f"output.{entry['step_id']}"
     dropped = () if "last_response" in own else ("last_response",)
     return run_context.changed(state["context"], own, updates, output=key, dropped=dropped), warnings + warned
+
+
+def _way_warnings(way: Way) -> list[dict[str, str]]:
+    return [{"code": "CONDITION", "where": "transitions", "message": text} for text in way.warnings]
 
 
 def _tracking_warnings(tracked: Tracked) -> list[dict[str, str]]:

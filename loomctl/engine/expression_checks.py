@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import expressions
+from loomctl.model import transitions
 from loomctl.model.critical_artifacts import declared
 from loomctl.model.problems import at, error, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from loomctl.model.problems import Problem
 
@@ -29,6 +30,13 @@ _KINDS = (
         "a path into state.json, such as artifacts.spec_path or $.artifacts['spec-path']",
     ),
 )
+_OF_TRANSITION = (
+    "condition",
+    "condition",
+    "CONDITION_SYNTAX",
+    "JavaScript expression",
+    'one JavaScript expression over state, outcome, context and preferred_label, such as outcome == "succeeded"',
+)
 
 
 def problems(raw: object) -> Iterator[Problem]:
@@ -37,9 +45,16 @@ def problems(raw: object) -> Iterator[Problem]:
     raw: a workflow as it was read; what is no text is passed over, the parser speaks of it.
     """
     for where, artifact in declared(raw):
-        for key, kind, code, what, hint in _KINDS:
-            source = artifact.get(key)
-            if isinstance(source, str) and source.strip():
-                said = expressions.syntax_error(source, kind)
-                if said:
-                    yield error(code, at(where, key), f"{shown(source)} is no {what}: {said}", hint)
+        for kind in _KINDS:
+            yield from _problem(artifact, where, *kind)
+    for where, transition in transitions.declared(raw):
+        yield from _problem(transition, where, *_OF_TRANSITION)
+
+
+def _problem(
+    holder: Mapping[str, Any], where: str, key: str, kind: str, code: str, what: str, hint: str
+) -> Iterator[Problem]:
+    source = holder.get(key)
+    said = expressions.syntax_error(source, kind) if isinstance(source, str) and source.strip() else None
+    if said:
+        yield error(code, at(where, key), f"{shown(source)} is no {what}: {said}", hint)

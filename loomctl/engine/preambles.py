@@ -82,7 +82,7 @@ def of(
     """Give the preamble of a step, all of it; without a name that of the step that is open or comes next.
 
     fidelity: one of D46's, which holds; None: as the plan says. transition: the fidelity of the transition that led to
-    the step. Raises NO_SUCH_STEP and BAD_FIDELITY.
+    the step; None: as the run's state tells. Raises NO_SUCH_STEP and BAD_FIDELITY.
     """
     if fidelity is not None and fidelity not in FIDELITIES:
         raise LoomError(
@@ -152,7 +152,7 @@ def _meant(run: Run, step_key: str | None) -> Place:
     if not found and step_key:
         found = [place for place in every if place.step["id"] == step_key]
     if not found and not step_key:
-        next_place = run_life.first_open(run.state, run.plan) or (every[-1] if every else None)
+        next_place = run_life.onward(run.state, run.plan) or (every[-1] if every else None)
         found = [next_place] if next_place is not None else []
     if len(found) == 1:
         return found[0]
@@ -232,6 +232,7 @@ def _made(
     fidelity: str | None = None,
     transition: object = None,
 ) -> Preamble:
+    transition = run_life.fidelity_on_the_way(run.state, place.key) if transition is None else transition
     by_plan = chosen(transition=transition, step=place.step.get("fidelity"), workflow=run.plan.get("default_fidelity"))
     choice = Chosen(fidelity, ASKED) if fidelity is not None else by_plan
     degraded = None

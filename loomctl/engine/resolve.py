@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.disk import workflow_files
 from loomctl.disk.workflow_files import Places
 from loomctl.engine import expression_checks, frozen_schemas
-from loomctl.model import inheritance, references
+from loomctl.model import graph_checks, inheritance, references
 from loomctl.model.errors import LoomError
+from loomctl.model.plan import build_plan
 from loomctl.model.problems import error, errors, in_file, refusal, warning
 from loomctl.model.workflow import parse
 
@@ -112,8 +113,21 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
         return Resolved(path, None, None, sources, problems)
     for link in chain:
         problems += link.said(references.dangling(link.own, workflow) if link.own else ())
+        problems += link.said(graph_checks.unknown_targets(link.own, workflow) if link.own else ())
     problems += references.stepless(workflow)
+    if not errors(problems):
+        plan = build_plan(merged, plan_id="check", created_at="", sources=[])
+        problems += graph_checks.problems(plan, lambda key: _place_in(chain, key))
     return Resolved(path, workflow, merged, sources, problems)
+
+
+def _place_in(chain: list[_Link], key: str) -> str:
+    """Give the place of a step in the nearest file that defines it."""
+    for link in chain:
+        where = graph_checks.where_of(link.own, key) if link.own else None
+        if where is not None:
+            return f"{link.name}: {where}" if link.name else where
+    return "$"
 
 
 def _parent(chain: list[_Link], places: Places, problems: list[Problem]) -> str | None:

@@ -72,7 +72,7 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
         opened_before = run_life.open_visit(state)
         state, entry = run_life.start_visit(state, place.key, str(place.phase["id"]), at=at, by_engine=by_engine)
         if by_engine:
-            state, _ = run_life.end_visit(state, run.plan, outcome="succeeded", at=at)
+            state = run_life.end_visit(state, run.plan, outcome="succeeded", at=at).state
             happened.append(Event("step.primed", {}, session_id, place.key))
             engine_primed = True
             continue

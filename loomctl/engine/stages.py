@@ -36,10 +36,13 @@ def write_candidate(run_dir: str, stage: str, message: str) -> None:
     _write(run_dir, stage, CANDIDATE, message)
 
 
-def write_end(run_dir: str, stage: str, response: str | None, status: Mapping[str, Any]) -> None:
-    """Write the response, if there is one, and the status; before the state says that the stage ended."""
-    if response is not None:
-        _write(run_dir, stage, RESPONSE, response)
+def write_response(run_dir: str, stage: str, response: str) -> None:
+    """Write what a step answered."""
+    _write(run_dir, stage, RESPONSE, response)
+
+
+def write_status(run_dir: str, stage: str, status: Mapping[str, Any]) -> None:
+    """Write how a stage ended, before the state says so."""
     where = folder(run_dir, stage)
     files.make_folder(where, mode=0o755)
     files.write_atomically(os.path.join(where, STATUS), files.to_json(dict(status)))

@@ -14,7 +14,7 @@ SCHEMA_VERSION = 1
 _TEXT_OR_NULL, _LIST_OR_NULL = TEXT + NOTHING, LIST + NOTHING
 _PLAN = Shape(
     {"plan_id": TEXT, "workflow_id": TEXT, "phases": LIST, "artifacts": LIST},
-    {"autonomy": OBJECT, "commands": LIST},
+    {"autonomy": OBJECT, "commands": LIST, "retry_target": TEXT, "max_visits": WHOLE},
     ("plan_id", "workflow_id"),
 )
 _AUTONOMY = Shape({}, {"level": TEXT, "require_approval_for": LIST}, ("level",))
@@ -38,8 +38,22 @@ _STEP = Shape(
         "output_retries": WHOLE,
         "fidelity": TEXT,
         "max_visits": WHOLE,
+        "transitions": LIST,
+        "retry_target": TEXT,
     },
     ("key", "id"),
+)
+_TRANSITION = Shape(
+    {"to": TEXT},
+    {
+        "label": TEXT,
+        "condition": TEXT,
+        "condition_code": _LIST_OR_NULL,
+        "weight": NUMBER,
+        "fidelity": TEXT,
+        "on_failure": FLAG,
+    },
+    ("to",),
 )
 _HANDLING = Shape({}, {"on_success": TEXT, "on_warning": TEXT, "on_failure": TEXT})
 _ARTIFACT = Shape(
@@ -107,10 +121,28 @@ def _problems(plan: dict[str, Any], where: str) -> Iterator[tuple[str, str] | No
             _refuse_later(f"{path}.steps[{number}]", step, where)
             handling = f"{path}.steps[{number}].result_handling"
             yield misfit(handling, step.get("result_handling", {}), _HANDLING)
+            for place, transition in enumerate(step.get("transitions", ())):
+                yield misfit(f"{path}.steps[{number}].transitions[{place}]", transition, _TRANSITION)
+    yield from _nowhere(plan)
     for index, artifact in enumerate(plan["artifacts"]):
         path = f"$.artifacts[{index}]"
         yield misfit(path, artifact, _ARTIFACT)
         yield not_text(f"{path}.triggers", artifact.get("triggers"))
+
+
+def _nowhere(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Give what leads to a step that the plan does not have; each target is looked up once, by its key."""
+    keys = {step["key"] for phase in plan["phases"] for step in phase["steps"]}
+    if "retry_target" in plan and plan["retry_target"] not in keys:
+        yield "$.retry_target", "the plan has no such step"
+    for index, phase in enumerate(plan["phases"]):
+        for number, step in enumerate(phase["steps"]):
+            path = f"$.phases[{index}].steps[{number}]"
+            if "retry_target" in step and step["retry_target"] not in keys:
+                yield f"{path}.retry_target", "the plan has no such step"
+            for place, transition in enumerate(step.get("transitions", ())):
+                if transition["to"] != "end" and transition["to"] not in keys:
+                    yield f"{path}.transitions[{place}].to", "the plan has no such step"
 
 
 def _refuse_later(path: str, step: dict[str, Any], where: str) -> None:

@@ -11,6 +11,7 @@ from loomctl.model.frozen_plan import SCHEMA_VERSION
 from loomctl.model.paths_in_state import compile_path
 from loomctl.model.placeholder_checks import LEFT_TO_ASSISTANT
 from loomctl.model.steps import ADDED_FIELDS
+from loomctl.model.transitions import key_of
 from loomctl.model.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from loomctl.model.critical_artifacts import CriticalArtifact, Placed
     from loomctl.model.policies import ResultHandling
     from loomctl.model.steps import Step
+    from loomctl.model.transitions import Transition
     from loomctl.model.workflow import Phase
 
 HANDLING_DEFAULTS = {"on_success": "continue", "on_warning": "continue", "on_failure": "stop"}
@@ -58,6 +60,8 @@ def build_plan(
         "artifacts": _artifacts(workflow),
         "commands": _commands(workflow, skipped),
     }
+    if workflow.retry_target is not None:
+        own["retry_target"] = retry_target(workflow)
     extra = {key: value for key, value in merged.items() if key not in own and key not in _CONSUMED}
     return {**own, **extra}
 
@@ -105,7 +109,7 @@ def _step(
         "kind": "command" if step.run is not None else step.kind or "agent",
         "part": part,
         **_asked(step),
-        **_said(step),
+        **_said(step, phase.id),
         "max_retries": step.max_retries if step.max_retries is not None else phase.max_retries or 0,
         "require_approval": bool(step.require_approval) or step.id in approvals or key in approvals,
         "result_handling": {
@@ -117,9 +121,30 @@ def _step(
     return {**own, **{key: value for key, value in step.extra.items() if key not in own}}
 
 
-def _said(step: Step) -> dict[str, Any]:
+def _said(step: Step, phase: str) -> dict[str, Any]:
     """Give what only some steps say; a plan holds it for those alone."""
-    return {key: value for key in ADDED_FIELDS if (value := getattr(step, key)) is not None}
+    said = {key: value for key in ADDED_FIELDS if (value := getattr(step, key)) is not None}
+    if "transitions" in said:
+        said["transitions"] = [_transition(one, phase) for one in step.transitions or ()]
+    if "retry_target" in said:
+        said["retry_target"] = key_of(said["retry_target"], phase)
+    return said
+
+
+def _transition(transition: Transition, phase: str) -> dict[str, Any]:
+    """Freeze a transition: the step that it leads to by its key, its condition compiled where it is a simple one."""
+    said = {**transition.to_dict(), "to": key_of(transition.to, phase)}
+    if transition.condition is not None:
+        said["condition_code"] = compile_condition(transition.condition)
+    return said
+
+
+def retry_target(workflow: Workflow) -> str:
+    """Give the key of the step where failures lead; a bare id is that of the one phase that has it, else it stays."""
+    name = workflow.retry_target or ""
+    keys = [f"{phase.id}/{step.id}" for phase in workflow.phases or () for _, step in phase.each_step()]
+    found = [key for key in keys if key.partition("/")[2] == name]
+    return found[0] if len(found) == 1 else name
 
 
 def _commands(workflow: Workflow, skipped: Sequence[str]) -> list[dict[str, str]]:

@@ -1,12 +1,14 @@
 """A run's way through its plan, step by step: what is current, what ends it, what comes next, and back (D7, D31).
 
-Linear: phases in order, steps in order. Pure: the time comes in.
+A plan without routes is done in its order, and goes on at the first step that is not done. In one with routes each
+ended visit says where the run goes on (D45). Pure: the time comes in, and what conditions come to.
 """
 
 from __future__ import annotations
 
-from loomctl.model import ids, sessions
+from loomctl.model import failures, ids, phase_marks, route_scope, routing, sessions, ways
 from loomctl.model.errors import EXIT_INVALID, EXIT_USAGE, LoomError
+from loomctl.model.places import Place, is_routed, most_visits, place_of, places
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL
 
@@ -16,25 +18,51 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.model.state import State
+    from loomctl.model.ways import Judge, Way
+
+__all__ = [
+    "OPEN",
+    "OUTCOMES",
+    "SAID",
+    "SPELLINGS",
+    "Move",
+    "Place",
+    "VisitEnd",
+    "advance",
+    "answered",
+    "approved",
+    "awaiting",
+    "end_visit",
+    "fidelity_on_the_way",
+    "first_open",
+    "goes_on",
+    "how_it_ended",
+    "is_done",
+    "last_ended",
+    "mark_closing",
+    "onward",
+    "open_visit",
+    "place_of",
+    "places",
+    "reason_of",
+    "reopened_step",
+    "repaired",
+    "repairs_of",
+    "start_visit",
+    "steps_unknown",
+    "undone",
+    "visits",
+    "visits_by_step",
+    "without_closing",
+]
 
 OUTCOMES = ("succeeded", "failed", "partially_succeeded", "skipped")  # D32
 SPELLINGS = {"SUCCESS": "succeeded", "FAILURE": "failed", "PARTIAL": "partially_succeeded", "SKIPPED": "skipped"}
 OPEN = ("in_progress", "closing")
 # What an ended visit keeps of its directive.
 SAID = ("failure_reason", "preferred_next_label", "suggested_next_ids")
-_NO_BOUND = 1 << 30
-
-
-class Place(NamedTuple):
-    """A step of the plan with the phase it belongs to."""
-
-    phase: dict[str, Any]
-    step: dict[str, Any]
-
-    @property
-    def key(self) -> str:
-        """The step's name everywhere: `phase/id` (D7)."""
-        return str(self.step["key"])
+# Marks of a visit's end, which an undo takes off.
+_OF_ITS_END = ("passed", "stopped", "reopened", "note", "repairs", "next", "error", *SAID)
 
 
 class Move(NamedTuple):
@@ -54,17 +82,6 @@ def steps_unknown(plan: Mapping[str, Any]) -> str:
     """Say why a run of FABER's has steps that nobody knows, so that it is looked at alone; empty for others (D5)."""
     made_of = plan.get("faber")
     return str(made_of.get("unknown") or "") if isinstance(made_of, dict) else ""
-
-
-def places(plan: Mapping[str, Any]) -> list[Place]:
-    """List the plan's steps in the order in which they are done."""
-    return [Place(phase, step) for phase in plan["phases"] for step in phase["steps"]]
-
-
-def place_of(plan: Mapping[str, Any], key: str | None) -> Place | None:
-    """Find a step by its key."""
-    found = (Place(phase, step) for phase in plan["phases"] for step in phase["steps"] if step["key"] == key)
-    return next(found, None)
 
 
 def visits(state: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
@@ -113,13 +130,35 @@ def first_open(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | Non
     return next((Place(phase, step) for phase, step in steps if not is_done(seen.get(step["key"], ()))), None)
 
 
+def onward(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
+    """Give the step that a run is at or goes on to; None: none is left to do.
+
+    In a plan with routes it is where the last visit leads; in every other the first step that is not done.
+    """
+    if is_routed(plan):
+        current = open_visit(state)
+        key, known = (current["step_id"], True) if current is not None else ways.onward(state, plan)
+        if known and (key is None or place_of(plan, key) is not None):
+            return place_of(plan, key)
+    return first_open(state, plan)
+
+
+def fidelity_on_the_way(state: Mapping[str, Any], key: str) -> object:
+    """Give the fidelity of the transition by which a run came to a step, or comes to it; None: it names none (D46)."""
+    for entry in reversed(state["steps"]):
+        if entry["status"] not in OPEN:
+            said = entry.get("next") or {}
+            return said.get("fidelity") if said.get("step_id") == key else None
+    return None
+
+
 def advance(state: State, plan: Mapping[str, Any], *, at: str) -> tuple[State, Move]:
-    """Make the first step that is not done current, unless its phase or itself must be approved first.
+    """Make the step current at which the run goes on, unless its phase or itself must be approved first.
 
     For a run that is pending or in progress. The move names a phase transition only when this call makes it; phases
-    without a step to do are passed as skipped.
+    that are passed without a step done are skipped, those that the run goes back before are pending again.
     """
-    place = first_open(state, plan)
+    place = onward(state, plan)
     if place is None:
         return _completed(state, plan, at=at), Move("completed", before=state.get("current_phase"))
     phase_id, key = str(place.phase["id"]), place.key
@@ -131,11 +170,22 @@ def advance(state: State, plan: Mapping[str, Any], *, at: str) -> tuple[State, M
         return waiting, Move("approval", step=key)
     before = state.get("current_phase")
     changed = before != phase_id
-    phases = _left_behind(state, plan, phase_id, at=at)
+    state = _entered(state, plan, phase_id, at=at, changed=changed)
+    state = {**state, "status": "in_progress", "current_phase": phase_id, "current_step": key}
+    return state, Move("step", step=key, before=before if changed else None, after=phase_id if changed else None)
+
+
+def _entered(state: State, plan: Mapping[str, Any], phase_id: str, *, at: str, changed: bool) -> State:
+    """Mark the phases as they are when a phase is worked on; what a run goes back before is to be done again."""
+    phases = phase_marks.left_behind(state, plan, phase_id, at=at)
+    if changed and is_routed(plan):
+        phases, names = phase_marks.set_back(phases, plan, phase_id)
+        if names:
+            state = sessions.uncompleted_phases(state, names)
+            state = {**state, "approvals": phase_marks.lapsed(state, names)}
     phase = {name: value for name, value in phases.get(phase_id, {}).items() if name != "completed_at"}
     phases[phase_id] = {**phase, "status": "in_progress", **({"started_at": at} if changed else {})}
-    state = {**state, "status": "in_progress", "current_phase": phase_id, "current_step": key, "phases": phases}
-    return state, Move("step", step=key, before=before if changed else None, after=phase_id if changed else None)
+    return {**state, "phases": phases}
 
 
 def start_visit(
@@ -170,7 +220,19 @@ def start_visit(
     }
     if by_engine:
         entry["by"] = "engine"
-    return {**state, "steps": [*state["steps"], entry]}, entry
+    state = {**state, "steps": [*state["steps"], entry]}
+    attempt = ways.attempt_of(state, entry)
+    if attempt > 1:
+        entry["attempt"] = attempt
+    return state, entry
+
+
+class VisitEnd(NamedTuple):
+    """A state with a visit ended. follows: `done`, `retry`, `prompt` or `stop`; way: how the run goes on (D45)."""
+
+    state: State
+    follows: str
+    way: Way
 
 
 def end_visit(
@@ -182,14 +244,16 @@ def end_visit(
     note: str = "",
     artifacts: Mapping[str, str] | None = None,
     directive: Mapping[str, Any] | None = None,
-    retry: bool = True,
-) -> tuple[State, str]:
-    """End the open visit with an outcome and say what follows for it: `done`, `retry`, `prompt` or `stop`.
+    error: Mapping[str, Any] | None = None,
+    judge: Judge = route_scope.simple_truths,
+) -> VisitEnd:
+    """End the open visit with an outcome, and decide where the run goes on: the visit keeps it as `next` (D45).
 
-    A failed visit is retried while the step has retries and visits left; then `result_handling` decides. A run that is
-    over stays so (D4). artifacts: what the step registers, `{name: portable path}`; kept with what they replaced, for
-    `undone`. directive: what the step said of the way on (D33). retry: False for a failure that a retry would only
-    repeat (D36). Raises BAD_OUTCOME and NO_OPEN_STEP.
+    A failed visit is retried while the step has retries and visits left, unless its error says that it may not; then
+    its transitions decide, the retry target, `result_handling`. A run that is over stays so (D4). artifacts: what the
+    step registers, `{name: portable path}`; kept with what they replaced, for `undone`. directive: what the step said
+    of the way on (D33). error: of a failed one, as `failures.error_of` gives it; None: it is told from the reason.
+    judge: says what the conditions come to. Raises BAD_OUTCOME and NO_OPEN_STEP.
     """
     if outcome not in OUTCOMES:
         why = f"there are {', '.join(OUTCOMES)}"
@@ -197,34 +261,21 @@ def end_visit(
     entry = open_visit(without_closing(state))
     if entry is None:
         raise _nothing_open()
-    place = place_of(plan, entry["step_id"])
-    handling = (place.step.get("result_handling") if place else None) or {}
-    failed = outcome == "failed"
-    word = {"failed": "on_failure", "partially_succeeded": "on_warning"}.get(outcome, "on_success")
-    choice = handling.get(word) or ("stop" if failed else "continue")
-    retries = int(place.step.get("max_retries") or 0) if place else 0
-    tried = len([visit for visit in visits(state, entry["step_id"]) if not visit.get("reopened")])
-    again = retry and tried <= retries and tried < _most_visits(place)
-    follows = "retry" if failed and again else {"continue": "done", "prompt": "prompt"}.get(choice, "stop")
     ended = {**entry, "status": outcome, "completed_at": at}
     ended.update({key: value for key, value in (directive or {}).items() if key in SAID and value})
     if note:
         ended["note"] = note
-    if failed and follows in ("done", "prompt"):
-        ended["passed"] = True
-    if follows == "stop":
-        ended["stopped"] = True
+    if outcome == "failed":
+        reason = str(ended.get("failure_reason") or note)
+        ended["error"] = dict(error) if error is not None else failures.error_of(reason)
     if artifacts:
         before = {name: state["artifacts"].get(name) for name in artifacts}
         ended["artifacts"] = {"set": dict(artifacts), "before": before}
         state = {**state, "artifacts": {**state["artifacts"], **artifacts}}
-    state = _replaced(state, ended)
-    if failed or follows == "stop":
-        message = note or ended.get("failure_reason") or f"the step ended {outcome}"
-        error = {"at": at, "step_id": entry["step_id"], "stage": entry["stage"], "message": message}
-        state = {**state, "errors": [*state["errors"], error]}
+    state, way, follows = _way_on(_replaced(state, ended), plan, ended, judge, at=at)
+    state = _with_error(state, ended, follows, way, at=at)
     if state["status"] in TERMINAL:
-        return state, follows
+        return VisitEnd(state, follows, way)
     if follows == "stop":
         state = {**state, "status": "failed", "phases": _phase_marked(state, entry["phase"], "failed")}
     if follows == "prompt":
@@ -234,13 +285,76 @@ def end_visit(
             "requested_at": at,
         }
         state = {**state, "status": "awaiting_feedback", "pending_approvals": [*state["pending_approvals"], gate]}
-    return state, follows
+    return VisitEnd(state, follows, way)
 
 
-def _most_visits(place: Place | None) -> int:
-    """Give how often a step may be visited in all."""
-    most = place.step.get("max_visits") if place else None
-    return most if type(most) is int and most > 0 else _NO_BOUND
+def _way_on(
+    state: State, plan: Mapping[str, Any], ended: dict[str, Any], judge: Judge, *, at: str
+) -> tuple[State, Way, str]:
+    """Decide on the way on, and mark the visit with it; gives what follows in one word too."""
+    place = place_of(plan, ended["step_id"])
+    failed = ended["status"] == "failed"
+    if failed and place is not None and _is_retried(state, plan, place, ended):
+        way = ways.retry(ended, ways.attempt_of(state, ended), at)
+        way.next.update(_as_come_to(state, ended))
+        return _replaced(state, _with_next(plan, ended, way)), way, "retry"
+    if place is not None and is_routed(plan):
+        way = ways.routed(state, plan, place, ended, judge)
+        follows = "stop" if way.why else "prompt" if way.asks else "done"
+    else:
+        said = ways.handling(place.step if place is not None else {}, ended["status"])
+        follows = {"continue": "done", "prompt": "prompt"}.get(said, "stop")
+        way = ways.Way({})
+    if failed and follows in ("done", "prompt"):
+        ended["passed"] = True
+    if follows == "stop" and way.next.get("reason") != routing.MAX_VISITS:
+        ended["stopped"] = True
+    if not way.next:
+        way = _in_order(_replaced(state, ended), plan, follows)
+    return _replaced(state, _with_next(plan, ended, way)), way, follows
+
+
+def _as_come_to(state: State, ended: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what a retry keeps of the way by which its step was come to."""
+    before = {**state, "steps": state["steps"][:-1]}
+    fidelity = fidelity_on_the_way(before, ended["step_id"])
+    return {"fidelity": fidelity} if fidelity is not None else {}
+
+
+def _is_retried(state: State, plan: Mapping[str, Any], place: Place, ended: Mapping[str, Any]) -> bool:
+    if (ended.get("error") or {}).get("retryable") is False:
+        return False
+    retries = int(place.step.get("max_retries") or 0)
+    if not retries or ways.attempt_of(state, ended) > retries:
+        return False
+    return len(visits(state, place.key)) < most_visits(plan, place)
+
+
+def _in_order(state: State, plan: Mapping[str, Any], follows: str) -> Way:
+    """Give the way on in a plan without routes: the first step that is not done by now."""
+    if follows == "stop":
+        return ways.Way({"step_id": None, "reason": routing.NONE})
+    place = first_open(state, plan)
+    if place is None:
+        return ways.Way({"step_id": None, "reason": routing.ENDED, "by": routing.ORDER})
+    return ways.Way({"step_id": place.key, "reason": routing.ORDER})
+
+
+def _with_next(plan: Mapping[str, Any], ended: Mapping[str, Any], way: Way) -> dict[str, Any]:
+    """Give a visit with its way on; FABER's own keep the form that FABER knows (D5)."""
+    if "faber" in plan:
+        return {key: value for key, value in ended.items() if key != "error"}
+    return {**ended, "next": way.next}
+
+
+def _with_error(state: State, ended: Mapping[str, Any], follows: str, way: Way, *, at: str) -> State:
+    """Add to the run's errors what failed, and why the run does."""
+    if ended["status"] != "failed" and follows != "stop":
+        return state
+    own = str(ended.get("note") or ended.get("failure_reason") or f"the step ended {ended['status']}")
+    message = way.why if ended["status"] != "failed" or way.next.get("reason") == routing.MAX_VISITS else own
+    error = {"at": at, "step_id": ended["step_id"], "stage": ended["stage"], "message": message or own}
+    return {**state, "errors": [*state["errors"], error]}
 
 
 def last_ended(state: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -274,28 +388,23 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
             artifacts.pop(name, None)
         else:
             artifacts[name] = value
-    for mark in ("passed", "stopped", "reopened", "note", "repairs", *SAID):
+    for mark in _OF_ITS_END:
         entry.pop(mark, None)
     entry.update(status="in_progress", completed_at=None)
-    behind = _from(plan, entry["phase"])
-    taken_back = [name for name in state["phases"] if name in behind]
-    phases = dict(state["phases"])
-    for name in taken_back:
-        gone = ("completed_at",) if name == entry["phase"] else ("started_at", "completed_at")
-        kept = {key: value for key, value in phases[name].items() if key not in gone}
-        phases[name] = {**kept, "status": "in_progress" if name == entry["phase"] else "pending"}
+    left = state["steps"][: state["steps"].index(last)]
+    phases, taken_back = phase_marks.undone(state, plan, entry["phase"], left)
     state = {
         **sessions.uncompleted_phases(state, taken_back),
         "status": "paused" if state["status"] == "paused" else "in_progress",
         "current_phase": entry["phase"],
         "current_step": entry["step_id"],
         "phases": phases,
-        "steps": [*state["steps"][: state["steps"].index(last)], entry],
+        "steps": [*left, entry],
         "artifacts": artifacts,
         "errors": [error for error in state["errors"] if _stage_of(error) != entry["stage"]],
         "pending_approvals": [],
         # What was approved on the strength of the undone work is asked again.
-        "approvals": [item for item in state.get("approvals", []) if item.get("after_rank", 0) < entry["rank"]],
+        "approvals": phase_marks.kept_by_undo(state, entry["rank"]),
     }
     for past in ("completed_at", "feedback"):
         state.pop(past, None)
@@ -386,7 +495,13 @@ def without_closing(state: State) -> State:
 
 
 def reopened_step(state: State, plan: Mapping[str, Any]) -> State:
-    """For `resume --reopen` of a completed run: its last step is open to a new visit; all else stays."""
+    """For `resume --reopen` of a completed run: its last step is open to a new visit; all else stays.
+
+    In a plan with routes that is the one that was worked on last.
+    """
+    if is_routed(plan):
+        worked = next((entry for entry in reversed(state["steps"]) if entry.get("by") != "engine"), None)
+        return state if worked is None or onward(state, plan) else _replaced(state, {**worked, "reopened": True})
     last = next((place for place in reversed(places(plan)) if not place.step.get("engine")), None)
     if last is None or first_open(state, plan) is not None:
         return state
@@ -402,7 +517,7 @@ def _replaced(state: State, entry: Mapping[str, Any]) -> State:
 
 
 def _gate(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place) -> dict[str, str] | None:
-    granted = {item["id"] for item in state.get("approvals", [])}
+    granted = {item["id"] for item in state.get("approvals", []) if not phase_marks.is_lapsed(item)}
     for pending in state["pending_approvals"]:
         return {"id": str(pending["id"]), "reason": str(pending.get("reason", ""))}
     if open_visit(state) is not None:  # it was let in when its visit began
@@ -421,32 +536,13 @@ def _gate(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place) -> di
 
 
 def _completed(state: State, plan: Mapping[str, Any], *, at: str) -> State:
-    phases = _left_behind(state, plan, None, at=at)
+    phases = phase_marks.left_behind(state, plan, None, at=at)
     completed_at = state.get("completed_at") or at
     return {**state, "status": "completed", "current_step": None, "completed_at": completed_at, "phases": phases}
 
 
-def _left_behind(state: State, plan: Mapping[str, Any], phase_id: str | None, *, at: str) -> dict[str, Any]:
-    """Give the phases with those before `phase_id` (None: all) marked completed, or skipped if they had no step."""
-    phases = dict(state["phases"])
-    for phase in plan["phases"]:
-        if phase["id"] == phase_id:
-            break
-        status = "completed" if phase["steps"] else "skipped"
-        known = phases.get(phase["id"], {})
-        if known.get("status") != status:
-            phases[phase["id"]] = {**known, "status": status, **({"completed_at": at} if phase["steps"] else {})}
-    return phases
-
-
 def _phase_marked(state: Mapping[str, Any], phase_id: object, status: str) -> dict[str, Any]:
     return {name: {**phase, "status": status} if name == phase_id else phase for name, phase in state["phases"].items()}
-
-
-def _from(plan: Mapping[str, Any], phase_id: str) -> set[str]:
-    """Name a phase and those behind it; itself alone where the plan has no such phase."""
-    order = [phase["id"] for phase in plan["phases"]]
-    return {phase_id, *(order[order.index(phase_id) :] if phase_id in order else ())}
 
 
 def _stage_of(error: object) -> object:

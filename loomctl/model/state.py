@@ -87,13 +87,14 @@ _VISIT = Shape(
         "visit": WHOLE,
         "rank": WHOLE,
     },
-    {"artifacts": OBJECT},
+    {"artifacts": OBJECT, "attempt": WHOLE, "next": OBJECT},
     _SHOWN,
 )
+_NEXT = Shape({"step_id": _TEXT_OR_NULL, "reason": TEXT}, {"to": TEXT, "not_before": TEXT}, ("step_id", "reason"))
 _REGISTERED = Shape({}, {"set": OBJECT, "before": OBJECT})
 # What the engine or FABER did itself has no stage.
 _WITHOUT_STAGE = Shape({**_VISIT.needed, "stage": NOTHING}, _VISIT.if_there, _SHOWN)
-_APPROVAL = Shape({"id": TEXT}, {"after_rank": WHOLE}, ("id",))
+_APPROVAL = Shape({"id": TEXT}, {"after_rank": WHOLE, "lapsed": WHOLE}, ("id",))
 _SESSIONS = Shape({}, {"session_history": LIST, "current_session_id": _TEXT_OR_NULL})
 _RECORD = Shape(
     {"session_id": TEXT},
@@ -168,6 +169,8 @@ def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
         yield f"$.steps[{index}]", visit, _WITHOUT_STAGE if without_stage else _VISIT
         if "artifacts" in visit:
             yield f"$.steps[{index}].artifacts", visit["artifacts"], _REGISTERED
+        if "next" in visit:
+            yield f"$.steps[{index}].next", visit["next"], _NEXT
     for path, entries, shape in (
         ("$.pending_approvals", raw["pending_approvals"], _APPROVAL),
         ("$.approvals", raw.get("approvals", []), _APPROVAL),

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from loomctl.model import transitions
 from loomctl.model.fidelity import FIDELITIES
 from loomctl.model.fields import ID_RULE, Fields, is_id, only
 from loomctl.model.ids import slug
@@ -16,6 +17,7 @@ from loomctl.model.problems import choices, error, kind_of, shown
 if TYPE_CHECKING:
     from loomctl.model.policies import ResultHandling
     from loomctl.model.problems import Problem
+    from loomctl.model.transitions import Transition
 
 KINDS = ("agent", "prompt", "command")
 LATER_KINDS = ("human", "parallel")
@@ -24,12 +26,21 @@ LONGEST_TIMEOUT = 7 * 24 * 3600  # seconds
 # What the design has and nothing executes yet; a workflow that says so is refused, never half obeyed.
 LATER_FIELDS = (
     "evidence",
-    "transitions",
     "parallel",
     "steps_parallel",
 )
 # What Loom adds to a step of FABER's shape; a plan of FABER's that says such a thing means something else.
-ADDED_FIELDS = ("run", "timeout", "workdir", "output_schema", "output_retries", "fidelity", "max_visits")
+ADDED_FIELDS = (
+    "run",
+    "timeout",
+    "workdir",
+    "output_schema",
+    "output_retries",
+    "fidelity",
+    "max_visits",
+    "transitions",
+    "retry_target",
+)
 # FABER's fields that are kept and change nothing here.
 INERT_FIELDS = (
     "conditional",
@@ -57,6 +68,7 @@ class Step:
     FABER's files also give a skill or command together with a prompt, or a description alone; both are understood.
     run: a shell command that Loom runs itself (D30); timeout: its seconds; workdir: where the step works, below the
     project. output_schema: `routing`, or `@FILE` beside the workflow (D36). fidelity: of its preamble (D46).
+    retry_target: the step to which a failure leads that no transition is meant for (D45).
     """
 
     id: str
@@ -73,6 +85,8 @@ class Step:
     output_retries: int | None = None
     fidelity: str | None = None
     max_visits: int | None = None
+    transitions: tuple[Transition, ...] | None = None
+    retry_target: str | None = None
     max_retries: int | None = None
     require_approval: bool | None = None
     result_handling: ResultHandling | None = None
@@ -96,6 +110,8 @@ class Step:
         """Give the step as a workflow file writes it, its id always said."""
         values = {key: getattr(self, key) for key in self.KEYS}
         handling = self.result_handling
+        if self.transitions is not None:
+            values["transitions"] = [transition.to_dict() for transition in self.transitions]
         return only(self.KEYS, {**values, "result_handling": handling and handling.to_dict()}, self.extra)
 
 
@@ -139,7 +155,9 @@ def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem])
         output_schema=_read_output_schema(fields),
         output_retries=_read_output_retries(fields),
         fidelity=fields.choice("fidelity", FIDELITIES),
-        max_visits=_read_max_visits(fields),
+        max_visits=read_max_visits(fields),
+        transitions=transitions.read_all(fields, problems),
+        retry_target=transitions.read_target(fields, "retry_target"),
         max_retries=fields.whole("max_retries"),
         require_approval=fields.flag("require_approval"),
         result_handling=read_handling(fields, problems),
@@ -224,7 +242,8 @@ def _read_output_retries(fields: Fields) -> int | None:
     return fields.whole("output_retries")
 
 
-def _read_max_visits(fields: Fields) -> int | None:
+def read_max_visits(fields: Fields) -> int | None:
+    """Take how often a step may be visited: 1 or more."""
     value = fields.whole("max_visits")
     if value == 0:
         hint = "leave it out for no bound of its own; skip_steps leaves a step out"

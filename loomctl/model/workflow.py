@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loomctl.model import critical_artifacts, steps
+from loomctl.model import critical_artifacts, steps, transitions
 from loomctl.model.fidelity import FIDELITIES
 from loomctl.model.fields import ID_RULE, Fields, is_id, only
 from loomctl.model.policies import read_autonomy, read_handling
@@ -23,7 +23,7 @@ __all__ = ["PARTS", "Phase", "Problem", "Workflow", "parse"]
 
 PARTS = ("pre_steps", "steps", "post_steps")
 # What the design has and nothing executes yet; a workflow that says so is refused, never half obeyed.
-LATER_FIELDS = ("retry_target", "must_survive")
+LATER_FIELDS = ("must_survive",)
 # FABER's fields that are kept and change nothing here.
 INERT_FIELDS = ("hooks", "context", "executor", "phase_executors", "prompt", "defaults", "phase_defaults")
 INERT_PHASE_FIELDS = ("validation",)
@@ -65,7 +65,11 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """One workflow file, or several merged into one. phases is None only where `extends` brings them."""
+    """One workflow file, or several merged into one. phases is None only where `extends` brings them.
+
+    retry_target: where a failure leads that nothing else catches, `phase/id`, or an id that one phase alone has (D45).
+    max_visits: of each step that does not say.
+    """
 
     id: str
     description: str | None = None
@@ -73,6 +77,8 @@ class Workflow:
     autonomy: Autonomy | None = None
     result_handling: ResultHandling | None = None
     default_fidelity: str | None = None
+    retry_target: str | None = None
+    max_visits: int | None = None
     skip_steps: tuple[str, ...] | None = None
     critical_artifacts: CriticalArtifacts | None = None
     phases: tuple[Phase, ...] | None = None
@@ -85,6 +91,8 @@ class Workflow:
         "autonomy",
         "result_handling",
         "default_fidelity",
+        "retry_target",
+        "max_visits",
         "skip_steps",
         "critical_artifacts",
         "phases",
@@ -109,6 +117,8 @@ class Workflow:
             "autonomy": autonomy and autonomy.to_dict(),
             "result_handling": handling and handling.to_dict(),
             "default_fidelity": self.default_fidelity,
+            "retry_target": self.retry_target,
+            "max_visits": self.max_visits,
             "skip_steps": None if self.skip_steps is None else list(self.skip_steps),
             "critical_artifacts": artifacts and artifacts.to_dict(),
             "phases": None if self.phases is None else {phase.id: phase.to_dict() for phase in self.phases},
@@ -129,6 +139,8 @@ def parse(raw: object) -> tuple[Workflow | None, list[Problem]]:
         autonomy=read_autonomy(fields, problems),
         result_handling=read_handling(fields, problems),
         default_fidelity=fields.choice("default_fidelity", FIDELITIES),
+        retry_target=transitions.read_target(fields, "retry_target"),
+        max_visits=steps.read_max_visits(fields),
         skip_steps=fields.texts("skip_steps"),
         critical_artifacts=(
             critical_artifacts.read(fields.raw("critical_artifacts"), fields.path("critical_artifacts"), problems)

@@ -198,7 +198,7 @@ def test_a_response_is_held_by_its_stage_and_reads_as_text(begun: Scene) -> None
     space, run = there(begun)
     stage = run.state["steps"][0]["stage"]
     for response in ("short", "x" * (LIMIT - 2), "x" * (LIMIT - 1)):
-        stages.write_end(run.folder, stage, response, {})
+        stages.write_response(run.folder, stage, response)
         value, warnings = context_values.response_value(space, stage, response)
         by_file = {"$stage": stage, "file": "response.md"}
         assert value == (by_file if len(response) <= LIMIT - 2 else ref_of(compact(response)))

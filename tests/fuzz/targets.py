@@ -119,7 +119,7 @@ def plans(data: bytes) -> None:
             place = run_life.place_of(found, move.step)
             assert place is not None
             now, _ = run_life.start_visit(now, place.key, str(place.phase["id"]), at=AT)
-            now, _ = run_life.end_visit(now, found, outcome="succeeded", at=AT)
+            now = run_life.end_visit(now, found, outcome="succeeded", at=AT).state
     except LoomError:
         pass
     for artifact in found["artifacts"]:

@@ -167,7 +167,7 @@ def test_a_whole_run_keeps_every_key_and_is_read_back_as_it_was(era: str) -> Non
             again = run_life.open_visit(found.state)
             assert again is not None
             assert {key: again[key] for key in entry} == entry
-            state, _ = run_life.end_visit(found.state, FROZEN, outcome="succeeded", at=AT)
+            state = run_life.end_visit(found.state, FROZEN, outcome="succeeded", at=AT).state
         raw = written(found, state)
         assert unknown_is_kept(first, raw) == []
         if state["status"] == "completed":

@@ -464,7 +464,7 @@ def test_a_move_names_the_transition_that_it_makes() -> None:
     state, move = run_life.advance(state, HOLES, at="2026-01-01T00:00:00Z")
     assert (move.kind, move.before, move.after) == ("step", None, None)
     state, _ = run_life.start_visit(state, "build/a", "build", at="2026-01-01T00:00:00Z")
-    state, _ = run_life.end_visit(state, HOLES, outcome="succeeded", at="2026-01-01T00:00:01Z")
+    state = run_life.end_visit(state, HOLES, outcome="succeeded", at="2026-01-01T00:00:01Z").state
     state, move = run_life.advance(state, HOLES, at="2026-01-01T00:00:02Z")
     assert (move.before, move.after) == ("build", "release")
     assert {name: phase["status"] for name, phase in state["phases"].items()} == {

@@ -77,10 +77,28 @@ REFUSED = [
     (with_step(workdir=""), "EMPTY_TEXT", STEP_AT + ".workdir"),
     ({**with_step(), "default_fidelity": "most"}, "UNKNOWN_VALUE", "$.default_fidelity"),
     (with_step(evidence=[]), "NOT_SUPPORTED", STEP_AT + ".evidence"),
-    (with_step(transitions=[]), "NOT_SUPPORTED", STEP_AT + ".transitions"),
+    (with_step(transitions={}), "WRONG_TYPE", STEP_AT + ".transitions"),
+    (with_step(transitions=["fix"]), "WRONG_TYPE", STEP_AT + ".transitions[0]"),
+    (with_step(transitions=[{}]), "MISSING_FIELD", STEP_AT + ".transitions[0].to"),
+    (with_step(transitions=[{"to": ""}]), "EMPTY_TEXT", STEP_AT + ".transitions[0].to"),
+    (with_step(transitions=[{"to": "a/b/c"}]), "BAD_ID", STEP_AT + ".transitions[0].to"),
+    (with_step(transitions=[{"to": "a..b"}]), "BAD_ID", STEP_AT + ".transitions[0].to"),
+    (with_step(transitions=[{"to": "end", "label": " "}]), "EMPTY_TEXT", STEP_AT + ".transitions[0].label"),
+    (with_step(transitions=[{"to": "end", "condition": ""}]), "EMPTY_TEXT", STEP_AT + ".transitions[0].condition"),
+    (with_step(transitions=[{"to": "end", "weight": "5"}]), "WRONG_TYPE", STEP_AT + ".transitions[0].weight"),
+    (with_step(transitions=[{"to": "end", "weight": True}]), "WRONG_TYPE", STEP_AT + ".transitions[0].weight"),
+    (
+        with_step(transitions=[{"to": "end", "weight": float("nan")}]),
+        "OUT_OF_RANGE",
+        STEP_AT + ".transitions[0].weight",
+    ),
+    (with_step(transitions=[{"to": "end", "fidelity": "x"}]), "UNKNOWN_VALUE", STEP_AT + ".transitions[0].fidelity"),
+    (with_step(transitions=[{"to": "end", "on_failure": 1}]), "WRONG_TYPE", STEP_AT + ".transitions[0].on_failure"),
+    (with_step(retry_target="a b"), "BAD_ID", STEP_AT + ".retry_target"),
     (with_step(parallel={}), "NOT_SUPPORTED", STEP_AT + ".parallel"),
     (with_step(result_handling={"on_warning": "/a:b"}), "NOT_SUPPORTED", STEP_AT + ".result_handling.on_warning"),
-    ({**with_step(), "retry_target": "x"}, "NOT_SUPPORTED", "$.retry_target"),
+    ({**with_step(), "retry_target": ["x"]}, "WRONG_TYPE", "$.retry_target"),
+    ({**with_step(), "max_visits": 0}, "OUT_OF_RANGE", "$.max_visits"),
     ({**with_step(), "must_survive": []}, "NOT_SUPPORTED", "$.must_survive"),
     (with_step(prompt=None), "MISSING_TEXT", STEP_AT),
     (with_step(id=None), "MISSING_FIELD", STEP_AT + ".id"),
@@ -230,10 +248,10 @@ def test_fabers_pause_before_release_is_an_approval() -> None:
 def test_one_error_carries_all() -> None:
     """What `run` raises says every error with its place; findings of one kind give it their code."""
     with pytest.raises(LoomError) as caught:
-        Workflow.from_dict(with_step(evidence=[], transitions=[]), where="sample.json")
+        Workflow.from_dict(with_step(evidence=[], parallel={}), where="sample.json")
     assert caught.value.code == "NOT_SUPPORTED"
     assert "$.phases.build.steps[0].evidence: evidence is not supported yet" in caught.value.why
-    assert "$.phases.build.steps[0].transitions: transitions is not supported yet" in caught.value.why
+    assert "$.phases.build.steps[0].parallel: parallel is not supported yet" in caught.value.why
     with pytest.raises(LoomError) as caught:
         Workflow.from_dict(with_step(evidence=[], max_retries=-1))
     assert caught.value.code == "INVALID_WORKFLOW"

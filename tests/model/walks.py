@@ -85,7 +85,7 @@ class Walk:
         return status
 
     def _end(self, outcome: str, **more: Any) -> None:
-        self.state, _ = run_life.end_visit(self.state, self.plan, outcome=outcome, at=self.now(), **more)
+        self.state = run_life.end_visit(self.state, self.plan, outcome=outcome, at=self.now(), **more).state
 
     def _refuse(self, *statuses: str) -> None:
         if self.state["status"] in statuses:

@@ -1,0 +1,102 @@
+"""What the conditions of a step's transitions come to: simple ones here, others in the sandbox's child (D12, D45).
+
+On the hook path the standard library alone is imported; the child is the made environment's.
+"""
+
+from __future__ import annotations
+
+from loomctl.engine import context_values
+from loomctl.model.conditions import ConditionThrew, NeedsEngine, evaluate
+from loomctl.model.errors import LoomError
+from loomctl.model.route_scope import scope
+from loomctl.model.secrets import masked_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+    from loomctl.model.ways import Judge
+
+
+def judge(space: Workspace, run: Run) -> Judge:
+    """Make what says of a run's transitions what their conditions come to, for `run_life.end_visit`."""
+
+    def asked(
+        state: Mapping[str, Any], step: Mapping[str, Any], ended: Mapping[str, Any]
+    ) -> tuple[Sequence[bool | None], Sequence[str]]:
+        return _truths(space, run, state, step, ended)
+
+    return asked
+
+
+def _truths(
+    space: Workspace, run: Run, state: Mapping[str, Any], step: Mapping[str, Any], ended: Mapping[str, Any]
+) -> tuple[Sequence[bool | None], Sequence[str]]:
+    """Say what each condition comes to, None where a transition has none.
+
+    One that throws, or cannot be evaluated here, is false, and a warning names it.
+    """
+    transitions: Sequence[Mapping[str, Any]] = step.get("transitions") or ()
+    sources = [transition.get("condition") for transition in transitions]
+    if not any(sources):
+        return [None] * len(transitions), ()
+    context, warnings = _context(space, run, state, [source for source in sources if source])
+    seen = scope(state, ended, context)
+    truths: list[bool | None] = []
+    left: list[int] = []
+    for index, transition in enumerate(transitions):
+        truths.append(None if sources[index] is None else False)
+        if sources[index] is None:
+            continue
+        try:
+            if transition.get("condition_code") is None:
+                left.append(index)
+            else:
+                truths[index] = evaluate(transition["condition_code"], seen)
+        except NeedsEngine:
+            left.append(index)
+        except ConditionThrew as threw:
+            warnings.append(_warned(sources[index], str(threw)))
+    if left:
+        warnings += _asked_of_the_engine(space, sources, left, seen, truths)
+    return truths, warnings
+
+
+def _asked_of_the_engine(
+    space: Workspace, sources: Sequence[Any], left: Sequence[int], seen: Mapping[str, Any], truths: list[bool | None]
+) -> list[str]:
+    """Ask a child for what is not simple, and put it among the truths; gives what is to be warned of."""
+    from loomctl.disk import expressions
+
+    questions = [expressions.Question("condition", sources[index]) for index in left]
+    warnings = []
+    python = space.caller.environment_python
+    for index, answer in zip(left, expressions.answer(questions, seen, environment_python=python), strict=True):
+        truths[index] = answer.status == "ok" and bool(answer.value)
+        if answer.status != "ok":
+            warnings.append(_warned(sources[index], answer.message))
+    return warnings
+
+
+def _warned(source: Any, why: str) -> str:
+    return f"{masked_line(str(source), 200)} — {masked_line(why, 200)}; taken as false"
+
+
+def _context(
+    space: Workspace, run: Run, state: Mapping[str, Any], sources: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Give the context, with what references stand for where a condition names their key; others stay references."""
+    context, warnings = dict(state["context"]), []
+    for key, value in context.items():
+        named = any(all(part in source for part in key.split(".")) for source in sources)
+        if not named:
+            continue
+        try:
+            context[key] = context_values.value_of(space, run, value)
+        except (LoomError, OSError) as error:
+            what = error.what if isinstance(error, LoomError) else str(error)
+            warnings.append(f"context {masked_line(key, 80)} cannot be read: {masked_line(what, 200)}")
+    return context, warnings

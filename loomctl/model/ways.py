@@ -1,0 +1,187 @@
+"""The way on from an ended visit of a routed plan, decided once: retry, transition, retry target, order (D45)."""
+
+from __future__ import annotations
+
+from loomctl.model import failures, places, routing
+from loomctl.model.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, TypeAlias
+
+    from loomctl.model.places import Place
+
+    # Says what the conditions of a step's transitions come to, None for those without, and what is to be warned of.
+    # It is given the state with the visit ended, the step, and that visit.
+    Judge: TypeAlias = Callable[
+        [Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], tuple[Sequence[bool | None], Sequence[str]]
+    ]
+
+FAILED = routing.FAILED
+ON_SUCCESS, ON_WARNING, ON_FAILURE = "on_success", "on_warning", "on_failure"
+
+
+class Way(NamedTuple):
+    """How a run goes on after a visit.
+
+    next: as the visit keeps it, `{step_id, reason, by?, to?, transition?, label?, fidelity?, not_before?}`; step_id
+    None: it ends or fails. asks: somebody is to be asked before it goes on. why: why it fails, else empty. weighed:
+    what became of each transition; warnings: of their conditions.
+    """
+
+    next: dict[str, Any]
+    asks: bool = False
+    why: str = ""
+    weighed: Sequence[Mapping[str, Any]] = ()
+    warnings: Sequence[str] = ()
+
+
+def handling(step: Mapping[str, Any], outcome: str) -> str:
+    """Give what the plan says of an outcome: `continue`, `prompt` or `stop`."""
+    word = {FAILED: ON_FAILURE, "partially_succeeded": ON_WARNING}.get(outcome, ON_SUCCESS)
+    said = (step.get("result_handling") or {}).get(word)
+    return str(said or ("stop" if outcome == FAILED else "continue"))
+
+
+def retry(ended: Mapping[str, Any], attempt: int, at: str) -> Way:
+    """Give the way of a visit that is tried again. attempt: which try it was, from 1."""
+    waits = failures.not_before(ended.get("error"), attempt, at)
+    found = {"step_id": ended["step_id"], "reason": routing.RETRY}
+    return Way({**found, "not_before": waits} if waits else found)
+
+
+def routed(
+    state: Mapping[str, Any], plan: Mapping[str, Any], place: Place, ended: Mapping[str, Any], judge: Judge
+) -> Way:
+    """Decide on the way on from a visit that is not tried again.
+
+    state: with the visit ended in it, and the context as it is then.
+    """
+    failed, said = ended["status"] == FAILED, handling(place.step, ended["status"])
+    if said == "stop" and not failed:
+        return Way({"step_id": None, "reason": routing.NONE, "by": "result_handling"}, why=_stopped(ended))
+    transitions = place.step.get("transitions") or ()
+    truths, warnings = judge(state, place.step, ended) if transitions else ((), ())
+    label = ended.get("preferred_next_label")
+    choice = routing.choose(
+        place.step,
+        outcome=ended["status"],
+        label=label,
+        suggested=ended.get("suggested_next_ids") or (),
+        truths=truths,
+    )
+    if choice is not None:
+        return _taken(state, plan, place, choice, warnings, asks=said == "prompt" and not failed)
+    weighed = routing.weighed(transitions, outcome=FAILED, label=label, truths=truths) if transitions else ()
+    way = Way({}, weighed=weighed, warnings=warnings)
+    if not failed:
+        return _in_order(state, plan, place, way, asks=said == "prompt")
+    target = place.step.get("retry_target") or plan.get("retry_target")
+    if target:
+        return _to(state, plan, way, {"step_id": target, "reason": routing.RETRY_TARGET})
+    if said in ("continue", "prompt"):
+        return _in_order(state, plan, place, way, asks=said == "prompt")
+    why = f"{place.key} failed, and nothing says where to go on from that"
+    return way._replace(next={"step_id": None, "reason": routing.NONE}, why=why)
+
+
+def _stopped(ended: Mapping[str, Any]) -> str:
+    return f"{ended['step_id']} ended {ended['status']}, and its result_handling stops the run"
+
+
+def _taken(
+    state: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    place: Place,
+    choice: routing.Choice,
+    warnings: Sequence[str],
+    *,
+    asks: bool,
+) -> Way:
+    """Give the way of a choice among transitions."""
+    way = Way({}, asks, weighed=choice.weighed, warnings=warnings)
+    if choice.reason == routing.NONE:
+        why = f"no transition of {place.key} applies after {_words(state['steps'][-1])}"
+        return Way({"step_id": None, "reason": routing.NONE}, False, why, choice.weighed, warnings)
+    said = {"by": choice.by, "transition": choice.transition, "label": choice.label, "fidelity": choice.fidelity}
+    found = {"step_id": choice.step_id, "reason": choice.reason, **{k: v for k, v in said.items() if v is not None}}
+    return _to(state, plan, way, found)
+
+
+def _words(ended: Mapping[str, Any]) -> str:
+    label = ended.get("preferred_next_label")
+    return str(ended["status"]) + (f" with the label {label!r:.60}" if label else "")
+
+
+def _in_order(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place, way: Way, *, asks: bool) -> Way:
+    behind = places.after(plan, place.key)
+    if behind is None:
+        found = {"step_id": None, "reason": routing.ENDED, "by": routing.ORDER}
+    else:
+        found = {"step_id": behind.key, "reason": routing.ORDER}
+    return _to(state, plan, way._replace(asks=asks), found)
+
+
+def _to(state: Mapping[str, Any], plan: Mapping[str, Any], way: Way, found: dict[str, Any]) -> Way:
+    """Go where a way leads, unless that step was visited as often as it may be."""
+    place = places.place_of(plan, found["step_id"])
+    if place is None:
+        return way._replace(next=found)
+    most = places.most_visits(plan, place)
+    if sum(entry["step_id"] == place.key for entry in state["steps"]) < most:
+        return way._replace(next=found)
+    why = f"{place.key} was visited {most} times, its max_visits"
+    found = {**found, "step_id": None, "reason": routing.MAX_VISITS, "by": found["reason"], "to": place.key}
+    return way._replace(next=found, asks=False, why=why)
+
+
+def onward(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str | None, bool]:
+    """Give the step that a routed run is at or goes on to, and whether that is known; None: it is at its end.
+
+    It is what the last visit says of the way on. A visit that says of none is done again; where its way was refused for
+    its visits, that step is visited once more: who takes such a run up again has decided so.
+    """
+    if not state["steps"]:
+        first = places.places(plan)
+        return (first[0].key if first else None), True
+    again = _to_be_done_again(state)
+    if again is not None:
+        return again, True
+    last = state["steps"][-1]
+    said = last.get("next")
+    if not isinstance(said, dict):
+        return None, False
+    if said.get("step_id"):
+        return str(said["step_id"]), True
+    if said.get("reason") == routing.ENDED:
+        return None, True
+    return str(said.get("to") or last["step_id"]), True
+
+
+def _to_be_done_again(state: Mapping[str, Any]) -> str | None:
+    """Give the step of a visit that was reopened; what the engine did by itself after it is passed over."""
+    for entry in reversed(state["steps"]):
+        if entry.get("reopened"):
+            return str(entry["step_id"])
+        if entry.get("by") != "engine":
+            return None
+    return None
+
+
+def attempt_of(state: Mapping[str, Any], entry: Mapping[str, Any]) -> int:
+    """Give which try a visit is since its step was come to, from 1: the failed ones directly before it count.
+
+    A visit that a transition led to, even from the step itself, is a first try.
+    """
+    attempt, seen = 1, False
+    for other in reversed(state["steps"]):
+        if not seen:
+            seen = (other["step_id"], other["visit"]) == (entry["step_id"], entry["visit"])
+            continue
+        said = other.get("next")
+        leads = isinstance(said, dict) and bool(said.get("step_id")) and said.get("reason") != routing.RETRY
+        if other["step_id"] != entry["step_id"] or other["status"] != FAILED or other.get("reopened") or leads:
+            break
+        attempt += 1
+    return attempt
