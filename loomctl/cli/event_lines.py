@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from loomctl.model import ways
 from loomctl.model.counts import counted
 from loomctl.model.fences import one_line
 
@@ -82,7 +83,7 @@ def _run_created(properties: Mapping[str, Any]) -> list[str]:
 
 
 def _stage_completed(properties: Mapping[str, Any]) -> list[str]:
-    known = ("stage", "status", "failure_reason", "files_touched", "files_touched_count", "usage", "follows")
+    known = ("stage", "status", "failure_reason", "files_touched", "files_touched_count", "usage", "follows", "next")
     touched, more = properties.get("files_touched"), properties.get("files_touched_count")
     count = more if type(more) is int else len(touched) if isinstance(touched, list) else 0
     files = counted(count, "file") if count else ""
@@ -90,8 +91,22 @@ def _stage_completed(properties: Mapping[str, Any]) -> list[str]:
     stage, status, reason, follows = (_word(properties.get(name)) for name in (*known[:3], "follows"))
     ended = f"{stage} {status}".strip() + (f": {reason}" if reason else "")
     then = f"then {follows}" if follows not in ("", "done") else ""
+    way = properties.get("next")
+    if isinstance(way, dict) and not then and ways.how(way):
+        then = f"then {_word(way.get('step_id')) or 'the end'} {_word(ways.how(way))}"
     paths = f"{files}{f' ({one_line(named, _PROPERTY)})' if named else ''}"
     return [_joined(ended, then, paths, _tokens(properties.get("usage"))), *_plain(properties, *known)]
+
+
+def _transition_chosen(properties: Mapping[str, Any]) -> list[str]:
+    """Tell where a run went on and why; of the ways that were weighed their number."""
+    known = ("stage", "step_id", "reason", "by", "to", "weighed")
+    stage, to, reason, by, refused = (_word(properties.get(name)) for name in known[:-1])
+    listed = properties.get("weighed")
+    of = f"of {counted(len(listed), 'way')}" if isinstance(listed, list) and listed else ""
+    how = reason if by in ("", reason) else f"{reason} by {by}"
+    led = f"{stage} → {to or refused or 'end'}"
+    return [led, f"({', '.join(filter(None, (how, of)))})", *_plain(properties, *known)]
 
 
 def _tokens(usage: Any) -> str:
@@ -201,6 +216,9 @@ LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "stage.repair_requested": _STAGE,
     "stage.completed": _stage_completed,
     "stage.undone": _STAGE,
+    "transition.chosen": _transition_chosen,
+    "phase.set_back": _words("phase"),
+    "approval.lapsed": _words("id"),
     "context.updated": _context_updated,
     "context.primed": _primed,
     "asset.captured": _asset_captured,

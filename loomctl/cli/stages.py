@@ -13,7 +13,7 @@ from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import clock, command_files, files
 from loomctl.engine import finding, stage_changes, stage_records, stages
-from loomctl.model import run_life
+from loomctl.model import run_life, ways
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.model.fences import one_line, visible
@@ -29,7 +29,7 @@ _LAST_LINES = 20  # of command.log
 _SHOWN = 1 << 20  # bytes of a file that are shown; `--file` gives all of it
 _HEADER = [
     *("RANK", "STEP", "VISIT", "STATUS", "STARTED", "TOOK", "MODEL", "TOKENS IN", "OUT", "FILES", "ASSETS", "REPAIRS"),
-    "NOTE",
+    *("NEXT", "NOTE"),
 ]
 _ALWAYS = 6  # columns that stand there also where they are empty
 
@@ -97,8 +97,18 @@ def _row(record: Record) -> list[str]:
         f"{record.files_touched:,}" if record.files_touched else "",
         f"{len(record.items('assets')):,}" if record.items("assets") else "",
         f"{record.repairs:,}" if record.repairs else "",
+        _way(entry),
         masked_line("; ".join(dict.fromkeys(filter(None, notes))), 60),
     ]
+
+
+def _way(entry: Mapping[str, Any], limit: int = 60) -> str:
+    """Tell where the run went on, where that is not simply the next in order; empty for others."""
+    way = entry.get("next")
+    how = ways.how(way) if isinstance(way, dict) else ""
+    if not how or not isinstance(way, dict):
+        return ""
+    return masked_line(f"{way.get('step_id') or 'end'} {how}", limit)
 
 
 def _minute(at: str) -> str:
@@ -125,6 +135,9 @@ def _document(record: Record) -> dict[str, Any]:
         **{key: entry.get(key) for key in ("rank", "stage", "step_id", "phase", "visit", "status")},
         "reopened": bool(entry.get("reopened")),
         **{key: entry.get(key) for key in ("started_at", "completed_at")},
+        "attempt": entry.get("attempt", 1),
+        "next": entry.get("next"),
+        "error": entry.get("error"),
         "seconds": record.seconds,
         "failure_reason": record.of("failure_reason"),
         "note": record.of("note") or None,
@@ -238,6 +251,9 @@ def _in_words(found: Run, record: Record) -> list[str]:
         f"started   {one_line(str(entry.get('started_at') or '-'), 40)}"
         + (f", took {took(record.seconds)}" if record.seconds is not None else ""),
     ]
+    way = _way(entry, 200)
+    if way:
+        lines.append(f"next      {way}")
     if record.trouble is not None:
         lines.append(f"! {record.trouble.what}: {one_line(record.trouble.where, 300)}")
     lines += _answer(record)

@@ -241,6 +241,7 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
         "failure_reason": run_life.reason_of(driven.ended) or None if driven.ended else reading["failure_reason"],
         "repair": driven.repair or None,
         "next": None if driven.closing is not None else telling.step_document(space, driven.run),
+        "way": driven.ended.get("next") if driven.ended else None,
         "preamble": None if driven.closing is not None else telling.preamble_document(space, driven.run),
         "pending_approvals": driven.run.state["pending_approvals"],
         "slip": driven.slip.with_text() if driven.slip is not None else None,

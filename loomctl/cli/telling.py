@@ -27,13 +27,18 @@ BESIDE = 4000
 
 
 def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
-    """Give the current step as `--json` shows it: `{id, visit, stage, prompt}`; None where none is open."""
+    """Give the current step as `--json` shows it: `{id, visit, stage, prompt, reason, …}`; None where none is open.
+
+    reason and what else the way to it tells: as the visit before it keeps it in `next` (D45); of the first step none.
+    """
     entry = run_life.open_visit(run.state)
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
         return None
     prompt = prompts.step_prompt(place, entry["visit"], prompts.prompt_values(space.project, run))
-    return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt}
+    way = {"reason": None, **run_life.way_to(run.state, entry["step_id"])}
+    told = {key: value for key, value in way.items() if key != "step_id"}
+    return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt, **told}
 
 
 def preamble_document(space: Workspace, run: Run) -> dict[str, Any] | None:
@@ -98,7 +103,12 @@ def pending_lines(run: Run, pending: Pending) -> list[str]:
     if pending.kind == commanding.STOPPED:
         return [f"The command of {pending.step_id} was stopped. To run it from its start: {again}"]
     if pending.kind == commanding.NOT_BEGUN:
-        return [f"Now: {pending.step_id}, a command step. To run it: {again}"]  # those before took all the time
+        waits = (
+            f" It failed for a passing reason, and is not tried before {pending.not_before}."
+            if pending.not_before
+            else ""
+        )
+        return [f"Now: {pending.step_id}, a command step.{waits} To run it: {again}"]
     lines = [
         f"{pending.step_id} is running for {seconds(pending.seconds)} now, {pending.bytes:,} bytes of output so far:"
     ]

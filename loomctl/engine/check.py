@@ -9,7 +9,7 @@ from loomctl.disk import bundle_lines, events, files, workflow_files
 from loomctl.disk.strict_json import MOST_PROBLEMS
 from loomctl.engine import log_checks, schema_checks
 from loomctl.engine.resolve import outside, resolve_file
-from loomctl.model import faber_plan, faber_words, frozen_plan, migrations, state
+from loomctl.model import faber_plan, faber_words, frozen_plan, migrations, routing, state
 from loomctl.model.errors import UPDATE
 from loomctl.model.plan import build_plan
 from loomctl.model.problems import at, choices, error, shown, warning
@@ -151,8 +151,22 @@ def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
                 hint = "a step's key is phase/id"
                 yield error("KEY_MISMATCH", at(step_where, "key"), f"{shown(key)} is not {shown(wanted)}", hint)
             yield from _twice(seen, f"step {key}", ("step", key), at(step_where, "key"))
+    yield from _leads_nowhere(raw)
     for where, artifact in _objects(raw, "artifacts"):
         yield from _twice(seen, f"artifact {artifact.get('id')}", ("artifact", artifact.get("id")), at(where, "id"))
+
+
+def _leads_nowhere(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Give what leads to a step that a plan does not have."""
+    steps = [one for where, phase in _objects(raw, "phases") for one in _objects(phase, "steps", where)]
+    keys = [step["key"] for _, step in steps if isinstance(step.get("key"), str)]
+    led = [(at("$", "retry_target"), raw.get("retry_target"))]
+    for where, step in steps:
+        led.append((at(where, "retry_target"), step.get("retry_target")))
+        led += [(at(way, "to"), one.get("to")) for way, one in _objects(step, "transitions", where)]
+    for where, key in led:
+        if isinstance(key, str) and key not in keys and not (key == routing.END and where.endswith(".to")):
+            yield error("UNKNOWN_STEP", where, f"there is no step {shown(key)}", choices(key, keys))
 
 
 def _state_problems(raw: dict[str, Any], path: str) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ import calendar
 import os
 import time
 
-from loomctl.disk import command_runs
+from loomctl.disk import clock, command_runs
 from loomctl.engine import command_ends, command_events, command_output, command_starts, command_trust, stages
 from loomctl.model import run_life, trust_waits
 from loomctl.model.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
@@ -37,8 +37,8 @@ RUNNING, STOPPED, NOT_TRUSTED, NOT_BEGUN = "running", "stopped", "not_trusted", 
 class Pending(NamedTuple):
     """A command step that the run stands at.
 
-    kind: RUNNING; STOPPED: while it was waited for; NOT_TRUSTED: nothing was run; NOT_BEGUN: commands before it took
-    all the time that `next` waits.
+    kind: RUNNING; STOPPED: while it was waited for; NOT_TRUSTED: nothing was run; NOT_BEGUN: commands before it, or its
+    own back-off, took all the time that `next` waits. not_before: the time until which it backs off, UTC.
     commands: what the run would run here, as `command_trust.listed` gives it; bytes, seconds, tail: of one that runs.
     """
 
@@ -50,6 +50,7 @@ class Pending(NamedTuple):
     seconds: float = 0.0
     bytes: int = 0
     tail: str = ""
+    not_before: str = ""
 
 
 class Carried(NamedTuple):
@@ -103,8 +104,9 @@ def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callab
         run = command_trust.wait(space, run, commands)
         return come._replace(run=run, pending=_pending(NOT_TRUSTED, work, commands=commands))
     standing = _standing(space, run, work)
-    if standing.kind == command_runs.NONE and come.ran and time.monotonic() >= until:
-        return come._replace(pending=_pending(NOT_BEGUN, work))
+    held = _held_back(space, come, work, until) if standing.kind == command_runs.NONE else None
+    if held is not None:
+        return held
     try:
         if standing.kind == command_runs.NONE:
             run = command_starts.begun(space, run, work)
@@ -126,6 +128,27 @@ def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callab
         return come._replace(run=run, settled=settled)
     lost = [f"{one.step_id}: {said}" for _, said in command_output.losses(work.folder, standing.result)]
     return Carried(run, settled, [*come.ran, one], None, [*come.notes, *lost])
+
+
+def _held_back(space: Workspace, come: Carried, work: Work, until: float) -> Carried | None:
+    """Wait for the time before which a command is not to be tried again; None where it may begin (D45).
+
+    Where that is later than `next` waits, the run stands there; where somebody went on meanwhile, at what is open now.
+    """
+    if come.ran and time.monotonic() >= until:
+        return come._replace(pending=_pending(NOT_BEGUN, work))
+    not_before = str(run_life.way_to(come.run.state, work.step_id).get("not_before") or "")
+    left = clock.seconds_of(not_before) - time.time()
+    if left <= 0:
+        return None
+    time.sleep(max(0.0, min(left, until - time.monotonic())))
+    run = space.store.read(come.run.run_id)
+    now = _work(run)
+    if now is None or now.stage != work.stage:
+        return come._replace(run=run, settled=command_ends.as_it_stands(come.settled, run.state))
+    if time.time() >= clock.seconds_of(not_before):
+        return None
+    return come._replace(pending=_pending(NOT_BEGUN, work)._replace(not_before=not_before))
 
 
 def _standing(space: Workspace, run: Run, work: Work) -> Standing:

@@ -6,7 +6,7 @@ from loomctl.disk import clock, files
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import closing, ending, presence, settling, stages
-from loomctl.model import run_context, run_life, sessions
+from loomctl.model import routing, run_context, run_life, sessions, ways
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -321,12 +321,25 @@ def say_move(driven: Driven) -> str:
     if driven.move.kind == "completed":
         return "The run is completed."
     if driven.move.kind == "failed":
-        return f"The run failed. To try the step again: loomctl resume {driven.run.run_id}"
+        return _say_failed(driven.run)
     if driven.move.kind == "paused":
         return f"The run is paused. To go on: loomctl resume {driven.run.run_id}"
-    if driven.ended is not None and driven.ended["status"] == "failed" and driven.ended["step_id"] == driven.move.step:
-        return f"Now: {driven.move.step}, tried again"
-    return f"Now: {driven.move.step}"
+    way = run_life.way_to(state, driven.move.step)
+    how = ways.how(way) if driven.ended is not None or way.get("not_before") else ""
+    return f"Now: {driven.move.step}" + (f", {masked_line(how, 120)}" if how else "")
+
+
+def _say_failed(run: Run) -> str:
+    """Say that a run failed, and what resuming it does: the step is tried again, or one too often visited once more."""
+    way = run_life.way_to(run.state, None)
+    again = f"loomctl resume {run.run_id}"
+    if way.get("reason") == routing.MAX_VISITS:
+        why = masked_line(str(run.state["errors"][-1]["message"]), 200) if run.state["errors"] else ""
+        return f"The run failed: {why}. To visit it once more: {again}"
+    why = ""
+    if way.get("reason") == routing.NONE and run.state["steps"][-1]["status"] != "failed" and run.state["errors"]:
+        why = ": " + masked_line(str(run.state["errors"][-1]["message"]), 200)
+    return f"The run failed{why}. To try the step again: {again}"
 
 
 def _recorded(space: Workspace) -> list[str]:

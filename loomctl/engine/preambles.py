@@ -232,7 +232,7 @@ def _made(
     fidelity: str | None = None,
     transition: object = None,
 ) -> Preamble:
-    transition = run_life.fidelity_on_the_way(run.state, place.key) if transition is None else transition
+    transition = run_life.way_to(run.state, place.key).get("fidelity") if transition is None else transition
     by_plan = chosen(transition=transition, step=place.step.get("fidelity"), workflow=run.plan.get("default_fidelity"))
     choice = Chosen(fidelity, ASKED) if fidelity is not None else by_plan
     degraded = None

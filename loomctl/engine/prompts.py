@@ -83,9 +83,19 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
     lines = [f"## Step {masked_line(place.key, 120)}: {name} (visit {visit})"]
     if step.get("description"):
         lines.append(masked_line(str(step["description"]), 400))
-    lines.append(_instruction(step, known))
-    lines += _where(step, known)
+    lines += [_instruction(step, known), *_where(step, known), *_ways(step)]
     return "\n\n".join(lines)
+
+
+def _ways(step: Mapping[str, Any]) -> list[str]:
+    """Say which ways on an answer may name by their labels; nothing where it has no choice (D45)."""
+    labels = [
+        str(one["label"]) for one in step.get("transitions") or () if one.get("label") and not one.get("condition")
+    ]
+    if not labels or step.get("run"):
+        return []
+    named = ", ".join(f"“{masked_line(label, 60)}”" for label in dict.fromkeys(labels))
+    return [f"The way on is one of {named}: the JSON of the result names it in `preferred_next_label`."]
 
 
 def _instruction(step: Mapping[str, Any], known: Mapping[str, str | None]) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import finding, priming, remembering, stages
-from loomctl.model import run_life, sessions, triggers
+from loomctl.model import phase_marks, run_life, sessions, triggers
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from loomctl.disk.store import Run
@@ -46,10 +46,12 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
     while True:
         at = clock.now()
         asked_before = len(state["pending_approvals"])
+        given_before = state.get("approvals", [])
         phase_before = state.get("current_phase")
         phases_before = state["phases"]
         state, move = run_life.advance(state, run.plan, at=at)
         happened += _left(phases_before, state["phases"], session_id)
+        happened += _lapsed(given_before, state.get("approvals", []), session_id)
         if move.after is not None:
             if phase_before and state["phases"].get(phase_before, {}).get("status") == "completed":
                 state = sessions.completed_phase(state, _worked(state, session_id), phase_before)
@@ -68,30 +70,50 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
             return Settled(state, happened, entered, engine_primed, move)
         place = run_life.place_of(run.plan, move.step)
         assert place is not None  # advance chose it from this plan
-        by_engine = bool(place.step.get("engine"))
-        opened_before = run_life.open_visit(state)
-        state, entry = run_life.start_visit(state, place.key, str(place.phase["id"]), at=at, by_engine=by_engine)
-        if by_engine:
-            state = run_life.end_visit(state, run.plan, outcome="succeeded", at=at).state
-            happened.append(Event("step.primed", {}, session_id, place.key))
-            engine_primed = True
-            continue
-        if entry is not opened_before:
-            from loomctl.engine import preambles  # a hook that opens no step does not pay for it
+        if not place.step.get("engine"):
+            state, opened = _opened(space, run, state, happened, place, at=at)
+            return Settled(state, happened, entered, engine_primed, move, opened)
+        engine_primed = True
+        state, goes_on = _primed(run, state, happened, place, session_id, at=at)
+        if not goes_on:
+            return Settled(state, happened, entered, engine_primed, rest(state).move)
 
-            stages.set_aside(run.folder, entry["stage"])  # of a visit that was undone
-            prompt, warnings = preambles.opening(space, run, state, place, entry["visit"])
-            stages.write_prompt(run.folder, entry["stage"], prompt)
-            properties = {"stage": entry["stage"], "visit": entry["visit"]}
-            if warnings:
-                properties["warnings"] = list(warnings[:_WARNINGS])
-            happened.append(Event("stage.started", properties, session_id, place.key))
-        opened = entry if entry is not opened_before else None
-        return Settled(state, happened, entered, engine_primed, move, opened)
+
+def _primed(
+    run: Run, state: State, happened: list[Event], place: run_life.Place, session_id: str | None, *, at: str
+) -> tuple[State, bool]:
+    """Pass a step that is only a priming; gives whether the run goes on from there."""
+    state, _ = run_life.start_visit(state, place.key, str(place.phase["id"]), at=at, by_engine=True)
+    came = run_life.end_visit(state, run.plan, outcome="succeeded", at=at)
+    happened.append(Event("step.primed", {}, session_id, place.key))
+    if came.follows == "stop":
+        told = {"step_id": place.key, "failure_reason": came.way.why}
+        happened.append(Event("run.failed", told, session_id, place.key))
+    return came.state, came.follows != "stop"
+
+
+def _opened(
+    space: Workspace, run: Run, state: State, happened: list[Event], place: run_life.Place, *, at: str
+) -> tuple[State, Mapping[str, Any] | None]:
+    """Open a visit of a step and write its prompt; gives the visit, None where it was open already."""
+    before = run_life.open_visit(state)
+    state, entry = run_life.start_visit(state, place.key, str(place.phase["id"]), at=at)
+    if entry is before:
+        return state, None
+    from loomctl.engine import preambles  # a hook that opens no step does not pay for it
+
+    stages.set_aside(run.folder, entry["stage"])  # of a visit that was undone
+    prompt, warnings = preambles.opening(space, run, state, place, entry["visit"])
+    stages.write_prompt(run.folder, entry["stage"], prompt)
+    properties = {"stage": entry["stage"], "visit": entry["visit"]}
+    if warnings:
+        properties["warnings"] = list(warnings[:_WARNINGS])
+    happened.append(Event("stage.started", properties, space.caller.session_id, place.key))
+    return state, entry
 
 
 def _left(before: Mapping[str, Any], after: Mapping[str, Any], session_id: str | None) -> Iterator[Event]:
-    """Say of each phase that it is completed or passed by now, and was not before."""
+    """Say of each phase that it is completed or passed by now, or to be done again, and was not before."""
     for name, phase in after.items():
         if phase == before.get(name) or not isinstance(phase, dict):
             continue
@@ -102,6 +124,17 @@ def _left(before: Mapping[str, Any], after: Mapping[str, Any], session_id: str |
             yield Event("phase.completed", {"phase": name}, session_id)
         if status == "skipped":
             yield Event("phase.skipped", {"phase": name}, session_id)
+        if status == "pending" and known is not None:
+            yield Event("phase.set_back", {"phase": name}, session_id)
+
+
+def _lapsed(before: Sequence[Any], after: Sequence[Any], session_id: str | None) -> Iterator[Event]:
+    """Say of each approval that it holds no more: the run went back before what was approved."""
+    if after is before:
+        return
+    for item in after:
+        if isinstance(item, dict) and phase_marks.is_lapsed(item) and item not in before:
+            yield Event("approval.lapsed", {"id": item["id"]}, session_id)
 
 
 def _worked(state: State, session_id: str | None) -> str | None:

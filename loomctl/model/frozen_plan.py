@@ -131,18 +131,24 @@ def _problems(plan: dict[str, Any], where: str) -> Iterator[tuple[str, str] | No
 
 
 def _nowhere(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give what leads to a step that the plan does not have; each target is looked up once, by its key."""
-    keys = {step["key"] for phase in plan["phases"] for step in phase["steps"]}
-    if "retry_target" in plan and plan["retry_target"] not in keys:
-        yield "$.retry_target", "the plan has no such step"
+    """Give what leads to a step that the plan does not have."""
+    led = list(_led(plan))
+    keys = {step["key"] for phase in plan["phases"] for step in phase["steps"]} if led else ()
+    yield from ((path, "the plan has no such step") for path, key in led if key not in keys)
+
+
+def _led(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Give where a plan's ways lead, each with its place; the end is no step."""
+    if "retry_target" in plan:
+        yield "$.retry_target", plan["retry_target"]
     for index, phase in enumerate(plan["phases"]):
         for number, step in enumerate(phase["steps"]):
             path = f"$.phases[{index}].steps[{number}]"
-            if "retry_target" in step and step["retry_target"] not in keys:
-                yield f"{path}.retry_target", "the plan has no such step"
+            if "retry_target" in step:
+                yield f"{path}.retry_target", step["retry_target"]
             for place, transition in enumerate(step.get("transitions", ())):
-                if transition["to"] != "end" and transition["to"] not in keys:
-                    yield f"{path}.transitions[{place}].to", "the plan has no such step"
+                if transition["to"] != "end":
+                    yield f"{path}.transitions[{place}].to", transition["to"]
 
 
 def _refuse_later(path: str, step: dict[str, Any], where: str) -> None:

@@ -33,7 +33,6 @@ __all__ = [
     "approved",
     "awaiting",
     "end_visit",
-    "fidelity_on_the_way",
     "first_open",
     "goes_on",
     "how_it_ended",
@@ -53,6 +52,7 @@ __all__ = [
     "undone",
     "visits",
     "visits_by_step",
+    "way_to",
     "without_closing",
 ]
 
@@ -143,13 +143,16 @@ def onward(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
     return first_open(state, plan)
 
 
-def fidelity_on_the_way(state: Mapping[str, Any], key: str) -> object:
-    """Give the fidelity of the transition by which a run came to a step, or comes to it; None: it names none (D46)."""
+def way_to(state: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
+    """Give the way by which a run came to a step, or comes to it, as the visit before keeps it; empty if none leads.
+
+    key: None for the run's end, or for where it stopped.
+    """
     for entry in reversed(state["steps"]):
         if entry["status"] not in OPEN:
-            said = entry.get("next") or {}
-            return said.get("fidelity") if said.get("step_id") == key else None
-    return None
+            said = entry.get("next")
+            return said if isinstance(said, dict) and said.get("step_id") == key else {}
+    return {}
 
 
 def advance(state: State, plan: Mapping[str, Any], *, at: str) -> tuple[State, Move]:
@@ -316,8 +319,8 @@ def _way_on(
 
 def _as_come_to(state: State, ended: Mapping[str, Any]) -> dict[str, Any]:
     """Give what a retry keeps of the way by which its step was come to."""
-    before = {**state, "steps": state["steps"][:-1]}
-    fidelity = fidelity_on_the_way(before, ended["step_id"])
+    before = {"steps": [entry for entry in state["steps"][-2:] if entry is not state["steps"][-1]]}
+    fidelity = way_to(before, ended["step_id"]).get("fidelity")
     return {"fidelity": fidelity} if fidelity is not None else {}
 
 

@@ -72,7 +72,7 @@ def routed(
         truths=truths,
     )
     if choice is not None:
-        return _taken(state, plan, place, choice, warnings, asks=said == "prompt" and not failed)
+        return _taken(state, plan, ended, choice, warnings, asks=said == "prompt" and not failed)
     weighed = routing.weighed(transitions, outcome=FAILED, label=label, truths=truths) if transitions else ()
     way = Way({}, weighed=weighed, warnings=warnings)
     if not failed:
@@ -93,7 +93,7 @@ def _stopped(ended: Mapping[str, Any]) -> str:
 def _taken(
     state: Mapping[str, Any],
     plan: Mapping[str, Any],
-    place: Place,
+    ended: Mapping[str, Any],
     choice: routing.Choice,
     warnings: Sequence[str],
     *,
@@ -102,7 +102,7 @@ def _taken(
     """Give the way of a choice among transitions."""
     way = Way({}, asks, weighed=choice.weighed, warnings=warnings)
     if choice.reason == routing.NONE:
-        why = f"no transition of {place.key} applies after {_words(state['steps'][-1])}"
+        why = f"no transition of {ended['step_id']} applies: it {_words(ended)}"
         return Way({"step_id": None, "reason": routing.NONE}, False, why, choice.weighed, warnings)
     said = {"by": choice.by, "transition": choice.transition, "label": choice.label, "fidelity": choice.fidelity}
     found = {"step_id": choice.step_id, "reason": choice.reason, **{k: v for k, v in said.items() if v is not None}}
@@ -111,7 +111,7 @@ def _taken(
 
 def _words(ended: Mapping[str, Any]) -> str:
     label = ended.get("preferred_next_label")
-    return str(ended["status"]) + (f" with the label {label!r:.60}" if label else "")
+    return f"ended {ended['status']}" + (f" with the label {label!r:.60}" if label else "")
 
 
 def _in_order(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place, way: Way, *, asks: bool) -> Way:
@@ -134,6 +134,25 @@ def _to(state: Mapping[str, Any], plan: Mapping[str, Any], way: Way, found: dict
     why = f"{place.key} was visited {most} times, its max_visits"
     found = {**found, "step_id": None, "reason": routing.MAX_VISITS, "by": found["reason"], "to": place.key}
     return way._replace(next=found, asks=False, why=why)
+
+
+_SAID = {
+    routing.CONDITION: "by its condition",
+    routing.SUGGESTED: "as it was suggested",
+    routing.UNCONDITIONAL: "by its transition",
+    routing.ON_FAILURE: "for it failed",
+    routing.RETRY_TARGET: "for it failed",
+    routing.RETRY: "tried again",
+}
+
+
+def how(way: Mapping[str, Any]) -> str:
+    """Say in some words how a way was chosen, as a visit keeps it; empty where it is the next in the plan's order."""
+    by = way.get("by") if way.get("reason") == routing.ENDED else way.get("reason")
+    if by == routing.LABEL:
+        return f"by the label “{way.get('label') or ''}”"
+    waits = f", not before {way['not_before']}" if way.get("not_before") else ""
+    return _SAID.get(str(by), "") + waits
 
 
 def onward(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str | None, bool]:

@@ -34,7 +34,8 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "phase.started": ("a phase is entered", {"phase": "", "before": "the phase before, if there was one"}),
     "phase.completed": ("a phase is left behind", {"phase": ""}),
-    "phase.skipped": ("a phase is passed, for nothing is to be done in it", {"phase": ""}),
+    "phase.skipped": ("a phase is passed, for nothing is done in it", {"phase": ""}),
+    "phase.set_back": ("the run goes back before a phase, which is to be done again", {"phase": ""}),
     "step.primed": ("a step that is nothing but a priming is done by Loom itself; it has no stage", {}),
     "stage.started": (
         "a visit of a step begins",
@@ -55,6 +56,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "status": "`succeeded`, `failed`, `partially_succeeded`, `skipped`",
             "response_source": "`done`, `conversation`, `transcript`, `candidate`, `command`, `none`",
             "follows": "`done`, `retry`, `prompt`, `stop`",
+            "next": "where the run goes on: `step_id` and `reason`, as the visit keeps it in `state.json`",
             "files_touched": "the first 200",
             "files_touched_count": "where there are more",
             "directive_file": "which file says how it ended, where the response does not",
@@ -68,6 +70,18 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "stage": "",
             "gone": "stages that had begun after it",
             "phases": "phases that are not what they were: their status",
+        },
+    ),
+    "transition.chosen": (
+        "a step that has transitions ended, or a retry target or `max_visits` decided on the way on",
+        {
+            "stage": "",
+            "step_id": "the next step; null: the run is over, or failed",
+            "reason": "`condition`, `label`, `suggested`, `unconditional`, `on_failure`, `order`, `retry`, "
+            "`retry_target`, `end`, `none`, `max_visits`",
+            "by": "how an end was chosen, or the step that was visited too often; else the same as `reason`",
+            "to": "the step that was visited too often",
+            "weighed": "each transition with what became of it: `to`, `label`, `condition`, `truth`, `why`",
         },
     ),
     "context.updated": (
@@ -108,6 +122,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
         {"id": "`phase:…`, `step:…` or `result:…`", "reason": "", "requested_at": ""},
     ),
     "approval.granted": ("by `loomctl approve`", {"id": ""}),
+    "approval.lapsed": ("the run goes back before what was approved, and will ask again", {"id": ""}),
     "session.started": (
         "a session is bound to the run, or begins bound to it",
         {

@@ -33,6 +33,7 @@ PARTS = {
         Part("`autonomy` as an object", ("properties", "autonomy")),
         Part("A phase", ("$defs", "phase")),
         Part("A step", ("$defs", "step")),
+        Part("An entry of a step's `transitions`", ("$defs", "transition")),
         Part("`result_handling`", ("$defs", "result_handling")),
     ],
     "plan": [
@@ -42,6 +43,7 @@ PARTS = {
         Part("`autonomy`", ("properties", "autonomy")),
         Part("An entry of `phases`", ("$defs", "phase")),
         Part("An entry of a phase's `steps`", ("$defs", "step")),
+        Part("An entry of a step's `transitions`", ("$defs", "transition")),
         Part("A step's `result_handling`", ("$defs", "step", "properties", "result_handling")),
         Part("An entry of `artifacts`", ("$defs", "artifact")),
     ],
@@ -49,6 +51,8 @@ PARTS = {
         Part("The file", ()),
         Part("An entry of `phases`", ("properties", "phases", "additionalProperties")),
         Part("An entry of `steps`", ("properties", "steps", "items")),
+        Part("The `next` of a step's entry", ("$defs", "next")),
+        Part("The `error` of a step's entry", ("$defs", "error")),
         Part("`feedback`", ("properties", "feedback")),
         Part("An entry of `pending_approvals`", ("properties", "pending_approvals", "items")),
         Part("An entry of `approvals`", ("properties", "approvals", "items")),
@@ -72,6 +76,8 @@ PARTS = {
     ],
     "status": [
         Part("The file", ()),
+        Part("`error`", ("properties", "error")),
+        Part("`next`", ("properties", "next")),
         Part("`directive`", ("properties", "directive")),
         Part("An entry of `assets`", ("properties", "assets", "items")),
         Part("`usage`", ("properties", "usage")),

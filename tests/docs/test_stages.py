@@ -16,7 +16,10 @@ KEYS = {
     "run_id, step_id, stage, visit, rank": "whose it is; `rank` is the number at the beginning of the folder's name",
     "kind": "`agent`, `prompt` or `command`",
     "status": "`succeeded`, `failed`, `partially_succeeded` or `skipped`",
+    "attempt": "which try it is since the step was come to, from 1",
     "failure_reason": "why it failed, else `null`",
+    "error": "what kind of failure it is: `type`, `message`, `retryable`, `details`; else `null`",
+    "next": "where the run went on: `step_id` (`null` at its end) and `reason`, as the state keeps it",
     "note": "what `loomctl done --note TEXT` said",
     "response_source": "`done`, `conversation` (a final message), `transcript`, `candidate`, `command` or `none`",
     "directive": "what the answer said of the way on, and in which `source`: `response`, `status.json`, `last_file` "
