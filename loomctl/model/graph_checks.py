@@ -31,8 +31,8 @@ def unknown_targets(own: Workflow, merged: Workflow) -> Iterator[Problem]:
     """Give each way of `own` (one file) that leads to a step which a run of `merged` does not have; all errors."""
     gone = _left_out(merged)
     known = [key for key in _keys(merged.phases or ()) if key not in gone]
-    bare = [key.partition("/")[2] for key in known]
-    if own.retry_target is not None and own.retry_target not in known and bare.count(own.retry_target) != 1:
+    there, bare = set(known), [key.partition("/")[2] for key in known]
+    if own.retry_target is not None and own.retry_target not in there and bare.count(own.retry_target) != 1:
         message = f"retry_target leads to {shown(own.retry_target)}, and there is {_why(own.retry_target, bare, gone)}"
         yield error("UNKNOWN_STEP", "$.retry_target", message, choices(own.retry_target, known))
     for phase in own.phases or ():
@@ -41,7 +41,7 @@ def unknown_targets(own: Workflow, merged: Workflow) -> Iterator[Problem]:
         for where, step in _with_places(phase):
             for place, name in _targets(step):
                 key = key_of(name, phase.id)
-                if key in known or (key == routing.END and place != "retry_target"):
+                if key in there or (key == routing.END and place != "retry_target"):
                     continue
                 local = [one.partition("/")[2] for one in known if one.startswith(f"{phase.id}/")]
                 message = f"{shown(name)} leads to {shown(key)}, and there is {_why(key, (), gone)}"
