@@ -138,3 +138,27 @@ def test_what_ends_early_imports_no_engine(begun: Scene) -> None:
     loaded, said = modules_of(begun, "stop", last_assistant_message="so far so good")
     assert said == ""
     assert not loaded & {"loomctl.engine.priming", "loomctl.engine.driving"}
+
+
+ANSWERS: list[tuple[Json, str]] = [
+    ({"outcome": "failed", "failure_reason": "rate limit"}, "build/review"),
+    ({"outcome": "succeeded", "context_updates": {"coverage": 72}}, "build/fix"),
+    ({"outcome": "succeeded", "preferred_next_label": "f", "context_updates": {"coverage": 81}}, "build/fix"),
+]
+
+
+@pytest.mark.parametrize(("answer", "wanted"), ANSWERS)
+def test_a_stop_that_chooses_among_ways_imports_no_more(scene: Scene, answer: Json, wanted: str) -> None:
+    """Conditions, labels, a passing failure that is to be tried again: the standard library does it."""
+    ways = [{"to": "fix", "condition": "context.coverage < 80"}, {"to": "fix", "label": "[F] Fix"}]
+    steps = [
+        {"id": "review", "prompt": "Review.", "transitions": [*ways, {"to": "end", "weight": 1}], "max_retries": 1},
+        {"id": "fix", "prompt": "Mend.", "transitions": [{"to": "review"}]},
+    ]
+    scene.workflow(phases={"build": {"steps": steps}})
+    scene.begin()
+    file = TranscriptFile(scene.root.parent / "t.jsonl")
+    file.prompt("hello")
+    loaded, _ = modules_of(scene, "stop", transcript_path=str(file.path), last_assistant_message=json.dumps(answer))
+    assert not loaded & FORBIDDEN
+    assert [one["step_id"] for one in scene.state["steps"]] == ["build/review", wanted]

@@ -512,10 +512,12 @@ def reopened_step(state: State, plan: Mapping[str, Any]) -> State:
 
 
 def _replaced(state: State, entry: Mapping[str, Any]) -> State:
-    steps = [
-        dict(entry) if (old["step_id"], old["visit"]) == (entry["step_id"], entry["visit"]) else old
-        for old in state["steps"]
-    ]
+    """Put a visit in its place; it is looked for from the newest on."""
+    steps = list(state["steps"])
+    for at in range(len(steps) - 1, -1, -1):
+        if steps[at]["step_id"] == entry["step_id"] and steps[at]["visit"] == entry["visit"]:
+            steps[at] = dict(entry)
+            break
     return {**state, "steps": steps}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loomctl.model import failures, places, routing
+from loomctl.model.counts import counted
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -129,9 +130,9 @@ def _to(state: Mapping[str, Any], plan: Mapping[str, Any], way: Way, found: dict
     if place is None:
         return way._replace(next=found)
     most = places.most_visits(plan, place)
-    if sum(entry["step_id"] == place.key for entry in state["steps"]) < most:
+    if [entry["step_id"] for entry in state["steps"]].count(found["step_id"]) < most:
         return way._replace(next=found)
-    why = f"{place.key} was visited {most} times, its max_visits"
+    why = f"{place.key} was visited {counted(most, 'time')}, its max_visits"
     found = {**found, "step_id": None, "reason": routing.MAX_VISITS, "by": found["reason"], "to": place.key}
     return way._replace(next=found, asks=False, why=why)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from loomctl.model import failures
 
@@ -77,4 +80,12 @@ def test_only_what_passes_is_waited_for() -> None:
     assert failures.not_before(failures.error_of("the tests fail"), 1, AT) is None
     assert failures.not_before(None, 1, AT) is None
     assert failures.not_before(failures.error_of("rate limit"), 1, "yesterday") is None
-    assert failures.not_before(failures.error_of("rate limit"), 1, "2026-12-31T23:59:58Z") == "2027-01-01T00:00:03Z"
+    assert failures.not_before(failures.error_of("rate limit"), 1, "2026-99-01T00:00:00Z") is None
+
+
+@given(st.datetimes(datetime(2000, 1, 1), datetime(2400, 1, 1)), st.integers(1, 9))  # noqa: DTZ001 - UTC, as it is written
+def test_the_time_that_a_retry_waits_for_is_counted_as_calendars_do(ended: datetime, attempt: int) -> None:
+    """Over the ends of minutes, days, months, years, in leap years too."""
+    seconds = min(60, 5 * 2 ** (attempt - 1))
+    at, wanted = (f"{one:%Y-%m-%dT%H:%M:%SZ}" for one in (ended, ended + timedelta(seconds=seconds)))
+    assert failures.not_before(failures.error_of("rate limit"), attempt, at) == wanted

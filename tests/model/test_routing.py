@@ -155,7 +155,8 @@ def test_the_choice(written: str, outcome: str, label: str | None, suggested: tu
 
 def test_a_step_without_transitions_has_no_choice() -> None:
     """Neither none at all nor an empty list is one."""
-    for step in ({}, {"transitions": []}):
+    steps: list[dict[str, Any]] = [{}, {"transitions": []}]
+    for step in steps:
         assert routing.choose(step, outcome=OK, label="x", suggested=("y",), truths=()) is None
 
 
