@@ -135,20 +135,19 @@ def _held_back(space: Workspace, come: Carried, work: Work, until: float) -> Car
 
     Where that is later than `next` waits, the run stands there; where somebody went on meanwhile, at what is open now.
     """
-    if come.ran and time.monotonic() >= until:
-        return come._replace(pending=_pending(NOT_BEGUN, work))
     not_before = str(run_life.way_to(come.run.state, work.step_id).get("not_before") or "")
     left = clock.seconds_of(not_before) - time.time()
-    if left <= 0:
-        return None
-    time.sleep(max(0.0, min(left, until - time.monotonic())))
-    run = space.store.read(come.run.run_id)
-    now = _work(run)
-    if now is None or now.stage != work.stage:
-        return come._replace(run=run, settled=command_ends.as_it_stands(come.settled, run.state))
-    if time.time() >= clock.seconds_of(not_before):
-        return None
-    return come._replace(pending=_pending(NOT_BEGUN, work)._replace(not_before=not_before))
+    if left > 0:
+        time.sleep(max(0.0, min(left, until - time.monotonic())))
+        run = space.store.read(come.run.run_id)
+        now = _work(run)
+        if now is None or now.stage != work.stage:
+            return come._replace(run=run, settled=command_ends.as_it_stands(come.settled, run.state))
+        if time.time() < clock.seconds_of(not_before):
+            return come._replace(pending=_pending(NOT_BEGUN, work)._replace(not_before=not_before))
+    if come.ran and time.monotonic() >= until:
+        return come._replace(pending=_pending(NOT_BEGUN, work))
+    return None
 
 
 def _standing(space: Workspace, run: Run, work: Work) -> Standing:

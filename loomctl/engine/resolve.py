@@ -118,6 +118,8 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
     if not errors(problems):
         plan = build_plan(merged, plan_id="check", created_at="", sources=[])
         problems += graph_checks.problems(plan, lambda key: _place_in(chain, key))
+    if errors(problems):
+        return Resolved(path, None, None, sources, problems)
     return Resolved(path, workflow, merged, sources, problems)
 
 
