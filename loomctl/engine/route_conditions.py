@@ -41,9 +41,10 @@ def _truths(
     """
     transitions: Sequence[Mapping[str, Any]] = step.get("transitions") or ()
     sources = [transition.get("condition") for transition in transitions]
-    if not any(sources):
+    said = [source for source in sources if source is not None]
+    if not said:
         return [None] * len(transitions), ()
-    context, warnings = _context(space, run, state, [source for source in sources if source])
+    context, warnings = _context(space, run, state, said)
     seen = scope(state, ended, context)
     truths: list[bool | None] = []
     left: list[int] = []

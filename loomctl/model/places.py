@@ -35,22 +35,23 @@ class _Index(NamedTuple):
     branches: bool
 
 
-_newest: list[_Index] = []  # of the plan that was asked about last: a process works on one
+_KEPT = 4  # a process works on one plan, and on those of its branches
+_newest: list[_Index] = []
 
 
 def _index(plan: Mapping[str, Any]) -> _Index:
     phases = plan["phases"]
     size = sum(len(phase["steps"]) for phase in phases)
-    known = _newest[0] if _newest else None
-    if known is not None and known.phases is phases and known.size == size:
-        return known
+    for known in _newest:
+        if known.phases is phases and known.size == size:
+            return known
     every = [Place(phase, step) for phase in phases for step in phase["steps"]]
     at: dict[str, int] = {}
     for number, place in enumerate(every):
         at.setdefault(place.step["key"], number)
     branches = any(place.step.get("transitions") or place.step.get("retry_target") for place in every)
     made = _Index(phases, size, every, at, branches)
-    _newest[:] = [made]
+    _newest[:] = [made, *_newest[: _KEPT - 1]]
     return made
 
 

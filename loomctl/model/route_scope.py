@@ -49,7 +49,7 @@ def simple_truths(
     None where a transition has no condition; what is not simple, or throws, is false and gives a warning.
     """
     transitions: Sequence[Mapping[str, Any]] = step.get("transitions") or ()
-    seen = scope(state, ended, state["context"]) if any(one.get("condition") for one in transitions) else {}
+    seen = scope(state, ended, state["context"]) if any(one.get("condition") is not None for one in transitions) else {}
     truths: list[bool | None] = []
     warnings: list[str] = []
     for transition in transitions:
