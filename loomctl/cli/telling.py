@@ -27,17 +27,16 @@ BESIDE = 4000
 
 
 def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
-    """Give the current step as `--json` shows it: `{id, visit, stage, prompt, reason, …}`; None where none is open.
+    """Give the current step as `--json` shows it: `{id, visit, stage, prompt, reason?, …}`; None where none is open.
 
-    reason and what else the way to it tells: as the visit before it keeps it in `next` (D45); of the first step none.
+    reason and what else the way to it tells: as the visit before it keeps it in `next` (D45).
     """
     entry = run_life.open_visit(run.state)
     place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
         return None
     prompt = prompts.step_prompt(place, entry["visit"], prompts.prompt_values(space.project, run))
-    way = {"reason": None, **run_life.way_to(run.state, entry["step_id"])}
-    told = {key: value for key, value in way.items() if key != "step_id"}
+    told = {key: value for key, value in run_life.way_to(run.state, entry["step_id"]).items() if key != "step_id"}
     return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt, **told}
 
 
