@@ -6,6 +6,7 @@ On the hook path the standard library alone is imported; the child is the made e
 from __future__ import annotations
 
 from loomctl.engine import context_values
+from loomctl.model import run_context
 from loomctl.model.conditions import ConditionThrew, NeedsEngine, evaluate
 from loomctl.model.errors import LoomError
 from loomctl.model.route_scope import scope
@@ -90,7 +91,7 @@ def _context(
     space: Workspace, run: Run, state: Mapping[str, Any], sources: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Give the context, with what references stand for where a condition names their key; others stay references."""
-    context, warnings = dict(state["context"]), []
+    context, warnings = run_context.scope(state, run.plan), []
     for key, value in context.items():
         named = any(all(part in source for part in key.split(".")) for source in sources)
         if not named:

@@ -49,7 +49,11 @@ def simple_truths(
     None where a transition has no condition; what is not simple, or throws, is false and gives a warning.
     """
     transitions: Sequence[Mapping[str, Any]] = step.get("transitions") or ()
-    seen = scope(state, ended, state["context"]) if any(one.get("condition") is not None for one in transitions) else {}
+    if all(one.get("condition") is None for one in transitions):
+        return [None] * len(transitions), ()
+    from loomctl.model import run_context  # which stands on `run_life`, and that on this module
+
+    seen = scope(state, ended, run_context.scope(state, {}))
     truths: list[bool | None] = []
     warnings: list[str] = []
     for transition in transitions:

@@ -42,7 +42,13 @@ def test_no_key_is_changed_by_another(flat: dict[str, Any]) -> None:
     assert flat == before
 
 
-STATE: dict[str, Any] = {"context": {"tests.passed": True, "n": 3}, "goal": "x", "steps": []}
+STATE: dict[str, Any] = {
+    "context": {"tests.passed": True, "n": 3},
+    "goal": "x",
+    "run_id": "shop-run-1",
+    "status": "in_progress",
+    "steps": [],
+}
 ENDED = {"status": "partially_succeeded", "preferred_next_label": "Fix"}
 CONDITIONS: list[tuple[str, bool, bool]] = [
     # condition, what it comes to, whether it is warned of
@@ -53,6 +59,7 @@ CONDITIONS: list[tuple[str, bool, bool]] = [
     ("preferred_label == 'Fix'", True, False),
     ("state.goal == 'x'", True, False),
     ("context.missing == null", True, False),
+    ("context._run_id == 'shop-run-1' && context._retry_count == 0", True, False),
     ("context.missing", False, False),
     ("context.missing.more", False, True),
     ("context.n.toFixed(0) == '3'", False, True),
