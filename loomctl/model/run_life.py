@@ -394,7 +394,8 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
     for mark in _OF_ITS_END:
         entry.pop(mark, None)
     entry.update(status="in_progress", completed_at=None)
-    left = state["steps"][: state["steps"].index(last)]
+    first = state["steps"].index(last)
+    left, gone = state["steps"][:first], {_visit_of(one) for one in state["steps"][first:]}
     phases, taken_back = phase_marks.undone(state, plan, entry["phase"], left)
     state = {
         **sessions.uncompleted_phases(state, taken_back),
@@ -404,7 +405,7 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         "phases": phases,
         "steps": [*left, entry],
         "artifacts": artifacts,
-        "errors": [error for error in state["errors"] if _stage_of(error) != entry["stage"]],
+        "errors": [error for error in state["errors"] if _visit_of(error) not in gone],
         "pending_approvals": [],
         # What was approved on the strength of the undone work is asked again.
         "approvals": phase_marks.kept_by_undo(state, entry["rank"]),
@@ -550,8 +551,9 @@ def _phase_marked(state: Mapping[str, Any], phase_id: object, status: str) -> di
     return {name: {**phase, "status": status} if name == phase_id else phase for name, phase in state["phases"].items()}
 
 
-def _stage_of(error: object) -> object:
-    return error.get("stage") if isinstance(error, dict) else None
+def _visit_of(of: object) -> tuple[str, str] | None:
+    """Name the visit that an entry or an error is of; what the engine did itself has no stage."""
+    return (str(of.get("step_id")), str(of.get("stage"))) if isinstance(of, dict) else None
 
 
 def _without_stage(entry: Mapping[str, Any]) -> bool:
