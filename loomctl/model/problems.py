@@ -10,9 +10,9 @@ from loomctl.model.errors import EXIT_INVALID, LoomError, quoted
 from loomctl.model.secrets import mask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-ERROR, WARNING = "error", "warning"
+ERROR, WARNING, NOTE = "error", "warning", "note"
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
 _SHOWN = 12
 
@@ -20,8 +20,9 @@ _SHOWN = 12
 class Problem(NamedTuple):
     """One finding.
 
-    severity: `error` (refused) or `warning`; code: a stable upper-case word; where: a JSON path
-    (`$.phases.build.steps[0].kind`), after `file: ` when another file is meant; hint: what can be done, or empty.
+    severity: `error` (refused), `warning`, or `note` (nothing needs to be done); code: a stable upper-case word;
+    where: a JSON path (`$.phases.build.steps[0].kind`) or a line and column, after `file: ` when another file is
+    meant; hint: what can be done, or empty.
     """
 
     severity: str
@@ -45,6 +46,16 @@ def warning(code: str, where: str, message: str, hint: str = "") -> Problem:
     return Problem(WARNING, code, where, message, hint)
 
 
+def note(code: str, where: str, message: str, hint: str = "") -> Problem:
+    """Make a finding that tells something which changes nothing."""
+    return Problem(NOTE, code, where, message, hint)
+
+
+def weight(problem: Problem) -> int:
+    """Order findings: errors first, notes last."""
+    return (ERROR, WARNING, NOTE).index(problem.severity)
+
+
 def errors(problems: Iterable[Problem]) -> list[Problem]:
     """Keep what stops `run`."""
     return [problem for problem in problems if problem.severity == ERROR]
@@ -66,6 +77,21 @@ def at(where: str, *keys: str | int) -> str:
 def in_file(name: str, problems: Iterable[Problem]) -> list[Problem]:
     """Say of which file the findings speak."""
     return [problem._replace(where=f"{name}: {problem.where}") for problem in problems]
+
+
+def placed(problems: Iterable[Problem], places: Mapping[str, str]) -> list[Problem]:
+    """Say of findings in what a text was turned into where in the text they are.
+
+    places: JSON paths with their lines; a longer path is where the nearest of its beginnings is.
+    """
+    return [one._replace(where=_place(one.where, places)) for one in problems] if places else list(problems)
+
+
+def _place(where: str, places: Mapping[str, str]) -> str:
+    path = where
+    while path and path not in places:
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return places.get(path, where)
 
 
 def shown(value: object, limit: int = 60) -> str:

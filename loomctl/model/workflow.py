@@ -154,9 +154,14 @@ def parse(raw: object) -> tuple[Workflow | None, list[Problem]]:
     return (None if failed else workflow), problems
 
 
+def is_workflow_id(text: str) -> bool:
+    """Tell whether text may name a workflow."""
+    return _ID.fullmatch(text) is not None
+
+
 def _read_id(fields: Fields) -> str:
     name = fields.text("id", required=True)
-    if name is not None and not _ID.fullmatch(name):
+    if name is not None and not is_workflow_id(name):
         rule = "letters, digits, '_', '-', '.', ':' and '/', 120 characters at most"
         fields.fail("BAD_ID", "id", f"{shown(name)} is no workflow id", rule)
     return name or ""
