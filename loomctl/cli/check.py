@@ -68,7 +68,7 @@ def _own(places: workflow_files.Places) -> list[str]:
     found: list[str] = []
     for folder in workflow_files.project_folders(places):
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        paths = [os.path.join(folder, name) for name in names if name.endswith((".json", ".yaml", ".yml", ".dot"))]
+        paths = [os.path.join(folder, name) for name in names if name.endswith(workflow_files.SUFFIXES)]
         is_fabers = not folder.startswith(places.store)
         found += [path for path in paths if not (is_fabers and os.path.basename(path) == FABERS_LIST)]
     return found

@@ -1,4 +1,4 @@
-"""Where workflow files are found and how they are read: by id, `loom:id`, `project:id` or path; JSON and YAML."""
+"""Where workflow files are found and how they are read: by id, `loom:id`, `project:id` or path; JSON, YAML and DOT."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from loomctl.model.fields import is_id
 from loomctl.model.problems import choices, error, nearest, refusal, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from loomctl.model.problems import Problem
 
-SUFFIXES = (".json", ".yaml", ".yml")
+YAML = (".yaml", ".yml")
+DOT = (".dot", ".gv", ".fabro")
+SUFFIXES = (".json", *YAML, *DOT)
 LARGEST_JSON = 1 << 20
-LARGEST_YAML = 256 << 10
+LARGEST_YAML = LARGEST_DOT = 256 << 10
 DEEPEST = 64
 # FABER's own workflows go by these names; where FABER is not there, the bundle's of the same name stands in (D5).
 FABER_PREFIXES = ("fractary-faber:", "fractary-faber-", "faber:")
@@ -45,11 +47,15 @@ class Found(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What a file holds: raw is None if a problem is an error; sha256 is of the file's bytes, empty if unreadable."""
+    """What a file holds: raw is None if a problem is an error; sha256 is of the file's bytes, empty if unreadable.
+
+    places: of a file in DOT, JSON paths of raw with the line and column that each comes from.
+    """
 
     raw: Any
     problems: list[Problem]
     sha256: str
+    places: Mapping[str, str] = {}
 
 
 def find(ref: str, *, project_dir: str, store: str, bundle: str, base: str | None = None) -> str:
@@ -57,7 +63,7 @@ def find(ref: str, *, project_dir: str, store: str, bundle: str, base: str | Non
 
     ref: an id (the project's workflows first, then the bundle's), `loom:id` (the bundle's), `project:id`, or a path
     (with a separator or a known ending), relative to `base`, the current directory by default. Raises UNKNOWN_WORKFLOW
-    with what there is, AMBIGUOUS_WORKFLOW, BAD_ID, or NOT_SUPPORTED for a `.dot` file.
+    with what there is, AMBIGUOUS_WORKFLOW, or BAD_ID.
     """
     return locate(ref, Places(project_dir, store, bundle), base=base).path
 
@@ -69,14 +75,6 @@ def locate(ref: str, places: Places, *, base: str | None = None, named_in: str |
     and FABER's names are looked for beside it too.
     """
     base = os.path.dirname(named_in) if named_in else base
-    if ref.endswith(".dot"):
-        raise LoomError(
-            "NOT_SUPPORTED",
-            "workflows in DOT are not supported yet",
-            where=ref,
-            why="a workflow is written as .json or .yaml",
-            hint="loomctl schema workflow",
-        )
     if "/" in ref or "\\" in ref or ref.endswith(SUFFIXES):
         path = os.path.normpath(os.path.join(base or os.getcwd(), ref))
         if not os.path.isfile(path):
@@ -119,10 +117,10 @@ def available(*, project_dir: str, store: str, bundle: str) -> list[str]:
 
 
 def load(path: str, *, max_depth: int = DEEPEST, largest: int = LARGEST_JSON) -> Loaded:
-    """Read a `.json`, `.yaml` or `.yml` file; everything that is wrong with it becomes a problem."""
-    yaml = path.endswith((".yaml", ".yml"))
+    """Read a file with one of SUFFIXES; everything that is wrong with it becomes a problem."""
+    yaml, dot = path.endswith(YAML), path.endswith(DOT)
     try:
-        data = files.read_bytes(path, limit=LARGEST_YAML if yaml else largest)
+        data = files.read_bytes(path, limit=LARGEST_YAML if yaml else LARGEST_DOT if dot else largest)
     except LoomError as problem:
         return Loaded(None, [error(problem.code, "$", problem.what)], "")
     except (OSError, ValueError) as problem:
@@ -134,6 +132,11 @@ def load(path: str, *, max_depth: int = DEEPEST, largest: int = LARGEST_JSON) ->
     except UnicodeDecodeError as problem:
         where = strict_json.position(data.decode("latin-1"), problem.start)
         return Loaded(None, [error("NOT_UTF8", where, "the file is not UTF-8 text", "save it as UTF-8")], sha256)
+    if dot:
+        from loomctl.model import dot_workflow
+
+        made = dot_workflow.convert(text, name=os.path.splitext(os.path.basename(path))[0])
+        return Loaded(made.raw, made.problems, sha256, made.places)
     if yaml:
         from loomctl.disk import strict_yaml
 
@@ -200,8 +203,6 @@ def _in_folder(folder: str, name: str) -> str | None:
             hint="ls -l " + " ".join(quoted(path) for path in present),
             exit_code=EXIT_INVALID,
         )
-    if not present and os.path.isfile(os.path.join(folder, name + ".dot")):
-        locate(os.path.join(folder, name + ".dot"), Places("", "", ""))
     return present[0] if present else None
 
 

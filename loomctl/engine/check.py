@@ -12,7 +12,7 @@ from loomctl.engine.resolve import outside, resolve_file
 from loomctl.model import faber_plan, faber_words, frozen_plan, migrations, routing, state
 from loomctl.model.errors import UPDATE
 from loomctl.model.plan import build_plan
-from loomctl.model.problems import at, choices, error, shown, warning
+from loomctl.model.problems import at, choices, error, errors, placed, shown, warning, weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,14 +34,11 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user:
     """
     if not by_user and not workflow_files.is_inside(path, project_dir):
         return [outside(path)]
-    if path.endswith(".dot"):
-        hint = "loomctl schema workflow"
-        return [error("NOT_SUPPORTED", "$", "workflows in DOT are not supported yet", hint)]
     if os.path.basename(path) == events.FILE:
         return log_checks.check_log(path)
     loaded = workflow_files.load(path, max_depth=_DEEPEST, largest=_LARGEST)
-    if loaded.problems:
-        return loaded.problems
+    if errors(loaded.problems):
+        return sorted(loaded.problems, key=weight)
     raw, kind = loaded.raw, kind_of(loaded.raw)
     if kind is None:
         hint = "a workflow has id and phases (or extends), a plan has plan_id, a state has run_id"
@@ -52,9 +49,11 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user:
         raw, found = _as_today(raw, kind)
         found += _plan_problems(raw) if kind == PLAN else _state_problems(raw, path)
     if not _is_foreign(kind, raw) and not any(problem.code in ("TOO_DEEP", "SCHEMA_TOO_NEW") for problem in found):
-        found += schema_checks.beyond(raw, kind, bundle=bundle, known=found)
+        spoken = {problem.where for problem in errors(found)} if loaded.places else ()
+        more = placed(schema_checks.beyond(raw, kind, bundle=bundle, known=found), loaded.places)
+        found += [problem for problem in more if problem.where not in spoken]
     found = [one._replace(hint=bundle_lines.update(bundle)) if one.hint == UPDATE else one for one in found]
-    return _first(sorted(found, key=lambda problem: problem.severity))
+    return _first(sorted(found, key=weight))
 
 
 def commands_of(path: str, *, project_dir: str, store: str, bundle: str) -> list[dict[str, str]]:

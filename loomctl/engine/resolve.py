@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import workflow_files
+from loomctl.disk import prompt_files, workflow_files
 from loomctl.disk.workflow_files import Places
 from loomctl.engine import expression_checks, frozen_schemas
 from loomctl.model import graph_checks, inheritance, references
 from loomctl.model.errors import LoomError
 from loomctl.model.plan import build_plan
-from loomctl.model.problems import error, errors, in_file, refusal, warning
+from loomctl.model.problems import error, errors, in_file, placed, refusal, warning
 from loomctl.model.workflow import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from loomctl.model.problems import Problem
     from loomctl.model.workflow import Workflow
@@ -42,19 +42,24 @@ class Resolved(NamedTuple):
 
 
 class _Link(NamedTuple):
-    """One file of the chain. name: what its problems are prefixed with, empty for the file that was asked for."""
+    """One file of the chain. name: what its problems are prefixed with, empty for the file that was asked for.
+
+    places: where in its text what its problems speak of stands, by JSON path (of DOT alone).
+    """
 
     path: str
     name: str
     raw: dict[str, Any]
     own: Workflow | None
+    places: Mapping[str, str]
 
     @property
     def id(self) -> str:
         return str(self.raw.get("id") or os.path.basename(self.path))
 
     def said(self, problems: Iterable[Problem]) -> list[Problem]:
-        return in_file(self.name, problems) if self.name else list(problems)
+        found = placed(problems, self.places)
+        return in_file(self.name, found) if self.name else found
 
 
 def resolve(
@@ -92,14 +97,16 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
             break
         name = workflow_files.portable(following, places) if chain else ""
         loaded = workflow_files.load(following)
-        if loaded.problems or not isinstance(loaded.raw, dict):
+        if errors(loaded.problems) or not isinstance(loaded.raw, dict):
             found = loaded.problems or parse(loaded.raw)[1]
             problems += in_file(name, found) if name else found
             break
-        own, found = parse(loaded.raw)
-        raw, of_schemas = frozen_schemas.frozen(loaded.raw, following, roots)
-        link = _Link(following, name, raw, own)
-        problems += link.said([*found, *of_schemas, *expression_checks.problems(loaded.raw)])
+        asked, of_prompts = prompt_files.filled_in(loaded.raw, following, roots)
+        own, found = parse(asked)
+        raw, of_schemas = frozen_schemas.frozen(asked, following, roots)
+        link = _Link(following, name, raw, own, loaded.places)
+        said = (loaded.problems, of_prompts, found, of_schemas, expression_checks.problems(asked))
+        problems += link.said(problem for each in said for problem in each)
         chain.append(link)
         sources.append({"id": link.id, "path": workflow_files.portable(following, places), "sha256": loaded.sha256})
         following = _parent(chain, places, problems)

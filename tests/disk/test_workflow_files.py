@@ -44,6 +44,7 @@ FOUND = [
     ("fractary-faber:old", "project/.fractary/faber/workflows/old.json"),
     ("fractary-faber-core", "bundle/config/workflows/core.json"),
     ("fractary-faber-own", "project/.loom/workflows/fractary-faber-own.json"),
+    ("graph", "project/.loom/workflows/graph.dot"),
     ("flows/x.yml", "project/flows/x.yml"),
     ("./flows/../flows/x.yml", "project/flows/x.yml"),
 ]
@@ -76,8 +77,7 @@ LOST = [
     ("two words", "BAD_ID"),
     ("x\0", "BAD_ID"),
     ("twice", "AMBIGUOUS_WORKFLOW"),
-    ("graph", "NOT_SUPPORTED"),
-    ("flows/graph.dot", "NOT_SUPPORTED"),
+    ("flows/graph.dot", "UNKNOWN_WORKFLOW"),
 ]
 
 
@@ -100,7 +100,7 @@ def test_a_near_miss_is_met_with_the_name(places: Places) -> None:
 
 def test_what_there_is_can_be_listed(places: Places) -> None:
     """Completion offers each id once."""
-    assert available(**places._asdict()) == ["core", "default", "fractary-faber-own", "old", "ours", "twice"]
+    assert available(**places._asdict()) == ["core", "default", "fractary-faber-own", "graph", "old", "ours", "twice"]
     assert available(project_dir="/nowhere", store="/nowhere/.loom", bundle=places.bundle) == ["core", "default"]
 
 

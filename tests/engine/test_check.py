@@ -101,7 +101,7 @@ def test_files_that_cannot_be_read_are_findings(tmp_path: Path) -> None:
         ("error", "DUPLICATE_KEY", "line 1, column 13")
     ]
     assert checked(tmp_path, "id: a\nphases: {}\nid: b", "a.yaml") == [("error", "DUPLICATE_KEY", "line 3, column 1")]
-    assert checked(tmp_path, "digraph {}", "a.dot") == [("error", "NOT_SUPPORTED", "$")]
+    assert checked(tmp_path, "digraph {}", "a.dot") == [("error", "NO_STEPS", "line 1, column 1")]
     assert check(tmp_path / "missing.json") == [("error", "UNREADABLE", "$")]
 
 
