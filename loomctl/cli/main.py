@@ -30,6 +30,7 @@ COMMANDS = {
     "preamble": "preamble:preamble",
     "runs": "runs:runs",
     "show": "show:show",
+    "graph": "graph:graph",
     "stages": "stages:stages_command",
     "sessions": "show:sessions_command",
     "events": "events:events",

@@ -21,11 +21,11 @@ USED = {
         *("default_max_retries", "max_node_visits", "max_visits"),
     ),
     "node": (
-        *("label", "shape", "type", "phase", "description", "workdir", "require_approval", *STEP_TEXTS),
+        *("name", "label", "shape", "type", "phase", "description", "workdir", "require_approval", *STEP_TEXTS),
         *("script", "tool_command", "run", "language", "timeout", "duration", "output_schema", "output_retries"),
         *("fidelity", "max_visits", "max_retries", "retry_policy", "retry_target", "join", "join_policy"),
     ),
-    "edge": ("label", "condition", "weight", "fidelity", "on_failure"),
+    "edge": ("label", "choice", "condition", "weight", "fidelity", "on_failure", "branch", "drawn_only"),
 }
 # What the workflow would do otherwise elsewhere, and what it does here.
 _CHANGES: dict[str, dict[str, str]] = {

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class Branch(NamedTuple):
-    """first: the node that it begins with; members: its nodes; fidelity: of the arrow that leads to it."""
+    """first: the node that it begins with; members: its nodes; id and fidelity: as the arrow to it says."""
 
     first: str
     members: Mapping[str, None]
+    id: str | None
     fidelity: str | None
 
 
@@ -64,7 +65,7 @@ class _Finder:
             if members and not is_step(self._roles[way.to]):
                 self._fail("BAD_BRANCH", way.at, "a branch begins with a decision", "put a step before it")
             elif members:
-                branches.append(Branch(way.to, members, way.fidelity))
+                branches.append(Branch(way.to, members, way.branch, way.fidelity))
         self._check_apart(name, branches)
         if not branches or len(joins) != 1:
             what = f"{len(joins)} joins" if len(joins) > 1 else "no join" if not joins else "no branches"

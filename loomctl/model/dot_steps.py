@@ -45,7 +45,7 @@ def fields(
 ) -> dict[str, Any]:
     """Give a step as a raw workflow holds it, without its ways."""
     held = Attributes(node.attributes(), place, problems)
-    label = held.line("label")
+    label = held.line("name", "label")
     name = label.replace("\\N", node.name) if label is not None else node.name if node.name != step_id else None
     timed = role.kind in (COMMAND, WAIT)
     timeout = held.seconds("timeout") if timed else None

@@ -106,7 +106,9 @@ def parse(text: str) -> tuple[Graph | None, list[Problem]]:
 
 def quoted(text: str) -> str:
     """Write a text as a quoted string that `parse` and Graphviz read."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "").replace("\n", "\\n") + '"'
+    for character, meant in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", ""), ("\0", "")):
+        text = text.replace(character, meant)
+    return f'"{text}"'
 
 
 class _Token(NamedTuple):

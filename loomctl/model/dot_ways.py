@@ -27,7 +27,8 @@ END = "\0end"  # where a way ends the run, or the branch
 class Way(NamedTuple):
     """One way on.
 
-    condition: JavaScript, empty for none; decided: it was one of a decision's; at: its arrow's offset in the text.
+    condition: JavaScript, empty for none; decided: it was one of a decision's; branch: the id of the branch that it
+    begins, if one is said; at: its arrow's offset in the text.
     """
 
     to: str
@@ -38,6 +39,7 @@ class Way(NamedTuple):
     fidelity: str | None = None
     on_failure: bool = False
     decided: bool = False
+    branch: str | None = None
 
 
 def read(edge: Edge, where: Callable[[int], str], problems: list[Problem]) -> Way:
@@ -55,12 +57,24 @@ def read(edge: Edge, where: Callable[[int], str], problems: list[Problem]) -> Wa
     return Way(
         edge.head,
         edge.at,
-        held.line("label"),
+        held.line("choice" if "choice" in edge.attributes else "label"),
         condition,
         held.number("weight"),
         held.text("fidelity"),
         bool(held.flag("on_failure")),
+        branch=held.text("branch"),
     )
+
+
+def is_only_drawn(edge: Edge) -> bool:
+    """Tell whether an arrow shows what something else says: `loomctl graph` draws where a retry_target leads."""
+    said = edge.attributes.get("drawn_only")
+    return said is not None and said.text == "true"
+
+
+def is_plain(way: Way) -> bool:
+    """Tell whether a way says nothing but where it leads."""
+    return way._replace(to="", at=0, decided=False, branch=None) == Way("", 0)
 
 
 def folded(
@@ -144,7 +158,7 @@ def _through(
                 one._replace(
                     label=one.label or (way.label if alone else None),
                     condition=guarded,
-                    weight=way.weight if alone else one.weight,
+                    weight=way.weight if alone and way.weight is not None else one.weight,
                     fidelity=one.fidelity or way.fidelity,
                     on_failure=one.on_failure or way.on_failure,
                     decided=one.decided or (way.to in decisions and (not alone or len(free) == 1)),

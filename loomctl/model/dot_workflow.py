@@ -100,6 +100,8 @@ class _Conversion:
         roles = self._roles
         ways: dict[str, list[Way]] = {name: [] for name in self.graph.nodes}
         for edge in self.graph.edges:
+            if dot_ways.is_only_drawn(edge):
+                continue
             if roles[edge.tail].kind == END:
                 self._fail("AFTER_END", edge.at, f"a way leads on from {shown(edge.tail)}, where the run ends")
             else:
@@ -199,11 +201,11 @@ class _Conversion:
             following = order[index + 1] if index + 1 < len(order) else dot_ways.END
             fidelity = branch.fidelity if name == branch.first else None
             steps.append(self._step(name, at(where, "steps", index), following, fidelity))
-        return {"id": self._ids[branch.first], "steps": steps}
+        return {"id": branch.id or self._ids[branch.first], "steps": steps}
 
     def _transitions(self, name: str, where: str, following: str | None) -> list[dict[str, Any]]:
         ways = self._ways.get(name) or [dot_ways.Way(dot_ways.END, self.graph.nodes[name].at)]
-        if len(ways) == 1 and ways[0][2:-1] == (None, "", None, None, False) and ways[0].to == following:
+        if len(ways) == 1 and dot_ways.is_plain(ways[0]) and ways[0].to == following:
             return []
         found: list[dict[str, Any]] = []
         for index, way in enumerate(ways):
