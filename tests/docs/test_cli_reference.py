@@ -32,6 +32,7 @@ ENDS: dict[str, dict[int, str]] = {
     "loomctl prime-context": {**NO_RUN, **LOADS},
     "loomctl preamble": {3: "no such run or step, none active, or several"},
     "loomctl show": {3: "no such run, stage or file, none active, or several"},
+    "loomctl graph": {3: "no run is named and none active, or several", 8: "Graphviz is not installed"},
     "loomctl stages": NO_RUN,
     "loomctl events": NO_RUN,
     "loomctl dump": {1: "something could not be brought along", 3: "no such run, or several"},

@@ -18,6 +18,7 @@ PAGE = DOCS / "reference" / "exit-codes.md"
 MEANS = {
     "BAD_CONFIG": "a `config.yaml` cannot be read, or one of its values is not what it should be",
     "BUG": "a fault in Loom; `--debug` shows where",
+    "NEVER_TRUE": "a condition in DOT compares with an outcome that no step has",
     "NOT_REMEMBERED": "this machine's own folder cannot be written, so trust would not last",
     "SCHEMA": "the file does not fit the published schema in some other way",
     "SCHEMA_TOO_OLD": "the file's schema is older than any that this Loom can migrate",
