@@ -91,7 +91,7 @@ class Lines:
 
 
 class _SyntaxError(Exception):
-    def __init__(self, at: int, message: str, hint: str = "", code: str = "DOT_SYNTAX") -> None:
+    def __init__(self, at: int, message: str, hint: str = "", code: str = "") -> None:
         super().__init__(message)
         self.at, self.message, self.hint, self.code = at, message, hint, code
 
@@ -101,7 +101,10 @@ def parse(text: str) -> tuple[Graph | None, list[Problem]]:
     try:
         return _Reader(text).graph(), []
     except _SyntaxError as wrong:
-        return None, [error(wrong.code, Lines(text).of(wrong.at), wrong.message, wrong.hint)]
+        where = Lines(text).of(wrong.at)
+        if wrong.code:
+            return None, [error(wrong.code, where, wrong.message, wrong.hint)]
+        return None, [error("DOT_SYNTAX", where, wrong.message, wrong.hint)]
 
 
 def quoted(text: str) -> str:

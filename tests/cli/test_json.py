@@ -97,6 +97,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["tidy", "--dry-run"], {"dry_run", "items", "bytes", "failed", "outputs_kept_bytes"}),
     (["tidy"], {"dry_run", "items", "bytes", "failed", "outputs_kept_bytes"}),
     (["gc", "--dry-run"], {"dry_run", "blobs", "bytes", "kept", "young", "unsure", "failed"}),
+    (["graph"], {"workflow_id", "run_id", "format", "output", "text"}),
     (["gc"], {"dry_run", "blobs", "bytes", "kept", "young", "unsure", "failed"}),
     (["blob", "get", ref_of(b"7")], {"ref", "sha256", "bytes", "value", "path"}),
     (["runs", "archive", "shop", "--force"], {"run_id", "archive", "files", "lost_blobs"}),

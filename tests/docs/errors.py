@@ -14,17 +14,21 @@ from tests.scenes import CHECKOUT
 
 CODE = re.compile(r"[A-Z]{2,}(_[A-Z0-9]+)*")
 EXITS: dict[str, int] = {name: value for name, value in vars(exits).items() if name.startswith("EXIT_")}
-ENDS, ERROR, WARNING, NOTICE = "ends", "error", "warning", "notice"
+ENDS, ERROR, WARNING, NOTE, NOTICE = "ends", "error", "warning", "note", "notice"
 # Who says a code as the first argument, and which argument is its words.
-_SAYERS = {"error": (ERROR, 2), "fail": (ERROR, 2), "_fail": (ERROR, 2), "warning": (WARNING, 2), "warn": (WARNING, 2)}
+_SAYERS = {
+    **dict.fromkeys(("error", "fail", "_fail", "_FoldingError"), (ERROR, 2)),
+    **dict.fromkeys(("warning", "warn"), (WARNING, 2)),
+    "note": (NOTE, 2),
+}
 _LAUNCHER = re.compile(r"\bfail ([A-Z][A-Z_]+) '([^']+)'")
 
 
 class Said(NamedTuple):
     """One place that says a code.
 
-    kind: `ends` a command, `error` and `warning` of `loomctl check`, `notice` beside a result; words: with `…` for what
-    varies.
+    kind: `ends` a command, `error`, `warning` and `note` of `loomctl check`, `notice` beside a result; words: with `…`
+    for what varies.
     """
 
     code: str

@@ -18,6 +18,7 @@ PAGE = DOCS / "reference" / "exit-codes.md"
 MEANS = {
     "BAD_CONFIG": "a `config.yaml` cannot be read, or one of its values is not what it should be",
     "BUG": "a fault in Loom; `--debug` shows where",
+    "DOT_SYNTAX": "a file in DOT cannot be read as a digraph",
     "NEVER_TRUE": "a condition in DOT compares with an outcome that no step has",
     "NOT_REMEMBERED": "this machine's own folder cannot be written, so trust would not last",
     "SCHEMA": "the file does not fit the published schema in some other way",
@@ -53,8 +54,8 @@ def test_every_error_is_listed_with_its_exit_code() -> None:
 
 
 def test_every_finding_of_check_is_listed() -> None:
-    """Errors and warnings that `loomctl check` and `loomctl run` find in files."""
-    rows = by_code((errors.ERROR, errors.WARNING))
+    """Errors, warnings and notes that `loomctl check` and `loomctl run` find in files."""
+    rows = by_code((errors.ERROR, errors.WARNING, errors.NOTE))
     hold(PAGE, "findings", table(["finding", "kind", "says"], rows))
 
 
