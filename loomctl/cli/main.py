@@ -49,6 +49,7 @@ COMMANDS = {
     "tidy": "tidy:tidy",
     "gc": "gc:gc",
     "check": "check:check",
+    "simulate": "simulate:simulate",
     "doctor": "doctor:doctor",
     "schema": "bundle:schema",
     "plugin": "bundle:plugin",

@@ -14,27 +14,39 @@ from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, TypeAlias
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
     from loomctl.model.ways import Judge
 
+    # Gives the context of a state as values, as far as conditions name its keys, and what is to be warned of.
+    Reader: TypeAlias = Callable[[Mapping[str, Any], Sequence[str]], tuple[dict[str, Any], list[str]]]
+
 
 def judge(space: Workspace, run: Run) -> Judge:
     """Make what says of a run's transitions what their conditions come to, for `run_life.end_visit`."""
 
+    def read(state: Mapping[str, Any], sources: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        return _context(space, run, state, sources)
+
+    return judge_with(read, space.caller.environment_python)
+
+
+def judge_with(read: Reader, python: str | None) -> Judge:
+    """Make the same of what reads the context. python: the made environment's, None: this one if it has the engine."""
+
     def asked(
         state: Mapping[str, Any], step: Mapping[str, Any], ended: Mapping[str, Any]
     ) -> tuple[Sequence[bool | None], Sequence[str]]:
-        return _truths(space, run, state, step, ended)
+        return _truths(read, python, state, step, ended)
 
     return asked
 
 
 def _truths(
-    space: Workspace, run: Run, state: Mapping[str, Any], step: Mapping[str, Any], ended: Mapping[str, Any]
+    read: Reader, python: str | None, state: Mapping[str, Any], step: Mapping[str, Any], ended: Mapping[str, Any]
 ) -> tuple[Sequence[bool | None], Sequence[str]]:
     """Say what each condition comes to, None where a transition has none.
 
@@ -45,7 +57,7 @@ def _truths(
     said = [source for source in sources if source is not None]
     if not said:
         return [None] * len(transitions), ()
-    context, warnings = _context(space, run, state, said)
+    context, warnings = read(state, said)
     seen = scope(state, ended, context)
     truths: list[bool | None] = []
     left: list[int] = []
@@ -63,19 +75,18 @@ def _truths(
         except ConditionThrew as threw:
             warnings.append(_warned(sources[index], str(threw)))
     if left:
-        warnings += _asked_of_the_engine(space, sources, left, seen, truths)
+        warnings += _asked_of_the_engine(python, sources, left, seen, truths)
     return truths, warnings
 
 
 def _asked_of_the_engine(
-    space: Workspace, sources: Sequence[Any], left: Sequence[int], seen: Mapping[str, Any], truths: list[bool | None]
+    python: str | None, sources: Sequence[Any], left: Sequence[int], seen: Mapping[str, Any], truths: list[bool | None]
 ) -> list[str]:
     """Ask a child for what is not simple, and put it among the truths; gives what is to be warned of."""
     from loomctl.disk import expressions
 
     questions = [expressions.Question("condition", sources[index]) for index in left]
     warnings = []
-    python = space.caller.environment_python
     for index, answer in zip(left, expressions.answer(questions, seen, environment_python=python), strict=True):
         truths[index] = answer.status == "ok" and bool(answer.value)
         if answer.status != "ok":

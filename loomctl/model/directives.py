@@ -101,6 +101,11 @@ def read(sources: Sequence[Source], schema: str | None = None) -> Reading:
     return Reading(errors=[Fault("NO_DIRECTIVE", "", message)])
 
 
+def of_object(raw: dict[str, Any]) -> Reading:
+    """Read an object that is a directive, loosely: what is wrong is left out, with a warning."""
+    return _understood(raw, RESPONSE, strict=False)
+
+
 def last_object(text: str) -> tuple[dict[str, Any] | None, Fault | None]:
     """Give the final object of a response for a custom schema, or what is wrong with it (D35).
 

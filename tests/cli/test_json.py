@@ -62,6 +62,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["paths"], {"paths"}),
     (["check", "tiny"], {"ok", "files"}),
     (["check"], {"ok", "files"}),
+    (["simulate", "tiny"], {"workflow_id", "stages", "status", "why", "context", "approvals", "warnings"}),
     (["schema", "state"], {"kind", "schema"}),
     (["plugin", "path"], {"path"}),
     (["steps"], {"run_id", "steps", "found", "agents_left_out", "total"}),

@@ -1,0 +1,162 @@
+"""`loomctl simulate`: a workflow played without an assistant, to test its ways."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loomctl.cli import asking, printing
+from loomctl.cli.options import complete_workflows, json_option
+from loomctl.disk import files, strict_json, strict_yaml, trouble, workflow_files
+from loomctl.engine import resolve, simulating
+from loomctl.model import directives, scripts
+from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
+from loomctl.model.fences import one_line
+from loomctl.model.plan import build_plan
+from loomctl.model.problems import at, error, kind_of, refusal, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loomctl.disk.workflow_files import Loaded
+    from loomctl.engine.simulating import Played
+    from loomctl.model.problems import Problem
+
+LARGEST = 16 << 20
+_SHOWN = 120
+
+
+@click.command()
+@click.argument("workflow", metavar="WORKFLOW", shell_complete=complete_workflows)
+@click.option("--outcomes", metavar="FILE", help="How each step ends, JSON or YAML; -: standard input.")
+@click.option("--context", "begins", metavar="FILE|JSON", help="The context that the run begins with.")
+@click.option("--goal", default="", metavar="TEXT", help="What the run is for, as conditions see it in state.goal.")
+@json_option
+def simulate(workflow: str, outcomes: str | None, begins: str | None, goal: str, as_json: bool) -> int:
+    """Play a workflow without an assistant: which steps it visits, in which order, and why each came next.
+
+    Nothing is written, no command is run, approvals are taken as given. The outcomes are {step: [an object for each
+    visit]} in the words of a directive; the last object holds for all visits that follow, and a step that is not named
+    succeeds. Exit code 0 if the run would be completed, 1 if it would fail, 5 if a file cannot be used.
+
+    \b
+    Examples:
+      loomctl simulate core
+      loomctl simulate .loom/workflows/review.yaml --outcomes tests/fix-once.yaml
+      loomctl simulate review --outcomes tests/fix-once.yaml --context '{"coverage": 81}' --json
+    """
+    space = asking.any_space()
+    project = space.project
+    resolved = resolve.resolve(
+        workflow,
+        project_dir=os.path.dirname(project.store),
+        store=project.store,
+        bundle=project.plugin_root,
+        base=space.caller.cwd,
+    )
+    plan = build_plan(resolved.checked(), plan_id="simulation", created_at=simulating.AT, sources=resolved.sources)
+    script, found = scripts.read(None if outcomes is None else _file(outcomes), plan)
+    _refuse(found, "these outcomes cannot be played", outcomes or "")
+    context, kept_out = _context(begins)
+    judge = simulating.without_disk(space.caller.environment_python)
+    played = simulating.play(plan, script, judge=judge, context=context, goal=goal)
+    told = [{"code": one.code, "where": one.where, "message": one.message} for one in (*found, *kept_out)]
+    warnings = [*told, *played.warnings]
+    if as_json:
+        printing.document(_document(plan, played, warnings))
+    else:
+        printing.text("\n".join(_lines(played)))
+        for one in warnings:
+            printing.note(f"loomctl: {one['code']} at {one_line(one['where'], 200)}: {one_line(one['message'], 400)}")
+    return EXIT_OK if played.state["status"] == "completed" else EXIT_FINDINGS
+
+
+def _file(source: str) -> Any:
+    """Read JSON or YAML from a file or standard input. Raises LoomError with everything that is wrong with its form."""
+    loaded = _given() if source == "-" else workflow_files.load(source)
+    _refuse(loaded.problems, "this file cannot be read", source)
+    return loaded.raw
+
+
+def _given() -> Loaded:
+    data = sys.stdin.buffer.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        return workflow_files.Loaded(None, [error("TOO_LARGE", "$", f"it has more than {LARGEST:,} bytes")], "")
+    text = files.text_of(data, "replace")
+    parse = strict_json.parse if text.lstrip().startswith("{") else strict_yaml.parse
+    return workflow_files.Loaded(*parse(text, max_depth=workflow_files.DEEPEST), "")
+
+
+def _refuse(problems: list[Problem], what: str, source: str) -> None:
+    name = "standard input" if source == "-" else source
+    refused = refusal(problems, what=what, where=name, code="BAD_OUTCOMES")
+    if refused is not None:
+        refused.hint = "loomctl simulate --help" if source in ("", "-") else trouble.look(source)
+        raise refused
+
+
+def _context(given: str | None) -> tuple[dict[str, Any], list[Problem]]:
+    """Give the context that a run begins with; keys that Loom itself writes are left out, with a warning (D37)."""
+    if given is None:
+        return {}, []
+    is_text = given.lstrip().startswith("{")
+    value, found = strict_json.parse(given, max_depth=workflow_files.DEEPEST) if is_text else (_file(given), [])
+    if not found and not isinstance(value, dict):
+        found = [error("BAD_CONTEXT", "$", f"expected an object, got {kind_of(value)}")]
+    _refuse(found, "this context cannot be used", "" if is_text else given)
+    kept = {key: one for key, one in value.items() if not directives.is_reserved(key)}
+    message = "Loom itself writes this key of the context; it is left out"
+    return kept, [warning("RESERVED_KEY", at("$", key), message) for key in value if key not in kept]
+
+
+def _document(plan: Mapping[str, Any], played: Played, warnings: list[dict[str, str]]) -> dict[str, Any]:
+    return {
+        "workflow_id": plan["workflow_id"],
+        "stages": played.stages,
+        "status": played.state["status"],
+        "why": played.why,
+        "context": played.state["context"],
+        "approvals": played.approvals,
+        "warnings": warnings,
+    }
+
+
+def _lines(played: Played) -> list[str]:
+    rows = [
+        [
+            f"{stage['rank']:03}",
+            f"{stage['step_id']}@{stage['visit']}",
+            str(stage["outcome"]),
+            f"→ {one_line(_onward(stage), _SHOWN)}",
+        ]
+        for stage in played.stages
+    ]
+    lines = [printing.table(["RANK", "STEP", "OUTCOME", "NEXT"], rows), ""] if rows else []
+    lines += [f"approval taken as given: {asked['id']}: {one_line(asked['reason'], 200)}" for asked in played.approvals]
+    why = f": {one_line(played.why, 300)}" if played.why else ""
+    lines.append(f"{played.state['status']}{why}")
+    lines += [
+        f"context {one_line(key, 80)} = {one_line(json.dumps(value, ensure_ascii=False), 200)}"
+        for key, value in sorted(played.state["context"].items())
+    ]
+    return lines
+
+
+def _onward(stage: Mapping[str, Any]) -> str:
+    """Say where a stage leads, and why."""
+    way = stage["next"]
+    ended = way["reason"] == "end"
+    why = str(way.get("by") if ended else way["reason"])
+    if why == "condition":
+        why = f"condition: {stage['weighed'][way['transition']]['condition']}"
+    elif why == "label":
+        why = f"label: {way['label']}"
+    elif way["reason"] == "max_visits":
+        why = f"max_visits of {way['to']}"
+    target = way["step_id"] or ("end" if ended else "failed")
+    waits = f", not before {way['not_before']}" if "not_before" in way else ""
+    return f"{target} ({why}{waits})"
