@@ -39,6 +39,7 @@ COMMANDS = {
     "savings": "steps:savings_command",
     "reduce": "steps:reduce_command",
     "outcome": "outcome:outcome",
+    "why": "why:why",
     "diff": "diff:diff",
     "assets": "assets:assets",
     "dump": "dump:dump_command",

@@ -55,6 +55,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
         {"run_id", "stage", "entry", "status", "trouble", "folder", "files", "sizes"},
     ),
     (["stages"], {"run_id", "total", "stages"}),
+    (["why", "001"], {"run_id", "step_id", "visit", "stage", "after", "way", "weighed"}),
     (["dump", "shop", "dumped"], {"run_id", "path", "files", "bytes", "stages", "events", "blobs", "troubles"}),
     (["sessions"], {"run_id", "current_session_id", "summary", "sessions"}),
     (["state", "show"], {"run_id", "state"}),

@@ -1,0 +1,75 @@
+"""`loomctl why`: why a step came next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from loomctl.cli import asking, printing
+from loomctl.cli.options import json_option, run_argument
+from loomctl.engine import explaining, finding
+from loomctl.model import ways
+from loomctl.model.errors import EXIT_OK
+from loomctl.model.fences import one_line
+from loomctl.model.secrets import masked_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.engine.explaining import Came
+
+_SHOWN = 120
+
+
+@click.command()
+@click.argument("step", metavar="STEP")
+@run_argument
+@json_option
+def why(step: str, run: str | None, as_json: bool) -> int:
+    """Say why a run came to a step: after what, by which transition, and what became of the others.
+
+    STEP is a step's id, which means its last visit, `step@visit`, a stage's name or its rank; or the step that comes
+    next.
+
+    \b
+    Examples:
+      loomctl why review
+      loomctl why build/fix@2
+      loomctl why 007 shop-258 --json
+    """
+    space = asking.space()
+    run_id = finding.to_read(space, run).run_id
+    assert run_id is not None  # to_read raises instead
+    came = explaining.step(space.store.read(run_id, to_show=True), step)
+    if as_json:
+        printing.document({"run_id": run_id, **came.to_dict()})
+    else:
+        printing.text("\n".join(_lines(came)))
+    return EXIT_OK
+
+
+def _lines(came: Came) -> list[str]:
+    name = came.step_id if came.visit is None else f"{came.step_id}@{came.visit}"
+    if came.after is None:
+        return [f"{name} is where the run began: the first step of its plan"]
+    before = f"{came.after['step_id']}@{came.after['visit']}"
+    ended = f"{before}, which ended {one_line(str(came.after['status']), 40)}"
+    if not came.way:
+        return [f"{name} came after {ended}; that visit leads elsewhere or says nothing: the run was taken up again"]
+    how = ways.how(came.way) or "as the next step in order"
+    comes = "comes next" if came.visit is None else "came"
+    lines = [f"{name} {comes} after {ended}: {masked_line(how, _SHOWN)}"]
+    if came.weighed:
+        lines += [
+            "",
+            printing.table(["LEADS TO", "LABEL", "CONDITION", "IS", "WHY"], [_row(one) for one in came.weighed]),
+        ]
+    return lines
+
+
+def _row(one: Mapping[str, Any]) -> list[str]:
+    truth = "" if one.get("truth") is None else "true" if one["truth"] else "false"
+    texts = [masked_line(str(one.get(key) or ""), 60) for key in ("to", "label", "condition")]
+    return [*texts, truth, masked_line(str(one.get("why") or ""), _SHOWN)]

@@ -1,0 +1,94 @@
+"""Why a step came next in a run, as the visit before it and the log keep it (D45). Reads only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loomctl.disk import event_log
+from loomctl.engine import stage_records
+from loomctl.model import run_life
+from loomctl.model.errors import EXIT_NO_RUN, LoomError
+from loomctl.model.problems import choices
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loomctl.disk.store import Run
+
+_CHOSEN = "transition.chosen"
+
+
+class Came(NamedTuple):
+    """How a run came to a step.
+
+    visit: None where it has not begun and comes next; stage: its own, None as above. after: the visit before, None for
+    the first of the run. way: as that visit keeps it, empty where it leads elsewhere: somebody took the run up again.
+    weighed: every transition that was weighed, with what its condition came to.
+    """
+
+    step_id: str
+    visit: int | None
+    stage: str | None
+    after: Mapping[str, Any] | None
+    way: Mapping[str, Any]
+    weighed: Sequence[Mapping[str, Any]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as `--json` prints it."""
+        after = self.after
+        before = {key: after.get(key) for key in ("step_id", "visit", "stage", "status")} if after else None
+        told = {"step_id": self.step_id, "visit": self.visit, "stage": self.stage, "after": before}
+        return {**told, "way": dict(self.way), "weighed": [dict(one) for one in self.weighed]}
+
+
+def step(run: Run, named: str) -> Came:
+    """Tell of the stage that is meant by a word, as `stage_records.find` takes it, or of a step that comes next.
+
+    Raises NOT_VISITED for a step that the run did not come to, and NO_SUCH_STAGE for what is none.
+    """
+    if not stage_records.meant(run, named):
+        keys = [place.key for place in run_life.places(run.plan) if named in (place.key, place.step["id"])]
+        if keys:
+            return _ahead(run, keys)
+    entry = stage_records.find(run, named)
+    at = run.state["steps"].index(entry)
+    before = run.state["steps"][at - 1] if at else None
+    return _came(run, str(entry["step_id"]), entry, before)
+
+
+def _ahead(run: Run, keys: Sequence[str]) -> Came:
+    """Tell of the step that comes next, if one of these does."""
+    for key in keys:
+        if run.state["steps"] and run_life.way_to(run.state, key):
+            return _came(run, key, None, run.state["steps"][-1])
+    known = [str(entry["stage"]) for entry in stage_records.entries(run)]
+    raise LoomError(
+        "NOT_VISITED",
+        f"this run has not come to {', '.join(keys)}",
+        why=f"it came to {', '.join(known[-20:])}" if known else choices(keys[0], known),
+        hint=f"loomctl stages {run.run_id}",
+        exit_code=EXIT_NO_RUN,
+    )
+
+
+def _came(run: Run, key: str, entry: Mapping[str, Any] | None, before: Mapping[str, Any] | None) -> Came:
+    said = before.get("next") if before is not None else None
+    way = said if isinstance(said, dict) and said.get("step_id") == key else {}
+    visit, stage = (entry["visit"], entry["stage"]) if entry is not None else (None, None)
+    weighed = _weighed(run, before.get("stage")) if before is not None and way else []
+    return Came(key, visit, stage, before, way, weighed)
+
+
+def _weighed(run: Run, stage: object) -> list[dict[str, Any]]:
+    """Give what the newest choice after a stage weighed; nothing where there was none, or its event is gone."""
+
+    def of_stage(entry: dict[str, Any]) -> bool:
+        properties = entry.get("properties")
+        named = properties.get("stage") if isinstance(properties, dict) else None
+        return entry.get("event") == _CHOSEN and named == stage
+
+    for line in event_log.tail(run.folder, 1, of_stage, (_CHOSEN.encode(),)):
+        listed = (line.entry or {}).get("properties", {}).get("weighed")
+        if isinstance(listed, list):
+            return [one for one in listed if isinstance(one, dict)]
+    return []

@@ -1,0 +1,100 @@
+"""`loomctl why`: why a step came next."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.scenes import Scene
+
+STEPS: list[dict[str, Any]] = [
+    {"id": "make", "prompt": "Make it."},
+    {
+        "id": "review",
+        "prompt": "Review it.",
+        "transitions": [
+            {"to": "end", "condition": "context.score >= 9"},
+            {"to": "fix", "label": "[F] Fix"},
+            {"to": "end", "label": "Approve"},
+        ],
+    },
+    {"id": "fix", "prompt": "Fix it.", "transitions": [{"to": "review"}], "retry_target": "make"},
+]
+
+
+@pytest.fixture
+def looped(scene: Scene, cli: Cli) -> Scene:
+    """A run that was made, reviewed, fixed, and is reviewed again."""
+    scene.workflow(phases={"build": {"steps": STEPS}})
+    scene.begin()
+    for said in ({}, {"preferred_next_label": "fix", "context_updates": {"score": 3}}, {}):
+        assert cli("done", given=f"Done.\n{json.dumps({'outcome': 'succeeded', **said})}\n").code == 0
+    return scene
+
+
+@pytest.mark.usefixtures("looped")
+@pytest.mark.parametrize(
+    ("named", "first"),
+    [
+        ("make", "build/make@1 is where the run began: the first step of its plan"),
+        ("build/review@1", "build/review@1 came after build/make@1, which ended succeeded: as the next step in order"),
+        ("003", "build/fix@1 came after build/review@1, which ended succeeded: by the label “[F] Fix”"),
+        ("review", "build/review@2 came after build/fix@1, which ended succeeded: by its transition"),
+    ],
+)
+def test_each_stage_tells_how_it_was_come_to(cli: Cli, named: str, first: str) -> None:
+    """By every word that means a stage."""
+    assert cli("why", named).stdout.splitlines()[0] == first
+
+
+@pytest.mark.usefixtures("looped")
+def test_every_transition_is_told(cli: Cli) -> None:
+    """Those that were not taken too, with what their condition came to."""
+    assert cli("why", "fix").stdout.splitlines()[2:] == [
+        "LEADS TO   LABEL    CONDITION           IS     WHY",
+        "end                 context.score >= 9  false  its condition is false",
+        "build/fix  [F] Fix                             chosen: label",
+        "end        Approve                             the label that was said goes before it",
+    ]
+    told = cli("why", "fix", "--json").json
+    assert (told["step_id"], told["visit"], told["after"]["stage"]) == ("build/fix", 1, "002-build.review@1")
+    assert (told["way"]["reason"], told["way"]["transition"], len(told["weighed"])) == ("label", 1, 3)
+
+
+@pytest.mark.usefixtures("looped")
+def test_after_an_undo_the_newest_choice_counts(cli: Cli) -> None:
+    """The same stage chose twice; the log keeps both."""
+    for _ in range(2):
+        assert cli("undo").code == 0
+    assert cli("done", given='{"suggested_next_ids": ["fix"], "preferred_next_label": "f"}').code == 0
+    assert "by the label" in cli("why", "fix").stdout
+
+
+@pytest.mark.usefixtures("looped")
+def test_a_retry_target(cli: Cli) -> None:
+    """What failed leads there; nothing was weighed that is meant for it."""
+    cli("done", given='{"preferred_next_label": "fix"}')
+    cli("done", "--outcome", "failed", given="It broke.")
+    assert cli("why", "make").stdout.splitlines()[0].endswith("after build/fix@2, which ended failed: for it failed")
+
+
+def test_a_step_that_was_not_come_to(scene: Scene, cli: Cli) -> None:
+    """It is named with what was; what is no step at all is no stage either."""
+    scene.workflow(phases={"build": {"steps": STEPS}})
+    scene.begin()
+    ended = cli("why", "fix", "--json")
+    assert (ended.code, ended.json["error"]["code"]) == (3, "NOT_VISITED")
+    assert (cli("why", "nothing").code, cli("why", "nothing", "--json").json["error"]["code"]) == (3, "NO_SUCH_STAGE")
+
+
+def test_a_run_taken_up_after_its_last_visit(scene: Scene, cli: Cli) -> None:
+    """The visit before leads nowhere, and that is said."""
+    ways = [{"to": "make", "weight": 1}, {"to": "end", "label": "Out"}]
+    scene.workflow(phases={"build": {"steps": [{**STEPS[0], "max_visits": 1, "transitions": ways}]}})
+    scene.begin()
+    cli("done", given="Done.")
+    cli("resume")
+    assert "the run was taken up again" in cli("why", "make@2").stdout
