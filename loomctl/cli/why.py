@@ -1,7 +1,8 @@
-"""`loomctl why`: why a step came next."""
+"""`loomctl why`: why a step came next, and why an artifact is loaded or is not."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import click
@@ -18,35 +19,39 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.engine.explaining import Came
+    from loomctl.engine.explaining import Came, Load
 
 _SHOWN = 120
 
 
 @click.command()
-@click.argument("step", metavar="STEP")
+@click.argument("named", metavar="STEP|ARTIFACT")
 @run_argument
 @json_option
-def why(step: str, run: str | None, as_json: bool) -> int:
-    """Say why a run came to a step: after what, by which transition, and what became of the others.
+def why(named: str, run: str | None, as_json: bool) -> int:
+    """Say why a run came to a step: after what, by which transition, and why by no other; or why it loads an artifact.
 
     STEP is a step's id, which means its last visit, `step@visit`, a stage's name or its rank; or the step that comes
-    next.
+    next. ARTIFACT is the id of a critical artifact: its triggers, what its condition comes to now with the values that
+    it looks at, and the last priming that named it. A stage goes before an artifact of the same name.
 
     \b
     Examples:
       loomctl why review
       loomctl why build/fix@2
       loomctl why 007 shop-258 --json
+      loomctl why spec
     """
     space = asking.space()
     run_id = finding.to_read(space, run).run_id
     assert run_id is not None  # to_read raises instead
-    came = explaining.step(space.store.read(run_id, to_show=True), step)
+    found = space.store.read(run_id, to_show=True)
+    load = explaining.artifact(space, found, named)
+    told = explaining.step(found, named) if load is None else load
     if as_json:
-        printing.document({"run_id": run_id, **came.to_dict()})
+        printing.document({"run_id": run_id, **told.to_dict()})
     else:
-        printing.text("\n".join(_lines(came)))
+        printing.text("\n".join(_of_artifact(told) if isinstance(told, explaining.Load) else _lines(told)))
     return EXIT_OK
 
 
@@ -73,3 +78,17 @@ def _row(one: Mapping[str, Any]) -> list[str]:
     truth = "" if one.get("truth") is None else "true" if one["truth"] else "false"
     texts = [masked_line(str(one.get(key) or ""), 60) for key in ("to", "label", "condition")]
     return [*texts, truth, masked_line(str(one.get("why") or ""), _SHOWN)]
+
+
+def _of_artifact(load: Load) -> list[str]:
+    declared = load.artifact
+    phase = f" in the phase {declared['phase']}" if declared.get("phase") else ""
+    lines = [f"{declared['id']} is loaded at {', '.join(declared.get('triggers') or ()) or 'no trigger'}{phase}"]
+    if declared.get("condition"):
+        lines.append(f"if {masked_line(declared['condition'], _SHOWN)}, which is {load.holds} now")
+        lines += [f"  {path} = {masked_line(json.dumps(value), _SHOWN)}" for path, value in load.values.items()]
+    lines += [masked_line(text, 400) for text in load.warnings]
+    if load.last is None:
+        return [*lines, "no priming of this run has named it"]
+    fired = f", by its trigger {load.last['fired']}" if load.last["fired"] else ""
+    return [*lines, f"last at {load.last['at']}, {masked_line(load.last['event'], 80)}{fired}: {load.last['became']}"]

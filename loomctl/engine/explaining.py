@@ -1,4 +1,4 @@
-"""Why a step came next in a run, as the visit before it and the log keep it (D45). Reads only."""
+"""Why a step came next in a run, and why an artifact is loaded or is not (D13, D45). Reads only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import event_log
 from loomctl.engine import stage_records
-from loomctl.model import run_life
+from loomctl.engine.examining import Examiner
+from loomctl.model import conditions, run_life, triggers
 from loomctl.model.errors import EXIT_NO_RUN, LoomError
 from loomctl.model.problems import choices
 
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
 
-_CHOSEN = "transition.chosen"
+_CHOSEN, _PRIMED = "transition.chosen", "context.primed"
 
 
 class Came(NamedTuple):
@@ -92,3 +94,67 @@ def _weighed(run: Run, stage: object) -> list[dict[str, Any]]:
         if isinstance(listed, list):
             return [one for one in listed if isinstance(one, dict)]
     return []
+
+
+class Load(NamedTuple):
+    """Why an artifact of a plan is loaded, or is not.
+
+    artifact: as the plan declares it. holds: what its condition comes to now, `true`, `false` or `unknown`; values:
+    what a simple one looks at, None for what is not there. warnings: of the condition. last: the newest priming that
+    named it, `{at, event, fired, became}`, None where none did; fired: the trigger that the event's name tells of.
+    """
+
+    artifact: Mapping[str, Any]
+    holds: str
+    values: Mapping[str, Any]
+    warnings: Sequence[str]
+    last: Mapping[str, Any] | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as `--json` prints it."""
+        of_plan = {key: self.artifact.get(key) for key in ("when", "phase", "triggers", "condition")}
+        now = {"holds": self.holds, "values": dict(self.values), "warnings": list(self.warnings)}
+        return {"artifact_id": self.artifact["id"], **of_plan, **now, "last": self.last}
+
+
+def artifact(space: Workspace, run: Run, named: str) -> Load | None:
+    """Tell of an artifact by its id; None where a step is meant, or the plan has no such artifact."""
+    found = next((one for one in run.plan["artifacts"] if one["id"] == named), None)
+    if found is None or stage_records.meant(run, named):
+        return None
+    reader = Examiner(space, run, [found])
+    holds = reader.condition(found)
+    values = conditions.values_of(found.get("condition_code"), {"state": run.state})
+    warnings = [text for code, text in reader.warnings if code == "CONDITION_THREW"]
+    return Load(found, holds, values, warnings, _last_priming(run, found))
+
+
+def _last_priming(run: Run, artifact: Mapping[str, Any]) -> dict[str, Any] | None:
+    name = str(artifact["id"])
+
+    def names_it(entry: dict[str, Any]) -> bool:
+        return entry.get("event") == _PRIMED and _became(entry.get("properties"), name) != ""
+
+    for line in event_log.tail(run.folder, 1, names_it, (_PRIMED.encode(),)):
+        if line.entry is not None:
+            event = str(line.entry["properties"].get("event") or "")
+            became = _became(line.entry["properties"], name)
+            return {"at": line.entry.get("ts"), "event": event, "fired": _fired(artifact, event), "became": became}
+    return None
+
+
+def _became(properties: object, name: str) -> str:
+    """Say what a priming made of an artifact: its form, `fresh`, or why it was not loaded; empty: it names it not."""
+    if not isinstance(properties, dict):
+        return ""
+    for key in ("loaded", "not_loaded"):
+        listed = properties.get(key)
+        if isinstance(listed, dict) and name in listed:
+            return str(listed[name])
+    fresh = properties.get("fresh")
+    return "fresh" if isinstance(fresh, list) and name in fresh else ""
+
+
+def _fired(artifact: Mapping[str, Any], event: str) -> str | None:
+    happened = triggers.from_word(event)
+    return None if happened is None else triggers.fires(artifact.get("triggers") or (), happened)

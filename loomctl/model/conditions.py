@@ -76,6 +76,28 @@ def evaluate(code: list[Any], scope: Mapping[str, Any]) -> bool:
     return truthy(_value(code, scope, 1))
 
 
+def values_of(code: Any, scope: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what a compiled condition looks at, by its path (`state.context.score`); None for what is not there.
+
+    All of it, also what stands behind an `&&` that was not passed. Nothing for what is no code of Loom's.
+    """
+    found: dict[str, Any] = {}
+    waiting = [code]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, list) or not node:
+            continue
+        if node[0] == "get":
+            try:
+                value = _leaf("get", node[1:], scope)
+            except (ConditionThrew, NeedsEngine):
+                value = UNDEFINED
+            found[".".join(map(str, node[1:]))] = None if value is UNDEFINED else value
+        elif node[0] != "value":
+            waiting += reversed(node[1:])
+    return found
+
+
 def _value(node: Any, scope: Mapping[str, Any], depth: int) -> Any:
     if not isinstance(node, list) or not node or not isinstance(node[0], str) or depth > MAX_DEPTH:
         raise NeedsEngine("the compiled condition is not one that Loom writes")

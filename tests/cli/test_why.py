@@ -1,4 +1,4 @@
-"""`loomctl why`: why a step came next."""
+"""`loomctl why`: why a step came next, and why an artifact is loaded or is not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.scenes import Scene
+from tests.scenes import Scene, artifact
 
 STEPS: list[dict[str, Any]] = [
     {"id": "make", "prompt": "Make it."},
@@ -98,3 +98,30 @@ def test_a_run_taken_up_after_its_last_visit(scene: Scene, cli: Cli) -> None:
     cli("done", given="Done.")
     cli("resume")
     assert "the run was taken up again" in cli("why", "make@2").stdout
+
+
+def test_an_artifact_that_was_loaded(scene: Scene, cli: Cli) -> None:
+    """Its trigger, and the priming that gave it."""
+    scene.write("spec.md", "# The spec\n")
+    scene.workflow([artifact("spec", "spec.md")])
+    scene.begin()
+    lines = cli("why", "spec").stdout.splitlines()
+    assert lines[0] == "spec is loaded at session_start"
+    assert lines[1].endswith("session_start, by its trigger session_start: full")
+
+
+def test_an_artifact_whose_condition_is_false(scene: Scene, cli: Cli) -> None:
+    """With the values that it looked at; one that is not there is null."""
+    scene.write("notes.md", "# Notes\n")
+    condition = "state.goal == 'other' || state.context.notes"
+    scene.workflow([], conditional=[artifact("notes", "notes.md", condition=condition)])
+    scene.begin("the goal")
+    assert cli("why", "notes").stdout.splitlines() == [
+        "notes is loaded at session_start",
+        f"if {condition}, which is false now",
+        '  state.goal = "the goal"',
+        "  state.context.notes = null",
+        "no priming of this run has named it",
+    ]
+    told = cli("why", "notes", "--json").json
+    assert (told["holds"], told["values"]["state.context.notes"], told["last"]) == ("false", None, None)
