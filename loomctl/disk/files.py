@@ -150,8 +150,10 @@ def read_json(path: str, *, limit: int = LARGEST_JSON) -> Any:
 
 _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _encoded_tight = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-# How deep a value is spread over lines; what lies deeper stands in one line, such as a session or a visit of a step.
+# How deep a value is spread over lines; what lies deeper stands in one line, and so does each entry of a long list,
+# such as a run's visits: they are written at every step.
 _SPREAD = 3
+_LONG = 20
 _SPREADABLE = frozenset((dict, list))
 
 
@@ -170,7 +172,8 @@ def _spread(value: Any, line: str, depth: int) -> str:
         parts = [f"{_encoded(str(key))}: {_spread(entry, inner, depth - 1)}" for key, entry in value.items()]
         return "{" + inner + f",{inner}".join(parts) + line + "}"
     if depth and isinstance(value, list) and _holds_more(value):
-        return "[" + inner + f",{inner}".join(_spread(entry, inner, depth - 1) for entry in value) + line + "]"
+        parts = [_encoded(one) if len(value) > _LONG else _spread(one, inner, depth - 1) for one in value]
+        return "[" + inner + f",{inner}".join(parts) + line + "]"
     return _encoded(value)
 
 
