@@ -125,9 +125,9 @@ def open_visit(state: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def first_open(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
     """Give the first step that is not done: where a run goes on after any interruption."""
-    seen = visits_by_step(state)
+    last = {entry["step_id"]: (entry,) for entry in state["steps"]}
     steps = ((phase, step) for phase in plan["phases"] for step in phase["steps"])
-    return next((Place(phase, step) for phase, step in steps if not is_done(seen.get(step["key"], ()))), None)
+    return next((Place(phase, step) for phase, step in steps if not is_done(last.get(step["key"], ()))), None)
 
 
 def onward(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:

@@ -246,6 +246,12 @@ def over(scene: Scene) -> None:
     scene.edit(status="cancelled")
 
 
+def completed(scene: Scene) -> None:
+    """A run that is done."""
+    begin(scene)
+    scene.edit(status="completed")
+
+
 def paused(scene: Scene) -> None:
     """A run that is paused."""
     begin(scene)
@@ -312,7 +318,7 @@ FAILING = [
     Failing(["resume"], 3, "AMBIGUOUS_RUN", two_runs),
     Failing(["resume", "shop"], 2, "BAD_STATUS", over),
     Failing(["pause", "shop"], 2, "BAD_STATUS", over),
-    Failing(["cancel", "shop"], 2, "BAD_STATUS", over),
+    Failing(["cancel", "shop"], 2, "BAD_STATUS", completed),
     Failing(["approve"], 2, "NOTHING_TO_APPROVE", begin),
     Failing(["trust"], 8, "NOT_REMEMBERED", unwritable_home, None),
     Failing(["prime-context", "--trigger", "nonsense"], 2, "UNKNOWN_TRIGGER", begin),
@@ -357,6 +363,10 @@ FAILING = [
     Failing(["show", "shop"], 5, "RUN_ID_MISMATCH", copied_run),
     Failing(["paths", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["check", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
+    Failing(["graph", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
+    Failing(["simulate", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
+    Failing(["simulate", "core", "--outcomes", "nowhere.json"], 5, "UNREADABLE", None, None),
+    Failing(["why", "nothing"], 3, "NO_SUCH_STAGE", begin),
     Failing(["schema", "nonsense"], 2, "USAGE"),
     Failing(["plugin", "path", "more"], 2, "USAGE"),
     Failing(["demo", "--nonsense"], 2, "USAGE"),
