@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from loomctl.model import run_life  # noqa: E402 - this checkout's, not an installed one
+from loomctl.model import run_life, visits  # noqa: E402 - this checkout's, not an installed one
 from loomctl.model.plan import build_plan  # noqa: E402
 from loomctl.model.state import new_state  # noqa: E402
 
@@ -54,7 +54,7 @@ class Graph:
         self.plan = build_plan(workflow(size), plan_id="bench", created_at=AT, sources=[])
         state = new_state(self.plan, run_id="bench", work_id=None, goal="measure", at=AT)
         key = f"build/s{size // 2}"
-        self.state, _ = run_life.start_visit({**state, "status": "in_progress"}, key, "build", at=AT)
+        self.state, _ = visits.start_visit({**state, "status": "in_progress"}, key, "build", at=AT)
 
     def measure(self) -> None:
         """Time a choice: the mean of CHOICES."""
@@ -95,7 +95,7 @@ class Resumed:
         plan = json.loads((folder / "plan.json").read_text())
         example = (folder / "stages" / state["steps"][0]["stage"] / "prompt.md").read_text()
         while len(state["steps"]) < size:
-            open_visit = run_life.open_visit(state)
+            open_visit = visits.open_visit(state)
             if open_visit is None:
                 raise SystemExit("the run came to its end")
             stage = folder / "stages" / open_visit["stage"]
@@ -109,7 +109,7 @@ class Resumed:
             told = {key: ended[key] for key in ("step_id", "stage", "visit", "rank", "status", "next")}
             (stage / "status.json").write_text(json.dumps({"schema_version": 1, "run_id": self.run_id, **told}))
             state, move = run_life.advance(state, plan, at=AT)
-            state, _ = run_life.start_visit(state, str(move.step), "build", at=AT)
+            state, _ = visits.start_visit(state, str(move.step), "build", at=AT)
         (folder / "state.json").write_text(json.dumps(state))
 
     def loomctl(self, *arguments: str) -> bytes:

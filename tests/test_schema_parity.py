@@ -17,7 +17,7 @@ from loomctl.engine import schema_checks
 from loomctl.engine.check import check_file, kind_of
 from loomctl.engine.reducer import StepReducer
 from loomctl.engine.resolve import resolve
-from loomctl.model import critical_artifacts, plan, policies, routing, run_life, state, steps, transitions, workflow
+from loomctl.model import critical_artifacts, plan, policies, routing, state, steps, transitions, visits, workflow
 from loomctl.model.errors import LoomError
 from loomctl.model.problems import errors
 from loomctl.model.tool_steps import ToolStep
@@ -175,7 +175,7 @@ def test_the_schema_has_the_words_of_the_classes() -> None:
     of_state = SCHEMAS["state"]["properties"]
     assert of_state["status"]["enum"] == list(state.STATUSES)
     visit_words = of_state["steps"]["items"]["properties"]["status"]["enum"]
-    assert set(visit_words) == {*run_life.OPEN, *run_life.OUTCOMES}
+    assert set(visit_words) == {*visits.OPEN, *visits.OUTCOMES}
     way = SCHEMAS["state"]["$defs"]["next"]["properties"]
     assert way["reason"]["enum"] == list(routing.REASONS)
     weight = properties("$defs", "transition")["weight"]

@@ -14,7 +14,7 @@ from loomctl.cli import bundle
 from loomctl.disk import tool_log
 from loomctl.engine import command_trust, driving, schema_checks, tracking
 from loomctl.engine.caller import Conversation
-from loomctl.model import directives, run_life, steps
+from loomctl.model import directives, steps, visits
 from loomctl.model.tool_steps import ToolStep
 from tests.disk.repositories import git
 from tests.scenes import CHECKOUT, Json, Scene, Seen
@@ -115,7 +115,7 @@ def test_the_stages_ended_in_every_way(worked: Scene) -> None:
 def test_the_words_are_those_of_the_code() -> None:
     """Each list of words."""
     properties = SCHEMAS["status"]["properties"]
-    assert set(properties["status"]["enum"]) == set(run_life.OUTCOMES)
+    assert set(properties["status"]["enum"]) == set(visits.OUTCOMES)
     assert properties["kind"]["enum"] == list(steps.KINDS)
     sources = properties["directive"]["properties"]["source"]["enum"]
     assert sources == [directives.RESPONSE, directives.STATUS_JSON, directives.LAST_FILE, None]

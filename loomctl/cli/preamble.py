@@ -8,7 +8,7 @@ from click.shell_completion import CompletionItem
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.engine import finding, preambles
-from loomctl.model import run_life
+from loomctl.model import places
 from loomctl.model.errors import EXIT_OK, LoomError
 from loomctl.model.fidelity import FIDELITIES
 
@@ -17,10 +17,10 @@ def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str)
     try:
         space = asking.space()
         run_id = finding.to_read(space, ctx.params.get("run")).run_id
-        places = run_life.places(space.store.read(str(run_id), to_show=True).plan)
+        every = places.places(space.store.read(str(run_id), to_show=True).plan)
     except (LoomError, OSError):
         return []
-    return [CompletionItem(place.key) for place in places if place.key.startswith(incomplete)]
+    return [CompletionItem(place.key) for place in every if place.key.startswith(incomplete)]
 
 
 @click.command()

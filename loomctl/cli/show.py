@@ -11,7 +11,7 @@ from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import config, user_folders
 from loomctl.engine import finding, prompts, words
-from loomctl.model import run_life, sessions
+from loomctl.model import places, sessions, visits
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.secrets import masked_line
@@ -96,17 +96,17 @@ def _standing(run: Run) -> list[str]:
 def _course(run: Run) -> list[str]:
     """Tell of each step of the plan what became of it, by its last visit."""
     rows = []
-    visits = run_life.visits_by_step(run.state)
-    for place in run_life.places(run.plan):
-        seen = visits.get(place.key, [])
+    seen_of = visits.by_step(run.state)
+    for place in places.places(run.plan):
+        seen = seen_of.get(place.key, [])
         key, told = one_line(place.key, 120), ""
-        mark = "✓" if run_life.is_done(seen) else " "
+        mark = "✓" if visits.is_done(seen) else " "
         if seen:
             last = seen[-1]
-            mark = "▸" if mark == " " and last["status"] in run_life.OPEN else mark
+            mark = "▸" if mark == " " and last["status"] in visits.OPEN else mark
             stage = f" ({last['stage']})" if last.get("stage") else ""
-            reason = masked_line(run_life.reason_of(last), 300)
-            told = one_line(run_life.how_it_ended(last) + stage, 200) + (f": {reason}" if reason else "")
+            reason = masked_line(visits.reason_of(last), 300)
+            told = one_line(visits.how_it_ended(last) + stage, 200) + (f": {reason}" if reason else "")
         rows.append((mark, key, told))
     widest = min(max((len(key) for _, key, _ in rows), default=0), _STEP)
     return [f"{mark} {key:{widest}}  {told}".rstrip() for mark, key, told in rows]

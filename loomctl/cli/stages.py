@@ -13,7 +13,7 @@ from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import clock, command_files, files
 from loomctl.engine import finding, stage_changes, stage_records, stages
-from loomctl.model import routing, run_life, ways
+from loomctl.model import routing, visits, ways
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.model.fences import one_line, visible
@@ -88,7 +88,7 @@ def _row(record: Record) -> list[str]:
         f"{entry['rank']:03}" if type(entry.get("rank")) is int else "-",
         one_line(str(entry["step_id"]), 40),
         one_line(str(entry.get("visit") or ""), 8),
-        one_line(run_life.how_it_ended(entry), 24),
+        one_line(visits.how_it_ended(entry), 24),
         _minute(str(entry.get("started_at") or "")),
         took(record.seconds),
         one_line(", ".join(record.models), 32),
@@ -247,7 +247,7 @@ def _in_words(found: Run, record: Record) -> list[str]:
     reason = f": {_words(record.reason)}" if record.reason else ""
     lines = [
         f"stage     {record.stage}: {one_line(str(entry['step_id']), 120)}, visit {entry.get('visit')}",
-        f"status    {one_line(run_life.how_it_ended(entry), 40)}{reason}",
+        f"status    {one_line(visits.how_it_ended(entry), 40)}{reason}",
         f"started   {one_line(str(entry.get('started_at') or '-'), 40)}"
         + (f", took {took(record.seconds)}" if record.seconds is not None else ""),
     ]

@@ -15,12 +15,12 @@ from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import files, trouble
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import commanding, driving, finding, how_ended
-from loomctl.model import run_life
+from loomctl.model import visits
 from loomctl.model.directives import Reading
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line, visible
-from loomctl.model.run_life import OUTCOMES, SPELLINGS
 from loomctl.model.secrets import mask, masked_line
+from loomctl.model.visits import OUTCOMES, SPELLINGS
 
 if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
@@ -238,7 +238,7 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
         "closing": driven.closing is not None,
         "stage": visit["stage"] if visit else None,
         "outcome": driven.ended["status"] if driven.ended else reading["outcome"],
-        "failure_reason": run_life.reason_of(driven.ended) or None if driven.ended else reading["failure_reason"],
+        "failure_reason": visits.reason_of(driven.ended) or None if driven.ended else reading["failure_reason"],
         "repair": driven.repair or None,
         "next": None if driven.closing is not None else telling.step_document(space, driven.run),
         "way": driven.ended.get("next") if driven.ended else None,
@@ -253,7 +253,7 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
 
 def _repair(driven: Driven) -> list[str]:
     """Say what is wrong with an answer, and how the step is ended with another."""
-    entry = run_life.open_visit(driven.run.state)
+    entry = visits.open_visit(driven.run.state)
     name = masked_line(entry["step_id"], 120) if entry else "The step"
     return [
         f"{name} is not ended.",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import asking
 from loomctl.engine import prompts
-from loomctl.model import run_life
+from loomctl.model import places, run_life, visits
 from loomctl.model.fences import fenced, one_line, visible
 from loomctl.model.secrets import masked_line
 from loomctl.model.slip import cut_lines
@@ -31,8 +31,8 @@ def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
 
     reason and what else the way to it tells: as the visit before it keeps it in `next` (D45).
     """
-    entry = run_life.open_visit(run.state)
-    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
         return None
     prompt = prompts.step_prompt(place, entry["visit"], prompts.prompt_values(space.project, run))
@@ -42,7 +42,7 @@ def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
 
 def preamble_document(space: Workspace, run: Run) -> dict[str, Any] | None:
     """Give what precedes the current step, all of it, for who reads a document may know nothing yet (D46)."""
-    if run_life.open_visit(run.state) is None:
+    if visits.open_visit(run.state) is None:
         return None
     from loomctl.engine import preambles
 
@@ -181,9 +181,9 @@ def bounded_step(space: Workspace, run: Run) -> str:
     before = _news(space, run, limit - utf8_bytes(text) - 2)
     if utf8_bytes(text) <= limit:
         return f"{before}\n\n{text}" if before else text
-    entry = run_life.open_visit(run.state)
+    entry = visits.open_visit(run.state)
     where = f"{run.folder}/stages/{entry['stage']}/prompt.md" if entry else run.folder
-    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
     ending = prompts.COMMAND_ENDING if place is not None and place.step.get("run") else prompts.ENDING
     rest = f"(the whole prompt: {where}; read it)\n\n{ending}"
     return f"{cut_lines(text, limit - utf8_bytes(rest) - 2, utf8_bytes)}\n\n{rest}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.model import run_life
+from loomctl.model import visits
 from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
@@ -53,7 +53,7 @@ def for_the_summary(run: Run, given: Sequence[str]) -> str:
     names = ", ".join(masked_line(name, 60) for name in given[:20])
     if names:
         lines.append(f"Loom gives these back in full after the compaction, so they need no retelling: {names}.")
-    entry = run_life.open_visit(state)
+    entry = visits.open_visit(state)
     if entry is not None and entry["status"] == "closing":
         key = masked_line(entry["step_id"], 120)
         lines.append(f"The step {key} is being ended; its result is expected as the final message.")

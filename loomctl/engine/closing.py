@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import ending, stages, tracking
-from loomctl.model import run_life
+from loomctl.model import visits
 from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL as OVER
@@ -41,7 +41,7 @@ def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str 
     message: the final message, from a Stop. Without it: the transcript's text since the step began, else the last
     candidate, else none.
     """
-    entry = run_life.open_visit(state)
+    entry = visits.open_visit(state)
     if entry is None or entry["status"] != "closing" or state["status"] in OVER:
         return None
     closing = as_object(entry.get("closing"))
@@ -71,7 +71,7 @@ def close(
     found: what was made ready before the lock was taken. A step whose answer has to be repaired is open again; what is
     to be given is in `Ended.repair`.
     """
-    entry = run_life.open_visit(state)
+    entry = visits.open_visit(state)
     if entry is None or entry["status"] != "closing" or state["status"] in OVER:
         return None, ""
     if found is None or found.known.for_stage != entry["stage"]:
@@ -81,7 +81,7 @@ def close(
     ended = ending.end(space, run, state, happened, given, found.known)
     if ended.entry is None:
         said = f"{entry['step_id']} was closing; what it answered has to be repaired, and it is open again."
-        return ended._replace(state=run_life.without_closing(ended.state)), said
+        return ended._replace(state=visits.without_closing(ended.state)), said
     return ended, f"{entry['step_id']} was closing; it is closed {_WORDS[found.given.source]}."
 
 
@@ -91,7 +91,7 @@ def is_closing_here(space: Workspace, state: Mapping[str, Any], *, with_a_messag
     with_a_message: it would be closed with this session's final message; then it must be its own, for what another
     session says is no result of it.
     """
-    entry = run_life.open_visit(state)
+    entry = visits.open_visit(state)
     if entry is None or entry["status"] != "closing":
         return False
     owner = as_object(entry.get("closing")).get("session_id")
@@ -105,7 +105,7 @@ def is_closing_here(space: Workspace, state: Mapping[str, Any], *, with_a_messag
 
 def refuse_pending(space: Workspace, state: Mapping[str, Any], run_id: str) -> None:
     """Refuse to close a step whose own session is alive and about to give its result. Raises HELD."""
-    entry = run_life.open_visit(state)
+    entry = visits.open_visit(state)
     if entry is None or entry["status"] != "closing" or is_closing_here(space, state):
         return
     owner = as_object(entry.get("closing")).get("session_id")

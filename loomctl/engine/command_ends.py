@@ -7,7 +7,7 @@ import os
 from loomctl.disk import clock, command_files, command_runs
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import command_events, command_output, command_trust, ending, settling, stages
-from loomctl.model import run_life, sessions
+from loomctl.model import places, run_life, sessions, visits
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -63,8 +63,8 @@ class Ran(NamedTuple):
 
 def open_work(run: Run) -> Work | None:
     """Give the command step whose visit is open; None where none is."""
-    entry = run_life.open_visit(run.state)
-    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None or not command_trust.is_command(place.step) or not entry.get("stage"):
         return None
     return Work(entry, place.step, stages.folder(run.folder, entry["stage"]))
@@ -81,7 +81,7 @@ def taken(
     held: list[tuple[Settled, Mapping[str, Any] | None]] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
-        entry = run_life.open_visit(state)
+        entry = visits.open_visit(state)
         if entry is None or entry["stage"] != work.stage:
             held[:] = [(as_it_stands(settled, state), None)]
             return state, []
@@ -106,7 +106,7 @@ def taken(
 
 def as_it_stands(before: Settled, state: State) -> Settled:
     """Say where a run rests that somebody else changed. before: where it rested until then."""
-    entry = run_life.open_visit(state)
+    entry = visits.open_visit(state)
     if entry is not None and run_life.goes_on(state):
         move = run_life.Move("step", step=entry["step_id"])
         return _following(before, settling.Settled(state, [], [], False, move))

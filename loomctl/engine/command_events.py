@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from loomctl.disk import command_runs, event_log
 from loomctl.disk.events import Event
-from loomctl.model import run_life
+from loomctl.model import visits
 from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
@@ -73,7 +73,7 @@ def end(space: Workspace, run: Run, work: Work, standing: Standing) -> list[Even
 
 def _update(space: Workspace, run: Run, work: Work, events: Any) -> State:
     def change(state: State) -> tuple[State, list[Event]]:
-        entry = run_life.open_visit(state)
+        entry = visits.open_visit(state)
         return state, events() if entry is not None and entry["stage"] == work.stage else []
 
     return space.store.update(run.run_id, change)

@@ -6,7 +6,7 @@ from loomctl.disk import artifact_paths, clock, digests, files, known
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE, PATIENCE
 from loomctl.engine import prompts
-from loomctl.model import run_life, shell_text, trust_waits
+from loomctl.model import places, run_life, shell_text, trust_waits, visits
 from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
@@ -30,7 +30,7 @@ def listed(space: Workspace, run: Run) -> list[dict[str, str]]:
     It is read off the steps themselves, for they are what is executed, and expanded, for what a state holds goes into
     the command. Raises UNRESOLVED_PLACEHOLDER, PLACEHOLDER_UNQUOTABLE.
     """
-    return [expanded(space, run, place.step) for place in run_life.places(run.plan) if is_command(place.step)]
+    return [expanded(space, run, place.step) for place in places.places(run.plan) if is_command(place.step)]
 
 
 def expanded(space: Workspace, run: Run, step: Mapping[str, Any]) -> dict[str, str]:
@@ -84,7 +84,7 @@ def wait(space: Workspace, run: Run, commands: Sequence[Mapping[str, str]]) -> R
     """Let a run that stands at a command step wait for its user's trust, and say so in its state; gives the run."""
 
     def change(state: State) -> tuple[State, list[Event]]:
-        entry = run_life.open_visit(state)
+        entry = visits.open_visit(state)
         if entry is None or trust_waits.waits(state) or not run_life.goes_on(run_life.answered(state)):
             return state, []
         asked = trust_waits.waiting(state, entry, commands, at=clock.now())

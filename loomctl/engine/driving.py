@@ -6,7 +6,7 @@ from loomctl.disk import clock, files
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import closing, ending, presence, settling, stages
-from loomctl.model import routing, run_context, run_life, sessions, ways
+from loomctl.model import routing, run_context, run_life, sessions, visits, ways
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -142,7 +142,7 @@ def done(
 
     run = run._replace(state=space.store.update(run_id, change))
     if not ended:
-        marked = run_life.open_visit(run.state) or {}
+        marked = visits.open_visit(run.state) or {}
         return Driven(run, run_life.Move("step", step=marked["step_id"]), closing=marked, notes=notes)
     made = settling.tell(space, run, settled[0])
     notes += presence.noted_stage(space, run.state)
@@ -154,7 +154,7 @@ def done(
 def _open_for(run: Run, state: State, told: Mapping[str, Any]) -> dict[str, Any]:
     """Give the visit that a `done` may end; a paused run keeps the result, and goes no further."""
     _refuse_over(state, run.run_id)
-    entry = run_life.open_visit(state)
+    entry = visits.open_visit(state)
     if entry is None:
         raise _nothing_open(run, state)
     _refuse_moved(run.run_id, entry, told)
@@ -172,7 +172,7 @@ def _with_marked(entry: Mapping[str, Any], given: ending.Given) -> ending.Given:
 
 
 def _marked(space: Workspace, state: State, given: ending.Given) -> State:
-    return run_life.mark_closing(
+    return visits.mark_closing(
         state,
         outcome=given.outcome,
         note=given.note,
@@ -184,14 +184,14 @@ def _marked(space: Workspace, state: State, given: ending.Given) -> State:
 
 def _known_of(space: Workspace, run: Run, response: str | None) -> ending.Gathered | None:
     """Find out what the end of the open visit needs to know, before the lock is taken; None where nothing is ended."""
-    entry = run_life.open_visit(run.state)
+    entry = visits.open_visit(run.state)
     if entry is None or run.state["status"] in OVER:
         return None
     return ending.gather(space, run, entry, ending.Given(response, "done"))
 
 
 def _is_closing(state: Mapping[str, Any]) -> bool:
-    entry = run_life.open_visit(state)
+    entry = visits.open_visit(state)
     return entry is not None and entry["status"] == "closing"
 
 
@@ -221,7 +221,7 @@ def undo(space: Workspace, run_id: str) -> Driven:
 
     run = run._replace(state=space.store.update(run_id, change))
     notes += presence.noted_stage(space, run.state)
-    entry = run_life.open_visit(run.state)
+    entry = visits.open_visit(run.state)
     kind = "paused" if run.state["status"] == "paused" else "step"
     return Driven(run, run_life.Move(kind, step=entry["step_id"] if entry else None), notes=notes)
 
@@ -234,7 +234,7 @@ def _context_before(run: Run, state: State) -> dict[str, Any] | None:
 
     A visit that is closing has changed nothing yet.
     """
-    entry = run_life.last_ended(state)
+    entry = visits.last_ended(state)
     context: dict[str, Any] = state["context"]
     if entry is None or _is_closing(state):
         return context

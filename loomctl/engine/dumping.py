@@ -16,7 +16,7 @@ from loomctl import __version__
 from loomctl.disk import blobs, clock, command_files, digests, event_log, events, files, housekeeping, store, tool_log
 from loomctl.disk.artifact_paths import is_inside
 from loomctl.engine import carrying, collecting, context_values, recording, stage_records, stages
-from loomctl.model import blob_refs, run_life
+from loomctl.model import blob_refs, visits
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.fences import one_line
 
@@ -186,7 +186,7 @@ class _Dump:
         there = {name.split("/")[1] for name in self._written if name.startswith("stages/")}
         for entry in stage_records.entries(self._run):
             name = f"stages/{entry['stage']}/{stages.STATUS}"
-            if entry["status"] in run_life.OUTCOMES and name not in self._written and not self._is_told(name):
+            if entry["status"] in visits.OUTCOMES and name not in self._written and not self._is_told(name):
                 self._fail(name, "STATUS_GONE", "it is not there")
         return len(there & {entry["stage"] for entry in stage_records.entries(self._run)})
 

@@ -11,7 +11,7 @@ import os
 from loomctl.disk import asset_files, git, trouble, working_tree
 from loomctl.disk.artifact_paths import is_inside, real
 from loomctl.engine import prompts
-from loomctl.model import run_life
+from loomctl.model import places
 from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
@@ -30,7 +30,7 @@ _IN_IT = "in the step's workdir: "
 
 def folder(space: Workspace, run: Run, entry: Mapping[str, Any]) -> str | None:
     """Give a visit's workdir, links followed, if that lies outside of the project; else None."""
-    place = run_life.place_of(run.plan, str(entry.get("step_id")))
+    place = places.place_of(run.plan, str(entry.get("step_id")))
     declared = prompts.workdir(space.project, run, place.step) if place is not None else None
     if not declared or "\0" in declared:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import answers, context_values, route_conditions, stages, tracking, usage
-from loomctl.model import failures, output_checks, routing, run_context, run_life
+from loomctl.model import failures, output_checks, places, routing, run_context, run_life, visits
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
 
@@ -94,7 +94,7 @@ def gather(
 
 
 def _step_of(run: Run, entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    place = run_life.place_of(run.plan, entry["step_id"])
+    place = places.place_of(run.plan, entry["step_id"])
     return place.step if place else {}
 
 
@@ -104,7 +104,7 @@ def _breaks_schema(step: Mapping[str, Any], given: Given, reading: Reading) -> b
 
 def breaks_schema(run: Run, state: Mapping[str, Any], given: Given, known: Gathered) -> bool:
     """Tell whether an answer lacks what the open visit's step asks for; it would be asked for anew, or fail (D36)."""
-    entry = run_life.open_visit(state)
+    entry = visits.open_visit(state)
     return entry is not None and _breaks_schema(_step_of(run, entry), given, known.reading)
 
 
@@ -112,7 +112,7 @@ def _is_refused(step: Mapping[str, Any], entry: Mapping[str, Any], given: Given,
     """Tell whether an answer ends nothing: another is asked for, or nobody here can judge it (D36)."""
     if not _breaks_schema(step, given, reading):
         return False
-    return _cannot_be_judged(reading) or run_life.repairs_of(entry) < output_checks.retries(step)
+    return _cannot_be_judged(reading) or visits.repairs_of(entry) < output_checks.retries(step)
 
 
 def unchecked(reading: Reading) -> str:
@@ -132,7 +132,7 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
     An answer that does not hold what the step's schema asks for is not taken while repairs are left (D36): it is kept
     beside, the visit stays open. known: gathered for this visit, else it is gathered now.
     """
-    entry = run_life.open_visit(state)
+    entry = visits.open_visit(state)
     assert entry is not None  # callers looked
     if known.for_stage != entry["stage"]:
         known = gather(space, run, entry, given)
@@ -145,7 +145,7 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
         known = gather(space, run, entry, given, known.reading)
     failure = ""
     if _breaks_schema(step, given, known.reading):
-        failure = output_checks.exhausted(run_life.repairs_of(entry))
+        failure = output_checks.exhausted(visits.repairs_of(entry))
     return _ended(space, run, state, happened, given, known, failure)
 
 
@@ -159,10 +159,10 @@ def _repair(
     step: Mapping[str, Any],
 ) -> Ended:
     """Keep an answer that has to be repaired, and make the message that asks for it."""
-    state = run_life.repaired(state)
-    entry = run_life.open_visit(state)
+    state = visits.repaired(state)
+    entry = visits.open_visit(state)
     assert entry is not None  # it was counted at it
-    attempt = run_life.repairs_of(entry)
+    attempt = visits.repairs_of(entry)
     errors = known.reading.to_dict()["errors"]
     message = output_checks.repair_message(step, known.reading, attempt, output_checks.retries(step))
     kept = {"response": given.response or "", "asked": message, "errors": errors}
@@ -220,7 +220,7 @@ def _ended(
     end = _decided(space, run, state, given, known, failure)
     if given.response is not None:  # a condition may ask for it
         stages.write_response(run.folder, end.entry["stage"], given.response)
-    state = run_life.without_closing({**state, "context": end.changed.context})
+    state = visits.without_closing({**state, "context": end.changed.context})
     came = run_life.end_visit(
         state,
         run.plan,
@@ -244,7 +244,7 @@ def _ended(
 
 def _decided(space: Workspace, run: Run, state: State, given: Given, known: Gathered, failure: str) -> _End:
     """Decide on the outcome, and store what the answer sets."""
-    entry, reading = run_life.open_visit(state), known.reading
+    entry, reading = visits.open_visit(state), known.reading
     assert entry is not None  # callers looked
     assert known.tracked is not None  # `end` gathered it
     outcome = "failed" if failure else given.outcome or reading.outcome or "succeeded"
@@ -282,8 +282,8 @@ def _status(run: Run, end: _End, ended: Mapping[str, Any], way: Way, session_id:
         **({"files_unknown": tracked.unknown} if tracked.unknown else {}),
         "assets": list(tracked.assets),
         "usage": end.known.usage,
-        "repairs": run_life.repairs_of(entry),
-        "repair_errors": stages.repair_errors(run.folder, entry["stage"], run_life.repairs_of(entry)),
+        "repairs": visits.repairs_of(entry),
+        "repair_errors": stages.repair_errors(run.folder, entry["stage"], visits.repairs_of(entry)),
         "errors": said["errors"] if end.failure else [],
         "warnings": [*said["warnings"], *end.warnings, *_tracking_warnings(tracked), *_way_warnings(way)],
         "command": given.command,
@@ -385,7 +385,7 @@ def answered(space: Workspace, state: State, happened: list[Event]) -> State:
 
 def unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:
     """Say of a step that ended well which file it was asked to register and did not: later sessions will miss it."""
-    place = run_life.place_of(run.plan, ended["step_id"])
+    place = places.place_of(run.plan, ended["step_id"])
     words = str(place.step.get("prompt") or "").split("--artifact ")[1:] if place else []
     given = [word.partition("=")[0] for word in words if "=" in word]
     names = {name for name in given if name.replace("-", "_").isidentifier() and not name.isupper()}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.disk import event_log
 from loomctl.engine import stage_records
 from loomctl.engine.examining import Examiner
-from loomctl.model import conditions, run_life, triggers
+from loomctl.model import conditions, places, run_life, triggers
 from loomctl.model.errors import EXIT_NO_RUN, LoomError
 from loomctl.model.problems import choices
 
@@ -49,7 +49,7 @@ def step(run: Run, named: str) -> Came:
     Raises NOT_VISITED for a step that the run did not come to, and NO_SUCH_STAGE for what is none.
     """
     if not stage_records.meant(run, named):
-        keys = [place.key for place in run_life.places(run.plan) if named in (place.key, place.step["id"])]
+        keys = [place.key for place in places.places(run.plan) if named in (place.key, place.step["id"])]
         if keys:
             return _ahead(run, keys)
     entry = stage_records.find(run, named)

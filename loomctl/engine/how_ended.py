@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.model import output_checks, run_life
+from loomctl.model import output_checks, visits
 from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
@@ -26,8 +26,8 @@ def why(entry: Mapping[str, Any], reading: Reading | None, limit: int) -> str:
 
     limit: characters of a reason that somebody gave.
     """
-    reason = masked_line(run_life.reason_of(entry), limit)
-    exhausted = output_checks.exhausted(run_life.repairs_of(entry))
+    reason = masked_line(visits.reason_of(entry), limit)
+    exhausted = output_checks.exhausted(visits.repairs_of(entry))
     if reading is None or not reading.errors or entry.get("failure_reason") != exhausted:
         return reason
     return f"{reason}: {masked_line(output_checks.first_errors(reading), _LONGEST_ERRORS)}"

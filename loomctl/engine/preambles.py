@@ -9,7 +9,7 @@ from __future__ import annotations
 from loomctl.disk import digests, trouble
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import prompts, recounting
-from loomctl.model import preamble, run_life, sessions, slip
+from loomctl.model import places, preamble, run_life, sessions, slip, visits
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.model.fidelity import AFTER_RESUME, FIDELITIES, Chosen, chosen
 from loomctl.model.preamble import MODES
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
-    from loomctl.model.run_life import Place
+    from loomctl.model.places import Place
     from loomctl.model.state import State
 
 ASKED = "asked"  # the source of a fidelity that the caller named
@@ -116,8 +116,8 @@ def news(space: Workspace, run: Run) -> Preamble | None:
     compaction and as far as it can be seen to hold that preamble (D15); what was printed in a terminal stands there.
     One without a session is told everything.
     """
-    entry = run_life.open_visit(run.state)
-    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
     ended = recounting.ended(run.state)
     if place is None or place.step.get("run") or not ended:
         return None
@@ -145,9 +145,9 @@ def note_told(space: Workspace, made: Preamble) -> list[str]:
 
 
 def _meant(run: Run, step_key: str | None) -> Place:
-    entry = run_life.open_visit(run.state)
+    entry = visits.open_visit(run.state)
     named = step_key or (entry["step_id"] if entry else run.state.get("current_step"))
-    every = run_life.places(run.plan)
+    every = places.places(run.plan)
     found = [place for place in every if place.key == named]
     if not found and step_key:
         found = [place for place in every if place.step["id"] == step_key]
@@ -240,14 +240,14 @@ def _made(
         choice, degraded = choice._replace(fidelity=AFTER_RESUME), "full"
     mode = MODES[choice.fidelity]
     reader = recounting.Reader(space, run, place.step, mode)
-    entry = run_life.open_visit(run.state)
+    entry = visits.open_visit(run.state)
     is_open = entry is not None and entry["step_id"] == place.key
     facts = Facts(
         run_id=run.run_id,
         workflow=str(run.state["workflow_id"]),
         step_id=place.key,
         name=str(place.step.get("name") or ""),
-        visit=entry["visit"] if entry is not None and is_open else len(run_life.visits(run.state, place.key)) + 1,
+        visit=entry["visit"] if entry is not None and is_open else len(visits.of_step(run.state, place.key)) + 1,
         goal=str(run.state.get("goal") or run.state.get("work_id") or ""),
         stages=(),
         tools=recounting.tool_steps(run.folder) if mode.tools and not already else (),

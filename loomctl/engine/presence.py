@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import clock, git, machine, trouble
 from loomctl.disk.events import Event
-from loomctl.model import run_life, sessions
+from loomctl.model import sessions, visits
 from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
@@ -86,7 +86,7 @@ def note_stage(
     binding = space.local.binding(space.caller.session_id)
     if binding is None or binding["run_id"] != state["run_id"]:
         return
-    entry = run_life.open_visit(state)
+    entry = visits.open_visit(state)
     if told:
         here = {"step": entry["step_id"], "stage": entry.get("stage")} if entry else {"step": None, "stage": None}
         binding = {**binding, **here}

@@ -8,7 +8,7 @@ from loomctl.disk import digests
 from loomctl.engine import prompts
 from loomctl.engine.examining import Entry, Examiner
 from loomctl.engine.remembering import Held, held
-from loomctl.model import due, run_life, sessions, slip
+from loomctl.model import due, sessions, slip, visits
 from loomctl.model.due import ERROR, LOAD, SKIP
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -236,7 +236,7 @@ def _history(state: Mapping[str, Any]) -> slip.Lines:
 
 def _told(entry: Mapping[str, Any]) -> str:
     note = masked_line(str(entry["note"]), 160) if entry.get("note") else ""
-    told = f"- {masked_line(entry['step_id'], 120)}: {masked_line(run_life.how_it_ended(entry), 40)}"
+    told = f"- {masked_line(entry['step_id'], 120)}: {masked_line(visits.how_it_ended(entry), 40)}"
     return told + (f" — {note}" if note else "")
 
 

@@ -6,7 +6,7 @@ import os
 
 from loomctl.disk import artifact_paths
 from loomctl.engine import stages
-from loomctl.model import ids, placeholders, run_life
+from loomctl.model import ids, placeholders, places, run_life, visits
 from loomctl.model.fences import fenced, visible
 from loomctl.model.secrets import mask, masked_line
 from loomctl.model.slip import NEXT_SHARE, cut_lines
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from loomctl.disk.project import Project
     from loomctl.disk.store import Run
-    from loomctl.model.run_life import Place
+    from loomctl.model.places import Place
     from loomctl.model.slip import Budget
 
 _LONGEST_VALUE = 400
@@ -143,8 +143,8 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
         return waits
     if status in ("paused", "failed", "completed", "cancelled"):
         return f"## Next\n\n{_standing(status, run.run_id)}"
-    entry = run_life.open_visit(state)
-    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    entry = visits.open_visit(state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
         return "## Next\n\n`loomctl next` gives the next step."
     if entry["status"] == "closing":
@@ -172,7 +172,7 @@ def _trust_awaited(run: Run) -> str:
 
 def _before(state: Mapping[str, Any]) -> str:
     """Say where it stands what earlier stages said: a priming's own history names them (D19), and no more of them."""
-    ended = any(entry["status"] not in run_life.OPEN and entry.get("stage") for entry in state["steps"])
+    ended = any(entry["status"] not in visits.OPEN and entry.get("stage") for entry in state["steps"])
     return "\n\n`loomctl preamble` tells what came before it." if ended else ""
 
 

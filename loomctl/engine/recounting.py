@@ -7,7 +7,7 @@ import os
 from loomctl.disk import command_files, files, reading_copies, text_parts, trouble
 from loomctl.engine import context_values, prompts, stages
 from loomctl.engine.readables import Readables
-from loomctl.model import blob_refs, run_life
+from loomctl.model import blob_refs, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.preamble_facts import Stage, Text, Value
 from loomctl.model.preamble_table import is_told
@@ -28,7 +28,7 @@ _STEPS_LOOKED_AT = 200  # at the end of the log of tool steps
 
 def ended(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Give the visits that ended, oldest first; what the engine did by itself is none."""
-    return [one for one in state["steps"] if one.get("by") != "engine" and one["status"] not in run_life.OPEN]
+    return [one for one in state["steps"] if one.get("by") != "engine" and one["status"] not in visits.OPEN]
 
 
 def tool_steps(run_dir: str) -> list[ToolStep]:
@@ -86,8 +86,8 @@ class Reader:
         bare = Stage(
             step_id=str(entry["step_id"]),
             visit=entry["visit"] if type(entry.get("visit")) is int else 1,
-            status=run_life.how_it_ended(entry),
-            reason=run_life.reason_of(entry),
+            status=visits.how_it_ended(entry),
+            reason=visits.reason_of(entry),
             note=str(entry.get("note") or ""),
         )
         if not known or not entry.get("stage"):

@@ -12,8 +12,8 @@ from loomctl.engine import finding, refreezing
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.ids import split_run_id
-from loomctl.model.run_life import OPEN
 from loomctl.model.state_losses import Losses, losses
+from loomctl.model.visits import OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

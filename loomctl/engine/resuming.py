@@ -19,7 +19,7 @@ from loomctl.engine import (
     stages,
 )
 from loomctl.engine.starting import bind, others_under_way
-from loomctl.model import run_life, sessions, triggers
+from loomctl.model import places, run_life, sessions, triggers, visits
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -117,8 +117,8 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
 
 def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:
     """Write the open visit's prompt with this machine's paths; gives what went wrong, for it is taken up by now."""
-    entry = run_life.open_visit(run.state)
-    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is not None and place is not None and entry.get("stage"):
         try:
             prompt, _ = preambles.opening(space, run, run.state, place, entry["visit"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import finding, priming, remembering, stages
-from loomctl.model import phase_marks, run_life, sessions, triggers
+from loomctl.model import phase_marks, places, run_life, sessions, triggers, visits
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -68,7 +68,7 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
             happened.append(Event("run.completed", counted, session_id))
         if move.kind != "step" or move.step is None:
             return Settled(state, happened, entered, engine_primed, move)
-        place = run_life.place_of(run.plan, move.step)
+        place = places.place_of(run.plan, move.step)
         assert place is not None  # advance chose it from this plan
         if not place.step.get("engine"):
             state, opened = _opened(space, run, state, happened, place, at=at)
@@ -80,10 +80,10 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
 
 
 def _primed(
-    run: Run, state: State, happened: list[Event], place: run_life.Place, session_id: str | None, *, at: str
+    run: Run, state: State, happened: list[Event], place: places.Place, session_id: str | None, *, at: str
 ) -> tuple[State, bool]:
     """Pass a step that is only a priming; gives whether the run goes on from there."""
-    state, _ = run_life.start_visit(state, place.key, str(place.phase["id"]), at=at, by_engine=True)
+    state, _ = visits.start_visit(state, place.key, str(place.phase["id"]), at=at, by_engine=True)
     came = run_life.end_visit(state, run.plan, outcome="succeeded", at=at)
     happened.append(Event("step.primed", {}, session_id, place.key))
     if came.follows == "stop":
@@ -93,11 +93,11 @@ def _primed(
 
 
 def _opened(
-    space: Workspace, run: Run, state: State, happened: list[Event], place: run_life.Place, *, at: str
+    space: Workspace, run: Run, state: State, happened: list[Event], place: places.Place, *, at: str
 ) -> tuple[State, Mapping[str, Any] | None]:
     """Open a visit of a step and write its prompt; gives the visit, None where it was open already."""
-    before = run_life.open_visit(state)
-    state, entry = run_life.start_visit(state, place.key, str(place.phase["id"]), at=at)
+    before = visits.open_visit(state)
+    state, entry = visits.start_visit(state, place.key, str(place.phase["id"]), at=at)
     if entry is before:
         return state, None
     from loomctl.engine import preambles  # a hook that opens no step does not pay for it
@@ -173,7 +173,7 @@ def begun(space: Workspace, run: Run, settled: Settled) -> None:
 
 
 def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:
-    place = run_life.place_of(run.plan, entry["step_id"])
+    place = places.place_of(run.plan, entry["step_id"])
     return place is not None and place.step.get("kind") == "command"
 
 

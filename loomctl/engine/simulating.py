@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.engine import route_conditions
-from loomctl.model import fidelity, routing, run_context, run_life
+from loomctl.model import fidelity, places, routing, run_context, run_life, visits
 from loomctl.model.state import new_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loomctl.model.run_life import Place
+    from loomctl.model.places import Place
     from loomctl.model.scripts import Script
     from loomctl.model.state import State
     from loomctl.model.ways import Judge
@@ -58,7 +58,7 @@ def play(
         state, move = run_life.advance(played.state, plan, at=AT)
         played = played._replace(state=state)
         if move.kind == "step":
-            played = played._replace(state=_visit(played, plan, run_life.place_of(plan, move.step), script, judge))
+            played = played._replace(state=_visit(played, plan, places.place_of(plan, move.step), script, judge))
         if played.state["pending_approvals"]:
             played.approvals.extend({**asked, "step_id": move.step} for asked in played.state["pending_approvals"])
             played = played._replace(state=run_life.approved(played.state, at=AT)[0])
@@ -80,7 +80,7 @@ def _visit(played: Played, plan: Mapping[str, Any], place: Place | None, script:
     """Begin and end a visit, and tell of it; gives the state after it."""
     assert place is not None  # the plan's own
     by_engine = bool(place.step.get("engine"))
-    state, entry = run_life.start_visit(played.state, place.key, str(place.phase["id"]), at=AT, by_engine=by_engine)
+    state, entry = visits.start_visit(played.state, place.key, str(place.phase["id"]), at=AT, by_engine=by_engine)
     said = script.of(place.key, entry["visit"])
     came_by = played.stages[-1]["next"] if played.stages else {}
     chosen = fidelity.chosen(
@@ -121,11 +121,11 @@ def _directive(said: Any) -> dict[str, Any]:
 
 def _left_over(state: State, script: Script) -> list[dict[str, str]]:
     """Say what of a script was not played: a test that means more visits than there were tests something else."""
-    visits = {key: len(seen) for key, seen in run_life.visits_by_step(state).items()}
+    made = {key: len(seen) for key, seen in visits.by_step(state).items()}
     return [
-        _warning("NOT_PLAYED", key, f"{visits.get(key, 0)} visits were made, outcomes are given for {len(said)}")
+        _warning("NOT_PLAYED", key, f"{made.get(key, 0)} visits were made, outcomes are given for {len(said)}")
         for key, said in script.visits.items()
-        if visits.get(key, 0) < len(said)
+        if made.get(key, 0) < len(said)
     ]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import asset_files, digests, files
 from loomctl.engine import stage_records, stages, tracking
-from loomctl.model import run_life
+from loomctl.model import visits
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _of(run: Run, entry: dict[str, Any]) -> StageChanges:
         entry["stage"],
         str(entry["step_id"]),
         str(entry["status"]),
-        ended=entry["status"] not in run_life.OPEN,
+        ended=entry["status"] not in visits.OPEN,
         told=raw is not None,
         files=touched,
         total=count if type(count) is int else len(touched),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import clock, files
 from loomctl.engine import stages
-from loomctl.model import ids, run_life
+from loomctl.model import ids, visits
 from loomctl.model.errors import EXIT_NO_RUN, LoomError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Record(NamedTuple):
     @property
     def repairs(self) -> int:
         """How often its answer had to be repaired."""
-        return self.status["repairs"] if type(self.status.get("repairs")) is int else run_life.repairs_of(self.entry)
+        return self.status["repairs"] if type(self.status.get("repairs")) is int else visits.repairs_of(self.entry)
 
     @property
     def models(self) -> list[str]:
@@ -129,7 +129,7 @@ def of_visit(run: Run, entry: Mapping[str, Any]) -> Record:
     if not isinstance(held, dict):
         hint = "loomctl doctor"
         return Record(entry, {}, LoomError("BAD_STATUS_FILE", "the status is no object", where=path, hint=hint))
-    if entry["status"] in run_life.OPEN:  # of a visit of the same name that was undone
+    if entry["status"] in visits.OPEN:  # of a visit of the same name that was undone
         held = {}
     return Record(entry, held, None)
 

@@ -6,7 +6,7 @@ from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine import answers, closing, ending, stages
-from loomctl.model import output_checks, run_life, sessions, turn_ends
+from loomctl.model import output_checks, places, run_life, sessions, turn_ends, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -66,8 +66,8 @@ class Stopped(NamedTuple):
 
 def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     """Act on a stop of a session that drives a run. message: the assistant's last one, whole; may be empty."""
-    entry = run_life.open_visit(run.state)
-    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None or run.state["status"] in OVER:
         return Stopped()
     step = place.step
@@ -92,7 +92,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         questions=reading.found and turn_ends.questions(message),
         found=answers.how(step, reading),
         schema=bool(step.get("output_schema")),
-        repairs_left=output_checks.retries(step) - run_life.repairs_of(entry),
+        repairs_left=output_checks.retries(step) - visits.repairs_of(entry),
         asked=turn.asked,
         nudges_left=_NUDGES - (turn.nudged[1] if turn.nudged[0] == entry["stage"] else 0),
         blocks_left=turn.blocks_left,
@@ -105,7 +105,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
 
         recording.digest(space, _DIGESTS)  # what is not digested now would be told of the next step (D59)
         ended = _ended(space, run, turn, found, ending.gather(space, run, entry, found, reading), stop)
-        if ended.block or not any(one.step.get("kind") == "command" for one in run_life.places(run.plan)):
+        if ended.block or not any(one.step.get("kind") == "command" for one in places.places(run.plan)):
             return ended
         waits = _at_untrusted(space, space.store.read(run.run_id), turn)
         return ended if waits is None else waits._replace(line=f"{ended.line}\n{waits.line}")
@@ -151,8 +151,8 @@ def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
 
     Its user is told when it begins to wait, and at the end of every turn that Loom drives (D23).
     """
-    entry = run_life.open_visit(run.state)
-    place = run_life.place_of(run.plan, entry["step_id"]) if entry else None
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
     if place is None or place.step.get("kind") != "command" or not _under_way(run.state):
         return None
     from loomctl.engine import command_trust  # most stops are at no command
@@ -241,7 +241,7 @@ def _ended(
 
     def change(state: State) -> tuple[State, list[Event]]:
         held[:], opened[:] = [Stopped()], []
-        entry = run_life.open_visit(state)
+        entry = visits.open_visit(state)
         if entry is None or entry["stage"] != known.for_stage or state["status"] in OVER:  # somebody else was first
             return state, []
         if turn_ends.decide(stop._replace(open=stop.open and _under_way(state))) not in _ENDS:  # or paused it
@@ -261,7 +261,7 @@ def _ended(
         now = driving.Driven(run._replace(state=state), result.move, ended=ended.entry)
         if handed and turn.blocks_left > 0:
             held[:] = [Stopped(block=f"Loom: {said}. {NEXT.format(step=result.move.step)}")]
-            result.happened.append(_handed_on(space, run_life.open_visit(state)))
+            result.happened.append(_handed_on(space, visits.open_visit(state)))
         else:
             held[:] = [Stopped(line=f"Loom: {said}. {driving.say_move(now)}")]
         happened += result.happened
@@ -292,7 +292,7 @@ def _wait(space: Workspace, run: Run, entry: Mapping[str, Any], message: str) ->
     words = masked_line(message[:_LOOKED_AT], _LAST_WORDS)
 
     def change(state: State) -> tuple[State, list[Event]]:
-        now = run_life.open_visit(state)
+        now = visits.open_visit(state)
         if now is None or now["stage"] != entry["stage"] or not _under_way(state) or "feedback" in state:
             return state, []
         waits = Event("run.awaiting_feedback", {"stage": entry["stage"]}, session_id, entry["step_id"])

@@ -6,7 +6,7 @@ import os
 
 from loomctl.disk import asset_files, baselines, clock, files, git, machine, spool, tool_log, working_tree
 from loomctl.engine import elsewhere, stages
-from loomctl.model import ids, run_life, tool_rules
+from loomctl.model import ids, places, tool_rules
 from loomctl.model.counts import counted
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
@@ -350,7 +350,7 @@ def _began(run: Run, stage: str) -> bool:
 
 
 def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:
-    place = run_life.place_of(run.plan, str(entry.get("step_id")))
+    place = places.place_of(run.plan, str(entry.get("step_id")))
     return place is not None and place.step.get("kind") == "command"
 
 

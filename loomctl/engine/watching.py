@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.disk import command_files, files
 from loomctl.disk.event_log import Follower
 from loomctl.engine import stages
-from loomctl.model import run_life
+from loomctl.model import visits
 from loomctl.model.errors import LoomError
 from loomctl.model.state import TERMINAL
 
@@ -83,7 +83,7 @@ class Watch:
             return
         self._stamp = stamp
         self.over = state["status"] in TERMINAL
-        entry = run_life.open_visit(state)
+        entry = visits.open_visit(state)
         stage = entry.get("stage") if entry is not None else None
         if entry is not None and isinstance(stage, str) and (self._command is None or self._command.stage != stage):
             self._command = _CommandLog(self._folder, entry, from_its_end=is_first)

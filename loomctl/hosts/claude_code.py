@@ -166,11 +166,11 @@ def _enter_and_prime(
     of a closing step is still to come (D27).
     """
     from loomctl.engine import presence, priming, remembering, settling
-    from loomctl.model import run_life, triggers
+    from loomctl.model import triggers, visits
 
     environment = presence.surroundings(space) if source != "compact" else {}
     run = space.store.read(run_id)
-    entry = run_life.open_visit(run.state)
+    entry = visits.open_visit(run.state)
     in_a_turn = source == "compact" and compaction == "auto"
     if entry is not None and entry["status"] == "closing" and not in_a_turn:
         # Before the priming, which shows what stands on disk.

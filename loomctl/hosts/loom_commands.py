@@ -5,7 +5,7 @@ Pure text; what is not certainly harmless gets no answer, and the host asks its 
 
 from __future__ import annotations
 
-from loomctl.model.run_life import OUTCOMES
+from loomctl.model.visits import OUTCOMES
 
 # verb: (options that take a value, options that take none, most positional words)
 _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.model import json_objects
 from loomctl.model.records import NamedTuple
-from loomctl.model.run_life import OUTCOMES, SPELLINGS
+from loomctl.model.visits import OUTCOMES, SPELLINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.model import run_life
+from loomctl.model import visits
 from loomctl.model.dot_conditions import readable
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def each_node(groups: Sequence[Group]) -> Iterator[Node]:
 class _Drawer:
     def __init__(self, plan: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
         self._plan, self._state = plan, state
-        self._visits = run_life.visits_by_step(state) if state is not None else {}
+        self._visits = visits.by_step(state) if state is not None else {}
         self._ids: dict[str, str] = {}
         self._joins: dict[str, str] = {}
         self._arrows: list[Arrow] = []
@@ -162,7 +162,7 @@ class _Drawer:
         mark = ""
         if seen:
             last = seen[-1]["status"]
-            mark = CURRENT if last in run_life.OPEN else FAILED if last == "failed" else DONE
+            mark = CURRENT if last in visits.OPEN else FAILED if last == "failed" else DONE
         kind = str(step.get("kind") or "agent")
         return Node(self._ids[step["key"]], kind, str(step.get("name") or own_id), mark, len(seen), step, own_id)
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
-from loomctl.model.run_life import OUTCOMES, SPELLINGS
+from loomctl.model.visits import OUTCOMES, SPELLINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loomctl.model.directives import FIELDS, ROUTING
-from loomctl.model.run_life import OUTCOMES
+from loomctl.model.visits import OUTCOMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

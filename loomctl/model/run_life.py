@@ -6,59 +6,21 @@ ended visit says where the run goes on (D45). Pure: the time comes in, and what 
 
 from __future__ import annotations
 
-from loomctl.model import failures, ids, phase_marks, route_scope, routing, sessions, ways
-from loomctl.model.errors import EXIT_INVALID, EXIT_USAGE, LoomError
+from loomctl.model import failures, phase_marks, route_scope, routing, sessions, visits, ways
+from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.places import Place, is_routed, most_visits, place_of, places
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
     from loomctl.model.state import State
     from loomctl.model.ways import Judge, Way
 
-__all__ = [
-    "OPEN",
-    "OUTCOMES",
-    "SAID",
-    "SPELLINGS",
-    "Move",
-    "Place",
-    "VisitEnd",
-    "advance",
-    "answered",
-    "approved",
-    "awaiting",
-    "end_visit",
-    "first_open",
-    "goes_on",
-    "how_it_ended",
-    "is_done",
-    "last_ended",
-    "mark_closing",
-    "onward",
-    "open_visit",
-    "place_of",
-    "places",
-    "reason_of",
-    "reopened_step",
-    "repaired",
-    "repairs_of",
-    "start_visit",
-    "steps_unknown",
-    "undone",
-    "visits",
-    "visits_by_step",
-    "way_to",
-    "without_closing",
-]
 
-OUTCOMES = ("succeeded", "failed", "partially_succeeded", "skipped")  # D32
-SPELLINGS = {"SUCCESS": "succeeded", "FAILURE": "failed", "PARTIAL": "partially_succeeded", "SKIPPED": "skipped"}
-OPEN = ("in_progress", "closing")
 # What an ended visit keeps of its directive.
 SAID = ("failure_reason", "preferred_next_label", "suggested_next_ids")
 # Marks of a visit's end, which an undo takes off.
@@ -84,50 +46,11 @@ def steps_unknown(plan: Mapping[str, Any]) -> str:
     return str(made_of.get("unknown") or "") if isinstance(made_of, dict) else ""
 
 
-def visits(state: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Give a step's visits, oldest first. For many steps `visits_by_step` looks at each visit once."""
-    return [entry for entry in state["steps"] if entry["step_id"] == key]
-
-
-def visits_by_step(state: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Give the visits of every step that has some, oldest first, in one pass."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for entry in state["steps"]:
-        found.setdefault(entry["step_id"], []).append(entry)
-    return found
-
-
-def is_done(seen: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell from a step's visits whether it needs no more work: the last ended well, or failed and was passed.
-
-    A visit that stopped the run, or that was reopened, ended without being the last word on its step.
-    """
-    if not seen or seen[-1].get("stopped") or seen[-1].get("reopened"):
-        return False
-    last = seen[-1]
-    return last["status"] in ("succeeded", "partially_succeeded", "skipped") or bool(last.get("passed"))
-
-
-def how_it_ended(entry: Mapping[str, Any]) -> str:
-    """Say how a visit stands: its status, or that its step is to be done again."""
-    return "to be done again" if entry.get("reopened") else str(entry["status"])
-
-
-def reason_of(entry: Mapping[str, Any]) -> str:
-    """Say why a visit failed, as far as anybody said; empty for one that did not fail."""
-    return str(entry.get("failure_reason") or entry.get("note") or "") if entry["status"] == "failed" else ""
-
-
-def open_visit(state: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the visit that is being worked on (or closing), if there is one."""
-    return next((entry for entry in reversed(state["steps"]) if entry["status"] in OPEN), None)
-
-
 def first_open(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
     """Give the first step that is not done: where a run goes on after any interruption."""
     last = {entry["step_id"]: (entry,) for entry in state["steps"]}
     steps = ((phase, step) for phase in plan["phases"] for step in phase["steps"])
-    return next((Place(phase, step) for phase, step in steps if not is_done(last.get(step["key"], ()))), None)
+    return next((Place(phase, step) for phase, step in steps if not visits.is_done(last.get(step["key"], ()))), None)
 
 
 def onward(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
@@ -136,7 +59,7 @@ def onward(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
     In a plan with routes it is where the last visit leads; in every other the first step that is not done.
     """
     if is_routed(plan):
-        current = open_visit(state)
+        current = visits.open_visit(state)
         key, known = (current["step_id"], True) if current is not None else ways.onward(state, plan)
         if known and (key is None or place_of(plan, key) is not None):
             return place_of(plan, key)
@@ -149,7 +72,7 @@ def way_to(state: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
     key: None for the run's end, or for where it stopped.
     """
     for entry in reversed(state["steps"]):
-        if entry["status"] not in OPEN:
+        if entry["status"] not in visits.OPEN:
             said = entry.get("next")
             return said if isinstance(said, dict) and said.get("step_id") == key else {}
     return {}
@@ -191,45 +114,6 @@ def _entered(state: State, plan: Mapping[str, Any], phase_id: str, *, at: str, c
     return {**state, "phases": phases}
 
 
-def start_visit(
-    state: State, key: str, phase: str, *, at: str, by_engine: bool = False
-) -> tuple[State, dict[str, Any]]:
-    """Open a visit of a step, or give the one that is open already.
-
-    Rank counts visits in order of their start, from 1 (D41). What the engine does itself has no stage, and rank 0.
-    Raises STEP_OPEN where another step is being worked on: one visit is open at a time.
-    """
-    current = open_visit(state)
-    if current is not None and current["step_id"] == key:
-        return state, current
-    if current is not None:
-        raise LoomError(
-            "STEP_OPEN",
-            f"{current['step_id']} is being worked on, and {key} is to be done before it",
-            why="one step is open at a time, to be ended first; this state was changed by hand",
-            hint="loomctl done",
-        )
-    visit = len(visits(state, key)) + 1
-    rank = 0 if by_engine else max((entry["rank"] for entry in state["steps"]), default=0) + 1
-    entry: dict[str, Any] = {
-        "step_id": key,
-        "phase": phase,
-        "visit": visit,
-        "rank": rank,
-        "stage": None if by_engine else ids.stage_name(rank, key, visit),
-        "status": "in_progress",
-        "started_at": at,
-        "completed_at": None,
-    }
-    if by_engine:
-        entry["by"] = "engine"
-    state = {**state, "steps": [*state["steps"], entry]}
-    attempt = ways.attempt_of(state, entry)
-    if attempt > 1:
-        entry["attempt"] = attempt
-    return state, entry
-
-
 class VisitEnd(NamedTuple):
     """A state with a visit ended. follows: `done`, `retry`, `prompt` or `stop`; way: how the run goes on (D45)."""
 
@@ -258,12 +142,12 @@ def end_visit(
     of the way on (D33). error: of a failed one, as `failures.error_of` gives it; None: it is told from the reason.
     judge: says what the conditions come to. Raises BAD_OUTCOME and NO_OPEN_STEP.
     """
-    if outcome not in OUTCOMES:
-        why = f"there are {', '.join(OUTCOMES)}"
+    if outcome not in visits.OUTCOMES:
+        why = f"there are {', '.join(visits.OUTCOMES)}"
         raise LoomError("BAD_OUTCOME", f"{outcome!r:.60} is no outcome", why=why, hint="loomctl done --help")
-    entry = open_visit(without_closing(state))
+    entry = visits.open_visit(visits.without_closing(state))
     if entry is None:
-        raise _nothing_open()
+        raise visits.nothing_open()
     ended = {**entry, "status": outcome, "completed_at": at}
     ended.update({key: value for key, value in (directive or {}).items() if key in SAID and value})
     if note:
@@ -275,7 +159,7 @@ def end_visit(
         before = {name: state["artifacts"].get(name) for name in artifacts}
         ended["artifacts"] = {"set": dict(artifacts), "before": before}
         state = {**state, "artifacts": {**state["artifacts"], **artifacts}}
-    state, way, follows = _way_on(_replaced(state, ended), plan, ended, judge, at=at)
+    state, way, follows = _way_on(visits.replaced(state, ended), plan, ended, judge, at=at)
     state = _with_error(state, ended, follows, way, at=at)
     if state["status"] in TERMINAL:
         return VisitEnd(state, follows, way)
@@ -300,7 +184,7 @@ def _way_on(
     if failed and place is not None and _is_retried(state, plan, place, ended):
         way = ways.retry(ended, ways.attempt_of(state, ended), at)
         way.next.update(_as_come_to(state, ended))
-        return _replaced(state, _with_next(plan, ended, way)), way, "retry"
+        return visits.replaced(state, _with_next(plan, ended, way)), way, "retry"
     if place is not None and is_routed(plan):
         way = ways.routed(state, plan, place, ended, judge)
         follows = "stop" if way.why else "prompt" if way.asks else "done"
@@ -313,8 +197,8 @@ def _way_on(
     if follows == "stop" and way.next.get("reason") != routing.MAX_VISITS:
         ended["stopped"] = True
     if not way.next:
-        way = _in_order(_replaced(state, ended), plan, follows)
-    return _replaced(state, _with_next(plan, ended, way)), way, follows
+        way = _in_order(visits.replaced(state, ended), plan, follows)
+    return visits.replaced(state, _with_next(plan, ended, way)), way, follows
 
 
 def _as_come_to(state: State, ended: Mapping[str, Any]) -> dict[str, Any]:
@@ -330,7 +214,7 @@ def _is_retried(state: State, plan: Mapping[str, Any], place: Place, ended: Mapp
     retries = int(place.step.get("max_retries") or 0)
     if not retries or ways.attempt_of(state, ended) > retries:
         return False
-    return len(visits(state, place.key)) < most_visits(plan, place)
+    return len(visits.of_step(state, place.key)) < most_visits(plan, place)
 
 
 def _in_order(state: State, plan: Mapping[str, Any], follows: str) -> Way:
@@ -360,22 +244,16 @@ def _with_error(state: State, ended: Mapping[str, Any], follows: str, way: Way, 
     return {**state, "errors": [*state["errors"], error]}
 
 
-def last_ended(state: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the visit that `undone` takes back; None where there is none. One that is closing has not ended."""
-    worked = (entry for entry in reversed(state["steps"]) if not _without_stage(entry))
-    return next((entry for entry in worked if entry["status"] in OUTCOMES), None)
-
-
 def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]]:
     """Take the last `done` back (D31): its visit is open again, what it registered is as before.
 
     Gives the state and the visit that is open again. Visits that were opened after it, and nothing was done in, go.
     """
-    closing = open_visit(state)
+    closing = visits.open_visit(state)
     if closing is not None and closing["status"] == "closing":
-        state = without_closing(state)
-        return state, open_visit(state) or closing
-    last = last_ended(state)
+        state = visits.without_closing(state)
+        return state, visits.open_visit(state) or closing
+    last = visits.last_ended(state)
     if last is None or state["status"] == "cancelled":
         raise LoomError(
             "NOTHING_TO_UNDO",
@@ -454,50 +332,6 @@ def answered(state: State) -> State:
     return {**bare, "status": "in_progress"} if waits else bare
 
 
-def mark_closing(
-    state: State,
-    *,
-    outcome: str | None,
-    note: str,
-    artifacts: Mapping[str, str],
-    at: str,
-    session_id: str | None = None,
-) -> State:
-    """Mark the open visit as closing: its response is still to come, as the conversation's next final message (D27).
-
-    session_id: whose conversation that is.
-    """
-    entry = open_visit(state)
-    if entry is None:
-        raise _nothing_open()
-    closing = {"outcome": outcome, "note": note, "artifacts": dict(artifacts), "at": at}
-    closing["session_id"] = session_id
-    return _replaced(state, {**entry, "status": "closing", "closing": closing})
-
-
-def repaired(state: State) -> State:
-    """Count a corrective turn of the open visit (D36); one that was closing still is."""
-    entry = open_visit(state)
-    if entry is None:
-        raise _nothing_open()
-    return _replaced(state, {**entry, "repairs": repairs_of(entry) + 1})
-
-
-def repairs_of(entry: Mapping[str, Any]) -> int:
-    """Give how often a visit's answer was asked to be repaired."""
-    count = entry.get("repairs")
-    return count if type(count) is int and count > 0 else 0
-
-
-def without_closing(state: State) -> State:
-    """Take the mark of a closing visit off; it is open as before."""
-    entry = open_visit(state)
-    if entry is None or entry["status"] != "closing":
-        return state
-    bare = {key: value for key, value in entry.items() if key != "closing"}
-    return _replaced(state, {**bare, "status": "in_progress"})
-
-
 def reopened_step(state: State, plan: Mapping[str, Any]) -> State:
     """For `resume --reopen` of a completed run: its last step is open to a new visit; all else stays.
 
@@ -505,28 +339,18 @@ def reopened_step(state: State, plan: Mapping[str, Any]) -> State:
     """
     if is_routed(plan):
         worked = next((entry for entry in reversed(state["steps"]) if entry.get("by") != "engine"), None)
-        return state if worked is None or onward(state, plan) else _replaced(state, {**worked, "reopened": True})
+        return state if worked is None or onward(state, plan) else visits.replaced(state, {**worked, "reopened": True})
     last = next((place for place in reversed(places(plan)) if not place.step.get("engine")), None)
     if last is None or first_open(state, plan) is not None:
         return state
-    return _replaced(state, {**visits(state, last.key)[-1], "reopened": True})
-
-
-def _replaced(state: State, entry: Mapping[str, Any]) -> State:
-    """Put a visit in its place; it is looked for from the newest on."""
-    steps = list(state["steps"])
-    for at in range(len(steps) - 1, -1, -1):
-        if steps[at]["step_id"] == entry["step_id"] and steps[at]["visit"] == entry["visit"]:
-            steps[at] = dict(entry)
-            break
-    return {**state, "steps": steps}
+    return visits.replaced(state, {**visits.of_step(state, last.key)[-1], "reopened": True})
 
 
 def _gate(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place) -> dict[str, str] | None:
     granted = {item["id"] for item in state.get("approvals", []) if not phase_marks.is_lapsed(item)}
     for pending in state["pending_approvals"]:
         return {"id": str(pending["id"]), "reason": str(pending.get("reason", ""))}
-    if open_visit(state) is not None:  # it was let in when its visit began
+    if visits.open_visit(state) is not None:  # it was let in when its visit began
         return None
     phase_id = str(place.phase["id"])
     autonomy = plan.get("autonomy") or {}
@@ -554,17 +378,3 @@ def _phase_marked(state: Mapping[str, Any], phase_id: object, status: str) -> di
 def _visit_of(of: object) -> tuple[str, str] | None:
     """Name the visit that an entry or an error is of; what the engine did itself has no stage."""
     return (str(of.get("step_id")), str(of.get("stage"))) if isinstance(of, dict) else None
-
-
-def _without_stage(entry: Mapping[str, Any]) -> bool:
-    """Tell what no session worked on here: the engine or FABER did it."""
-    return entry.get("stage") is None
-
-
-def _nothing_open() -> LoomError:
-    return LoomError(
-        "NO_OPEN_STEP",
-        "no step of this run is being worked on",
-        hint="loomctl next",
-        exit_code=EXIT_INVALID,
-    )

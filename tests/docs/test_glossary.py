@@ -8,7 +8,7 @@ import click
 import pytest
 
 from loomctl.model import state
-from loomctl.model.run_life import OUTCOMES
+from loomctl.model.visits import OUTCOMES
 from tests.cli.test_help import ALL
 from tests.docs.pages import DOCS, pages
 

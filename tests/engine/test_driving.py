@@ -13,7 +13,7 @@ import pytest
 from loomctl.engine import driving, priming, remembering, stopping
 from loomctl.engine.caller import Conversation
 from loomctl.engine.driving import Driven
-from loomctl.model import run_life, triggers
+from loomctl.model import triggers, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.state import ACTIVE
 from tests.scenes import OTHER, PHASES, SESSION, Json, Scene, artifact
@@ -66,7 +66,7 @@ def stop(scene: Scene, message: str | None, conversation: Conversation | None = 
     run = space.store.read(scene.run_dir.name)
     if message is None:
         return stopping.closed_without_message(space, run)
-    entry = run_life.open_visit(run.state)
+    entry = visits.open_visit(run.state)
     return stopping.stopped(space, run, stopping.Turn(told=entry["stage"] if entry else None), message).line
 
 

@@ -14,7 +14,7 @@ from loomctl.disk import clock, tool_log
 from loomctl.disk.blobs import Blobs
 from loomctl.engine import answers, context_values, driving, outcomes, resuming, stages, stopping
 from loomctl.engine.driving import Driven
-from loomctl.model import blob_refs, run_life
+from loomctl.model import blob_refs, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.long_answers import LONGEST
 from loomctl.model.tool_steps import ToolStep
@@ -462,7 +462,7 @@ def stop(scene: Scene, message: str, **more: Any) -> stopping.Stopped:
     """Let the session stop in a turn that Loom drives, unless said otherwise."""
     space = scene.space()
     run = space.store.read(scene.run_dir.name)
-    entry = run_life.open_visit(run.state)
+    entry = visits.open_visit(run.state)
     known = {"told": entry["stage"] if entry else None, "driven": True, "blocks_left": 8, **more}
     return stopping.stopped(space, run, stopping.Turn(**known), message)
 

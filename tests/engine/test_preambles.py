@@ -15,7 +15,7 @@ from loomctl.disk.local import TERMINAL
 from loomctl.engine import context_values, driving, preambles, remembering, resuming
 from loomctl.engine.caller import Conversation, Workspace
 from loomctl.engine.preambles import Preamble
-from loomctl.model import run_life
+from loomctl.model import visits
 from loomctl.model.errors import LoomError
 from loomctl.model.ids import stage_name
 from tests.scenes import OTHER, SESSION, Json, Scene
@@ -563,7 +563,7 @@ def test_undone_stages_are_told_no_more(begun: Scene) -> None:
     done(begun, "wrong")
     driving.undo(begun.space(), begun.run_dir.name)
     assert "Completed stages" not in of(begun).text
-    entry = run_life.open_visit(begun.state)
+    entry = visits.open_visit(begun.state)
     assert entry is not None
     assert entry["stage"] == "001-build.s0@1"
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.engine import simulating
-from loomctl.model import graph_checks, places, routing, run_life, scripts
+from loomctl.model import graph_checks, places, routing, scripts, visits
 from loomctl.model.plan import build_plan
 from loomctl.model.problems import errors
 from loomctl.model.workflow import parse
@@ -76,7 +76,7 @@ def transitions(draw: st.DrawFn, ids: list[str]) -> Json:
 OUTCOMES = st.fixed_dictionaries(
     {},
     optional={
-        "outcome": st.sampled_from(run_life.OUTCOMES),
+        "outcome": st.sampled_from(visits.OUTCOMES),
         "failure_reason": st.sampled_from(("it broke", "rate limit")),
         "preferred_next_label": st.sampled_from((*LABELS, "a", "nothing like it")),
         "suggested_next_ids": st.lists(st.sampled_from(("s0", "s1", "two/s2")), max_size=2),

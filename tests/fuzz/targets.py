@@ -28,6 +28,7 @@ from loomctl.model import (
     packing,
     paths_in_state,
     placeholders,
+    places,
     plan,
     plan_text,
     run_life,
@@ -37,6 +38,7 @@ from loomctl.model import (
     state,
     state_text,
     triggers,
+    visits,
     workflow,
 )
 from loomctl.model.errors import LoomError
@@ -116,9 +118,9 @@ def plans(data: bytes) -> None:
             now, move = run_life.advance(now, found, at=AT)
             if move.kind != "step" or move.step is None:
                 break
-            place = run_life.place_of(found, move.step)
+            place = places.place_of(found, move.step)
             assert place is not None
-            now, _ = run_life.start_visit(now, place.key, str(place.phase["id"]), at=AT)
+            now, _ = visits.start_visit(now, place.key, str(place.phase["id"]), at=AT)
             now = run_life.end_visit(now, found, outcome="succeeded", at=AT).state
     except LoomError:
         pass

@@ -24,7 +24,7 @@ from loomctl.model.directives import (
     read,
 )
 from loomctl.model.json_objects import objects
-from loomctl.model.run_life import OUTCOMES
+from loomctl.model.visits import OUTCOMES
 from tests.model.test_json_objects import Counted
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomctl.model import faber_plan, faber_words, run_life
+from loomctl.model import faber_plan, faber_words, run_life, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.faber_state import view
 from loomctl.model.faber_writing import written
@@ -161,10 +161,10 @@ def test_a_whole_run_keeps_every_key_and_is_read_back_as_it_was(era: str) -> Non
         if move.kind == "approval":
             state, _ = run_life.approved(state, at=AT)
         elif move.kind == "step" and move.step:
-            state, entry = run_life.start_visit(state, move.step, move.step.split("/")[0], at=AT)
+            state, entry = visits.start_visit(state, move.step, move.step.split("/")[0], at=AT)
             raw = written(found, state)
             found = view(raw, RUN_ID, FROZEN)
-            again = run_life.open_visit(found.state)
+            again = visits.open_visit(found.state)
             assert again is not None
             assert {key: again[key] for key in entry} == entry
             state = run_life.end_visit(found.state, FROZEN, outcome="succeeded", at=AT).state
@@ -279,7 +279,7 @@ def test_a_step_that_is_begun_keeps_what_its_entry_held_in_another_shape(key: st
     """A list where a word should be is none of Loom's to throw away."""
     raw = {**in_list(), "steps": [{"step_id": "implement", "phase": "build", key: odd}]}
     found = view(raw, RUN_ID, FROZEN)
-    state, _ = run_life.start_visit(found.state, "build/implement", "build", at=AT)
+    state, _ = visits.start_visit(found.state, "build/implement", "build", at=AT)
     assert "precious" in json.dumps(written(found, state))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from loomctl import ErrorInfo, LoomError, Outcome, Status
 from loomctl.model import directives
 from loomctl.model.directives import RESPONSE, ROUTING, Source
-from loomctl.model.run_life import OUTCOMES, SPELLINGS
+from loomctl.model.visits import OUTCOMES, SPELLINGS
 
 WORDS = [
     (Status.SUCCESS, "SUCCESS", "succeeded"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from loomctl.model import run_life, sessions
+from loomctl.model import places, run_life, sessions, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.state import STATUSES, accepted
 from tests.model.walks import OUTCOMES, Walk, plan, step
@@ -207,10 +207,10 @@ def assert_valid(walk: Walk) -> None:
     assert ranks == list(range(1, len(ranks) + 1)), "ranks strictly increase"
     assert len({entry["stage"] for entry in worked}) == len(worked), "each visit has a stage of its own"
     for key in {entry["step_id"] for entry in state["steps"]}:
-        assert [entry["visit"] for entry in run_life.visits(state, key)] == list(
-            range(1, len(run_life.visits(state, key)) + 1)
+        assert [entry["visit"] for entry in visits.of_step(state, key)] == list(
+            range(1, len(visits.of_step(state, key)) + 1)
         )
-    open_visits = [entry for entry in state["steps"] if entry["status"] in run_life.OPEN]
+    open_visits = [entry for entry in state["steps"] if entry["status"] in visits.OPEN]
     assert len(open_visits) <= 1
     for entry in open_visits:
         assert entry is state["steps"][-1]
@@ -219,12 +219,12 @@ def assert_valid(walk: Walk) -> None:
         assert state["status"] in ("in_progress", "paused", "cancelled")
     for entry in state["steps"]:
         assert ("closing" in entry) == (entry["status"] == "closing")
-        assert (entry["completed_at"] is None) == (entry["status"] in run_life.OPEN)
+        assert (entry["completed_at"] is None) == (entry["status"] in visits.OPEN)
     assert_phases_in_order(walk)
     if state["status"] == "completed":
         assert open_visits == []
         assert state["current_step"] is None
-        assert all(run_life.is_done(run_life.visits(state, place.key)) for place in run_life.places(walk.plan))
+        assert all(visits.is_done(visits.of_step(state, place.key)) for place in places.places(walk.plan))
         assert {phase["status"] for phase in state["phases"].values()} <= {"completed", "skipped"}
     else:
         assert "completed_at" not in state
@@ -281,8 +281,8 @@ def test_the_visits_of_every_step_are_those_of_each() -> None:
     walk = Walk(RETRIES)
     for verb in ("next", "failed", "done", "done"):
         walk.do(verb)
-    every = run_life.visits_by_step(walk.state)
-    assert every == {place.key: run_life.visits(walk.state, place.key) for place in run_life.places(RETRIES)}
+    every = visits.by_step(walk.state)
+    assert every == {place.key: visits.of_step(walk.state, place.key) for place in places.places(RETRIES)}
     assert [entry["visit"] for entry in every["build/a"]] == [1, 2]
 
 
@@ -338,7 +338,7 @@ def test_a_run_can_always_be_brought_to_its_end(of: dict[str, Any], sequence: li
             walk.do(verb)
         except LoomError:
             continue
-    for _ in range(4 * len(run_life.places(of)) + 8):
+    for _ in range(4 * len(places.places(of)) + 8):
         status = walk.state["status"]
         if status == "completed":
             break
@@ -346,7 +346,7 @@ def test_a_run_can_always_be_brought_to_its_end(of: dict[str, Any], sequence: li
             walk.do("reopen")
         elif status == "awaiting_feedback":
             walk.do("approve")
-        elif run_life.open_visit(walk.state) is None:
+        elif visits.open_visit(walk.state) is None:
             walk.do("next")
         else:
             walk.do("done")
@@ -366,12 +366,12 @@ def test_undo_takes_back_what_done_did(of: dict[str, Any], sequence: list[str], 
         except LoomError:
             continue
     before = copy.deepcopy(walk.state)
-    entry = run_life.open_visit(before)
+    entry = visits.open_visit(before)
     if entry is None:
         return
     walk.do(last, artifacts={"spec_path": "{project_root}/new.md", "notes": "{project_root}/n.md"}, note="x")
     walk.do("undo")
-    assert run_life.open_visit(walk.state) == entry
+    assert visits.open_visit(walk.state) == entry
     for key in ("artifacts", "errors", "approvals", "phases", "steps", "status", "current_phase", "current_step"):
         assert walk.state[key] == before[key], key
 
@@ -463,7 +463,7 @@ def test_a_move_names_the_transition_that_it_makes() -> None:
     assert (move.kind, move.before, move.after) == ("step", None, "build")
     state, move = run_life.advance(state, HOLES, at="2026-01-01T00:00:00Z")
     assert (move.kind, move.before, move.after) == ("step", None, None)
-    state, _ = run_life.start_visit(state, "build/a", "build", at="2026-01-01T00:00:00Z")
+    state, _ = visits.start_visit(state, "build/a", "build", at="2026-01-01T00:00:00Z")
     state = run_life.end_visit(state, HOLES, outcome="succeeded", at="2026-01-01T00:00:01Z").state
     state, move = run_life.advance(state, HOLES, at="2026-01-01T00:00:02Z")
     assert (move.before, move.after) == ("build", "release")

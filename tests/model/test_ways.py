@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from loomctl.model import graph_checks, places, run_life, ways
+from loomctl.model import graph_checks, places, run_life, visits, ways
 from loomctl.model.conditions import compile_condition
 from loomctl.model.problems import errors
 from tests.model.walks import Walk, plan, step
@@ -511,7 +511,7 @@ def test_every_plan_that_a_check_accepts_ends_within_its_bounds(of: dict[str, An
         walk.do(outcome, directive={"preferred_next_label": label, "suggested_next_ids": list(suggested)})
     assert walk.state["status"] in ("completed", "failed")
     assert list(VALID.iter_errors(walk.state)) == []
-    for key, seen in run_life.visits_by_step(walk.state).items():
+    for key, seen in visits.by_step(walk.state).items():
         place = places.place_of(of, key)
         assert place is not None
         assert len(seen) <= places.most_visits(of, place)
@@ -526,17 +526,17 @@ def test_undo_takes_back_any_way(of: dict[str, Any], script: list[Any], length: 
     walk = Walk(of)
     walk.do("next")
     for turn in range(length):
-        if walk.state["status"] != "in_progress" or run_life.open_visit(walk.state) is None:
+        if walk.state["status"] != "in_progress" or visits.open_visit(walk.state) is None:
             return
         walk.do(script[turn % len(script)][0], directive={"preferred_next_label": script[turn % len(script)][1]})
     before = copy.deepcopy(walk.state)
-    entry = run_life.open_visit(before)
+    entry = visits.open_visit(before)
     if entry is None:
         return
     outcome, label, suggested = script[-1]
     walk.do(outcome, directive={"preferred_next_label": label, "suggested_next_ids": list(suggested)}, note="x")
     walk.do("undo")
-    assert run_life.open_visit(walk.state) == entry
+    assert visits.open_visit(walk.state) == entry
     for key in ("errors", "approvals", "steps", "status", "current_phase", "current_step"):
         assert walk.state[key] == before[key], key
     assert statuses(walk) == {name: phase["status"] for name, phase in before["phases"].items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loomctl.model import run_life
+from loomctl.model import places, run_life, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.state import TERMINAL, new_state
 
@@ -56,7 +56,7 @@ class Walk:
         elif verb == "next":
             self._refuse(*TERMINAL, "failed", "paused")
         elif verb == "closing":
-            self.state = run_life.mark_closing(self.state, outcome=None, note="", artifacts={}, at=self.now())
+            self.state = visits.mark_closing(self.state, outcome=None, note="", artifacts={}, at=self.now())
             return self.stands()
         elif verb == "undo":
             self.state, _ = run_life.undone(self.state, self.plan)
@@ -75,7 +75,7 @@ class Walk:
 
     def stands(self) -> str:
         """Say where the run stands: its open step with the visit, or its status and what it waits for."""
-        entry = run_life.open_visit(self.state)
+        entry = visits.open_visit(self.state)
         status = str(self.state["status"])
         if entry is not None:
             where = f"{entry['step_id']}@{entry['visit']}" + (" closing" if entry["status"] == "closing" else "")
@@ -106,10 +106,10 @@ class Walk:
             self.state, move = run_life.advance(self.state, self.plan, at=self.now())
             if move.kind != "step" or move.step is None:
                 return
-            place = run_life.place_of(self.plan, move.step)
+            place = places.place_of(self.plan, move.step)
             assert place is not None
             by_engine = bool(place.step.get("engine"))
-            self.state, _ = run_life.start_visit(
+            self.state, _ = visits.start_visit(
                 self.state, place.key, place.phase["id"], at=self.now(), by_engine=by_engine
             )
             if not by_engine:

@@ -1,0 +1,170 @@
+"""The visits of a run's steps: one is opened, worked on, marked, and ended (D27, D31, D36, D41)."""
+
+from __future__ import annotations
+
+from loomctl.model import ids, ways
+from loomctl.model.errors import EXIT_INVALID, LoomError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.model.state import State
+
+OUTCOMES = ("succeeded", "failed", "partially_succeeded", "skipped")  # D32
+SPELLINGS = {"SUCCESS": "succeeded", "FAILURE": "failed", "PARTIAL": "partially_succeeded", "SKIPPED": "skipped"}
+OPEN = ("in_progress", "closing")
+
+
+def of_step(state: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Give a step's visits, oldest first. For many steps `visits_by_step` looks at each visit once."""
+    return [entry for entry in state["steps"] if entry["step_id"] == key]
+
+
+def by_step(state: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Give the visits of every step that has some, oldest first, in one pass."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for entry in state["steps"]:
+        found.setdefault(entry["step_id"], []).append(entry)
+    return found
+
+
+def is_done(seen: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell from a step's visits whether it needs no more work: the last ended well, or failed and was passed.
+
+    A visit that stopped the run, or that was reopened, ended without being the last word on its step.
+    """
+    if not seen or seen[-1].get("stopped") or seen[-1].get("reopened"):
+        return False
+    last = seen[-1]
+    return last["status"] in ("succeeded", "partially_succeeded", "skipped") or bool(last.get("passed"))
+
+
+def how_it_ended(entry: Mapping[str, Any]) -> str:
+    """Say how a visit stands: its status, or that its step is to be done again."""
+    return "to be done again" if entry.get("reopened") else str(entry["status"])
+
+
+def reason_of(entry: Mapping[str, Any]) -> str:
+    """Say why a visit failed, as far as anybody said; empty for one that did not fail."""
+    return str(entry.get("failure_reason") or entry.get("note") or "") if entry["status"] == "failed" else ""
+
+
+def open_visit(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give the visit that is being worked on (or closing), if there is one."""
+    return next((entry for entry in reversed(state["steps"]) if entry["status"] in OPEN), None)
+
+
+def start_visit(
+    state: State, key: str, phase: str, *, at: str, by_engine: bool = False
+) -> tuple[State, dict[str, Any]]:
+    """Open a visit of a step, or give the one that is open already.
+
+    Rank counts visits in order of their start, from 1 (D41). What the engine does itself has no stage, and rank 0.
+    Raises STEP_OPEN where another step is being worked on: one visit is open at a time.
+    """
+    current = open_visit(state)
+    if current is not None and current["step_id"] == key:
+        return state, current
+    if current is not None:
+        raise LoomError(
+            "STEP_OPEN",
+            f"{current['step_id']} is being worked on, and {key} is to be done before it",
+            why="one step is open at a time, to be ended first; this state was changed by hand",
+            hint="loomctl done",
+        )
+    visit = len(of_step(state, key)) + 1
+    rank = 0 if by_engine else max((entry["rank"] for entry in state["steps"]), default=0) + 1
+    entry: dict[str, Any] = {
+        "step_id": key,
+        "phase": phase,
+        "visit": visit,
+        "rank": rank,
+        "stage": None if by_engine else ids.stage_name(rank, key, visit),
+        "status": "in_progress",
+        "started_at": at,
+        "completed_at": None,
+    }
+    if by_engine:
+        entry["by"] = "engine"
+    state = {**state, "steps": [*state["steps"], entry]}
+    attempt = ways.attempt_of(state, entry)
+    if attempt > 1:
+        entry["attempt"] = attempt
+    return state, entry
+
+
+def last_ended(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give the visit that `undone` takes back; None where there is none. One that is closing has not ended."""
+    worked = (entry for entry in reversed(state["steps"]) if not _without_stage(entry))
+    return next((entry for entry in worked if entry["status"] in OUTCOMES), None)
+
+
+def mark_closing(
+    state: State,
+    *,
+    outcome: str | None,
+    note: str,
+    artifacts: Mapping[str, str],
+    at: str,
+    session_id: str | None = None,
+) -> State:
+    """Mark the open visit as closing: its response is still to come, as the conversation's next final message (D27).
+
+    session_id: whose conversation that is.
+    """
+    entry = open_visit(state)
+    if entry is None:
+        raise nothing_open()
+    closing = {"outcome": outcome, "note": note, "artifacts": dict(artifacts), "at": at}
+    closing["session_id"] = session_id
+    return replaced(state, {**entry, "status": "closing", "closing": closing})
+
+
+def repaired(state: State) -> State:
+    """Count a corrective turn of the open visit (D36); one that was closing still is."""
+    entry = open_visit(state)
+    if entry is None:
+        raise nothing_open()
+    return replaced(state, {**entry, "repairs": repairs_of(entry) + 1})
+
+
+def repairs_of(entry: Mapping[str, Any]) -> int:
+    """Give how often a visit's answer was asked to be repaired."""
+    count = entry.get("repairs")
+    return count if type(count) is int and count > 0 else 0
+
+
+def without_closing(state: State) -> State:
+    """Take the mark of a closing visit off; it is open as before."""
+    entry = open_visit(state)
+    if entry is None or entry["status"] != "closing":
+        return state
+    bare = {key: value for key, value in entry.items() if key != "closing"}
+    return replaced(state, {**bare, "status": "in_progress"})
+
+
+def replaced(state: State, entry: Mapping[str, Any]) -> State:
+    """Put a visit in its place; it is looked for from the newest on."""
+    steps = list(state["steps"])
+    for at in range(len(steps) - 1, -1, -1):
+        if steps[at]["step_id"] == entry["step_id"] and steps[at]["visit"] == entry["visit"]:
+            steps[at] = dict(entry)
+            break
+    return {**state, "steps": steps}
+
+
+def _without_stage(entry: Mapping[str, Any]) -> bool:
+    """Tell what no session worked on here: the engine or FABER did it."""
+    return entry.get("stage") is None
+
+
+def nothing_open() -> LoomError:
+    """Say that no step is being worked on."""
+    return LoomError(
+        "NO_OPEN_STEP",
+        "no step of this run is being worked on",
+        hint="loomctl next",
+        exit_code=EXIT_INVALID,
+    )
