@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,17 @@ PHASES: Json = {
     "build": {"steps": [{"id": "make", "prompt": "Make it."}, {"id": "polish", "prompt": "Polish it."}]},
 }
 # What differs between two runs that did the same.
-_TIMES = ("started_at", "completed_at", "created_at", "ended_at", "last_activity", "requested_at")
+_TIMES = (
+    "at",
+    "completed_at",
+    "created_at",
+    "ended_at",
+    "granted_at",
+    "last_activity",
+    "not_before",
+    "requested_at",
+    "started_at",
+)
 
 
 def lay_out(scene: Scene) -> Scene:
@@ -145,7 +155,7 @@ def chain(folder: Path) -> list[Json]:
     return found
 
 
-def sound(scene: Scene) -> None:
+def sound(scene: Scene, responses: Collection[str] = (RESPONSE, DECIDED)) -> None:
     """Hold that every run is whole: state, plan, backup and log are read, what the state says of the log is true, the
     locks are free and no other file is torn.
     """
@@ -168,7 +178,7 @@ def sound(scene: Scene) -> None:
         if "broken" not in path.name:  # set aside on purpose
             json.loads(path.read_bytes())
     for path in scene.store.rglob("response*.md"):
-        assert path.read_text(encoding="utf-8") in (RESPONSE, DECIDED)
+        assert path.read_text(encoding="utf-8") in responses
 
 
 def litter(scene: Scene) -> list[str]:
