@@ -55,7 +55,8 @@ class _WrongError(Exception):
 def compile_condition(source: str) -> Compiled:
     """Turn a condition as DOT files write it into a JavaScript condition over outcome, context and preferred_label."""
     if source.lstrip().startswith(JAVASCRIPT):
-        return Compiled(source.lstrip()[len(JAVASCRIPT) :].strip())
+        javascript = source.lstrip()[len(JAVASCRIPT) :].strip()
+        return Compiled(javascript, () if javascript else (f"no JavaScript stands behind {JAVASCRIPT}",))
     if len(source) > LONGEST:
         return Compiled("", (f"a condition has {LONGEST:,} characters at most",))
     parser = _Parser(source)

@@ -41,9 +41,9 @@ def planned(folder: Path, name: str, text: str) -> Json | None:
     path = store / "workflows" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    where = {"project_dir": str(folder), "store": str(store), "bundle": str(CHECKOUT)}
-    refused = errors(check_file(str(path), **where))
-    resolved = resolve_file(str(path), **where)
+    own, bundle = str(folder), str(CHECKOUT)
+    refused = errors(check_file(str(path), project_dir=own, store=str(store), bundle=bundle))
+    resolved = resolve_file(str(path), project_dir=own, store=str(store), bundle=bundle)
     assert bool(errors(resolved.problems)) <= bool(refused)
     if refused:
         assert all(one.where and one.message for one in refused)

@@ -44,6 +44,7 @@ from loomctl.model import (
 from loomctl.model.errors import LoomError
 from loomctl.model.problems import errors
 from loomctl.model.units import utf8_bytes, utf16_units
+from tests.fuzz import dot_targets
 
 AT = "2026-01-01T00:00:00Z"
 _RAW = frozenset(fences._CONTROLS) | frozenset(fences._HIDDEN)
@@ -476,6 +477,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "yaml": yaml,
     "strict-json": strict,
     "workflow": workflows,
+    "dot": dot_targets.drawing,
+    "dot-condition": dot_targets.condition,
     "condition": condition,
     "compiled-condition": compiled_condition,
     "javascript": javascript_values,
@@ -528,6 +531,7 @@ _BOUNDARY = (
 )
 
 SEEDS: dict[str, list[bytes]] = {
+    **dot_targets.SEEDS,
     "json": [
         b"{}",
         b'{"a":[1,2.5,null,"x\\u00e9"]}',

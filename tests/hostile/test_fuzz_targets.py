@@ -8,6 +8,7 @@ from tests.fuzz.targets import SEEDS, TARGETS
 
 FOUND: list[tuple[str, bytes]] = [
     ("secrets", b'{"token":A\x00\x00\x00c\xf2123def45rd = hu' + b"\xff" * 15 + b'6ghi789AAA"a}'),
+    ("dot-condition", b"js:"),
 ]
 
 

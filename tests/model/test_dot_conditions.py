@@ -196,6 +196,8 @@ def test_it_is_true(source: str) -> None:
 WRONG = [
     ("", "a key is wanted"),
     ("   ", "a key is wanted"),
+    ("js:", "no JavaScript stands behind js:"),
+    (" js: \n", "no JavaScript stands behind js:"),
     ("=1", "a key is wanted"),
     ("a=", "a value is missing"),
     ("a= && b", "a value is missing"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 import pytest
@@ -414,6 +416,29 @@ def test_thousands_of_steps_are_read() -> None:
     assert len(steps("start ->" + "->".join(f"s{n}" for n in range(4000)))) == 4000
     body = "start -> a" + "".join(f"-> g{n}" for n in range(3000)) + "-> exit; node [shape=diamond];"
     assert len(steps(body + "".join(f"g{n} [shape=diamond];" for n in range(3000)))) == 1
+
+
+def loops(length: int) -> str:
+    """Write a file of reviews that each lead back or on, in the words of the documents."""
+    each = (
+        'r{0} [shape=tab, prompt="Look at {0}", output_schema="routing"]; r{0} -> f{0} [label="[F] Fix", weight=2];'
+        'f{0} -> r{0}; r{0} -> r{1} [label="Go", condition="outcome=succeeded && context.n{0}=true"];\n'
+    )
+    return "start -> r0;\n" + "".join(each.format(n, n + 1) for n in range(length)) + f"r{length} -> exit"
+
+
+def test_a_file_that_is_eight_times_as_long_takes_about_eight_times_as_long() -> None:
+    """Measured in the processor's time, the best of three; twice as much is let pass for the machine."""
+
+    def seconds(length: int) -> float:
+        body, best = loops(length), math.inf
+        for _ in range(3):
+            begin = time.process_time()
+            assert raw(body)
+            best = min(best, time.process_time() - begin)
+        return best
+
+    assert seconds(1600) < 16 * seconds(200)
 
 
 @settings(max_examples=300, deadline=None)
