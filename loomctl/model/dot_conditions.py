@@ -29,6 +29,7 @@ _OUTCOME_NAMES = {
     "partial": "partially_succeeded",
     "partial_success": "partially_succeeded",
 }
+_NAMES = ("outcome", "preferred_label")  # all others are keys of the context
 _COMPARISONS = ("!==", "!=", ">=", "<=", "===", "==", "=", ">", "<")
 _KEY = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 _WORD = re.compile(r"(contains|matches)(?=[\s\"'])")
@@ -125,10 +126,25 @@ class _Parser:
             if self._source.startswith(operator, self._at):
                 self._at += len(operator)
                 return self._compared(key, {"===": "=", "==": "=", "!==": "!="}.get(operator, operator))
-        return _truth(_place(key))
+        if key in ("true", "false"):
+            self.warnings.append(
+                f"{key} is a key of the context here; a transition that is always open has no condition"
+            )
+        return _truth(self._known(key))
+
+    def _known(self, key: str) -> str:
+        """Give the JavaScript for a key, and warn of one that is nearly a name of its own."""
+        meant = "preferred_label" if key == "preferred_next_label" else key.lower()
+        if meant != key and meant in _NAMES:
+            self.warnings.append(f"{key} is a key of the context here; did you mean {meant}?")
+        return _place(key)
 
     def _compared(self, key: str, operator: str) -> str:
-        place, (value, quoted) = _place(key), self._value(operator)
+        place, (value, quoted) = self._known(key), self._value(operator)
+        if not quoted and value[0] in "<>=!":
+            raise _WrongError(
+                f"what does {operator + value!r:.40} mean? a value that begins with such a sign is quoted"
+            )
         if operator in ("=", "!="):
             if key == "outcome":
                 value = self._outcome(value)
@@ -143,7 +159,7 @@ class _Parser:
         )
 
     def _worded(self, key: str, word: str) -> str:
-        place = _place(key)
+        place = self._known(key)
         value, _ = self._value(word)
         if word == "contains":
             text = json.dumps(value)
@@ -225,7 +241,7 @@ def _negated(one: str) -> str:
 
 def _place(key: str) -> str:
     """Give the JavaScript for a key: dotted ones are flat keys of the context."""
-    if key in ("outcome", "preferred_label"):
+    if key in _NAMES:
         return key
     name = key.removeprefix("context.")
     if not name or name in OBJECT_PROTOTYPE:

@@ -67,8 +67,15 @@ class Label(NamedTuple):
 
 
 def label_of(text: str) -> Label:
-    """Read a label: `[F] Fix`, `F) Fix`, `F - Fix` and ` fix ` are the same words, the first three with the key f."""
+    """Read a label: `[F] Fix`, `F) Fix`, `F - Fix` and ` fix ` are the same words, the first three with the key f.
+
+    An é is an é, in one character or in two.
+    """
     text = " ".join(text.split())
+    if not text.isascii():
+        import unicodedata  # few labels need it
+
+        text = unicodedata.normalize("NFC", text)
     key, words = "", text
     if text.startswith("["):
         inner, closed, rest = text[1:].partition("]")

@@ -212,6 +212,17 @@ WRONG = [
     ("a > 0x10", "compares with a number"),
     ('a > ""', "compares with a number"),
     ("a contains", "what does 'contains'"),
+    ("score=>80", "what does '=>80' mean"),
+    ("score=<80", "what does '=<80' mean"),
+    ("score = =81", "what does '==81' mean"),
+    ("score!=!ready", "what does '!=!ready' mean"),
+    ("score<>80", "what does '<>80' mean"),
+    ("a AND b", "what does 'AND b' in column 3 mean"),
+    ("not a", "what does 'a' in column 5 mean"),
+    ("a in (b, c)", "what does 'in (b, c)'"),
+    ("é=1", "a key is wanted"),
+    ('context["a"]=1', "what does"),
+    ("preferred_label=[F] Fix", "several words"),
     ('a="b', "the quoted value in column 3 has no end"),
     ("toString=1", "no key of the context"),
     ("context.__proto__", "no key of the context"),
@@ -239,6 +250,65 @@ def test_an_outcome_that_no_step_has_is_warned_of() -> None:
     compiled = compile_condition("outcome=suceeded")
     assert "did you mean succeeded" in compiled.warnings[0]
     assert not asked("outcome=suceeded")
+
+
+NEARLY = [
+    ("OUTCOME=succeeded", "OUTCOME is a key of the context here; did you mean outcome?"),
+    ("Outcome", "did you mean outcome?"),
+    ("preferred_next_label=fix", "did you mean preferred_label?"),
+    ("Preferred_Label contains fix", "did you mean preferred_label?"),
+    ("true", "a transition that is always open has no condition"),
+    ("!false", "a transition that is always open has no condition"),
+]
+
+
+@pytest.mark.parametrize(("source", "said"), NEARLY)
+def test_a_key_that_is_nearly_a_name_is_warned_of(source: str, said: str) -> None:
+    """It stays a key of the context, which a step may set; a run that waits for it to be true is told before."""
+    compiled = compile_condition(source)
+    assert compiled.javascript
+    assert [said in one for one in compiled.warnings] == [True]
+
+
+FALSE = [
+    # what looks as if it might be true
+    "outcome=PARTIAL_SUCCESS",
+    "outcome=SKIPPED",
+    "outcome=FAILURE",
+    "outcome contains fail",
+    "tests_passed=True",
+    "tests_passed=TRUE",
+    "tests_passed=yes",
+    "tests_passed=1",
+    "failed_once=0",
+    "zero=false",
+    "missing=false",
+    "missing=undefined",
+    "missing=0",
+    "nothing=0",
+    'score=" 81 "',
+    "score=8_1",
+    "score=+81",
+    "said_score=81.0",
+    "said_score=081",
+    "text contains 'AN ERROR'",
+    "version matches ^V12",
+    "version matches /v12/",
+    "context.a.b=1",
+    "a..b=1",
+    "context",
+    "state.goal=x",
+    "preferred_label='[F] Fix'",
+    "list=a",
+    "object=1",
+]
+
+
+@pytest.mark.parametrize("source", FALSE)
+def test_it_is_false(source: str) -> None:
+    """A word of another case, a number that is written otherwise, a key that nobody set: no guess is made."""
+    assert not asked(source)
+    assert asked(f"!({source})")
 
 
 def test_what_people_write_needs_no_engine() -> None:
