@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import expressions
 from loomctl.model import transitions
 from loomctl.model.critical_artifacts import declared
-from loomctl.model.problems import at, error, shown
+from loomctl.model.problems import at, error, shown, warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,10 +39,14 @@ _OF_TRANSITION = (
     'one JavaScript expression over state, outcome, context and preferred_label, such as outcome == "succeeded"',
 )
 
+_TEXTS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`|/(?:[^/\\\n]|\\.)+/""")
+_SETS = re.compile(r"(?<![=!<>])=(?![=>])")
+
 
 def problems(raw: object) -> Iterator[Problem]:
     """Find syntax errors in every `condition` (JavaScript, D12) and `path_from_state` (JSONPath, D11).
 
+    A condition with a single = is warned of: in JavaScript it sets, so that it is true whatever the value was.
     raw: a workflow as it was read; what is no text is passed over, the parser speaks of it.
     """
     for where, artifact in declared(raw):
@@ -58,3 +63,7 @@ def _problem(
     said = expressions.syntax_error(source, kind) if isinstance(source, str) and source.strip() else None
     if said:
         yield error(code, at(where, key), f"{shown(source)} is no {what}: {said}", hint)
+    elif kind == "condition" and isinstance(source, str) and _SETS.search(_TEXTS.sub("x", source)):
+        yield warning(
+            "CONDITION_SETS", at(where, key), f"{shown(source)} sets a value: a single = compares nothing", "write =="
+        )

@@ -165,6 +165,12 @@ CONDITIONS = [
     ("let x = 1", "CONDITION_SYNTAX"),
     ("state.a b", "CONDITION_SYNTAX"),
     ("(" * 100 + "1" + ")" * 100, None),
+    ("state.status = 'paused'", "CONDITION_SETS"),
+    ("state.work_id=258", "CONDITION_SETS"),
+    ("state.a == 1 && (state.b = 2)", "CONDITION_SETS"),
+    ("state.status === 'a = b'", None),
+    ("state.goal != \"x = 'y'\" && state.a <= 1 && state.b >= 1", None),
+    ("/a(?=b)=/.test(state.goal) || state.steps.some(one => one.visit !== 1)", None),
 ]
 
 
