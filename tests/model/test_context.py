@@ -411,3 +411,35 @@ def test_32_branches_at_once_and_a_parent_that_is_read_meanwhile() -> None:
         f"{who}.{number}" for who in range(THREADS) for number in range(20)
     }
     assert parent.get("list")[0] == 0
+
+
+def test_32_threads_change_clones_of_clones_to_the_bottom_and_the_parent_never_learns_of_it() -> None:
+    """Neither through what was given, nor through what is got, nor through a clone, a snapshot or a merge of others."""
+    given = {"deep": [{"list": [0], "object": {"k": 0}}]}
+    parent = Context({"own": given, "count": 0})
+    before = json.dumps(parent.snapshot().to_dict())
+
+    def work(who: int) -> None:
+        held = parent.snapshot()
+        clone = parent.clone()
+        grandchild = clone.clone()
+        for number in range(TIMES // 10):
+            for context in (clone, grandchild):
+                value = context.get("own")
+                value["deep"][0]["list"].append((who, number).__hash__())
+                value["deep"][0]["object"]["k"] = who
+                context.set("own", value)
+                value["deep"].clear()
+                context.change("count", lambda count: count + 1)
+            parent.get("own")["deep"].append(who)
+            held["own"]["deep"].clear()
+        clone.merge([(str(who), grandchild)])
+        assert clone.get("count") == grandchild.get("count") == TIMES // 10
+        assert len(clone.get("own")["deep"][0]["list"]) == TIMES // 10 + 1
+        assert clone.get("own")["deep"][0]["object"] == {"k": who}
+        assert json.dumps(held.to_dict()) == before
+
+    at_once(work)
+    given["deep"].clear()
+    assert json.dumps(parent.snapshot().to_dict()) == before
+    assert parent.changes().set == {}
