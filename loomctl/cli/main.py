@@ -24,7 +24,7 @@ COMMANDS = {
     "resume": "run:resume",
     "pause": "standing:pause",
     "cancel": "standing:cancel",
-    "approve": "step:approve",
+    "approve": "decide:approve",
     "trust": "standing:trust",
     "prime-context": "prime:prime_context",
     "preamble": "preamble:preamble",

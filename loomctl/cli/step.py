@@ -1,4 +1,4 @@
-"""`loomctl next`, `done`, `undo` and `approve`: a run's way from step to step."""
+"""`loomctl next`, `done` and `undo`: a run's way from step to step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import click
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import files, trouble
-from loomctl.disk.local import TERMINAL
 from loomctl.engine import commanding, driving, finding, how_ended
 from loomctl.model import visits
 from loomctl.model.directives import Reading
@@ -51,7 +50,7 @@ def next_command(run: str | None, as_json: bool) -> int:
     finally:
         if line:
             line.clear()
-    return _told(space, driven, as_json=as_json)
+    return told(space, driven, as_json=as_json)
 
 
 class _ProgressLine:
@@ -126,7 +125,7 @@ def done(
         note=note,
         artifacts=dict(_artifact(space, run_id, one) for one in artifacts),
     )
-    return _told(space, driven, as_json=as_json)
+    return told(space, driven, as_json=as_json)
 
 
 def _response(path: str | None) -> str | None:
@@ -193,30 +192,11 @@ def undo(run: str | None, as_json: bool) -> int:
       loomctl undo
     """
     space = asking.space()
-    return _told(space, driving.undo(space, finding.to_drive(space, run)), as_json=as_json)
+    return told(space, driving.undo(space, finding.to_drive(space, run)), as_json=as_json)
 
 
-@click.command()
-@run_argument
-@json_option
-def approve(run: str | None, as_json: bool) -> int:
-    """Grant what the run waits for, and go on. For its user, not for the assistant.
-
-    \b
-    Example:
-      loomctl approve shop-258
-    """
-    space = asking.space()
-    driven = driving.approve(space, finding.to_drive(space, run, verb="approve"))
-    if as_json or space.caller.host != TERMINAL:
-        return _told(space, driven, as_json=as_json)
-    printing.text(
-        f"Loom: approved. {driving.say_move(driven)}\nIn the session that drives the run, say that it may go on."
-    )
-    return EXIT_OK
-
-
-def _told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
+def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
+    """Print what a verb did and where the run stands, and give the exit code."""
     if as_json:
         printing.document(_document(space, driven))
     else:

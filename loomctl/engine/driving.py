@@ -1,10 +1,9 @@
-"""Driving a run: its next step, the end of a step, and back; approval, pause and cancel (D27, D31)."""
+"""Driving a run: its next step, the end of a step, and back; pause and cancel (D27, D31)."""
 
 from __future__ import annotations
 
 from loomctl.disk import clock, files
 from loomctl.disk.events import Event
-from loomctl.disk.local import TERMINAL
 from loomctl.engine import closing, ending, presence, settling, stages
 from loomctl.model import routing, run_context, run_life, sessions, visits, ways
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
@@ -153,7 +152,7 @@ def done(
 
 def _open_for(run: Run, state: State, told: Mapping[str, Any]) -> dict[str, Any]:
     """Give the visit that a `done` may end; a paused run keeps the result, and goes no further."""
-    _refuse_over(state, run.run_id)
+    refuse_over(state, run.run_id)
     entry = visits.open_visit(state)
     if entry is None:
         raise _nothing_open(run, state)
@@ -263,29 +262,6 @@ def _phases_set_back(before: State, after: State) -> dict[str, str]:
     return {name: str(phase.get("status")) for name, phase in changed.items() if isinstance(phase, dict)}
 
 
-def approve(space: Workspace, run_id: str) -> Driven:
-    """Grant what the run asks for and go on."""
-    notes = _recorded(space)
-    run = space.store.read(run_id)
-    settled: list[settling.Settled] = []
-
-    def change(state: State) -> tuple[State, list[Event]]:
-        _refuse_over(state, run_id)
-        state, granted = run_life.approved(state, at=clock.now())
-        happened = [Event("approval.granted", {"id": name}, space.caller.session_id) for name in granted]
-        result = settling.rest_here(space, run, state)
-        settled.append(result)
-        return result.state, happened + result.happened
-
-    run = run._replace(state=space.store.update(run_id, change))
-    # An approval from a terminal is not read by the assistant: what the phase loads is owed to its next `next`.
-    if space.caller.host == TERMINAL:
-        settling.begun(space, run, settled[0])
-        return Driven(run, settled[0].move, notes=notes)
-    made = settling.tell(space, run, settled[0])
-    return Driven(run, settled[0].move, slip=made, notes=notes)
-
-
 def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allowed: Sequence[str]) -> Run:
     """Pause or cancel a run. allowed: the statuses from which that can be done; raises BAD_STATUS from others.
 
@@ -359,7 +335,7 @@ def _refuse_standing(state: Mapping[str, Any], run_id: str) -> None:
             hint=f"loomctl resume {run_id}",
             exit_code=EXIT_USAGE,
         )
-    _refuse_over(state, run_id)
+    refuse_over(state, run_id)
 
 
 _AFTER = {"paused": "resume", "failed": "resume"}
@@ -399,7 +375,8 @@ def _refuse_moved(run_id: str, entry: Mapping[str, Any], told: Mapping[str, Any]
     )
 
 
-def _refuse_over(state: Mapping[str, Any], run_id: str) -> None:
+def refuse_over(state: Mapping[str, Any], run_id: str) -> None:
+    """Refuse what is to be done in a run that is completed or cancelled. Raises BAD_STATUS (D4)."""
     if state["status"] in OVER:
         raise LoomError(
             "BAD_STATUS",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.engine import route_conditions
-from loomctl.model import fidelity, places, routing, run_context, run_life, visits
+from loomctl.model import fidelity, gates, places, routing, run_context, run_life, visits
 from loomctl.model.state import new_state
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def play(
             played = played._replace(state=_visit(played, plan, places.place_of(plan, move.step), script, judge))
         if played.state["pending_approvals"]:
             played.approvals.extend({**asked, "step_id": move.step} for asked in played.state["pending_approvals"])
-            played = played._replace(state=run_life.approved(played.state, at=AT)[0])
+            played = played._replace(state=gates.approved(played.state, at=AT)[0])
     state = played.state
     played.warnings.extend(_left_over(state, script))
     return played._replace(why=_why(state))

@@ -6,7 +6,7 @@ ended visit says where the run goes on (D45). Pure: the time comes in, and what 
 
 from __future__ import annotations
 
-from loomctl.model import failures, phase_marks, route_scope, routing, sessions, visits, ways
+from loomctl.model import failures, gates, phase_marks, route_scope, routing, sessions, visits, ways
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.places import Place, is_routed, most_visits, place_of, places
 from loomctl.model.records import NamedTuple
@@ -88,7 +88,7 @@ def advance(state: State, plan: Mapping[str, Any], *, at: str) -> tuple[State, M
     if place is None:
         return _completed(state, plan, at=at), Move("completed", before=state.get("current_phase"))
     phase_id, key = str(place.phase["id"]), place.key
-    gate = _gate(state, plan, place)
+    gate = gates.before(state, plan, place)
     if gate is not None:
         waiting = {**state, "status": "awaiting_feedback", "current_step": key}
         if not any(item.get("id") == gate["id"] for item in state["pending_approvals"]):
@@ -293,22 +293,6 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
     return state, entry
 
 
-def approved(state: State, *, at: str) -> tuple[State, list[str]]:
-    """Grant every approval that is asked for; gives their ids. Raises NOTHING_TO_APPROVE.
-
-    A run that is paused, failed or over asks for none, whatever its list holds: it is taken up again first (D4).
-    """
-    granted = [str(item["id"]) for item in state["pending_approvals"]]
-    if not granted or state["status"] not in ("awaiting_feedback", "in_progress"):
-        why = f"the run is {state['status']}: it is taken up first" if granted else ""
-        hint = f"loomctl {'resume' if granted else 'show'} {state['run_id']}"
-        raise LoomError("NOTHING_TO_APPROVE", "this run asks for no approval", why=why, hint=hint, exit_code=EXIT_USAGE)
-    rank = max((entry["rank"] for entry in state["steps"]), default=0)
-    given = [{"id": name, "granted_at": at, "after_rank": rank} for name in granted]
-    approvals = [*state.get("approvals", []), *given]
-    return {**state, "pending_approvals": [], "approvals": approvals, "status": "in_progress"}, granted
-
-
 def goes_on(state: Mapping[str, Any]) -> bool:
     """Tell whether a run is under way, so that its next step may be opened."""
     return state["status"] in ("pending", "in_progress")
@@ -344,25 +328,6 @@ def reopened_step(state: State, plan: Mapping[str, Any]) -> State:
     if last is None or first_open(state, plan) is not None:
         return state
     return visits.replaced(state, {**visits.of_step(state, last.key)[-1], "reopened": True})
-
-
-def _gate(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place) -> dict[str, str] | None:
-    granted = {item["id"] for item in state.get("approvals", []) if not phase_marks.is_lapsed(item)}
-    for pending in state["pending_approvals"]:
-        return {"id": str(pending["id"]), "reason": str(pending.get("reason", ""))}
-    if visits.open_visit(state) is not None:  # it was let in when its visit began
-        return None
-    phase_id = str(place.phase["id"])
-    autonomy = plan.get("autonomy") or {}
-    entering = state.get("current_phase") != phase_id
-    asked = place.phase.get("require_approval") or phase_id in (autonomy.get("require_approval_for") or ())
-    if autonomy.get("level") == "assist" and state.get("current_phase") is not None:
-        asked = True
-    if entering and asked and f"phase:{phase_id}" not in granted:
-        return {"id": f"phase:{phase_id}", "reason": f"the workflow asks for approval before the phase {phase_id}"}
-    if place.step.get("require_approval") and f"step:{place.key}" not in granted:
-        return {"id": f"step:{place.key}", "reason": f"the workflow asks for approval before the step {place.key}"}
-    return None
 
 
 def _completed(state: State, plan: Mapping[str, Any], *, at: str) -> State:

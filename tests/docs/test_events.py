@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from loomctl.engine import driving
+from loomctl.engine import deciding, driving
 from tests.docs.events import EVENTS, written
 from tests.docs.pages import DOCS, hold, part, table
 from tests.scenes import Scene
@@ -54,7 +54,7 @@ def test_a_runs_events_have_only_what_the_page_tells(scene: Scene) -> None:
     driving.done(space, run_id, response='{"context_updates": {"a": 1}}')
     driving.undo(space, run_id)
     driving.done(space, run_id, response="x")
-    driving.approve(space, run_id)
+    deciding.approve(space, run_id)
     driving.done(space, run_id, response="y")
     entries = [json.loads(line) for line in (scene.run_dir / "events.jsonl").read_text().splitlines()]
     assert entries[-1]["event"] == "run.completed"

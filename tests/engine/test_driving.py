@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.engine import driving, priming, remembering, stopping
+from loomctl.engine import deciding, driving, priming, remembering, stopping
 from loomctl.engine.caller import Conversation
 from loomctl.engine.driving import Driven
 from loomctl.model import triggers, visits
@@ -270,7 +270,7 @@ def test_a_phase_that_a_stranger_enters_is_owed_to_the_session(scene: Scene, ver
     terminal = scene.space("terminal-1", host="terminal")
     if verb == "approve":
         done(scene)
-        driving.approve(terminal, run_id)
+        deciding.approve(terminal, run_id)
     elif verb == "done":
         driving.done(terminal, run_id, response="by hand")
     else:
@@ -321,10 +321,10 @@ def test_a_gate_waits_for_its_user(scene: Scene) -> None:
     assert "loomctl approve" in driving.say_move(driven)
     assert go_on(scene).move.kind == "approval"
     assert [item["id"] for item in scene.state["pending_approvals"]] == ["phase:ship"]
-    assert driving.approve(scene.space(), scene.run_dir.name).move.step == "ship/send"
+    assert deciding.approve(scene.space(), scene.run_dir.name).move.step == "ship/send"
     assert scene.state["pending_approvals"] == []
     with pytest.raises(LoomError, match="asks for no approval"):
-        driving.approve(scene.space(), scene.run_dir.name)
+        deciding.approve(scene.space(), scene.run_dir.name)
 
 
 @pytest.mark.parametrize("status", ["completed", "cancelled"])
@@ -338,7 +338,7 @@ def test_a_run_that_is_over_is_not_moved(begun: Scene, status: str, verb: str) -
         "next": lambda: go_on(begun),
         "done": lambda: done(begun, outcome="failed"),
         "closing": lambda: done(begun, None),
-        "approve": lambda: driving.approve(begun.space(), begun.run_dir.name),
+        "approve": lambda: deciding.approve(begun.space(), begun.run_dir.name),
         "pause": lambda: pause(begun),
     }
     with pytest.raises(LoomError) as caught:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.engine import driving, priming, remembering, resuming
+from loomctl.engine import deciding, driving, priming, remembering, resuming
 from loomctl.engine.caller import Workspace
 from loomctl.model import triggers
 from tests.scenes import OTHER, Json, Scene, artifact
@@ -132,7 +132,7 @@ class Told:
 
     def approve(self) -> None:
         """Let it go on."""
-        driving.approve(self.space(), self.run_id)
+        deciding.approve(self.space(), self.run_id)
         self.hold("approve")
 
     def undo(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loomctl.disk.blobs import Blobs
-from loomctl.engine import driving, preambles, resuming, stage_records, stopping
+from loomctl.engine import deciding, driving, preambles, resuming, stage_records, stopping
 from loomctl.engine.driving import Driven
 from loomctl.model import run_life
 from tests.engine.test_ending import status_of
@@ -322,7 +322,7 @@ def test_a_way_back_sets_phases_back_and_says_so(scene: Scene) -> None:
     )
     scene.begin()
     done(scene)
-    driving.approve(scene.space(), scene.run_dir.name)
+    deciding.approve(scene.space(), scene.run_dir.name)
     assert scene.state["sessions"]["session_history"][0]["phases_completed"] == ["plan"]
     done(scene, says("rethink"))
     assert {name: one["status"] for name, one in scene.state["phases"].items()} == {
@@ -332,7 +332,7 @@ def test_a_way_back_sets_phases_back_and_says_so(scene: Scene) -> None:
     assert [one["phase"] for one in events(scene, "phase.set_back")] == ["build"]
     assert [one["id"] for one in events(scene, "approval.lapsed")] == ["phase:build"]
     assert done(scene).move.kind == "approval"
-    driving.approve(scene.space(), scene.run_dir.name)
+    deciding.approve(scene.space(), scene.run_dir.name)
     assert done(scene).move.kind == "completed"
 
 

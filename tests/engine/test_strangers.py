@@ -11,7 +11,7 @@ import pytest
 
 from loomctl.disk import known
 from loomctl.disk.local import Local
-from loomctl.engine import driving, resuming
+from loomctl.engine import deciding, driving, resuming
 from loomctl.engine.caller import Workspace
 from loomctl.model.errors import LoomError
 from tests.scenes import MAIN, OTHER, SESSION, Scene, artifact, run
@@ -162,7 +162,7 @@ def test_an_approval_from_a_terminal_does_not_take_the_phase_from_its_session(sc
     scene.workflow(autonomy={"level": "guarded", "require_approval_for": ["build"]})
     scene.begin()
     driving.done(scene.space(), scene.run_dir.name, response="asked")
-    driving.approve(scene.space("terminal-1", host="terminal"), scene.run_dir.name)
+    deciding.approve(scene.space("terminal-1", host="terminal"), scene.run_dir.name)
     (record,) = scene.state["sessions"]["session_history"]
     assert (record["session_id"], record["phases_completed"]) == (SESSION, ["frame"])
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomctl.model import faber_plan, faber_words, run_life, visits
+from loomctl.model import faber_plan, faber_words, gates, run_life, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.faber_state import view
 from loomctl.model.faber_writing import written
@@ -159,7 +159,7 @@ def test_a_whole_run_keeps_every_key_and_is_read_back_as_it_was(era: str) -> Non
         found = view(raw, RUN_ID, FROZEN)
         state, move = run_life.advance(found.state, FROZEN, at=AT)
         if move.kind == "approval":
-            state, _ = run_life.approved(state, at=AT)
+            state, _ = gates.approved(state, at=AT)
         elif move.kind == "step" and move.step:
             state, entry = visits.start_visit(state, move.step, move.step.split("/")[0], at=AT)
             raw = written(found, state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loomctl.model import places, run_life, visits
+from loomctl.model import gates, places, run_life, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.state import TERMINAL, new_state
 
@@ -62,7 +62,7 @@ class Walk:
             self.state, _ = run_life.undone(self.state, self.plan)
             return self.stands()
         elif verb == "approve":
-            self.state, _ = run_life.approved(self.state, at=self.now())
+            self.state, _ = gates.approved(self.state, at=self.now())
         elif verb in ("paused", "cancelled"):
             self._refuse(*TERMINAL, *(("failed", "pending") if verb == "paused" else ()))
             self.state = {**self.state, "status": verb}
