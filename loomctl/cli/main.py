@@ -25,6 +25,8 @@ COMMANDS = {
     "pause": "standing:pause",
     "cancel": "standing:cancel",
     "approve": "decide:approve",
+    "reject": "decide:reject",
+    "choose": "decide:choose",
     "trust": "standing:trust",
     "prime-context": "prime:prime_context",
     "preamble": "preamble:preamble",

@@ -136,7 +136,7 @@ def _lines(played: Played) -> list[str]:
         for stage in played.stages
     ]
     lines = [printing.table(["RANK", "STEP", "OUTCOME", "NEXT"], rows), ""] if rows else []
-    lines += [f"approval taken as given: {asked['id']}: {one_line(asked['reason'], 200)}" for asked in played.approvals]
+    lines += [_gate(asked) for asked in played.approvals]
     why = f": {one_line(played.why, 300)}" if played.why else ""
     lines.append(f"{played.state['status']}{why}")
     lines += [
@@ -144,6 +144,15 @@ def _lines(played: Played) -> list[str]:
         for key, value in sorted(played.state["context"].items())
     ]
     return lines
+
+
+def _gate(asked: Mapping[str, Any]) -> str:
+    """Say what somebody would have been asked, with the choices that they would have had."""
+    told = f"{one_line(asked['id'], _SHOWN)}: {one_line(asked['reason'], 200)}"
+    if "choices" not in asked:
+        return f"approval taken as given: {told}"
+    offered = " · ".join(one_line(one, 60) for one in asked["choices"])
+    return f"a person would be asked: {told}" + (f" ({offered})" if offered else "")
 
 
 def _onward(stage: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import files, trouble
 from loomctl.engine import commanding, driving, finding, how_ended
-from loomctl.model import visits
+from loomctl.model import gates, visits
 from loomctl.model.directives import Reading
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line, visible
@@ -256,6 +256,11 @@ def _at_a_command(driven: Driven, lines: list[str]) -> str:
     return own
 
 
+def _asks_at_a_step(driven: Driven) -> bool:
+    """Tell whether the run waits at a step that a person decides, whose question is then shown whole."""
+    return driven.move.kind == "approval" and gates.open_human(driven.run.state, driven.run.plan) is not None
+
+
 def _text(space: Workspace, driven: Driven) -> str:
     if driven.closing is not None:
         return (
@@ -282,6 +287,6 @@ def _text(space: Workspace, driven: Driven) -> str:
     lines.append(driving.say_move(driven))
     if driven.slip is not None:
         lines += telling.slip_lines(driven.slip)
-    if driven.move.kind != "step" and driven.slip is None:
+    if driven.move.kind != "step" and driven.slip is None and not _asks_at_a_step(driven):
         return "\n".join(lines)
     return telling.whole(space, driven.run, lines, driven.slip)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import asking
-from loomctl.engine import prompts
-from loomctl.model import places, run_life, visits
+from loomctl.engine import gate_texts, prompts
+from loomctl.model import gates, places, run_life, visits
 from loomctl.model.fences import fenced, one_line, visible
 from loomctl.model.secrets import masked_line
 from loomctl.model.slip import cut_lines
@@ -29,6 +29,7 @@ BESIDE = 4000
 def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
     """Give the current step as `--json` shows it: `{id, visit, stage, prompt, reason?, …}`; None where none is open.
 
+    kind, choices: of one that a person decides.
     reason and what else the way to it tells: as the visit before it keeps it in `next` (D45).
     """
     entry = visits.open_visit(run.state)
@@ -37,7 +38,8 @@ def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
         return None
     prompt = prompts.step_prompt(place, entry["visit"], prompts.prompt_values(space.project, run))
     told = {key: value for key, value in run_life.way_to(run.state, entry["step_id"]).items() if key != "step_id"}
-    return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt, **told}
+    asks = {"kind": gates.KIND, "choices": gates.choices(place.step)} if gates.is_human(place.step) else {}
+    return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt, **asks, **told}
 
 
 def preamble_document(space: Workspace, run: Run) -> dict[str, Any] | None:
@@ -184,7 +186,11 @@ def bounded_step(space: Workspace, run: Run) -> str:
     entry = visits.open_visit(run.state)
     where = f"{run.folder}/stages/{entry['stage']}/prompt.md" if entry else run.folder
     place = places.place_of(run.plan, entry["step_id"]) if entry else None
-    ending = prompts.COMMAND_ENDING if place is not None and place.step.get("run") else prompts.ENDING
+    ending = prompts.ENDING
+    if place is not None and gates.is_human(place.step):
+        ending = gate_texts.ways(run, place)
+    elif place is not None and place.step.get("run"):
+        ending = prompts.COMMAND_ENDING
     rest = f"(the whole prompt: {where}; read it)\n\n{ending}"
     return f"{cut_lines(text, limit - utf8_bytes(rest) - 2, utf8_bytes)}\n\n{rest}"
 

@@ -1,37 +1,194 @@
-"""What a person decides of a run, in a terminal or through a session that drives it."""
+"""What a person decides of a run, in a terminal or through a session that drives it: granted, refused, chosen.
+
+The assistant's word is not a person's: its host asks its user before such a command is run (D29).
+"""
 
 from __future__ import annotations
 
-from loomctl.disk import clock
+from loomctl.disk import clock, people
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import driving, recording, settling
-from loomctl.model import gates
+from loomctl.engine import driving, ending, presence, recording, settling
+from loomctl.model import directives, gates
+from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
+from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
     from loomctl.model.state import State
 
+LONGEST_NAME = 80  # UTF-16 units
+LONGEST_NOTE = 10_000  # characters
+_LINE = 300  # UTF-16 units of a note where it stands in a line
+_EVENTS = {
+    gates.APPROVE: "approval.granted",
+    gates.REJECT: "approval.rejected",
+    gates.CHOOSE: "approval.chosen",
+}
 
-def approve(space: Workspace, run_id: str) -> driving.Driven:
-    """Grant what the run asks for and go on."""
+
+class Said(NamedTuple):
+    """What a person said. verb: `gates.APPROVE`, `REJECT` or `CHOOSE`; label: of a choice; by: who."""
+
+    verb: str
+    by: str
+    note: str = ""
+    label: str = ""
+
+    @property
+    def line(self) -> str:
+        """The note in a line, its secrets masked."""
+        return masked_line(self.note, _LINE)
+
+
+def approve(space: Workspace, run_id: str, *, by: str = "", note: str = "") -> driving.Driven:
+    """Grant what the run asks for and go on. by: who does, empty: whom this machine knows.
+
+    At a human step it is the choice that means a yes, or the only one. Raises NOTHING_TO_APPROVE and CHOICE_NEEDED.
+    """
+    return _decide(space, run_id, _said(space, gates.APPROVE, by, note))
+
+
+def reject(space: Workspace, run_id: str, *, by: str = "", note: str = "") -> driving.Driven:
+    """Refuse what the run asks for. by, note: who does and why.
+
+    At a human step it is the choice that means a no, else the step fails; at every other gate the run is paused, and
+    asks again when it is taken up. Raises NOTHING_TO_APPROVE and CHOICE_NEEDED.
+    """
+    return _decide(space, run_id, _said(space, gates.REJECT, by, note))
+
+
+def choose(space: Workspace, run_id: str, label: str, *, by: str = "", note: str = "") -> driving.Driven:
+    """End a human step with one of its choices. Raises NOTHING_TO_CHOOSE, UNKNOWN_LABEL and AMBIGUOUS_LABEL."""
+    return _decide(space, run_id, _said(space, gates.CHOOSE, by, note, label))
+
+
+def _said(space: Workspace, verb: str, by: str, note: str, label: str = "") -> Said:
+    if len(note) > LONGEST_NOTE:
+        raise LoomError(
+            "TOO_LARGE",
+            f"a note has at most {LONGEST_NOTE:,} characters",
+            why="what is longer is written into a file, and that is named",
+            hint=f"loomctl {verb} --help",
+            exit_code=EXIT_USAGE,
+        )
+    name = masked_line(by.strip() or people.user_name(space.project.root), LONGEST_NAME)
+    return Said(verb, name, directives.mended(note.strip()), label)
+
+
+def _decide(space: Workspace, run_id: str, said: Said) -> driving.Driven:
     notes = recording.noted(space)
     run = space.store.read(run_id)
+    seen = _waits_for(run.state, run.plan)
+    known = _gathered(space, run, said)
     settled: list[settling.Settled] = []
+    ended: list[ending.Ended] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
+        settled.clear()
+        ended.clear()
         driving.refuse_over(state, run_id)
-        state, granted = gates.approved(state, at=clock.now())
-        happened = [Event("approval.granted", {"id": name}, space.caller.session_id) for name in granted]
+        _refuse_moved(run_id, seen, _waits_for(state, run.plan), state)
+        found = gates.verdict(state, run.plan, said.verb, said.label)
+        happened: list[Event] = []
+        if found is None:
+            state = _gate_answered(space, state, said, happened)
+        else:
+            ended.append(_visit_ended(space, run, state, said, found, known, happened))
+            state = ended[0].state
         result = settling.rest_here(space, run, state)
         settled.append(result)
         return result.state, happened + result.happened
 
     run = run._replace(state=space.store.update(run_id, change))
-    # An approval from a terminal is not read by the assistant: what the phase loads is owed to its next `next`.
+    done = ended[0].entry if ended else None
+    # What is decided in a terminal is not read by the assistant: what a phase loads is owed to its next `next`.
     if space.caller.host == TERMINAL:
         settling.begun(space, run, settled[0])
-        return driving.Driven(run, settled[0].move, notes=notes)
+        return driving.Driven(run, settled[0].move, done, notes=notes)
     made = settling.tell(space, run, settled[0])
-    return driving.Driven(run, settled[0].move, slip=made, notes=notes)
+    notes += presence.noted_stage(space, run.state)
+    return driving.Driven(run, settled[0].move, done, slip=made, notes=notes)
+
+
+def _waits_for(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name what a run waits to be decided."""
+    found = gates.open_human(state, plan)
+    return (*gates.ids_asked(state), *([str(found[0]["stage"])] if found else ()))
+
+
+def _refuse_moved(run_id: str, seen: tuple[str, ...], now: tuple[str, ...], state: Mapping[str, Any]) -> None:
+    """Refuse to decide something else than what was waited for when the command began. Raises DECIDED_MEANWHILE."""
+    if not seen or seen[-1] in now:
+        return
+    last = (state.get("approvals") or [{}])[-1]
+    who = masked_line(str(last.get("by") or ""), LONGEST_NAME)
+    raise LoomError(
+        "DECIDED_MEANWHILE",
+        f"the run {run_id} waits for this no more" + (f": {who} decided it" if who else ""),
+        why="somebody else decided in the same moment; what was decided stands",
+        hint=f"loomctl show {run_id}",
+        exit_code=EXIT_HELD,
+    )
+
+
+def _gate_answered(space: Workspace, state: State, said: Said, happened: list[Event]) -> State:
+    """Grant or refuse what is asked for before a phase or a step, or after a result."""
+    answer = gates.rejected if said.verb == gates.REJECT else gates.approved
+    state, names = answer(state, at=clock.now(), by=said.by, note=said.line)
+    session_id = space.caller.session_id
+    happened += [Event(_EVENTS[said.verb], _told(name, said, None), session_id) for name in names]
+    if said.verb == gates.REJECT:
+        happened.append(Event("run.paused", {"before": "awaiting_feedback", "reason": "rejected"}, session_id))
+    return state
+
+
+def _told(name: str, said: Said, label: str | None) -> dict[str, Any]:
+    found = {"id": name, "by": said.by, "label": label, "note": said.line}
+    return {key: value for key, value in found.items() if value}
+
+
+def _gathered(space: Workspace, run: Run, said: Said) -> ending.Gathered | None:
+    """Find out what the end of a human step's visit needs to know, before the lock is taken; None: none is open."""
+    found = gates.open_human(run.state, run.plan)
+    if found is None:
+        return None
+    given = ending.Given(said.note or None, "decision")
+    return ending.gather(space, run, found[0], given, directives.Reading())
+
+
+def _visit_ended(
+    space: Workspace,
+    run: Run,
+    state: State,
+    said: Said,
+    found: gates.Verdict,
+    known: ending.Gathered | None,
+    happened: list[Event],
+) -> ending.Ended:
+    """End a human step's visit by what was decided: its files first, then the state."""
+    entry, at = found.entry, clock.now()
+    label = masked_line(found.label, gates.LONGEST_LABEL) if found.label else None
+    what = label or ("rejected" if said.verb == gates.REJECT else "approved")
+    given = ending.Given(
+        said.note or None,
+        "decision",
+        outcome=found.outcome,
+        note=f"{what} by {said.by}" + (f": {said.line}" if said.line else ""),
+        context={gates.LABEL_KEY: found.label, gates.TEXT_KEY: said.note},
+        decided={"by": said.by, "at": at, "label": found.label, "note": said.note},
+    )
+    reading = directives.Reading(preferred_next_label=found.label)
+    if known is None or known.for_stage != entry["stage"]:
+        known = ending.gather(space, run, entry, given, reading)
+    name = gates.PREFIX + str(entry["stage"])
+    session_id = space.caller.session_id
+    happened.append(Event(_EVENTS[said.verb], _told(name, said, label), session_id, str(entry["step_id"])))
+    state = gates.decided(state, found, said.verb, at=at, by=said.by, note=said.line)
+    return ending.end(space, run, state, happened, given, known._replace(reading=reading))

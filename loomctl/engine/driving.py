@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock, files
 from loomctl.disk.events import Event
 from loomctl.engine import closing, ending, presence, settling, stages
-from loomctl.model import routing, run_context, run_life, sessions, visits, ways
+from loomctl.model import gates, routing, run_context, run_life, sessions, visits, ways
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -157,7 +157,23 @@ def _open_for(run: Run, state: State, told: Mapping[str, Any]) -> dict[str, Any]
     if entry is None:
         raise _nothing_open(run, state)
     _refuse_moved(run.run_id, entry, told)
+    _refuse_human(run, state)
     return entry
+
+
+def _refuse_human(run: Run, state: State) -> None:
+    """Refuse to end a step that a person decides: the assistant's word is not theirs. Raises HUMAN_STEP."""
+    found = gates.open_human(state, run.plan)
+    if found is None:
+        return
+    offered = gates.choices(found[1].step)
+    raise LoomError(
+        "HUMAN_STEP",
+        f"{found[1].key} is decided by a person, not ended by its result",
+        why=f"they choose one of {', '.join(masked_line(one, 60) for one in offered)}" if offered else "",
+        hint=gates.command(gates.CHOOSE, run.run_id, offered[0]) if offered else f"loomctl approve {run.run_id}",
+        exit_code=EXIT_USAGE,
+    )
 
 
 def _with_marked(entry: Mapping[str, Any], given: ending.Given) -> ending.Given:
@@ -216,12 +232,13 @@ def undo(space: Workspace, run_id: str) -> Driven:
         session_id = space.caller.session_id
         properties = {"stage": entry["stage"], "gone": _gone(before, state), "phases": _phases_set_back(before, state)}
         happened = [Event("stage.undone", properties, session_id, entry["step_id"])]
+        state = settling.asking(space, run, state, happened, at=clock.now())
         return sessions.active(state, session_id, at=clock.now()), happened
 
     run = run._replace(state=space.store.update(run_id, change))
     notes += presence.noted_stage(space, run.state)
     entry = visits.open_visit(run.state)
-    kind = "paused" if run.state["status"] == "paused" else "step"
+    kind = {"paused": "paused", "awaiting_feedback": "approval"}.get(run.state["status"], "step")
     return Driven(run, run_life.Move(kind, step=entry["step_id"] if entry else None), notes=notes)
 
 
@@ -290,14 +307,19 @@ def say_move(driven: Driven) -> str:
     """Say in one line where the run stands after a verb."""
     state = driven.run.state
     if driven.move.kind == "approval":
-        asked = "; ".join(
-            masked_line(str(item.get("reason") or item.get("id")), 200) for item in state["pending_approvals"]
-        )
-        return f"The run waits for approval: {asked}. Its user decides: loomctl approve {driven.run.run_id}"
+        from loomctl.engine import gate_texts  # most runs wait for nobody
+
+        return gate_texts.line(driven.run)
     if driven.move.kind == "completed":
         return "The run is completed."
     if driven.move.kind == "failed":
         return _say_failed(driven.run)
+    if driven.move.kind == "paused" and state["pending_approvals"]:
+        from loomctl.engine import gate_texts
+
+        refused = gate_texts.paused(driven.run)
+        if refused:
+            return refused
     if driven.move.kind == "paused":
         return f"The run is paused. To go on: loomctl resume {driven.run.run_id}"
     way = run_life.way_to(state, driven.move.step)

@@ -36,10 +36,11 @@ UNCHECKED = (
 class Given(NamedTuple):
     """What a step is ended with.
 
-    source: where the response came from: `done`, `conversation`, `transcript`, `candidate`, `command` or `none`.
+    source: where the response came from: `done`, `conversation`, `transcript`, `candidate`, `command`, `decision`
+    or `none`.
     outcome: one that was given beside the response, which holds; None: the response decides. artifacts: what is
-    registered, `{name: portable path}`. command, context, warnings: of a command step, what `status.json` tells of it,
-    and the engine's keys that it sets.
+    registered, `{name: portable path}`. command, warnings: of a command step, what `status.json` tells of it;
+    decided: of a human step, `{by, at, label, note}`; context: the engine's keys that either sets.
     """
 
     response: str | None
@@ -50,6 +51,7 @@ class Given(NamedTuple):
     command: Mapping[str, Any] | None = None
     context: Mapping[str, Any] = {}
     warnings: Sequence[Mapping[str, str]] = ()
+    decided: Mapping[str, Any] | None = None
 
 
 class Gathered(NamedTuple):
@@ -196,7 +198,9 @@ class _End(NamedTuple):
         """What kind of failure it is; None where it did not fail."""
         if self.outcome != "failed":
             return None
-        return failures.error_of(self.reason, command=self.given.command, exhausted=bool(self.failure))
+        return failures.error_of(
+            self.reason, command=self.given.command, final=bool(self.failure or self.given.decided)
+        )
 
     @property
     def directive(self) -> dict[str, Any]:
@@ -287,6 +291,7 @@ def _status(run: Run, end: _End, ended: Mapping[str, Any], way: Way, session_id:
         "errors": said["errors"] if end.failure else [],
         "warnings": [*said["warnings"], *end.warnings, *_tracking_warnings(tracked), *_way_warnings(way)],
         "command": given.command,
+        **({"decided": dict(given.decided)} if given.decided else {}),
         "artifacts": dict(given.artifacts),
         "started_at": entry["started_at"],
         "completed_at": end.at,

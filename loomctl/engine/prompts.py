@@ -6,7 +6,7 @@ import os
 
 from loomctl.disk import artifact_paths
 from loomctl.engine import stages
-from loomctl.model import ids, placeholders, places, run_life, visits
+from loomctl.model import gates, ids, placeholders, places, run_life, visits
 from loomctl.model.fences import fenced, visible
 from loomctl.model.secrets import mask, masked_line
 from loomctl.model.slip import NEXT_SHARE, cut_lines
@@ -95,6 +95,8 @@ def _ways(step: Mapping[str, Any]) -> list[str]:
     if not labels or step.get("run"):
         return []
     named = ", ".join(f"“{masked_line(label, 60)}”" for label in dict.fromkeys(labels))
+    if gates.is_human(step):
+        return [f"A person chooses one of {named}."]
     return [f"The way on is one of {named}: the JSON of the result names it in `preferred_next_label`."]
 
 
@@ -116,7 +118,7 @@ def _instruction(step: Mapping[str, Any], known: Mapping[str, str | None]) -> st
 def _where(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
     """Say in which folder an assistant works, if the step has one of its own, and what may stand there (D35, D42)."""
     declared = step.get("workdir")
-    if not isinstance(declared, str) or step.get("run"):
+    if not isinstance(declared, str) or step.get("run") or gates.is_human(step):
         return []
     folder = os.path.join(known.get("project_root") or "", placeholders.expand(declared, known).text)
     told = f"Work in `{masked_line(folder, 400)}`."
@@ -135,14 +137,11 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
         return f"## Next\n\nThis session does not drive the run. To take it up: `loomctl resume {run.run_id}`"
     status = state["status"]
     if status == "awaiting_feedback" and state["pending_approvals"]:
-        asked = "; ".join(
-            masked_line(str(item.get("reason") or item.get("id")), 200) for item in state["pending_approvals"]
-        )
-        return f"## Next\n\nThe run waits for its user: {asked}. The user decides; then `loomctl approve {run.run_id}`."
+        return _approval_awaited(project, run, budget)
     if status == "awaiting_feedback" and (waits := _trust_awaited(run)):
         return waits
     if status in ("paused", "failed", "completed", "cancelled"):
-        return f"## Next\n\n{_standing(status, run.run_id)}"
+        return f"## Next\n\n{_refused(run) or _standing(status, run.run_id)}"
     entry = visits.open_visit(state)
     place = places.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
@@ -150,6 +149,8 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     if entry["status"] == "closing":
         key = masked_line(entry["step_id"], 120)
         return f"## Next\n\nThe step {key} is closing: its result is expected as your final message."
+    if gates.is_human(place.step):
+        return f"## Next\n\n`loomctl next` asks its user what {masked_line(entry['step_id'], 120)} asks for."
     prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run)))
     runs = bool(place.step.get("run"))
     if budget is None:
@@ -158,6 +159,26 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     if runs:
         return _shortened(prompt, path, budget, COMMAND_ENDING)
     return _shortened(prompt + _before(state), path, budget, ENDING)
+
+
+def _approval_awaited(project: Project, run: Run, budget: Budget | None) -> str:
+    from loomctl.engine import gate_texts  # most runs wait for nobody
+
+    found = gates.open_human(run.state, run.plan)
+    if found is None:
+        return gate_texts.upcoming(run)
+    entry, place = found
+    prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run)))
+    return gate_texts.at_a_step(run, place, prompt, budget)
+
+
+def _refused(run: Run) -> str:
+    """Say why a run is paused whose gate was refused; empty for every other."""
+    if run.state["status"] != "paused" or not run.state["pending_approvals"]:
+        return ""
+    from loomctl.engine import gate_texts
+
+    return gate_texts.paused(run)
 
 
 def _trust_awaited(run: Run) -> str:

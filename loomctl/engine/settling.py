@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import finding, priming, remembering, stages
-from loomctl.model import phase_marks, places, run_life, sessions, triggers, visits
+from loomctl.model import gates, phase_marks, places, run_life, sessions, triggers, visits
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -72,6 +72,8 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
         assert place is not None  # advance chose it from this plan
         if not place.step.get("engine"):
             state, opened = _opened(space, run, state, happened, place, at=at)
+            if gates.is_human(place.step):
+                state, move = asking(space, run, state, happened, at=at), run_life.Move("approval", step=place.key)
             return Settled(state, happened, entered, engine_primed, move, opened)
         engine_primed = True
         state, goes_on = _primed(run, state, happened, place, session_id, at=at)
@@ -90,6 +92,20 @@ def _primed(
         told = {"step_id": place.key, "failure_reason": came.way.why}
         happened.append(Event("run.failed", told, session_id, place.key))
     return came.state, came.follows != "stop"
+
+
+def asking(space: Workspace, run: Run, state: State, happened: list[Event], *, at: str) -> State:
+    """Let a run whose open step a person decides wait for that; adds to `happened` that it was asked."""
+    if gates.open_human(state, run.plan) is None:
+        return state
+    from loomctl.engine import prompts  # most steps are none of these
+
+    known = prompts.prompt_values(space.project, run._replace(state=state))
+    waiting = gates.asked(state, run.plan, at=at, known=known)
+    if waiting is not state:
+        asked = dict(waiting["pending_approvals"][-1])
+        happened.append(Event("approval.requested", asked, space.caller.session_id, asked["step_id"]))
+    return waiting
 
 
 def _opened(

@@ -87,8 +87,12 @@ def _visit(played: Played, plan: Mapping[str, Any], place: Place | None, script:
         transition=came_by.get("fidelity"), step=place.step.get("fidelity"), workflow=plan.get("default_fidelity")
     )
     outcome = said.outcome or "succeeded"
+    if gates.is_human(place.step):
+        state = _decided(played, state, plan, said)
     if not by_engine:
-        own = {"last_stage": place.key}
+        own: dict[str, Any] = {"last_stage": place.key}
+        if gates.is_human(place.step):
+            own |= {gates.LABEL_KEY: _label(place, said), gates.TEXT_KEY: ""}
         changed = run_context.changed(state["context"], own, said.context_updates, output="")
         state = {**state, "context": changed.context}
     came = run_life.end_visit(state, plan, outcome=outcome, at=AT, directive=_directive(said), judge=judge)
@@ -110,6 +114,18 @@ def _visit(played: Played, plan: Mapping[str, Any], place: Place | None, script:
     return came.state
 
 
+def _decided(played: Played, state: State, plan: Mapping[str, Any], said: Any) -> State:
+    """Tell of a human step's gate, and warn of a label that nobody could choose there; gives the state going on."""
+    state = gates.asked(state, plan, at=AT)
+    request = state["pending_approvals"][-1]
+    played.approvals.append(dict(request))
+    label, offered = said.preferred_next_label, request["choices"]
+    if label and not any(routing.matches(label, one) for one in offered):
+        told = f"there are {', '.join(offered)}" if offered else "its transitions have no labels"
+        played.warnings.append(_warning("UNKNOWN_LABEL", request["step_id"], f"{label!r:.60} is no choice: {told}"))
+    return {**state, "pending_approvals": [], "status": "in_progress"}
+
+
 def _directive(said: Any) -> dict[str, Any]:
     """Give what a visit keeps of its directive."""
     return {
@@ -117,6 +133,12 @@ def _directive(said: Any) -> dict[str, Any]:
         "preferred_next_label": said.preferred_next_label,
         "suggested_next_ids": list(said.suggested_next_ids),
     }
+
+
+def _label(place: Place, said: Any) -> str | None:
+    """Give the label that was chosen at a human step, as the workflow writes it."""
+    label = said.preferred_next_label or ""
+    return next((one for one in gates.choices(place.step) if routing.matches(label, one)), None)
 
 
 def _left_over(state: State, script: Script) -> list[dict[str, str]]:

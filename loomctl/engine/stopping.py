@@ -6,7 +6,7 @@ from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine import answers, closing, ending, stages
-from loomctl.model import output_checks, places, run_life, sessions, turn_ends, visits
+from loomctl.model import gates, output_checks, places, run_life, sessions, turn_ends, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -71,6 +71,8 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if entry is None or place is None or run.state["status"] in OVER:
         return Stopped()
     step = place.step
+    if gates.is_human(step):
+        return _at_human(run, turn)
     waits = _at_untrusted(space, run, turn)
     if waits is not None:
         return waits
@@ -144,6 +146,14 @@ def _not_seen(entry: Mapping[str, Any], reading: Reading) -> str:
         return f"Loom: {entry['step_id']} is not ended; the message is kept as its candidate. {why}"
     said = [one.message for one in (*reading.errors, *reading.warnings) if one.code == "PARTLY_READ"]
     return f"Loom: {entry['step_id']} is not ended: {said[0]}; the message is kept as its candidate" if said else ""
+
+
+def _at_human(run: Run, turn: Turn) -> Stopped:
+    """Let the assistant stop at a step that a person decides; they are told at the end of every turn of Loom's."""
+    from loomctl.engine import gate_texts  # most stops are at no such step
+
+    waits = run.state["status"] == "awaiting_feedback" and turn.driven
+    return Stopped(line=f"Loom: {gate_texts.line(run)}" if waits else "", waits=waits)
 
 
 def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
@@ -263,7 +273,8 @@ def _ended(
             held[:] = [Stopped(block=f"Loom: {said}. {NEXT.format(step=result.move.step)}")]
             result.happened.append(_handed_on(space, visits.open_visit(state)))
         else:
-            held[:] = [Stopped(line=f"Loom: {said}. {driving.say_move(now)}")]
+            asks = turn.driven and gates.open_human(state, run.plan) is not None
+            held[:] = [Stopped(line=f"Loom: {said}. {driving.say_move(now)}", waits=asks)]
         happened += result.happened
         if handed and turn.blocks_left <= 0:
             state, paused = _pause(state, space.caller.session_id)

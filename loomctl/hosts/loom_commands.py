@@ -25,7 +25,7 @@ _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
     "context history": (frozenset(), frozenset({"--all", "--json"}), 2),
     "done": (frozenset({"--outcome", "--note", "--artifact"}), frozenset({"--json"}), 1),
 }
-_ASK = ("approve", "trust", "cancel", "push")
+_ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push")
 # Verbs of two words that take something away; a slash command of Loom's own allows every other `loomctl` unasked.
 _ASK_BOTH = (("state", "restore"), ("runs", "rm"), ("runs", "archive"))
 _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=@,+-")
@@ -40,8 +40,8 @@ def judge(command: str) -> tuple[str, str] | None:
     """Decide on a Bash command's full text: `("allow", reason)`, `("ask", reason)`, or None for no opinion.
 
     Allowed: exactly one simple `loomctl next`, `done`, or a command that only reads and masks what it gives; for
-    `done` with at most one quoted heredoc that ends the command. Asked: whatever may run `loomctl approve`, `trust`,
-    `cancel` or `push`, and what puts a run or its state away (`state restore`, `runs rm`, `runs archive`).
+    `done` with at most one quoted heredoc that ends the command. Asked: whatever may run one of the verbs by which a
+    person decides (`_ASK`), and what puts a run or its state away (`state restore`, `runs rm`, `runs archive`).
     """
     if "loomctl" not in command:
         return None

@@ -48,16 +48,16 @@ _TRY_LATER = 75
 _KILLED = ("SIGKILL", "SIGTERM", "SIGHUP")  # from outside: memory ran out, the machine went down
 
 
-def error_of(reason: str, *, command: Mapping[str, Any] | None = None, exhausted: bool = False) -> dict[str, Any]:
+def error_of(reason: str, *, command: Mapping[str, Any] | None = None, final: bool = False) -> dict[str, Any]:
     """Tell a failed visit's error: `{type, message, retryable, details}`.
 
-    TERMINAL: an answer that did not fit its schema though it was asked for again (exhausted, D36), and a command that
-    cannot be run (exit code 126 or 127): neither is retried. TIMEOUT: a command that took too long. TRANSIENT: the
-    reason holds one of TRANSIENT_WORDS; a command ended with 75 (`EX_TEMPFAIL`), was killed, or was lost with the
-    machine: a retry waits for a while. All others: FAILURE.
+    TERMINAL: what trying again does not mend, and is not retried: an answer that did not fit its schema though it was
+    asked for again (D36) and what a person rejected (final), and a command that cannot be run (exit code 126 or 127).
+    TIMEOUT: a command that took too long. TRANSIENT: the reason holds one of TRANSIENT_WORDS; a command ended with 75
+    (`EX_TEMPFAIL`), was killed, or was lost with the machine: a retry waits for a while. All others: FAILURE.
     command: what `status.json` tells of a command step.
     """
-    kind = TERMINAL if exhausted else _of_words(reason) if command is None else _of_command(command, reason)
+    kind = TERMINAL if final else _of_words(reason) if command is None else _of_command(command, reason)
     details = {}
     if command is not None:
         details = {key: command[key] for key in ("exit_code", "signal") if command.get(key) is not None}

@@ -72,7 +72,12 @@ _ARTIFACT = Shape(
     },
     ("id", "type", "load_strategy", "when", "phase"),
 )
-_KINDS = ("agent", "prompt", "command")  # what this loomctl does; a plan that asks for more is not done in part
+_KINDS = (
+    "agent",
+    "prompt",
+    "command",
+    "human",
+)  # what this loomctl does; a plan that asks for more is not done in part
 
 
 def accepted(raw: object, *, where: str) -> dict[str, Any]:

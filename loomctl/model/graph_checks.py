@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loomctl.model import routing, ways
+from loomctl.model import gates, routing, ways
 from loomctl.model.places import after, is_routed, places
 from loomctl.model.problems import at, choices, error, shown, warning
 from loomctl.model.transitions import key_of
@@ -109,6 +109,7 @@ def problems(plan: Mapping[str, Any], where: Callable[[str], str] | None = None)
     found: list[Problem] = []
     for place in places(plan):
         found += _collisions(place, placed(place.key))
+        found += _without_choice(place, placed(place.key))
     leads = {place.key: ways_on(plan, place) for place in places(plan)}
     reached = _reached(leads, [place.key for place in places(plan)[:1]])
     for place in places(plan):
@@ -162,6 +163,23 @@ def _without_end(
         message = f"the run cannot get out of {named}: no way leads from there to the end"
         hint = 'lead a transition out: {"to": "end"}, or a step behind the loop'
         yield error("LOOP_WITHOUT_END", where(caught[0]), message, hint)
+
+
+def _without_choice(place: Place, where: str) -> Iterator[Problem]:
+    """Find ways of a human step that nobody can choose, and those that are taken whatever somebody chooses."""
+    if not gates.is_human(place.step):
+        return
+    listed: Sequence[Mapping[str, Any]] = place.step.get("transitions") or ()
+    free = [index for index, one in enumerate(listed) if one.get("condition") is None and not one.get("on_failure")]
+    for index in free if len(free) > 1 else ():
+        if not listed[index].get("label"):
+            message = f"nobody can choose the way to {listed[index]['to']}: it has no label, and there are others"
+            yield error("NO_LABEL", at(where, "transitions", index), message, '"label": "[F] Fix"')
+    for index, one in enumerate(listed):
+        if one.get("condition") is not None and one.get("label"):
+            message = f"{shown(one['label'])} is no choice: where there is a condition, that alone decides"
+            hint = "leave the label or the condition out"
+            yield warning("LABEL_UNUSED", at(where, "transitions", index, "label"), message, hint)
 
 
 def _collisions(place: Place, where: str) -> Iterator[Problem]:

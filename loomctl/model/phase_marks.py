@@ -81,7 +81,7 @@ def lapsed(state: State, names: list[str]) -> list[Any]:
     steps = tuple(f"step:{name}/" for name in names)
     return [
         {**item, "lapsed": rank}
-        if not is_lapsed(item) and (item["id"] in asked or item["id"].startswith(steps))
+        if not is_lapsed(item) and "rejected_at" not in item and (item["id"] in asked or item["id"].startswith(steps))
         else item
         for item in state.get("approvals", [])
     ]

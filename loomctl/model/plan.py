@@ -10,7 +10,7 @@ from loomctl.model.critical_artifacts import ALWAYS
 from loomctl.model.frozen_plan import SCHEMA_VERSION
 from loomctl.model.paths_in_state import compile_path
 from loomctl.model.placeholder_checks import LEFT_TO_ASSISTANT
-from loomctl.model.steps import ADDED_FIELDS
+from loomctl.model.steps import ADDED_FIELDS, HUMAN
 from loomctl.model.transitions import key_of
 from loomctl.model.workflow import Workflow
 
@@ -110,7 +110,7 @@ def _step(
         "part": part,
         **_asked(step),
         **_said(step, phase.id),
-        "max_retries": step.max_retries if step.max_retries is not None else phase.max_retries or 0,
+        "max_retries": 0 if step.kind == HUMAN else _first_number(step.max_retries, phase.max_retries),
         "require_approval": bool(step.require_approval) or step.id in approvals or key in approvals,
         "result_handling": {
             word: _first(word, step.result_handling, phase.result_handling, handling) or default
@@ -119,6 +119,10 @@ def _step(
         "engine": "prime-context" if part == "pre" and _primes_only(step) else None,
     }
     return {**own, **{key: value for key, value in step.extra.items() if key not in own}}
+
+
+def _first_number(*said: int | None) -> int:
+    return next((number for number in said if number is not None), 0)
 
 
 def _said(step: Step, phase: str) -> dict[str, Any]:

@@ -149,6 +149,7 @@ def _chosen(
     if true:
         return _best(transitions, true), CONDITION
     named = [index for index in free if label and matches(label, str(transitions[index].get("label") or ""))]
+    named = [index for index in free if label and transitions[index].get("label") == label] or named
     if named:
         return _best(transitions, named), LABEL
     if outcome == FAILED:

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from loomctl.model.problems import Problem
     from loomctl.model.transitions import Transition
 
-KINDS = ("agent", "prompt", "command")
-LATER_KINDS = ("human", "parallel")
+KINDS = ("agent", "prompt", "command", "human")
+LATER_KINDS = ("parallel",)
+HUMAN = "human"
 ROUTING = "routing"
 LONGEST_TIMEOUT = 7 * 24 * 3600  # seconds
 # What the design has and nothing executes yet; a workflow that says so is refused, never half obeyed.
@@ -66,6 +67,7 @@ class Step:
     """The smallest resumable unit. One of prompt, command (`/slash …`), skill and run says what is asked.
 
     FABER's files also give a skill or command together with a prompt, or a description alone; both are understood.
+    Of kind human, prompt (or description) is the question, and the labels of the transitions are the choices.
     run: a shell command that Loom runs itself (D30); timeout: its seconds; workdir: where the step works, below the
     project. output_schema: `routing`, or `@FILE` beside the workflow (D36). fidelity: of its preamble (D46).
     retry_target: the step to which a failure leads that no transition is meant for (D45).
@@ -132,6 +134,8 @@ def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem])
     description = fields.text("description", blank=True)
     if fields.has("run") or kind == "command":
         _check_run(fields, kind, problems)
+    elif kind == HUMAN:
+        _check_human(fields, description, problems)
     elif not any(fields.has(key) for key in LATER_FIELDS):
         _check_text(fields, description, problems)
     if command is not None and not _SLASH_COMMAND.fullmatch(command):
@@ -199,6 +203,24 @@ def _check_run(fields: Fields, kind: str | None, problems: list[Problem]) -> Non
         if fields.has(key):
             message = f"{key} is for what an assistant answers; a command has its exit code"
             fields.fail("NOT_FOR_COMMANDS", key, message, f"leave {key} out")
+
+
+def _check_human(fields: Fields, description: str | None, problems: list[Problem]) -> None:
+    """Check a step that a person decides: it has a question, and asks no assistant for anything."""
+    for key, why in (("command", "is run there"), ("skill", "is used there")):
+        if fields.has(key):
+            message = f"{key} is for an assistant; at a step of kind: human a person decides, and nothing {why}"
+            fields.fail("NOT_FOR_HUMANS", key, message, f"ask in words in prompt, and leave {key} out")
+    for key in ("output_schema", "output_retries"):
+        if fields.has(key):
+            message = f"{key} is for what an assistant answers; a person chooses a label"
+            fields.fail("NOT_FOR_HUMANS", key, message, f"leave {key} out")
+    for key in ("workdir", "max_retries"):
+        if fields.has(key):
+            fields.warn("IGNORED_FIELD", key, f"kept, but a step that a person decides has no {key}")
+    if not fields.has("prompt") and not (description or "").strip():
+        hint = 'add "prompt": "Is this good enough to ship?"'
+        problems.append(error("MISSING_TEXT", fields.where, "the step does not say what a person is asked", hint))
 
 
 def _read_timeout(fields: Fields) -> float | None:

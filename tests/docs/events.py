@@ -10,6 +10,12 @@ from typing import NamedTuple
 from tests.scenes import CHECKOUT
 
 STAGE = "`stage`"
+DECIDED = {
+    "id": "",
+    "by": "who",
+    "label": "of a choice, as the workflow writes it",
+    "note": "what they said, in a line",
+}
 
 # name: (when it is written, its properties)
 EVENTS: dict[str, tuple[str, dict[str, str]]] = {
@@ -19,8 +25,8 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "run.resumed": ("a run is taken up again", {"status_before": ""}),
     "run.paused": (
-        "by `loomctl pause`, or where the assistant may be sent on no more",
-        {"before": "the status before", "reason": "`stop_block_cap` in the second case"},
+        "by `loomctl pause` or `reject`, or where the assistant may be sent on no more",
+        {"before": "the status before", "reason": "`stop_block_cap` or `rejected`"},
     ),
     "run.awaiting_feedback": (
         "the assistant stopped twice without a result, or a command is not trusted: the user is waited for",
@@ -54,7 +60,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
         {
             "stage": "",
             "status": "`succeeded`, `failed`, `partially_succeeded`, `skipped`",
-            "response_source": "`done`, `conversation`, `transcript`, `candidate`, `command`, `none`",
+            "response_source": "`done`, `conversation`, `transcript`, `candidate`, `command`, `decision`, `none`",
             "follows": "`done`, `retry`, `prompt`, `stop`",
             "next": "where the run goes on: `step_id` and `reason`, as the visit keeps it in `state.json`",
             "files_touched": "the first 200",
@@ -119,9 +125,18 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "approval.requested": (
         "somebody must approve before the run goes on",
-        {"id": "`phase:…`, `step:…` or `result:…`", "reason": "", "requested_at": ""},
+        {
+            "id": "`phase:…`, `step:…`, `result:…`, or `human:…` with the stage of a step that a person decides",
+            "reason": "the question, in a line",
+            "requested_at": "",
+            "step_id": "of such a step",
+            "stage": "of such a step",
+            "choices": "of such a step: the labels of its transitions",
+        },
     ),
-    "approval.granted": ("by `loomctl approve`", {"id": ""}),
+    "approval.granted": ("by `loomctl approve`", DECIDED),
+    "approval.rejected": ("by `loomctl reject`", DECIDED),
+    "approval.chosen": ("by `loomctl choose`", DECIDED),
     "approval.lapsed": ("the run goes back before what was approved, and will ask again", {"id": ""}),
     "session.started": (
         "a session is bound to the run, or begins bound to it",

@@ -61,7 +61,7 @@ def test_the_kind_of_a_commands_end(command: dict[str, Any], reason: str, kind: 
 
 def test_an_answer_that_never_fitted_is_not_tried_again() -> None:
     """Whatever its reason says (D36)."""
-    told = failures.error_of("rate limit", exhausted=True)
+    told = failures.error_of("rate limit", final=True)
     assert (told["type"], told["retryable"]) == ("TERMINAL", False)
 
 
