@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 LONGEST_NAME = 80  # UTF-16 units
 LONGEST_NOTE = 10_000  # characters
 _LINE = 300  # UTF-16 units of a note where it stands in a line
-_EVENTS = {
-    gates.APPROVE: "approval.granted",
-    gates.REJECT: "approval.rejected",
-    gates.CHOOSE: "approval.chosen",
-}
 
 
 class Said(NamedTuple):
@@ -52,7 +47,7 @@ def approve(space: Workspace, run_id: str, *, by: str = "", note: str = "") -> d
 
     At a human step it is the choice that means a yes, or the only one. Raises NOTHING_TO_APPROVE and CHOICE_NEEDED.
     """
-    return _decide(space, run_id, _said(space, gates.APPROVE, by, note))
+    return _decide(space, run_id, "approval.granted", _said(space, gates.APPROVE, by, note))
 
 
 def reject(space: Workspace, run_id: str, *, by: str = "", note: str = "") -> driving.Driven:
@@ -61,12 +56,12 @@ def reject(space: Workspace, run_id: str, *, by: str = "", note: str = "") -> dr
     At a human step it is the choice that means a no, else the step fails; at every other gate the run is paused, and
     asks again when it is taken up. Raises NOTHING_TO_APPROVE and CHOICE_NEEDED.
     """
-    return _decide(space, run_id, _said(space, gates.REJECT, by, note))
+    return _decide(space, run_id, "approval.rejected", _said(space, gates.REJECT, by, note))
 
 
 def choose(space: Workspace, run_id: str, label: str, *, by: str = "", note: str = "") -> driving.Driven:
     """End a human step with one of its choices. Raises NOTHING_TO_CHOOSE, UNKNOWN_LABEL and AMBIGUOUS_LABEL."""
-    return _decide(space, run_id, _said(space, gates.CHOOSE, by, note, label))
+    return _decide(space, run_id, "approval.chosen", _said(space, gates.CHOOSE, by, note, label))
 
 
 def _said(space: Workspace, verb: str, by: str, note: str, label: str = "") -> Said:
@@ -82,7 +77,7 @@ def _said(space: Workspace, verb: str, by: str, note: str, label: str = "") -> S
     return Said(verb, name, directives.mended(note.strip()), label)
 
 
-def _decide(space: Workspace, run_id: str, said: Said) -> driving.Driven:
+def _decide(space: Workspace, run_id: str, event: str, said: Said) -> driving.Driven:
     notes = recording.noted(space)
     run = space.store.read(run_id)
     seen = _waits_for(run.state, run.plan)
@@ -95,12 +90,12 @@ def _decide(space: Workspace, run_id: str, said: Said) -> driving.Driven:
         ended.clear()
         driving.refuse_over(state, run_id)
         _refuse_moved(run_id, seen, _waits_for(state, run.plan), state)
-        found = gates.verdict(state, run.plan, said.verb, said.label)
+        found = gates.decision(state, run.plan, said.verb, said.label)
         happened: list[Event] = []
         if found is None:
-            state = _gate_answered(space, state, said, happened)
+            state = _gate_answered(space, state, event, said, happened)
         else:
-            ended.append(_visit_ended(space, run, state, said, found, known, happened))
+            ended.append(_visit_ended(space, run, state, event, said, found, known, happened))
             state = ended[0].state
         result = settling.rest_here(space, run, state)
         settled.append(result)
@@ -109,10 +104,11 @@ def _decide(space: Workspace, run_id: str, said: Said) -> driving.Driven:
     run = run._replace(state=space.store.update(run_id, change))
     done = ended[0].entry if ended else None
     # What is decided in a terminal is not read by the assistant: what a phase loads is owed to its next `next`.
+    made = None
     if space.caller.host == TERMINAL:
         settling.begun(space, run, settled[0])
-        return driving.Driven(run, settled[0].move, done, notes=notes)
-    made = settling.tell(space, run, settled[0])
+    else:
+        made = settling.tell(space, run, settled[0])
     notes += presence.noted_stage(space, run.state)
     return driving.Driven(run, settled[0].move, done, slip=made, notes=notes)
 
@@ -138,20 +134,16 @@ def _refuse_moved(run_id: str, seen: tuple[str, ...], now: tuple[str, ...], stat
     )
 
 
-def _gate_answered(space: Workspace, state: State, said: Said, happened: list[Event]) -> State:
+def _gate_answered(space: Workspace, state: State, event: str, said: Said, happened: list[Event]) -> State:
     """Grant or refuse what is asked for before a phase or a step, or after a result."""
     answer = gates.rejected if said.verb == gates.REJECT else gates.approved
     state, names = answer(state, at=clock.now(), by=said.by, note=said.line)
     session_id = space.caller.session_id
-    happened += [Event(_EVENTS[said.verb], _told(name, said, None), session_id) for name in names]
+    told = {"by": said.by, "label": None, "note": said.line}
+    happened += [Event(event, {"id": name, **told}, session_id) for name in names]
     if said.verb == gates.REJECT:
         happened.append(Event("run.paused", {"before": "awaiting_feedback", "reason": "rejected"}, session_id))
     return state
-
-
-def _told(name: str, said: Said, label: str | None) -> dict[str, Any]:
-    found = {"id": name, "by": said.by, "label": label, "note": said.line}
-    return {key: value for key, value in found.items() if value}
 
 
 def _gathered(space: Workspace, run: Run, said: Said) -> ending.Gathered | None:
@@ -167,8 +159,9 @@ def _visit_ended(
     space: Workspace,
     run: Run,
     state: State,
+    event: str,
     said: Said,
-    found: gates.Verdict,
+    found: gates.Decision,
     known: ending.Gathered | None,
     happened: list[Event],
 ) -> ending.Ended:
@@ -187,8 +180,7 @@ def _visit_ended(
     reading = directives.Reading(preferred_next_label=found.label)
     if known is None or known.for_stage != entry["stage"]:
         known = ending.gather(space, run, entry, given, reading)
-    name = gates.PREFIX + str(entry["stage"])
-    session_id = space.caller.session_id
-    happened.append(Event(_EVENTS[said.verb], _told(name, said, label), session_id, str(entry["step_id"])))
+    told = {"id": gates.PREFIX + str(entry["stage"]), "by": said.by, "label": label, "note": said.line}
+    happened.append(Event(event, told, space.caller.session_id, str(entry["step_id"])))
     state = gates.decided(state, found, said.verb, at=at, by=said.by, note=said.line)
     return ending.end(space, run, state, happened, given, known._replace(reading=reading))

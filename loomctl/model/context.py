@@ -182,8 +182,8 @@ def checked_key(key: object, *, by_engine: bool = False) -> str:
         raise LoomError(
             "RESERVED_KEY",
             f"{_shown(key)} is a key that Loom itself writes",
-            why="so is what begins with `_`, `response.`, `output.`, `command.`, `parallel.` or `internal.`, and "
-            "`last_stage` and `last_response` are",
+            why="so is what begins with `_`, `response.`, `output.`, `command.`, `parallel.`, `internal.` or "
+            "`human.gate.`, and `last_stage` and `last_response` are",
             hint="loomctl context list --all",
             exit_code=EXIT_USAGE,
         )

@@ -109,7 +109,7 @@ def choices(step: Mapping[str, Any]) -> list[str]:
 # ---- What is decided.
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     """What somebody decided of a human step's visit: how that ends, and by which of its choices, None for none."""
 
     entry: Mapping[str, Any]
@@ -117,7 +117,7 @@ class Verdict(NamedTuple):
     label: str | None
 
 
-def verdict(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str, said: str = "") -> Verdict | None:
+def decision(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str, said: str = "") -> Decision | None:
     """Read a decision on the open visit of a human step; None: none is open, another gate is meant.
 
     verb: APPROVE, REJECT or CHOOSE; said: the label that was chosen. Raises UNKNOWN_LABEL, AMBIGUOUS_LABEL and
@@ -126,23 +126,30 @@ def verdict(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str, said: 
     found = open_human(state, plan)
     if found is None:
         if verb == CHOOSE:
-            raise _nothing(state, "NOTHING_TO_CHOOSE", "this run is at no step where somebody chooses")
+            raise _nothing_to_choose(state)
         return None
     _refuse_standing(state)
     entry, place = found
     offered = choices(place.step)
     if verb == CHOOSE:
-        return Verdict(entry, "succeeded", _chosen(offered, said, state, place))
+        return Decision(entry, "succeeded", _chosen(offered, said, state, place))
     meant = [label for label in offered if routing.label_of(label).words in WORDS[verb]]
     if len(meant) == 1:
-        return Verdict(entry, "succeeded", meant[0])
+        return Decision(entry, "succeeded", meant[0])
     if verb == REJECT and not meant:
-        return Verdict(entry, "failed", None)
+        return Decision(entry, "failed", None)
     if verb == APPROVE and not offered:
-        return Verdict(entry, "succeeded", None)
+        return Decision(entry, "succeeded", None)
     if verb == APPROVE and not meant and _is_the_only_way(place.step, offered):
-        return Verdict(entry, "succeeded", offered[0])
-    raise _wrong_label("CHOICE_NEEDED", f"{place.key} asks for a choice, not for a plain {verb}", offered, state, place)
+        return Decision(entry, "succeeded", offered[0])
+    raise LoomError(
+        "CHOICE_NEEDED",
+        f"{place.key} asks for a choice, not for a plain {verb}",
+        where=place.key,
+        why=_listed(offered),
+        hint=_way_out(state, offered),
+        exit_code=EXIT_USAGE,
+    )
 
 
 def _is_the_only_way(step: Mapping[str, Any], offered: Sequence[str]) -> bool:
@@ -158,21 +165,33 @@ def _chosen(offered: Sequence[str], said: str, state: Mapping[str, Any], place: 
         return found[0]
     told = repr(masked_line(said, 60))
     if found:
-        raise _wrong_label("AMBIGUOUS_LABEL", f"{told} is {len(found)} of its choices", offered, state, place)
-    raise _wrong_label("UNKNOWN_LABEL", f"{told} is no choice of {place.key}", offered, state, place)
-
-
-def _wrong_label(code: str, what: str, offered: Sequence[str], state: Mapping[str, Any], place: Place) -> LoomError:
-    listed = ", ".join(f"“{masked_line(label, 60)}”" for label in offered)
-    hint = command(CHOOSE, str(state["run_id"]), offered[0]) if offered else f"loomctl approve {state['run_id']}"
-    return LoomError(
-        code,
-        what,
-        why=f"there are {listed}" if offered else "its transitions have no labels: it is approved or rejected",
+        raise LoomError(
+            "AMBIGUOUS_LABEL",
+            f"{told} is {len(found)} choices of {place.key}",
+            where=place.key,
+            why=_listed(offered),
+            hint=_way_out(state, offered),
+            exit_code=EXIT_USAGE,
+        )
+    raise LoomError(
+        "UNKNOWN_LABEL",
+        f"{told} is no choice of {place.key}",
         where=place.key,
-        hint=hint,
+        why=_listed(offered),
+        hint=_way_out(state, offered),
         exit_code=EXIT_USAGE,
     )
+
+
+def _listed(offered: Sequence[str]) -> str:
+    if not offered:
+        return "its transitions have no labels: it is approved or rejected"
+    return "there are " + ", ".join(f"“{masked_line(label, 60)}”" for label in offered)
+
+
+def _way_out(state: Mapping[str, Any], offered: Sequence[str]) -> str:
+    run_id = str(state["run_id"])
+    return command(CHOOSE, run_id, offered[0]) if offered else command(APPROVE, run_id)
 
 
 def command(verb: str, run_id: str, label: str = "") -> str:
@@ -204,7 +223,7 @@ def rejected(state: State, *, at: str, by: str, note: str) -> tuple[State, list[
     return {**state, "approvals": [*state.get("approvals", []), *given], "status": "paused"}, refused
 
 
-def decided(state: State, found: Verdict, verb: str, *, at: str, by: str, note: str) -> State:
+def decided(state: State, found: Decision, verb: str, *, at: str, by: str, note: str) -> State:
     """Put on record what was decided of a human step's visit, and let the run go on; the visit is still to be ended.
 
     by, note: in a line each.
@@ -232,22 +251,35 @@ def ids_asked(state: Mapping[str, Any]) -> list[str]:
 
 def _asked_for(state: Mapping[str, Any]) -> list[str]:
     names = ids_asked(state)
-    if not names or state["status"] not in ("awaiting_feedback", "in_progress"):
-        raise _nothing(state, "NOTHING_TO_APPROVE", "this run asks for no approval")
-    return names
+    if names and _goes_on(state):
+        return names
+    raise LoomError(
+        "NOTHING_TO_APPROVE",
+        "this run asks for no approval",
+        why=f"the run is {state['status']}: it is taken up first" if names else "",
+        hint=f"loomctl {'resume' if names else 'show'} {state['run_id']}",
+        exit_code=EXIT_USAGE,
+    )
 
 
-def _nothing(state: Mapping[str, Any], code: str, what: str) -> LoomError:
-    waits = bool(state["pending_approvals"])
-    stands = state["status"] not in ("awaiting_feedback", "in_progress")
-    why = f"the run is {state['status']}: it is taken up first" if waits and stands else ""
-    verb = "resume" if waits and stands else "approve" if waits and code == "NOTHING_TO_CHOOSE" else "show"
-    return LoomError(code, what, why=why, hint=f"loomctl {verb} {state['run_id']}", exit_code=EXIT_USAGE)
+def _nothing_to_choose(state: Mapping[str, Any]) -> LoomError:
+    waits = ids_asked(state) and _goes_on(state)
+    return LoomError(
+        "NOTHING_TO_CHOOSE",
+        "this run is at no step where somebody chooses",
+        why="what it asks for is approved or rejected" if waits else "",
+        hint=f"loomctl {'approve' if waits else 'show'} {state['run_id']}",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _goes_on(state: Mapping[str, Any]) -> bool:
+    return state["status"] in ("awaiting_feedback", "in_progress")
 
 
 def _refuse_standing(state: Mapping[str, Any]) -> None:
     """Refuse a decision in a run that does not go on (D4). Raises BAD_STATUS."""
-    if state["status"] in ("awaiting_feedback", "in_progress"):
+    if _goes_on(state):
         return
     raise LoomError(
         "BAD_STATUS",

@@ -320,6 +320,8 @@ FAILING = [
     Failing(["pause", "shop"], 2, "BAD_STATUS", over),
     Failing(["cancel", "shop"], 2, "BAD_STATUS", completed),
     Failing(["approve"], 2, "NOTHING_TO_APPROVE", begin),
+    Failing(["reject"], 2, "NOTHING_TO_APPROVE", begin),
+    Failing(["choose", "fix"], 2, "NOTHING_TO_CHOOSE", begin),
     Failing(["trust"], 8, "NOT_REMEMBERED", unwritable_home, None),
     Failing(["prime-context", "--trigger", "nonsense"], 2, "UNKNOWN_TRIGGER", begin),
     Failing(["prime-context", "--artifacts", ","], 2, "USAGE", begin),

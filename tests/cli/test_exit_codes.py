@@ -100,6 +100,7 @@ CASES: list[Case] = [
     (2, ["done", "--response-file", "nowhere.md"], begin, "UNREADABLE"),
     (2, ["undo"], begin, "NOTHING_TO_UNDO"),
     (2, ["approve"], begin, "NOTHING_TO_APPROVE"),
+    (2, ["choose", "fix"], begin, "NOTHING_TO_CHOOSE"),
     (2, ["state", "show", "--path", "artifacts.none"], begin, "NOTHING_THERE"),
     (2, ["runs", "rm", "shop", "--force"], begin, "NOT_CONFIRMED"),
     (2, ["state", "restore"], one_step_done, "NOT_CONFIRMED"),

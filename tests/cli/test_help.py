@@ -134,8 +134,8 @@ def test_a_bare_loomctl_shows_its_help(cli: Cli) -> None:
 def test_every_command_of_the_issue_is_there() -> None:
     """The commands that users were promised."""
     promised = (
-        "run next done undo resume pause cancel approve trust prime-context runs show sessions check schema paths "
-        "preamble state tidy demo plugin hook doctor steps history reduce savings blob gc"
+        "run next done undo resume pause cancel approve reject choose trust prime-context runs show sessions check "
+        "schema paths preamble state tidy demo plugin hook doctor steps history reduce savings blob gc"
     )
     assert {f"loomctl {word}" for word in promised.split()} <= set(ALL)
     assert {f"loomctl runs {word}" for word in ("list", "rm", "archive", "restore")} <= set(ALL)

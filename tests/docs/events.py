@@ -136,7 +136,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "approval.granted": ("by `loomctl approve`", DECIDED),
     "approval.rejected": ("by `loomctl reject`", DECIDED),
-    "approval.chosen": ("by `loomctl choose`", DECIDED),
+    "approval.chosen": ("by `loomctl choose LABEL`", DECIDED),
     "approval.lapsed": ("the run goes back before what was approved, and will ask again", {"id": ""}),
     "session.started": (
         "a session is bound to the run, or begins bound to it",

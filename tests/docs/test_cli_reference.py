@@ -19,13 +19,16 @@ NO_RUN = {3: "no such run, none active, or several"}
 DRIVES = {3: "no such run, none active, or not this session's", 6: "another session holds the run or the step"}
 LOADS = {4: "a required artifact is missing; the rest was loaded"}
 WRITES = {6: "another process is writing the run"}
+DECIDES = {**DRIVES, **LOADS, 6: "another process is writing the run, or somebody else decided at the same time"}
 ENDS: dict[str, dict[int, str]] = {
     "loomctl run": {**LOADS, 3: "with `--resume`: as `loomctl resume`", 6: "the run is held"},
     "loomctl resume": {**NO_RUN, **LOADS, 6: "another process is writing the run"},
     "loomctl next": {**DRIVES, **LOADS, 8: "a step's command could not be begun"},
     "loomctl done": {**DRIVES, **LOADS},
     "loomctl undo": DRIVES,
-    "loomctl approve": {**DRIVES, **LOADS},
+    "loomctl approve": DECIDES,
+    "loomctl reject": DECIDES,
+    "loomctl choose": DECIDES,
     "loomctl pause": DRIVES,
     "loomctl cancel": DRIVES,
     "loomctl trust": {**NO_RUN, 8: "this machine's own folder cannot be written"},

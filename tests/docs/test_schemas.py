@@ -82,6 +82,7 @@ PARTS = {
         Part("An entry of `assets`", ("properties", "assets", "items")),
         Part("`usage`", ("properties", "usage")),
         Part("`command`", ("properties", "command")),
+        Part("`decided`", ("properties", "decided")),
         Part("An entry of `errors` and `warnings`", ("$defs", "fault")),
     ],
     "changes": [

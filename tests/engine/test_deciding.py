@@ -151,7 +151,7 @@ def test_a_decision_ends_the_visit(
         **({"label": label} if label else {}),
     }
     name = {"approve": "approval.granted", "reject": "approval.rejected", "choose": "approval.chosen"}[said[0]]
-    told = {"id": f"human:{GATE}", "by": "Ada", "note": "so be it", **({"label": label} if label else {})}
+    told = {"id": f"human:{GATE}", "by": "Ada", "label": label, "note": "so be it"}
     assert events(scene, name) == [told]
 
 
@@ -414,7 +414,7 @@ def test_a_gate_that_is_refused_pauses_the_run_and_is_asked_again(scene: Scene, 
     assert f"Ada rejected {asked}: not today" in driving.say_move(driven)
     (record,) = scene.state["approvals"]
     assert (record["id"], record["by"], record["note"], "rejected_at" in record) == (asked, "Ada", "not today", True)
-    assert events(scene, "approval.rejected") == [{"id": asked, "by": "Ada", "note": "not today"}]
+    assert events(scene, "approval.rejected") == [{"id": asked, "by": "Ada", "label": None, "note": "not today"}]
     assert refused(scene, "approve").code == "NOTHING_TO_APPROVE"
     resumed = resuming.resume(scene.space(), scene.run_dir.name)
     assert (resumed.move.kind, scene.state["status"]) == ("approval", "awaiting_feedback")

@@ -299,7 +299,7 @@ def test_what_is_trusted_cannot_be_brought_along(trap: Trap) -> None:
     [
         {"kind": "command", "prompt": "x"},
         {"prompt": "x", "run": ["touch", "sprung"]},
-        {"kind": "human"},
+        {"kind": "human", "run": "touch sprung"},
         {"kind": "parallel", "parallel": {"branches": []}},
     ],
 )

@@ -48,6 +48,12 @@ ALLOWED = [
 ASKED = [
     "loomctl approve",
     "loomctl approve shop-258",
+    "loomctl reject",
+    "loomctl reject shop-258 --reason no",
+    "loomctl choose fix",
+    "loomctl choose '[A] Approve' shop-258 --by Ada",
+    "loomctl fork shop-258 --at 003",
+    "loomctl rewind shop-258 --to 003",
     "loomctl trust shop-258",
     "loomctl cancel",
     "loomctl push",

@@ -284,6 +284,8 @@ def test_a_reason_counts_with_a_failure_alone(raw: Json, reason: str | None, not
         ("command.output", True),
         ("parallel.results", True),
         ("internal.x", True),
+        ("human.gate.label", True),
+        ("human.gates", False),
         ("", False),
         ("last_stages", False),
         ("response", False),

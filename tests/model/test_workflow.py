@@ -48,7 +48,13 @@ ALWAYS_AT = "$.critical_artifacts.always_load[0]"
 CONDITIONAL_AT = "$.critical_artifacts.conditional_load[0]"
 
 REFUSED = [
-    (with_step(kind="human"), "NOT_SUPPORTED", STEP_AT + ".kind"),
+    (with_step(kind="parallel"), "NOT_SUPPORTED", STEP_AT + ".kind"),
+    (with_step(kind="human", command="/ship"), "NOT_FOR_HUMANS", STEP_AT + ".command"),
+    (with_step(kind="human", skill="shipper"), "NOT_FOR_HUMANS", STEP_AT + ".skill"),
+    (with_step(kind="human", output_schema="routing"), "NOT_FOR_HUMANS", STEP_AT + ".output_schema"),
+    (with_step(kind="human", output_retries=1), "NOT_FOR_HUMANS", STEP_AT + ".output_retries"),
+    (with_step(kind="human", prompt=None), "MISSING_TEXT", STEP_AT),
+    (with_step(kind="human", prompt=None, run="make"), "TWO_TEXTS", STEP_AT + ".kind"),
     (with_step(run="pytest -q"), "TWO_TEXTS", STEP_AT + ".prompt"),
     (with_step(prompt=None, run="pytest -q", skill="tester"), "TWO_TEXTS", STEP_AT + ".skill"),
     (with_step(prompt=None, run="pytest -q", command="/test"), "TWO_TEXTS", STEP_AT + ".command"),

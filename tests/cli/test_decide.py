@@ -1,0 +1,202 @@
+"""`loomctl approve`, `reject` and `choose` as a person calls them in a terminal, and as a script reads them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.scenes import MAIN, Json, Scene
+
+WAYS: list[Json] = [{"to": "end", "label": "[A] Approve"}, {"to": "fix", "label": "[F] Fix"}]
+
+
+@pytest.fixture
+def waiting(scene: Scene, cli: Cli) -> Scene:
+    """A run at its gate."""
+    gate = {"id": "gate", "kind": "human", "prompt": "Is it good?", "transitions": WAYS}
+    fix = {"id": "fix", "prompt": "Mend it.", "transitions": [{"to": "gate"}]}
+    scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "Make it."}, gate, fix]}})
+    assert cli("run", "add dark mode", "--workflow", "tiny").code == 0
+    assert cli("done", given="It is made.").code == 0
+    return scene
+
+
+def test_an_assistant_is_told_who_decides(waiting: Scene, cli: Cli) -> None:
+    """`next` gives the question, the choices as they are written, and the commands, which are not its own."""
+    told = cli("next").stdout
+    run_id = waiting.run_dir.name
+    assert told.startswith(
+        "The run waits for its user at build/gate: Is it good? ([A] Approve · [F] Fix). They decide: "
+    )
+    assert "Its user decides, by one of these commands; an assistant tells them so, and leaves it to them:" in told
+    assert f"\n    loomctl choose '[A] Approve' {run_id}\n    loomctl choose '[F] Fix' {run_id}\n" in told
+    document = cli("next", "--json").json
+    assert (document["next"]["kind"], document["next"]["choices"]) == ("human", ["[A] Approve", "[F] Fix"])
+    assert document["status"] == "awaiting_feedback"
+    assert document["pending_approvals"][0]["choices"] == ["[A] Approve", "[F] Fix"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["choose", "f"], "Loom: build/gate: [F] Fix by Ada. Now: build/fix, by the label “[F] Fix”\nIn the session"),
+        (["choose", "f", "--note", "slow"], "Loom: build/gate: [F] Fix by Ada: slow. Now: build/fix"),
+        (["approve"], "Loom: build/gate: [A] Approve by Ada. The run is completed.\n"),
+        (["reject", "--reason", "never"], "Loom: build/gate: rejected by Ada: never. The run failed."),
+    ],
+)
+@pytest.mark.usefixtures("waiting")
+def test_a_person_decides_in_a_terminal(cli: Cli, words: list[str], told: str) -> None:
+    """Without a session, without naming the only run; the next step is the assistant's, and is not printed."""
+    ended = cli(*words, "--by", "Ada", session=None)
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.stdout.startswith(told)
+    assert "Mend it." not in ended.stdout
+
+
+@pytest.mark.usefixtures("waiting")
+def test_a_session_that_drives_the_run_goes_on_at_once(cli: Cli) -> None:
+    """Its user was asked by its host: the next step is printed, and may be ended."""
+    told = cli("choose", "fix", "--by", "Ada").stdout
+    assert told.startswith("✓ build/gate: succeeded (002-build.gate@1)\nNow: build/fix, by the label “[F] Fix”\n")
+    assert "Mend it." in told
+    assert cli("done", given="Mended.").code == 0
+
+
+@pytest.mark.usefixtures("waiting")
+def test_the_session_is_told_what_was_decided_elsewhere(cli: Cli) -> None:
+    """The next step is opened with the choice, the name and the note."""
+    cli("choose", "fix", "--by", "Ada", "--note", "two lines would be kinder", session=None)
+    told = cli("next").stdout
+    assert "[F] Fix by Ada: two lines would be kinder" in told
+    assert "Mend it." in told
+
+
+@pytest.mark.parametrize("verb", ["approve", "choose", "reject"])
+@pytest.mark.usefixtures("waiting")
+def test_a_script_reads_what_was_decided(cli: Cli, verb: str) -> None:
+    """The document of `next` and `done`, with the visit that ended and the way from it."""
+    words = [verb, "fix"] if verb == "choose" else [verb]
+    document = cli(*words, "--json", session=None).json
+    assert (document["stage"], document["outcome"]) == (
+        "002-build.gate@1",
+        "failed" if verb == "reject" else "succeeded",
+    )
+    assert document["way"]["step_id"] == ("build/fix" if verb == "choose" else None)
+    assert document["pending_approvals"] == []
+
+
+def test_two_persons_decide_at_once(waiting: Scene) -> None:
+    """In two processes: one of them does, the other one is told so, and nothing is decided twice."""
+    command = [sys.executable, "-I", str(MAIN)]
+    environ = {key: value for key, value in waiting.environ(None).items() if key != "CLAUDE_CODE_SESSION_ID"}
+    both = [
+        subprocess.Popen(
+            [*command, *words, waiting.run_dir.name, "--json"],
+            cwd=waiting.root,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        for words in (["choose", "fix", "--by", "Ada"], ["choose", "approve", "--by", "Bea"])
+    ]
+    said = [json.loads(one.communicate(timeout=60)[0]) for one in both]
+    codes = [one.returncode for one in both]
+    assert sorted(code == 0 for code in codes) == [False, True]
+    error = next(one["error"] for one in said if "error" in one)
+    assert error["code"] in ("DECIDED_MEANWHILE", "NOTHING_TO_CHOOSE", "BAD_STATUS")
+    (record,) = waiting.state["approvals"]
+    assert record["by"] == ("Ada" if codes[0] == 0 else "Bea")
+    assert len([one for one in waiting.event_names() if one == "approval.chosen"]) == 1
+
+
+def test_a_label_that_looks_like_an_option(scene: Scene, cli: Cli) -> None:
+    """The command that is shown for it works."""
+    ways: list[Json] = [{"to": "end", "label": "--now"}, {"to": "end", "label": "it's late"}]
+    scene.workflow(phases={"a": {"steps": [{"id": "gate", "kind": "human", "prompt": "When?", "transitions": ways}]}})
+    cli("run", "x", "--workflow", "tiny")
+    told = cli("next").stdout
+    run_id = scene.run_dir.name
+    assert f"    loomctl choose -- '--now' {run_id}\n" in told
+    assert f"    loomctl choose 'it'\\''s late' {run_id}" in told
+    assert cli("choose", "--", "--now", run_id, session=None).code == 0
+
+
+def test_a_simulation_tells_of_its_gates(scene: Scene, cli: Cli) -> None:
+    """With their choices; a scripted label leads on, and one that nobody could choose is warned of."""
+    gate = {"id": "gate", "kind": "human", "prompt": "Is it good?", "transitions": WAYS}
+    fix: Json = {
+        "id": "fix",
+        "prompt": "Mend it.",
+        "transitions": [{"to": "gate", "condition": "context['human.gate.label'] == '[F] Fix'"}, {"to": "end"}],
+    }
+    scene.workflow(phases={"build": {"steps": [gate, fix]}})
+    scene.write("said.json", json.dumps({"gate": [{"preferred_next_label": one} for one in ("f", "approve", "x")]}))
+    ended = cli("simulate", "tiny", "--outcomes", "said.json", "--json")
+    document = ended.json
+    assert [one["step_id"] for one in document["stages"]] == ["build/gate", "build/fix", "build/gate"]
+    assert [(one["id"], one["choices"]) for one in document["approvals"]] == [
+        ("human:001-build.gate@1", ["[A] Approve", "[F] Fix"]),
+        ("human:003-build.gate@2", ["[A] Approve", "[F] Fix"]),
+    ]
+    assert document["context"]["human.gate.label"] == "[A] Approve"
+    assert [one["code"] for one in document["warnings"]] == ["NOT_PLAYED"]
+    told = cli("simulate", "tiny").stdout
+    assert "a person would be asked: human:001-build.gate@1: Is it good? ([A] Approve · [F] Fix)" in told
+    scene.write("said.json", json.dumps({"gate": {"preferred_next_label": "nope"}}))
+    warned = cli("simulate", "tiny", "--outcomes", "said.json", "--json").json["warnings"]
+    assert [(one["code"], one["where"]) for one in warned] == [("UNKNOWN_LABEL", "build/gate")]
+
+
+DOT = """digraph gate {
+    start [shape=Mdiamond]; exit [shape=Msquare];
+    make [prompt="Make it."];
+    gate [shape=hexagon, label="Ship it?", prompt="Is it good?"];
+    start -> make -> gate;
+    gate -> exit [label="[A] Approve"];
+    gate -> make [label="[F] Fix"];
+}
+"""
+
+
+def test_a_hexagon_is_a_gate_there_and_back(scene: Scene, cli: Cli) -> None:
+    """DOT is checked, run and drawn; the drawing is checked and drawn again, the same."""
+    scene.write(".loom/workflows/gate.dot", DOT)
+    assert cli("check", ".loom/workflows/gate.dot").code == 0
+    drawn = cli("graph", "gate", "--format", "dot").stdout
+    assert '"gate" [shape="hexagon", label="Ship it?", prompt="Is it good?"]' in drawn
+    scene.write(".loom/workflows/again.dot", drawn.replace('digraph "gate"', 'digraph "again"'))
+    assert cli("check", ".loom/workflows/again.dot").code == 0
+    again = cli("graph", "again", "--format", "dot").stdout
+    assert again.replace('digraph "again"', 'digraph "gate"') == drawn
+    assert '{{"Ship it?"}}' in cli("graph", "gate", "--format", "mermaid").stdout
+    cli("run", "x", "--workflow", "gate")
+    cli("done", given="made")
+    assert scene.state["pending_approvals"][0]["choices"] == ["[A] Approve", "[F] Fix"]
+
+
+@pytest.mark.parametrize(
+    ("ways", "said"),
+    [
+        ([{"to": "end"}], None),
+        ([{"to": "end"}, {"to": "a", "on_failure": True}], None),
+        ([{"to": "end", "label": "Yes"}, {"to": "a", "label": "No"}], None),
+        ([{"to": "end"}, {"to": "a"}], "NO_LABEL"),
+        ([{"to": "end", "label": "Yes"}, {"to": "a"}], "NO_LABEL"),
+        ([{"to": "end", "label": "Yes"}, {"to": "a", "label": "yes"}], "SAME_LABEL"),
+        ([{"to": "end", "label": "Yes"}, {"to": "a", "label": "No", "condition": "context.x"}], "LABEL_UNUSED"),
+    ],
+)
+def test_check_finds_ways_that_nobody_can_choose(scene: Scene, cli: Cli, ways: list[Json], said: str | None) -> None:
+    """A way without a label beside others, labels that mean the same, one that a condition takes the choice from."""
+    gate = {"id": "gate", "kind": "human", "prompt": "Well?", "transitions": ways}
+    scene.workflow(phases={"a": {"steps": [{"id": "a", "prompt": "A."}, gate]}})
+    found = cli("check", ".loom/workflows/tiny.json", "--json").stdout
+    codes = {word for word in ("NO_LABEL", "SAME_LABEL", "LABEL_UNUSED") if f'"{word}"' in found}
+    assert codes == ({said} if said else set())
