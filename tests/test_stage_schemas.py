@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from loomctl.cli import bundle
 from loomctl.disk import tool_log
-from loomctl.engine import command_trust, driving, schema_checks, tracking
+from loomctl.engine import command_trust, deciding, driving, schema_checks, tracking
 from loomctl.engine.caller import Conversation
 from loomctl.model import directives, steps, visits
 from loomctl.model.tool_steps import ToolStep
@@ -28,6 +28,7 @@ PHASES: Json = {
             {"id": "fails", "run": "kill -9 $$", "result_handling": {"on_failure": "continue"}},
             {"id": "ask", "prompt": "Ask."},
             {"id": "own", "prompt": "Judge.", "output_schema": "@own.json"},
+            {"id": "gate", "kind": "human", "prompt": "Is it right?"},
             {"id": "route", "prompt": "R.", "output_schema": "routing", "output_retries": 1},
         ]
     }
@@ -64,6 +65,7 @@ def worked(scene: Scene) -> Scene:
     label = {"preferred_next_label": "[O] On", "failure_reason": "none"}
     driving.done(space, run.run_id, response=json.dumps(routing | label), artifacts={"spec": "a.txt"})
     driving.done(space, run.run_id, response='{"risk": "high"}')
+    deciding.approve(space, run.run_id, by="Ada", note="so be it")
     driving.done(space, run.run_id, response='{"outcome": 7}')
     driving.done(space, run.run_id, response='{"outcome": 7}')
     return scene
@@ -79,7 +81,7 @@ def test_what_is_written_is_what_the_schema_says(worked: Scene, kind: str) -> No
     """Each file is valid; between them they have every key, and none that the schema does not name."""
     schema = SCHEMAS[kind]
     held = written(worked, f"{kind}.json")
-    assert len(held) == 5
+    assert len(held) == 6
     for one in held:
         assert list(Draft202012Validator(schema).iter_errors(one)) == []
         assert set(schema["required"]) <= set(one) <= set(schema["properties"])
@@ -100,13 +102,14 @@ def _no_other_keys(root: Json, schema: Json, value: Any, where: str) -> None:
 def test_the_stages_ended_in_every_way(worked: Scene) -> None:
     """So that the parity above is of something."""
     held = written(worked, "status.json")
-    assert [one["status"] for one in held] == ["succeeded", "failed", "succeeded", "succeeded", "failed"]
-    assert [one["response_source"] for one in held] == ["command", "command", "done", "done", "done"]
+    assert [one["status"] for one in held] == ["succeeded", "failed", "succeeded", "succeeded", "succeeded", "failed"]
+    assert [one["response_source"] for one in held] == ["command", "command", "done", "done", "decision", "done"]
     assert (held[0]["assets"], held[1]["command"]["signal"]) != ([], None)
     assert held[2]["directive"]["source"] == "response"
     assert held[2]["usage"]["messages"] == 1
     assert held[3]["output"] == {"risk": "high"}
-    assert (held[4]["repairs"], held[4]["errors"][0]["where"]) == (1, "/outcome")
+    assert (held[4]["decided"]["by"], held[4]["decided"]["label"]) == ("Ada", None)
+    assert (held[5]["repairs"], held[5]["errors"][0]["where"]) == (1, "/outcome")
     changes = written(worked, "changes.json")
     assert [one["reason"] for one in changes[0]["assets_passed_over"]] == ["it is a link"]
     assert {tuple(one["by"]) for one in changes[2]["files"]} == {("git",), ("tools",)}

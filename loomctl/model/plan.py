@@ -116,7 +116,7 @@ def _step(
             word: _first(word, step.result_handling, phase.result_handling, handling) or default
             for word, default in HANDLING_DEFAULTS.items()
         },
-        "engine": "prime-context" if part == "pre" and _primes_only(step) else None,
+        "engine": "prime-context" if part == "pre" and step.kind != HUMAN and _primes_only(step) else None,
     }
     return {**own, **{key: value for key, value in step.extra.items() if key not in own}}
 

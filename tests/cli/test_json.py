@@ -46,6 +46,8 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["undo"], {"run_id", "status", "next"}),
     (["done"], {"run_id", "closing", "stage", "next"}),
     (["next"], {"run_id", "next", "notes"}),
+    (["reject"], {"run_id", "status", "next", "pending_approvals"}),
+    (["resume"], {"run_id", "status", "step"}),
     (["approve"], {"run_id", "status", "next", "pending_approvals"}),
     (["prime-context", "--dry-run", "--force"], SLIP),
     (["prime-context", "--force"], SLIP | {"text"}),
@@ -107,6 +109,8 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["runs", "rm", "shop", "--yes", "--force"], {"run_id", "removed"}),
     (["run", "again", "--workflow", "tiny"], {"run_id"}),
     (["runs", "rm", "shop", "--yes", "--force"], {"run_id", "removed"}),
+    (["run", "ask", "--workflow", "asked"], {"run_id"}),
+    (["choose", "yes"], {"run_id", "status", "stage", "outcome", "way", "next", "pending_approvals"}),
 ]
 
 
@@ -115,6 +119,8 @@ def project(scene: Scene) -> Scene:
     """A project with a workflow that asks for approval before its second phase."""
     scene.write("spec.md", "# The spec\n\nheliotrope\n")
     scene.workflow([artifact("spec", "spec.md")], {**PHASES, "build": {**PHASES["build"], "require_approval": True}})
+    gate = {"id": "gate", "kind": "human", "prompt": "Well?", "transitions": [{"to": "end", "label": "Yes"}]}
+    scene.workflow(phases={"a": {"steps": [gate]}}, name="asked")
     return scene
 
 

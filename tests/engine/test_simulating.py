@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.engine import simulating
-from loomctl.model import graph_checks, places, routing, scripts, visits
+from loomctl.model import gates, graph_checks, places, routing, scripts, visits
 from loomctl.model.plan import build_plan
 from loomctl.model.problems import errors
 from loomctl.model.workflow import parse
@@ -54,6 +54,8 @@ def steps(draw: st.DrawFn, name: str, ids: list[str]) -> Json:
         word = draw(st.sampled_from(("continue", "prompt", "stop")))
         step["result_handling"] = {draw(st.sampled_from(("on_failure", "on_warning"))): word}
     step["require_approval"] = draw(st.booleans())
+    if draw(st.integers(0, 3)) == 0:
+        step["kind"] = "human"
     return step
 
 
@@ -94,6 +96,11 @@ def accepted(raw: Json) -> Json | None:
     return None if errors(graph_checks.problems(plan)) else plan
 
 
+def asking(plan: Json) -> list[str]:
+    """Name the steps of a plan that a person decides."""
+    return [place.key for place in places.places(plan) if gates.is_human(place.step)]
+
+
 @settings(max_examples=200, deadline=None)
 @given(raw=workflows(), data=st.data())
 def test_every_run_ends_within_its_bounds(raw: Json, data: st.DataObject) -> None:
@@ -113,6 +120,8 @@ def test_every_run_ends_within_its_bounds(raw: Json, data: st.DataObject) -> Non
         assert place is not None
         most = places.most_visits(plan, place) if places.is_routed(plan) else 1 + int(place.step["max_retries"])
         assert count <= most, key
+    human = [stage["step_id"] for stage in played.stages if stage["step_id"] in asking(plan)]
+    assert [one["step_id"] for one in played.approvals if "choices" in one] == human
     for stage, following in zip(played.stages, played.stages[1:], strict=False):
         assert stage["next"]["step_id"] == following["step_id"]
         assert stage["next"]["reason"] in routing.REASONS
