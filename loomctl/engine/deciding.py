@@ -80,6 +80,8 @@ def _said(space: Workspace, verb: str, by: str, note: str, label: str = "") -> S
 def _decide(space: Workspace, run_id: str, event: str, said: Said) -> driving.Driven:
     notes = recording.noted(space)
     run = space.store.read(run_id)
+    driving.refuse_over(run.state, run_id)
+    gates.must_ask(run.state, run.plan, said.verb)  # nobody decides what they were not asked yet
     seen = _waits_for(run.state, run.plan)
     known = _gathered(space, run, said)
     settled: list[settling.Settled] = []
@@ -121,7 +123,7 @@ def _waits_for(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, 
 
 def _refuse_moved(run_id: str, seen: tuple[str, ...], now: tuple[str, ...], state: Mapping[str, Any]) -> None:
     """Refuse to decide something else than what was waited for when the command began. Raises DECIDED_MEANWHILE."""
-    if not seen or seen[-1] in now:
+    if seen[-1] in now:
         return
     last = (state.get("approvals") or [{}])[-1]
     who = masked_line(str(last.get("by") or ""), LONGEST_NAME)

@@ -125,8 +125,7 @@ def decision(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str, said:
     """
     found = open_human(state, plan)
     if found is None:
-        if verb == CHOOSE:
-            raise _nothing_to_choose(state)
+        must_ask(state, plan, verb)
         return None
     _refuse_standing(state)
     entry, place = found
@@ -242,6 +241,14 @@ def refusal(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
     pending = {str(item["id"]) for item in state["pending_approvals"]}
     last = next((item for item in reversed(state.get("approvals", [])) if item["id"] in pending), None)
     return None if last is None or _holds(last) else last
+
+
+def must_ask(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str) -> None:
+    """Refuse a decision where none is asked for. Raises NOTHING_TO_CHOOSE and NOTHING_TO_APPROVE."""
+    if open_human(state, plan) is None:
+        if verb == CHOOSE:
+            raise _nothing_to_choose(state)
+        _asked_for(state)
 
 
 def ids_asked(state: Mapping[str, Any]) -> list[str]:
