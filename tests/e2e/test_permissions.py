@@ -84,9 +84,9 @@ def test_an_unbound_session_is_asked(assistant: Assistant) -> None:
 
 
 def test_what_only_people_decide_is_asked_in_spite_of_a_rule(assistant: Assistant) -> None:
-    """approve, trust and cancel ask even where a rule allows every loomctl call."""
+    """approve, reject, choose, trust and cancel ask even where a rule allows every loomctl call."""
     first = start_run(assistant)
-    commands = ["loomctl approve release", "loomctl trust", "loomctl cancel"]
+    commands = ["loomctl approve release", "loomctl reject", "loomctl choose a", "loomctl trust", "loomctl cancel"]
     turn = assistant.run(
         "go on",
         resume=first.session_id,
@@ -94,5 +94,5 @@ def test_what_only_people_decide_is_asked_in_spite_of_a_rule(assistant: Assistan
         answers=[reply(*(bash(command) for command in commands)), "I see."],
     )
     results = turn.conversation[-1].tool_results()[-len(commands) :]
-    assert [result.is_error for result in results] == [True, True, True]
+    assert [result.is_error for result in results] == [True] * len(commands)
     assert state_of(assistant.project)["status"] == "in_progress"

@@ -155,7 +155,7 @@ def chain(folder: Path) -> list[Json]:
     return found
 
 
-def sound(scene: Scene, responses: Collection[str] = (RESPONSE, DECIDED)) -> None:
+def sound(scene: Scene, responses: Collection[str] = (RESPONSE, RESPONSE.strip(), DECIDED)) -> None:
     """Hold that every run is whole: state, plan, backup and log are read, what the state says of the log is true, the
     locks are free and no other file is torn.
     """

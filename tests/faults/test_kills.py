@@ -116,6 +116,29 @@ def repaired_twice(stand: Stand) -> Answer:
     return answer
 
 
+def at_a_gate(stand: Stand, then: Callable[[Stand], Answer] = lambda stand: stand.cli("next")) -> None:
+    """Have the second step decided by a person, come to it, and do what follows."""
+    phases = json.loads((stand.scene.run_dir / "plan.json").read_text(encoding="utf-8"))["phases"]
+    ways = [{"to": "build/make", "label": "[O] On"}, {"to": "frame/ask", "label": "Again"}]
+    phases[0]["steps"][1].update(kind="human", transitions=ways)
+    stand.scene.edit_plan(phases=phases)
+    assert done(stand).code == 0
+    assert stand.scene.state["status"] == "awaiting_feedback"
+    assert then(stand).code == 0
+
+
+def choose(stand: Stand, **how: Any) -> Answer:
+    """Decide that step."""
+    return stand.cli("choose", "on", "--by", "Ada", "--note", RESPONSE.strip(), **how)
+
+
+def chosen_again(stand: Stand) -> Answer:
+    """Decide it again where the run still asks, and go on."""
+    if stand.scene.state["status"] == "awaiting_feedback":
+        assert choose(stand).code == 0
+    return stand.cli("next")
+
+
 def closing(stand: Stand) -> None:
     """Mark the step as closing."""
     assert stand.cli("done").code == 0
@@ -176,6 +199,14 @@ DEEDS: dict[str, Deed] = {
     "done that closes": Deed(
         lambda stand, fault: stand.cli("done", **fault),
         lambda stand: stop(stand) if stand.cli("done").code == 0 else stand.cli("next"),
+    ),
+    "choose": Deed(
+        lambda stand, fault: choose(stand, **fault), chosen_again, before=at_a_gate, after=told_of_the_guide
+    ),
+    "undo of a choice": Deed(
+        lambda stand, fault: stand.cli("undo", **fault),
+        lambda stand: stand.cli("next") if stand.scene.state["status"] == "awaiting_feedback" else stand.cli("undo"),
+        before=lambda stand: at_a_gate(stand, choose),
     ),
     "undo": Deed(
         lambda stand, fault: stand.cli("undo", **fault),
