@@ -201,5 +201,6 @@ def _collisions(place: Place, where: str) -> Iterator[Problem]:
             continue
         first = keys.setdefault(label.key, index) if label.key else index
         if listed[first]["to"] != transition["to"]:
-            message = f"{shown(label.key)} is the accelerator of two labels: alone it means the heavier one"
+            means = "neither" if gates.is_human(place.step) else "the heavier one"
+            message = f"{shown(label.key)} is the accelerator of two labels: alone it means {means}"
             yield warning("SAME_ACCELERATOR", at_label, message, "give each label a letter of its own")
