@@ -6,10 +6,8 @@ On the hook path the standard library alone is imported; the child is the made e
 from __future__ import annotations
 
 from loomctl.engine import context_values
-from loomctl.model import run_context
-from loomctl.model.conditions import ConditionThrew, NeedsEngine, evaluate
+from loomctl.model import route_scope, run_context
 from loomctl.model.errors import LoomError
-from loomctl.model.route_scope import scope
 from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
+    from loomctl.model.route_scope import Evaluated
     from loomctl.model.ways import Judge
 
     # Gives the context of a state as values, as far as conditions name its keys, and what is to be warned of.
@@ -52,50 +51,30 @@ def _truths(
 
     One that throws, or cannot be evaluated here, is false, and a warning names it.
     """
-    transitions: Sequence[Mapping[str, Any]] = step.get("transitions") or ()
-    sources = [transition.get("condition") for transition in transitions]
-    said = [source for source in sources if source is not None]
+    said = route_scope.conditions_of(step)
     if not said:
-        return [None] * len(transitions), ()
+        return [None] * len(step.get("transitions") or ()), ()
     context, warnings = read(state, said)
-    seen = scope(state, ended, context)
-    truths: list[bool | None] = []
-    left: list[int] = []
-    for index, transition in enumerate(transitions):
-        truths.append(None if sources[index] is None else False)
-        if sources[index] is None:
-            continue
-        try:
-            if transition.get("condition_code") is None:
-                left.append(index)
-            else:
-                truths[index] = evaluate(transition["condition_code"], seen)
-        except NeedsEngine:
-            left.append(index)
-        except ConditionThrew as threw:
-            warnings.append(_warned(sources[index], str(threw)))
-    if left:
-        warnings += _asked_of_the_engine(python, sources, left, seen, truths)
-    return truths, warnings
+    seen = route_scope.scope(state, ended, context)
+    found = route_scope.evaluated(step, seen)
+    warnings += found.warnings
+    if found.left:
+        warnings += _asked_of_the_engine(python, found, seen)
+    return found.truths, warnings
 
 
-def _asked_of_the_engine(
-    python: str | None, sources: Sequence[Any], left: Sequence[int], seen: Mapping[str, Any], truths: list[bool | None]
-) -> list[str]:
+def _asked_of_the_engine(python: str | None, found: Evaluated, seen: Mapping[str, Any]) -> list[str]:
     """Ask a child for what is not simple, and put it among the truths; gives what is to be warned of."""
     from loomctl.disk import expressions
 
-    questions = [expressions.Question("condition", sources[index]) for index in left]
+    questions = [expressions.Question("condition", source) for _, source in found.left]
     warnings = []
-    for index, answer in zip(left, expressions.answer(questions, seen, environment_python=python), strict=True):
-        truths[index] = answer.status == "ok" and bool(answer.value)
+    answers = expressions.answer(questions, seen, environment_python=python)
+    for (index, source), answer in zip(found.left, answers, strict=True):
+        found.truths[index] = answer.status == "ok" and bool(answer.value)
         if answer.status != "ok":
-            warnings.append(_warned(sources[index], answer.message))
+            warnings.append(route_scope.warned(source, answer.message))
     return warnings
-
-
-def _warned(source: Any, why: str) -> str:
-    return f"{masked_line(str(source), 200)} — {masked_line(why, 200)}; taken as false"
 
 
 def _context(

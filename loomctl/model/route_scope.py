@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from loomctl.model.conditions import ConditionThrew, NeedsEngine, evaluate
+from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
+
+
+class Evaluated(NamedTuple):
+    """What the conditions of a step's transitions come to without an engine.
+
+    truths: one for each transition, None without a condition, False as long as it is not known. warnings: of those that
+    threw. left: those that take an engine, as (place in the step's list, source).
+    """
+
+    truths: list[bool | None]
+    warnings: list[str]
+    left: list[tuple[int, str]]
 
 
 def scope(state: Mapping[str, Any], ended: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,24 +61,41 @@ def simple_truths(
 
     None where a transition has no condition; what is not simple, or throws, is false and gives a warning.
     """
-    transitions: Sequence[Mapping[str, Any]] = step.get("transitions") or ()
-    if all(one.get("condition") is None for one in transitions):
-        return [None] * len(transitions), ()
+    if not conditions_of(step):
+        return [None] * len(step.get("transitions") or ()), ()
     from loomctl.model import run_context  # which stands on `run_life`, and that on this module
 
-    seen = scope(state, ended, run_context.scope(state, {}))
-    truths: list[bool | None] = []
-    warnings: list[str] = []
-    for transition in transitions:
+    found = evaluated(step, scope(state, ended, run_context.scope(state, {})))
+    return found.truths, [*found.warnings, *(warned(source, "it takes an engine") for _, source in found.left)]
+
+
+def conditions_of(step: Mapping[str, Any]) -> list[str]:
+    """Give the sources of the conditions among a step's transitions."""
+    return [one["condition"] for one in step.get("transitions") or () if one.get("condition") is not None]
+
+
+def evaluated(step: Mapping[str, Any], seen: Mapping[str, Any]) -> Evaluated:
+    """Evaluate the simple conditions of a step's transitions over a scope, as `scope` gives it."""
+    found = Evaluated([], [], [])
+    for index, transition in enumerate(step.get("transitions") or ()):
         source, code = transition.get("condition"), transition.get("condition_code")
+        found.truths.append(None if source is None else False)
         if source is None:
-            truths.append(None)
+            continue
+        if code is None:
+            found.left.append((index, source))
             continue
         try:
-            truths.append(evaluate(code, seen) if code is not None else False)
-            if code is None:
-                warnings.append(f"{source}: it takes an engine")
-        except (NeedsEngine, ConditionThrew) as refused:
-            truths.append(False)
-            warnings.append(f"{source}: {refused}")
-    return truths, warnings
+            found.truths[index] = evaluate(code, seen)
+        except NeedsEngine:
+            found.left.append((index, source))
+        except ConditionThrew as threw:
+            found.warnings.append(warned(source, str(threw)))
+    return found
+
+
+def warned(source: Any, why: str) -> str:
+    """Say in one line that a condition is taken as false, and why; secrets in it are masked."""
+    from loomctl.model.secrets import masked_line  # most conditions come to something
+
+    return f"{masked_line(str(source), 200)} — {masked_line(why, 200)}; taken as false"
