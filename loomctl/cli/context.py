@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, printing
+from loomctl.cli import asking, inputs, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import files, trouble
+from loomctl.disk import files
 from loomctl.engine import context_history, context_values, contexts, finding
 from loomctl.engine.context_history import NOTHING, STEP, UNDO, USER
 from loomctl.model.counts import counted
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from loomctl.engine.context_history import Change
     from loomctl.engine.contexts import Held
 
-LARGEST = files.LARGEST_JSON
+_HELP = "loomctl context set --help"
 _SHOWN = 60
 _NEGATIVE = re.compile(r"-[0-9][0-9.eE+-]*")
 _NUMBER = "\0"  # no word of a command line has one
@@ -258,7 +257,7 @@ def set_command(words: tuple[str, ...], as_text: bool, source: str | None, as_js
     least = 1 if source is not None else 2
     if not least <= len(given) <= least + 1:
         wanted = "KEY [RUN]" if source is not None else "KEY VALUE [RUN]"
-        raise _usage(f"{counted(len(given), 'word')} given, expected {wanted}", "loomctl context set --help")
+        raise _usage(f"{counted(len(given), 'word')} given, expected {wanted}", _HELP)
     key, run = given[0], given[least] if len(given) > least else None
     text = _read(source) if source is not None else given[1]
     value = text if as_text else _value(text, source)
@@ -311,34 +310,22 @@ def _value(text: str, source: str | None) -> Any:
             "this looks like JSON, and is none",
             where=error.where,
             why=f"{error.why or error.what}; with --text it is a text",
-            hint="loomctl context set --help",
+            hint=_HELP,
             exit_code=EXIT_USAGE,
         ) from None
 
 
 def _read(source: str) -> str:
-    try:
-        data = sys.stdin.buffer.read(LARGEST + 1) if source == "-" else files.read_bytes(source, limit=LARGEST)
-    except OSError as error:
-        raise LoomError(
-            "UNREADABLE",
-            "the file cannot be read",
-            where=source,
-            why=error.strerror or str(error),
-            hint=trouble.look(source),
-            exit_code=EXIT_USAGE,
-        ) from None
-    if len(data) > LARGEST:
-        raise _usage(f"standard input has over {LARGEST:,} bytes", "loomctl context set --help")
+    data = inputs.read(source, hint=_HELP)
     try:
         return files.text_of(data)
     except UnicodeDecodeError as error:
         raise LoomError(
             "BAD_VALUE",
             "what was given is no UTF-8 text",
-            where="standard input" if source == "-" else source,
+            where=inputs.named(source),
             why=str(error),
-            hint="loomctl context set --help",
+            hint=_HELP,
             exit_code=EXIT_USAGE,
         ) from None
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import printing
+from loomctl.cli import inputs, printing
 from loomctl.cli.options import json_option
-from loomctl.disk import files, output_schemas, trouble
+from loomctl.disk import output_schemas, trouble
 from loomctl.engine import outcomes
 from loomctl.model.directives import ROUTING
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
 from loomctl.model.fences import one_line
 from loomctl.model.problems import refusal
 
 if TYPE_CHECKING:
     from loomctl.model.directives import Reading
 
-LARGEST = 16 << 20
+_HELP = "loomctl outcome --help"
 _SHOWN = 200
 
 
@@ -45,14 +44,15 @@ def outcome(source: str, schema: str | None, status_json: str | None, last_file:
       loomctl outcome --from - --schema routing --status-json status.json --json
       loomctl outcome --from response.md --schema schemas/audit.schema.json
     """
+    inputs.only_one_from_stdin(source, schema, status_json, last_file, hint=_HELP)
     step: dict[str, Any] = {"kind": "agent", "output_schema": schema}
     if schema is not None and schema != ROUTING:
         step = {**step, "output_schema": f"@{schema}", "schema": _schema(schema)}
     reading = outcomes.understood(
         step,
-        _text(source),
-        status_json=None if status_json is None else _text(status_json),
-        last_file=None if last_file is None else _text(last_file),
+        inputs.text(source, hint=_HELP),
+        status_json=None if status_json is None else inputs.text(status_json, hint=_HELP),
+        last_file=None if last_file is None else inputs.text(last_file, hint=_HELP),
     )
     if as_json:
         printing.document(reading.to_dict())
@@ -62,39 +62,17 @@ def outcome(source: str, schema: str | None, status_json: str | None, last_file:
 
 
 def _schema(path: str) -> dict[str, Any]:
-    loaded = output_schemas.load_file(path)
+    data = inputs.read(path, hint=_HELP, largest=output_schemas.LARGEST)
+    loaded = output_schemas.loaded(data, name=inputs.named(path))
     for problem in loaded.problems:
         if problem.severity != "error":
             printing.note(f"loomctl: {problem.code}: {problem.message}")
-    refused = refusal(loaded.problems, what="this schema cannot be used", where=path, code="BAD_SCHEMA")
+    refused = refusal(loaded.problems, what="this schema cannot be used", where=inputs.named(path), code="BAD_SCHEMA")
     if refused is not None:
-        refused.hint = trouble.look(path)
+        refused.hint = _HELP if path == inputs.STDIN else trouble.look(path)
         raise refused
     assert loaded.schema is not None
     return loaded.schema
-
-
-def _text(path: str) -> str:
-    try:
-        data = sys.stdin.buffer.read(LARGEST + 1) if path == "-" else files.read_bytes(path, limit=LARGEST)
-    except OSError as error:
-        raise LoomError(
-            "UNREADABLE",
-            "the file cannot be read",
-            where=path,
-            why=error.strerror or str(error),
-            hint=trouble.look(path),
-            exit_code=EXIT_USAGE,
-        ) from None
-    if len(data) > LARGEST:
-        raise LoomError(
-            "TOO_LARGE",
-            f"a response has at most {LARGEST:,} bytes",
-            where="standard input",
-            hint="loomctl outcome --help",
-            exit_code=EXIT_USAGE,
-        )
-    return files.text_of(data, "replace")
 
 
 def _lines(reading: Reading) -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, printing
+from loomctl.cli import asking, inputs, printing
 from loomctl.cli.options import complete_workflows, json_option
 from loomctl.disk import files, strict_json, strict_yaml, trouble, workflow_files
 from loomctl.engine import resolve, simulating
@@ -22,11 +21,10 @@ from loomctl.model.problems import at, error, kind_of, refusal, warning
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loomctl.disk.workflow_files import Loaded
     from loomctl.engine.simulating import Played
     from loomctl.model.problems import Problem
 
-LARGEST = 16 << 20
+_HELP = "loomctl simulate --help"
 _SHOWN = 120
 
 
@@ -41,7 +39,8 @@ def simulate(workflow: str, outcomes: str | None, begins: str | None, goal: str,
 
     Nothing is written, no command is run, approvals are taken as given. The outcomes are {step: [an object for each
     visit]} in the words of a directive; the last object holds for all visits that follow, and a step that is not named
-    succeeds. Exit code 0 if the run would be completed, 1 if it would fail, 5 if a file cannot be used.
+    succeeds. Exit code 0 if the run would be completed, 1 if it would fail, 2 if a file cannot be read, 5 if it
+    cannot be used.
 
     \b
     Examples:
@@ -49,6 +48,7 @@ def simulate(workflow: str, outcomes: str | None, begins: str | None, goal: str,
       loomctl simulate .loom/workflows/review.yaml --outcomes tests/fix-once.yaml
       loomctl simulate review --outcomes tests/fix-once.yaml --context '{"coverage": 81}' --json
     """
+    inputs.only_one_from_stdin(outcomes, begins, hint=_HELP)
     space = asking.any_space()
     project = space.project
     resolved = resolve.resolve(
@@ -77,25 +77,31 @@ def simulate(workflow: str, outcomes: str | None, begins: str | None, goal: str,
 
 def _file(source: str) -> Any:
     """Read JSON or YAML from a file or standard input. Raises LoomError with everything that is wrong with its form."""
-    loaded = _given() if source == "-" else workflow_files.load(source)
-    _refuse(loaded.problems, "this file cannot be read", source)
-    return loaded.raw
+    data = inputs.read(source, hint=_HELP, largest=workflow_files.LARGEST_JSON)
+    value, problems = _parsed(data, source)
+    _refuse(problems, "this cannot be read", source)
+    return value
 
 
-def _given() -> Loaded:
-    data = sys.stdin.buffer.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        return workflow_files.Loaded(None, [error("TOO_LARGE", "$", f"it has more than {LARGEST:,} bytes")], "")
-    text = files.text_of(data, "replace")
-    parse = strict_json.parse if text.lstrip().startswith("{") else strict_yaml.parse
-    return workflow_files.Loaded(*parse(text, max_depth=workflow_files.DEEPEST), "")
+def _parsed(data: bytes, source: str) -> tuple[Any, list[Problem]]:
+    try:
+        text = files.text_of(data)
+    except UnicodeDecodeError as problem:
+        where = strict_json.position(data.decode("latin-1"), problem.start)
+        return None, [error("NOT_UTF8", where, "it is not UTF-8 text", "save it as UTF-8")]
+    is_json = text.lstrip().startswith("{") if source == inputs.STDIN else not source.endswith(workflow_files.YAML)
+    if is_json:
+        return strict_json.parse(text, max_depth=workflow_files.DEEPEST)
+    if len(data) > workflow_files.LARGEST_YAML:
+        message = f"it has {len(data):,} bytes, {workflow_files.LARGEST_YAML:,} are read of YAML at most"
+        return None, [error("TOO_LARGE", "$", message, "write it as JSON")]
+    return strict_yaml.parse(text, max_depth=workflow_files.DEEPEST)
 
 
 def _refuse(problems: list[Problem], what: str, source: str) -> None:
-    name = "standard input" if source == "-" else source
-    refused = refusal(problems, what=what, where=name, code="BAD_OUTCOMES")
+    refused = refusal(problems, what=what, where=inputs.named(source), code="BAD_OUTCOMES")
     if refused is not None:
-        refused.hint = "loomctl simulate --help" if source in ("", "-") else trouble.look(source)
+        refused.hint = _HELP if source in ("", inputs.STDIN) else trouble.look(source)
         raise refused
 
 

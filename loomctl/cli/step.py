@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import asking, printing, telling
+from loomctl.cli import asking, inputs, printing, telling
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import files, trouble
 from loomctl.engine import commanding, driving, finding, how_ended
 from loomctl.model import gates, visits
 from loomctl.model.directives import Reading
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from loomctl.engine.commanding import Pending
     from loomctl.engine.driving import Driven
 
-LARGEST_RESPONSE = 16 * 1024 * 1024
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
@@ -130,31 +128,14 @@ def done(
 
 def _response(path: str | None) -> str | None:
     """Read the step's response; None where none was given. An empty response is one only if a file was named."""
-    if path is not None and path != "-":
-        try:
-            return files.read_bytes(path, limit=LARGEST_RESPONSE).decode("utf-8", "replace")
-        except OSError as error:
-            raise LoomError(
-                "UNREADABLE",
-                "the response cannot be read",
-                where=path,
-                why=error.strerror or str(error),
-                hint=trouble.look(path),
-                exit_code=EXIT_USAGE,
-            ) from None
     if path is None and not _has_input():
         return None
-    data = sys.stdin.buffer.read(LARGEST_RESPONSE + 1)
-    if len(data) > LARGEST_RESPONSE:
-        raise LoomError(
-            "TOO_LARGE",
-            f"a response has at most {LARGEST_RESPONSE:,} bytes",
-            why="what is longer is written into a file, and that is registered",
-            hint="loomctl done --artifact notes=notes.md",
-            exit_code=EXIT_USAGE,
-        )
-    text = data.decode("utf-8", "replace")
-    return text if text.strip() or path == "-" else None
+    text = inputs.text(
+        inputs.STDIN if path is None else path,
+        why="what is longer is written into a file, and that is registered",
+        hint="loomctl done --artifact notes=notes.md",
+    )
+    return text if text.strip() or path is not None else None
 
 
 def _has_input() -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from loomctl.cli import asking, documents, printing
+from loomctl.cli import asking, documents, inputs, printing
 from loomctl.cli.listing import Listing
 from loomctl.cli.options import complete_runs, json_option, run_argument
 from loomctl.disk import files, tool_log
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LAST = 20
 _SUMMARY = 100  # UTF-16 units of what a line of the table says
 _COMPLETED = 200  # of the newest steps
+_HELP_OF_REDUCE = "loomctl reduce --help"
 
 
 def _complete_runs_and_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -235,26 +236,18 @@ def reduce_command(as_json: bool) -> int:
 
 
 def _given() -> Any:
-    data = b"" if sys.stdin.isatty() else sys.stdin.buffer.read(files.LARGEST_JSON + 1)
-    if len(data) > files.LARGEST_JSON:
-        raise LoomError(
-            "TOO_LARGE",
-            f"a tool call has at most {files.LARGEST_JSON:,} bytes",
-            where="standard input",
-            hint="loomctl reduce --help",
-            exit_code=EXIT_USAGE,
-        )
+    data = b"" if sys.stdin.isatty() else inputs.read(inputs.STDIN, hint=_HELP_OF_REDUCE, largest=files.LARGEST_JSON)
     if not data.strip():
         raise LoomError(
             "NO_INPUT",
             "there is no tool call on standard input",
-            hint="loomctl reduce --help",
+            hint=_HELP_OF_REDUCE,
             exit_code=EXIT_USAGE,
         )
     try:
         return files.parse_json(data, where="standard input")
     except LoomError as error:
-        error.hint = "loomctl reduce --help"
+        error.hint = _HELP_OF_REDUCE
         raise
 
 

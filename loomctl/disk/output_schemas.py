@@ -65,17 +65,24 @@ def load(reference: str, workflow_path: str, roots: Sequence[str], where: str = 
 
 def load_file(path: str, where: str = "$", name: str = "") -> Loaded:
     """Read one schema file and check it; name: what problems call it."""
-    name = shown(name or os.path.basename(path), 200)
+    name = name or os.path.basename(path)
     try:
-        text = files.text_of(files.read_bytes(path, limit=LARGEST))
+        return loaded(files.read_bytes(path, limit=LARGEST), where, name)
     except LoomError as problem:
-        return Loaded(None, [error(problem.code, where, f"{name}: {problem.what}")])
-    except UnicodeDecodeError:
-        return Loaded(None, [error("NOT_UTF8", where, f"{name} is not UTF-8 text", "save it as UTF-8")])
+        return Loaded(None, [error(problem.code, where, f"{shown(name, 200)}: {problem.what}")])
     except (OSError, ValueError) as problem:
         said = getattr(problem, "strerror", None) or "not a path"
         hint = "the path is relative to the workflow's own file"
-        return Loaded(None, [error("UNKNOWN_SCHEMA", where, f"{name} cannot be read: {said}", hint)])
+        return Loaded(None, [error("UNKNOWN_SCHEMA", where, f"{shown(name, 200)} cannot be read: {said}", hint)])
+
+
+def loaded(data: bytes, where: str = "$", name: str = "") -> Loaded:
+    """Parse a schema's bytes and check it; name: what problems call it."""
+    name = shown(name, 200)
+    try:
+        text = files.text_of(data)
+    except UnicodeDecodeError:
+        return Loaded(None, [error("NOT_UTF8", where, f"{name} is not UTF-8 text", "save it as UTF-8")])
     raw, problems = strict_json.parse(text, max_depth=workflow_files.DEEPEST)
     if problems:
         told = [one._replace(where=where, message=f"{name}, {one.where}: {one.message}") for one in problems]

@@ -367,7 +367,7 @@ FAILING = [
     Failing(["check", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
     Failing(["graph", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
     Failing(["simulate", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
-    Failing(["simulate", "core", "--outcomes", "nowhere.json"], 5, "UNREADABLE", None, None),
+    Failing(["simulate", "core", "--outcomes", "nowhere.json"], 2, "UNREADABLE", None, None),
     Failing(["why", "nothing"], 3, "NO_SUCH_STAGE", begin),
     Failing(["schema", "nonsense"], 2, "USAGE"),
     Failing(["plugin", "path", "more"], 2, "USAGE"),

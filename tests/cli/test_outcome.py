@@ -69,10 +69,10 @@ def test_people_are_told_line_by_line(
         (["--nonsense"], 2, "USAGE"),
         (["--from", "none.md"], 2, "UNREADABLE"),
         (["--from", "r.md", "--status-json", "none.json"], 2, "UNREADABLE"),
-        (["--from", "r.md", "--schema", "none.json"], 5, "UNKNOWN_SCHEMA"),
+        (["--from", "r.md", "--schema", "none.json"], 2, "UNREADABLE"),
         (["--from", "r.md", "--schema", "bad.json"], 5, "BAD_SCHEMA"),
         (["--from", "."], 2, "UNREADABLE"),
-        (["--from", "large.md"], 5, "TOO_LARGE"),
+        (["--from", "large.md"], 2, "TOO_LARGE"),
     ],
 )
 def test_what_cannot_be_read_is_an_error(scene: Scene, cli: Cli, words: list[str], code: int, said: str) -> None:

@@ -257,9 +257,9 @@ def test_an_ambiguous_step(scene: Scene, cli: Cli) -> None:
     [
         ([], 2, "USAGE"),
         (["nowhere"], 2, "UNKNOWN_WORKFLOW"),
-        (["tiny", "--outcomes", "none.json"], 5, "UNREADABLE"),
+        (["tiny", "--outcomes", "none.json"], 2, "UNREADABLE"),
         (["tiny", "--outcomes", "broken.json"], 5, "JSON_SYNTAX"),
-        (["tiny", "--context", "[1]"], 5, "UNREADABLE"),
+        (["tiny", "--context", "[1]"], 2, "UNREADABLE"),
         (["tiny", "--context", '{"a": '], 5, "JSON_SYNTAX"),
         (["tiny", "--context", "list.json"], 5, "BAD_CONTEXT"),
     ],
