@@ -9,6 +9,7 @@ from loomctl.model import sessions
 from loomctl.model.due import DEFER, ERROR, Given
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
+from loomctl.model.state import TERMINAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,7 +96,10 @@ def forget(space: Workspace) -> None:
 
 
 def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Event]]:
-    """Record a priming in the run's state and events; of one that gave nothing there is the event alone (D15)."""
+    """Record a priming in the run's state and events; of one that gave nothing there is the event alone (D15).
+
+    Once the run is over there is not even that: what was owed at its last step is owed no more.
+    """
     at = clock.now()
     if "pending_triggers" in state and finding.is_bound(space, made.run_id):  # whatever was owed is told now
         state = {key: value for key, value in state.items() if key != "pending_triggers"}
@@ -112,6 +116,8 @@ def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Ev
     ]
     history = {"told_at": at, "load_trigger": made.event, **made.history} if made.history else None
     if not made.id and not made.entries:  # nothing was given, and nothing could have been
+        return state, []
+    if state["status"] in TERMINAL and not made.loaded and not made.failed and history is None:
         return state, []
     properties = {
         "slip_id": made.id or None,

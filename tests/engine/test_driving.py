@@ -244,6 +244,22 @@ def test_a_stop_enters_a_phase_and_owes_what_it_loads(scene: Scene) -> None:
     assert "pending_triggers" not in scene.state
 
 
+def test_a_run_that_is_over_is_not_primed_with_nothing(scene: Scene) -> None:
+    """Its last step entered a phase in which only Loom has something to do, and all is fresh: its end is the end."""
+    scene.write("spec.md", "# The spec\n")
+    only = {"steps": [{"id": "only", "prompt": "Do it."}]}
+    primes = {"pre_steps": [{"id": "again", "prompt": "/loom:prime-context"}], "steps": []}
+    scene.workflow(
+        [artifact("spec", "spec.md", reload_triggers=["session_start", "phase_transition:frame->build"])],
+        {"frame": only, "build": primes},
+    )
+    scene.begin()
+    driven = done(scene)
+    assert (driven.move.kind, driven.slip) == ("completed", None)
+    assert scene.event_names()[-1] == "run.completed"
+    assert "pending_triggers" not in scene.state
+
+
 def test_what_is_owed_is_not_paid_to_somebody_else(scene: Scene) -> None:
     """A terminal that primes by hand does not take away what the assistant has not been told."""
     scene.write("spec.md", "# The spec\n")
