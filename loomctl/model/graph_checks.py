@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.model import gates, routing, ways
 from loomctl.model.places import after, is_routed, places
 from loomctl.model.problems import at, choices, error, shown, warning
+from loomctl.model.steps import ROUTING
 from loomctl.model.transitions import key_of
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ def where_of(own: Workflow, key: str) -> str | None:
 def problems(plan: Mapping[str, Any], where: Callable[[str], str] | None = None) -> list[Problem]:
     """Give what is wrong with a plan's ways. where: gives the place of a step by its key, for the messages.
 
-    A step that nothing leads to is a warning. A loop from which no way leads to the end is an error, and so are labels
-    of one step that mean the same and lead to different steps.
+    A step that nothing leads to is a warning, and one whose label decides though nothing asks for it. A loop from which
+    no way leads to the end is an error, and so are labels of one step that mean the same and lead to different steps.
     """
     if not is_routed(plan):
         return []
@@ -110,6 +111,7 @@ def problems(plan: Mapping[str, Any], where: Callable[[str], str] | None = None)
     for place in places(plan):
         found += _collisions(place, placed(place.key))
         found += _without_choice(place, placed(place.key))
+        found += _chosen_by_name(place, placed(place.key))
     leads = {place.key: ways_on(plan, place) for place in places(plan)}
     reached = _reached(leads, [place.key for place in places(plan)[:1]])
     for place in places(plan):
@@ -204,3 +206,39 @@ def _collisions(place: Place, where: str) -> Iterator[Problem]:
             means = "neither" if gates.is_human(place.step) else "the heavier one"
             message = f"{shown(label.key)} is the accelerator of two labels: alone it means {means}"
             yield warning("SAME_ACCELERATOR", at_label, message, "give each label a letter of its own")
+
+
+def _chosen_by_name(place: Place, where: str) -> Iterator[Problem]:
+    """Find a step whose answers may say no label, after which the run takes a labelled way for its name alone (D45).
+
+    A person is asked for a label, and so is an answer by the routing schema. A way that weighs more than all others, or
+    has no label and comes first, is meant to be taken.
+    """
+    if gates.is_human(place.step) or place.step.get("output_schema") == ROUTING:
+        return
+    listed: Sequence[Mapping[str, Any]] = place.step.get("transitions") or ()
+    choice = routing.choose(
+        {"transitions": listed},
+        outcome="succeeded",
+        label=None,
+        suggested=(),
+        truths=[None if one.get("condition") is None else False for one in listed],
+    )
+    if choice is None or choice.transition is None or not choice.label:
+        return
+    taken = listed[choice.transition]
+    tied = [
+        one
+        for one in listed
+        if one.get("condition") is None
+        and one.get("on_failure") is not True
+        and (one.get("weight") or 0) == (taken.get("weight") or 0)
+        and one["to"] != taken["to"]
+    ]
+    if tied:
+        message = (
+            f"without a label the run takes {shown(choice.label)}, for {taken['to']} comes first by its name alone"
+        )
+        yield warning(
+            "LABEL_NOT_ASKED", where, message, f'"output_schema": "{ROUTING}" asks for one, "weight" ranks them'
+        )

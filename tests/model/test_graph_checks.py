@@ -18,6 +18,11 @@ def found(of: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(one.severity, one.code, one.where) for one in graph_checks.problems(of)]
 
 
+def asked(**more: Any) -> dict[str, Any]:
+    """Make a step whose answers are asked for a label."""
+    return step("p/a", output_schema="routing", **more)
+
+
 LOOP = [step("p/a"), step("p/b", transitions=to("p/a"))]
 PLANS: list[tuple[str, dict[str, Any], list[tuple[str, str, str]]]] = [
     ("no routes, nothing to look at", plan({"p": [step("p/a"), step("p/b")]}), []),
@@ -92,7 +97,7 @@ PLANS: list[tuple[str, dict[str, Any], list[tuple[str, str, str]]]] = [
         plan(
             {
                 "p": [
-                    step("p/a", transitions=[{"to": "p/b", "label": "[F] Fix"}, {"to": "end", "label": "fix"}]),
+                    asked(transitions=[{"to": "p/b", "label": "[F] Fix"}, {"to": "end", "label": "fix"}]),
                     step("p/b"),
                 ]
             }
@@ -128,7 +133,7 @@ PLANS: list[tuple[str, dict[str, Any], list[tuple[str, str, str]]]] = [
         plan(
             {
                 "p": [
-                    step("p/a", transitions=[{"to": "p/b", "label": "[F] Fix"}, {"to": "end", "label": "F) Finish"}]),
+                    asked(transitions=[{"to": "p/b", "label": "[F] Fix"}, {"to": "end", "label": "F) Finish"}]),
                     step("p/b"),
                 ]
             }
@@ -142,6 +147,41 @@ PLANS: list[tuple[str, dict[str, Any], list[tuple[str, str, str]]]] = [
 def test_the_graph(of: dict[str, Any], wanted: list[tuple[str, str, str]]) -> None:
     """Each finding with its weight and its place; nothing more."""
     assert found(of) == wanted
+
+
+FIX, APPROVE = {"to": "p/fix", "label": "Fix"}, {"to": "p/approve", "label": "Approve"}
+DECIDED: list[tuple[str, list[dict[str, Any]], dict[str, Any], bool]] = [
+    # transitions, more of the step, whether it is warned of
+    ("two labels, and nothing asks", [FIX, APPROVE], {}, True),
+    ("the routing schema asks", [FIX, APPROVE], {"output_schema": "routing"}, False),
+    ("a schema of its own does not", [FIX, APPROVE], {"output_schema": "@schemas/audit.schema.json"}, True),
+    ("a command says none", [FIX, APPROVE], {"kind": "command"}, True),
+    ("a person chooses", [FIX, APPROVE], {"kind": "human"}, False),
+    ("one weighs more", [FIX, {**APPROVE, "weight": 1}], {}, False),
+    ("both weigh the same", [{**FIX, "weight": 2}, {**APPROVE, "weight": 2}], {}, True),
+    ("both lead to one step", [FIX, {**FIX, "label": "Again"}], {}, False),
+    ("one label alone", [FIX], {}, False),
+    ("one without a label comes first", [FIX, {"to": "p/approve"}], {}, False),
+    ("one with a label comes before it", [{"to": "p/fix"}, APPROVE], {}, True),
+    ("the one without a label weighs more", [{"to": "p/fix", "weight": 1}, APPROVE], {}, False),
+    ("none has a label", to("p/fix", "p/approve"), {}, False),
+    ("conditions decide", [when("context.bad", "p/fix", label="Fix"), APPROVE], {}, False),
+    ("beside conditions labels decide", [when("context.over", "end"), FIX, APPROVE], {}, True),
+    ("the other is for failure", [APPROVE, {**FIX, "on_failure": True}], {}, False),
+]
+
+
+@pytest.mark.parametrize(("transitions", "more", "warned"), [pytest.param(*one[1:], id=one[0]) for one in DECIDED])
+def test_a_label_that_nothing_asks_for(
+    transitions: list[dict[str, Any]], more: dict[str, Any], *, warned: bool
+) -> None:
+    """It is warned of where an answer without one would take a labelled way for its name alone."""
+    steps = [step("p/review", transitions=transitions, **more), *(step(f"p/{name}") for name in ("approve", "fix"))]
+    warnings = [one for one in graph_checks.problems(plan({"p": steps})) if one.code == "LABEL_NOT_ASKED"]
+    assert [one.where for one in warnings] == ["$ p/review"] * warned
+    for one in warnings:
+        assert "'Approve'" in one.message
+        assert "p/approve" in one.message
 
 
 def test_a_loop_names_its_steps() -> None:
