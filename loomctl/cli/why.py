@@ -19,24 +19,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
     from loomctl.engine.explaining import Came, Load
 
 _SHOWN = 120
 
 
 @click.command()
-@click.argument("named", metavar="STEP|ARTIFACT")
+@click.argument("named", metavar="[STEP|ARTIFACT]", required=False)
 @run_argument
 @json_option
-def why(named: str, run: str | None, as_json: bool) -> int:
+def why(named: str | None, run: str | None, as_json: bool) -> int:
     """Say why a run came to a step: after what, by which transition, and why by no other; or why it loads an artifact.
 
     STEP is a step's id, which means its last visit, `step@visit`, a stage's name or its rank; or the step that comes
     next. ARTIFACT is the id of a critical artifact: its triggers, what its condition comes to now with the values that
     it looks at, and the last priming that named it. A stage goes before an artifact of the same name.
+    With neither: the step that the run is at.
 
     \b
     Examples:
+      loomctl why
       loomctl why review
       loomctl why build/fix@2
       loomctl why 007 shop-258 --json
@@ -46,13 +50,17 @@ def why(named: str, run: str | None, as_json: bool) -> int:
     run_id = finding.to_read(space, run).run_id
     assert run_id is not None  # to_read raises instead
     found = space.store.read(run_id, to_show=True)
-    load = explaining.artifact(space, found, named)
-    told = explaining.step(found, named) if load is None else load
+    told = explaining.here(found) if named is None else _named(space, found, named)
     if as_json:
         printing.document({"run_id": run_id, **told.to_dict()})
     else:
         printing.text("\n".join(_of_artifact(told) if isinstance(told, explaining.Load) else _lines(told)))
     return EXIT_OK
+
+
+def _named(space: Workspace, run: Run, named: str) -> Came | Load:
+    load = explaining.artifact(space, run, named)
+    return explaining.step(run, named) if load is None else load
 
 
 def _lines(came: Came) -> list[str]:

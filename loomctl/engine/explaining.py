@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.disk import event_log
 from loomctl.engine import stage_records
 from loomctl.engine.examining import Examiner
-from loomctl.model import conditions, places, run_life, triggers
+from loomctl.model import conditions, places, run_life, triggers, visits
 from loomctl.model.errors import EXIT_NO_RUN, LoomError
 from loomctl.model.problems import choices
+from loomctl.model.state import TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,6 +57,29 @@ def step(run: Run, named: str) -> Came:
     at = run.state["steps"].index(entry)
     before = run.state["steps"][at - 1] if at else None
     return _came(run, str(entry["step_id"]), entry, before)
+
+
+def here(run: Run) -> Came:
+    """Tell of the step that a run is at: the one being worked on, else what comes next, else the last that it had.
+
+    Raises NOT_VISITED for a run that has come to none.
+    """
+    state = run.state
+    last = state["steps"][-1] if state["steps"] else None
+    if last is None and not state.get("current_step"):
+        raise LoomError(
+            "NOT_VISITED",
+            "this run has not come to a step",
+            hint=f"loomctl next {run.run_id}",
+            exit_code=EXIT_NO_RUN,
+        )
+    if last is None:
+        return _came(run, str(state["current_step"]), None, None)
+    way = last.get("next")
+    coming = way.get("step_id") if isinstance(way, dict) else None
+    if visits.open_visit(state) is None and coming and state["status"] not in TERMINAL:
+        return _came(run, str(coming), None, last)
+    return _came(run, str(last["step_id"]), last, state["steps"][-2] if len(state["steps"]) > 1 else None)
 
 
 def _ahead(run: Run, keys: Sequence[str]) -> Came:

@@ -81,6 +81,20 @@ def test_a_retry_target(cli: Cli) -> None:
     assert cli("why", "make").stdout.splitlines()[0].endswith("after build/fix@2, which ended failed: for it failed")
 
 
+def test_without_a_word_it_is_the_step_that_the_run_is_at(scene: Scene, cli: Cli) -> None:
+    """The one that is worked on, or the one that waits for approval."""
+    publish = {"id": "publish", "prompt": "Publish it.", "require_approval": True}
+    scene.workflow(phases={"build": {"steps": [STEPS[0], {"id": "test", "prompt": "Test it."}, publish]}})
+    scene.begin()
+    assert cli("why").stdout == cli("why", "make").stdout
+    assert cli("done", given="Made.").code == 0
+    assert cli("why", "--json").json == cli("why", "test", "--json").json
+    assert cli("done", given="Tested.").code == 0
+    assert cli("why").stdout.startswith("build/publish comes next after build/test@1, which ended succeeded")
+    assert cli("approve").code == 0
+    assert cli("why").stdout.startswith("build/publish@1 came after build/test@1")
+
+
 def test_a_step_that_was_not_come_to(scene: Scene, cli: Cli) -> None:
     """It is named with what was; what is no step at all is no stage either."""
     scene.workflow(phases={"build": {"steps": STEPS}})
