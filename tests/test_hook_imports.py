@@ -37,6 +37,14 @@ GIT = {
     "locale",
 }
 
+# What a hook leaves alone that only primes, or only keeps a message.
+TO_DRIVE = ("engine.driving", "engine.settling", "model.run_life", "model.ways", "model.routing", "model.phase_marks")
+TO_END_A_STEP = (
+    *("engine.priming", "engine.driving", "engine.settling", "engine.ending", "engine.tracking", "engine.prompts"),
+    *("engine.context_values", "engine.route_conditions", "engine.usage", "disk.expressions", "disk.working_tree"),
+    *("disk.asset_files", "disk.artifact_paths", "model.conditions", "model.secrets"),
+)
+
 PROGRAM = """
 import sys
 sys.argv = sys.argv[1:]
@@ -137,7 +145,18 @@ def test_what_ends_early_imports_no_engine(begun: Scene) -> None:
     assert not {name for name in loaded if name.startswith("loomctl.engine.")} - {"loomctl.engine.caller"}
     loaded, said = modules_of(begun, "stop", last_assistant_message="so far so good")
     assert said == ""
-    assert not loaded & {"loomctl.engine.priming", "loomctl.engine.driving"}
+    assert not loaded & {f"loomctl.{name}" for name in TO_END_A_STEP}
+
+
+def test_a_start_that_owes_nothing_imports_nothing_that_drives(scene: Scene) -> None:
+    """What is primed is read and packed; the rules of a run's way, of conditions and of git commands are not asked."""
+    scene.write("spec.md", "# The spec\n")
+    scene.workflow([artifact("spec", "spec.md")])
+    scene.begin()
+    loaded, said = modules_of(scene, "session-start", source="compact")
+    assert "# The spec" in said
+    unused = ("model.conditions", "model.paths_in_state", "model.git_commands", "model.plan_text", "model.state_text")
+    assert not loaded & {f"loomctl.{name}" for name in (*TO_DRIVE, *unused)}
 
 
 ANSWERS: list[tuple[Json, str]] = [

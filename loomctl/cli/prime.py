@@ -10,7 +10,7 @@ from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import complete_artifacts, complete_runs, json_option
 from loomctl.disk import known
 from loomctl.engine import finding, priming, remembering
-from loomctl.model import run_life, sessions, triggers
+from loomctl.model import frozen_plan, sessions, triggers
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def prime_context(
     if found.how == "only" and not dry_run:
         finding.must_be_known(space, found.run_id)
     run = space.store.read(found.run_id, to_show=True)
-    may_write = found.may_write and not run_life.steps_unknown(run.plan)
+    may_write = found.may_write and not frozen_plan.steps_unknown(run.plan)
     only = [name.strip() for name in artifacts.split(",") if name.strip()] if artifacts is not None else None
     if only == []:
         raise LoomError(

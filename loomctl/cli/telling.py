@@ -38,7 +38,7 @@ def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
         return None
     prompt = prompts.step_prompt(place, entry["visit"], prompts.prompt_values(space.project, run))
     told = {key: value for key, value in run_life.way_to(run.state, entry["step_id"]).items() if key != "step_id"}
-    asks = {"kind": gates.KIND, "choices": gates.choices(place.step)} if gates.is_human(place.step) else {}
+    asks = {"kind": place.step["kind"], "choices": gates.choices(place.step)} if places.is_human(place.step) else {}
     return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt, **asks, **told}
 
 
@@ -187,7 +187,7 @@ def bounded_step(space: Workspace, run: Run) -> str:
     where = f"{run.folder}/stages/{entry['stage']}/prompt.md" if entry else run.folder
     place = places.place_of(run.plan, entry["step_id"]) if entry else None
     ending = prompts.ENDING
-    if place is not None and gates.is_human(place.step):
+    if place is not None and places.is_human(place.step):
         ending = gate_texts.ways(run, place)
     elif place is not None and place.step.get("run"):
         ending = prompts.COMMAND_ENDING

@@ -6,7 +6,6 @@ import os
 
 from loomctl.disk import digests, files, git
 from loomctl.disk.artifact_paths import Place, Roots, expanded, is_inside, locate, real
-from loomctl.model import git_commands, plan_text, state_text
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 
@@ -98,10 +97,14 @@ def _read_place(
 
 
 def _state_text(state: dict[str, Any]) -> tuple[str, str]:
+    from loomctl.model import state_text
+
     return state_text.readable(state), "json"
 
 
 def _plan_text(plan: dict[str, Any]) -> tuple[str, str]:
+    from loomctl.model import plan_text
+
     return plan_text.readable(plan), "digest"
 
 
@@ -207,6 +210,8 @@ def _listing(entries: list[tuple[str, str, int | None, int]]) -> Reading:
 
 
 def _git_info(command: str, roots: Roots) -> Reading:
+    from loomctl.model import git_commands  # most artifacts are files
+
     problem = git_commands.git_command_problem(command)
     if problem:
         return Reading(path=command, problem="refused", message=problem)

@@ -6,7 +6,7 @@ import os
 
 from loomctl.disk import clock, events, files, layouts, run_index, trouble
 from loomctl.disk.lock import PATIENCE, Lock
-from loomctl.model import frozen_plan, ids, run_life, sessions
+from loomctl.model import frozen_plan, ids, sessions
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError, quoted
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL, accepted
@@ -335,7 +335,7 @@ class Store:
         place = os.path.relpath(home.state, home.top)
         if plan["faber"].get("state") != place:  # where it is to be put back, should it be gone
             plan = {**plan, "faber": {**plan["faber"], "state": place}}
-        if run_life.steps_unknown(plan):
+        if frozen_plan.steps_unknown(plan):
             return plan, source
         self._frozen[home.run_id] = (made_for, plan)
         if plan is not held:

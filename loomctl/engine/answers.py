@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import files
-from loomctl.disk.artifact_paths import is_inside, real
-from loomctl.engine import outcomes, prompts, tracking
+from loomctl.engine import outcomes
 from loomctl.model import output_checks, turn_ends
 from loomctl.model.directives import LAST_FILE, RESPONSE, STATUS_JSON, Fault, mended
 from loomctl.model.errors import LoomError
@@ -42,6 +41,8 @@ def read(
     """
     beside: list[_Beside] = []
     if not alone and step.get("kind", "agent") == "agent" and not is_custom(step):
+        from loomctl.engine import tracking  # a message that nobody gave as an answer needs none
+
         since = tracking.began_at(space, run, entry)
         workdir = _workdir(space, run, step)
         status_json = os.path.join(workdir, STATUS_JSON)
@@ -76,6 +77,8 @@ class _Beside(NamedTuple):
 
 def _beside(roots: Sequence[str], source: str, path: str, since: int) -> _Beside:
     """Read such a file; one that leads out of all the roots is refused unread (D10)."""
+    from loomctl.disk.artifact_paths import is_inside, real
+
     try:
         there = os.path.realpath(path)
     except ValueError:  # no file has such a name
@@ -135,6 +138,9 @@ def is_custom(step: Mapping[str, Any]) -> bool:
 
 def _workdir(space: Workspace, run: Run, step: Mapping[str, Any]) -> str:
     """Give the folder that a step works in: in the project, or where its user allows one; else the project's root."""
+    from loomctl.disk.artifact_paths import is_inside, real
+    from loomctl.engine import prompts
+
     root = space.project.root
     path = os.path.join(root, prompts.workdir(space.project, run, step) or "")
     allowed = (root, *space.settings.extra_roots)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import ending, stages, tracking
+from loomctl.engine import stages
 from loomctl.model import visits
 from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.records import NamedTuple
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from loomctl.disk.events import Event
     from loomctl.disk.store import Run
+    from loomctl.engine import ending
     from loomctl.engine.caller import Conversation, Workspace
     from loomctl.model.state import State
 
@@ -44,6 +45,8 @@ def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str 
     entry = visits.open_visit(state)
     if entry is None or entry["status"] != "closing" or state["status"] in OVER:
         return None
+    from loomctl.engine import ending, tracking  # of most visits none is closing
+
     closing = as_object(entry.get("closing"))
     response, source = message, "conversation"
     if response is None:
@@ -77,6 +80,8 @@ def close(
     if found is None or found.known.for_stage != entry["stage"]:
         found = ready(space, run, state)
         assert found is not None  # it is closing
+    from loomctl.engine import ending
+
     given = marked(as_object(entry.get("closing")), found.given)  # it may have been marked anew
     ended = ending.end(space, run, state, happened, given, found.known)
     if ended.entry is None:

@@ -8,11 +8,9 @@ from loomctl.disk import artifact_files
 from loomctl.disk.artifact_paths import Roots
 from loomctl.engine import prompts
 from loomctl.model import due, sessions
-from loomctl.model.conditions import ConditionThrew, NeedsEngine, evaluate
 from loomctl.model.due import DEFER, ERROR, SKIP, Given, Verdict
 from loomctl.model.fences import visible
 from loomctl.model.packing import Piece
-from loomctl.model.paths_in_state import read as read_path
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import mask, masked_line
 
@@ -85,6 +83,8 @@ class Examiner:
             return "true"
         if artifact.get("condition_code") is None:
             return None
+        from loomctl.model.conditions import ConditionThrew, NeedsEngine, evaluate  # most artifacts have none
+
         try:
             return "true" if evaluate(artifact["condition_code"], {"state": self._run.state}) else "false"
         except NeedsEngine:
@@ -155,7 +155,9 @@ class Examiner:
         if not source:
             return str(artifact.get("path") or artifact.get("command") or ""), None
         if artifact.get("path_steps") is not None:
-            value = read_path(artifact["path_steps"], self._run.state)
+            from loomctl.model import paths_in_state  # most artifacts name theirs
+
+            value = paths_in_state.read(artifact["path_steps"], self._run.state)
         else:
             answer = self._answers[("path", source)]
             if answer.status == "needs_environment":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from loomctl.disk import expressions
 from loomctl.model import directives, long_answers
 from loomctl.model.directives import LAST_FILE, RESPONSE, ROUTING, STATUS_JSON, Fault, Reading, Source, mended
 
@@ -79,5 +78,7 @@ def held_against(value: Any, schema: Any, *, environment_python: str | None) -> 
 
     Always a child, which may be killed: a pattern in a schema can run for ever.
     """
+    from loomctl.disk import expressions  # most steps have no schema of their own
+
     asked = expressions.Question("schema", json.dumps({"schema": schema, "value": value}))
     return expressions.answer([asked], {}, environment_python=environment_python, seconds=SCHEMA_SECONDS)[0]

@@ -6,7 +6,7 @@ import os
 
 from loomctl.disk import artifact_paths
 from loomctl.engine import stages
-from loomctl.model import gates, ids, placeholders, places, run_life, visits
+from loomctl.model import frozen_plan, ids, placeholders, places, visits
 from loomctl.model.fences import fenced, visible
 from loomctl.model.secrets import mask, masked_line
 from loomctl.model.slip import NEXT_SHARE, cut_lines
@@ -95,7 +95,7 @@ def _ways(step: Mapping[str, Any]) -> list[str]:
     if not labels or step.get("run"):
         return []
     named = ", ".join(f"“{masked_line(label, 60)}”" for label in dict.fromkeys(labels))
-    if gates.is_human(step):
+    if places.is_human(step):
         return [f"A person chooses one of {named}."]
     return [f"The way on is one of {named}: the JSON of the result names it in `preferred_next_label`."]
 
@@ -118,7 +118,7 @@ def _instruction(step: Mapping[str, Any], known: Mapping[str, str | None]) -> st
 def _where(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
     """Say in which folder an assistant works, if the step has one of its own, and what may stand there (D35, D42)."""
     declared = step.get("workdir")
-    if not isinstance(declared, str) or step.get("run") or gates.is_human(step):
+    if not isinstance(declared, str) or step.get("run") or places.is_human(step):
         return []
     folder = os.path.join(known.get("project_root") or "", placeholders.expand(declared, known).text)
     told = f"Work in `{masked_line(folder, 400)}`."
@@ -130,7 +130,7 @@ def _where(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str
 def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | None = None) -> str:
     """Say the one next thing to do in a run, within its share of the budget (D19); None: all of it."""
     state = run.state
-    unknown = run_life.steps_unknown(run.plan)
+    unknown = frozen_plan.steps_unknown(run.plan)
     if unknown:
         return f"## Next\n\nIts steps are not known here, so it is shown and not driven: {masked_line(unknown, 1200)}"
     if not may_write:
@@ -149,7 +149,7 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     if entry["status"] == "closing":
         key = masked_line(entry["step_id"], 120)
         return f"## Next\n\nThe step {key} is closing: its result is expected as your final message."
-    if gates.is_human(place.step):
+    if places.is_human(place.step):
         return f"## Next\n\n`loomctl next` asks its user what {masked_line(entry['step_id'], 120)} asks for."
     prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run)))
     runs = bool(place.step.get("run"))
@@ -163,6 +163,7 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
 
 def _approval_awaited(project: Project, run: Run, budget: Budget | None) -> str:
     from loomctl.engine import gate_texts  # most runs wait for nobody
+    from loomctl.model import gates
 
     found = gates.open_human(run.state, run.plan)
     if found is None:

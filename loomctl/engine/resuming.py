@@ -19,7 +19,7 @@ from loomctl.engine import (
     stages,
 )
 from loomctl.engine.starting import bind, others_under_way
-from loomctl.model import places, run_life, sessions, triggers, visits
+from loomctl.model import frozen_plan, places, run_life, sessions, triggers, visits
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -61,7 +61,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
             hint=f"loomctl resume {run.run_id} --reopen",
             exit_code=EXIT_USAGE,
         )
-    if run_life.steps_unknown(run.plan):
+    if frozen_plan.steps_unknown(run.plan):
         run = space.store.read(run.run_id)
     others = space.local.live_sessions(run.run_id, but=space.caller.session_id, conversing=True)
     driven = [f"Another session on this machine drives this run too: {masked_line(others[0], 60)}"] if others else []

@@ -72,7 +72,7 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
         assert place is not None  # advance chose it from this plan
         if not place.step.get("engine"):
             state, opened = _opened(space, run, state, happened, place, at=at)
-            if gates.is_human(place.step):
+            if places.is_human(place.step):
                 state, move = asking(space, run, state, happened, at=at), run_life.Move("approval", step=place.key)
             return Settled(state, happened, entered, engine_primed, move, opened)
         engine_primed = True

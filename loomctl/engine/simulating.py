@@ -87,11 +87,11 @@ def _visit(played: Played, plan: Mapping[str, Any], place: Place | None, script:
         transition=came_by.get("fidelity"), step=place.step.get("fidelity"), workflow=plan.get("default_fidelity")
     )
     outcome = said.outcome or "succeeded"
-    if gates.is_human(place.step):
+    if places.is_human(place.step):
         state = _decided(played, state, plan, said)
     if not by_engine:
         own: dict[str, Any] = {"last_stage": place.key}
-        if gates.is_human(place.step):
+        if places.is_human(place.step):
             own |= {gates.LABEL_KEY: _label(place, said), gates.TEXT_KEY: ""}
         changed = run_context.changed(state["context"], own, said.context_updates, output="")
         state = {**state, "context": changed.context}

@@ -5,11 +5,10 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE
-from loomctl.engine import answers, closing, ending, stages
-from loomctl.model import gates, output_checks, places, run_life, sessions, turn_ends, visits
+from loomctl.engine import answers, closing, stages
+from loomctl.model import output_checks, places, run_life, sessions, turn_ends, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
-from loomctl.model.secrets import masked_line
 from loomctl.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.disk.store import Run
+    from loomctl.engine import ending
     from loomctl.engine.caller import Workspace
     from loomctl.model.directives import Reading
     from loomctl.model.state import State
@@ -71,7 +71,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if entry is None or place is None or run.state["status"] in OVER:
         return Stopped()
     step = place.step
-    if gates.is_human(step):
+    if places.is_human(step):
         return _at_human(run, turn)
     waits = _at_untrusted(space, run, turn)
     if waits is not None:
@@ -79,14 +79,14 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     here = closing.is_closing_here(space, run.state, with_a_message=True)
     if entry["status"] == "closing" and not here:
         return Stopped()
-    found = _given(entry, message)
-    reading = answers.read(space, run, entry, step, found.response, alone=not here)
+    response = message if message.strip() else None
+    reading = answers.read(space, run, entry, step, response, alone=not here)
     stop = turn_ends.Stop(
         level=str((run.plan.get("autonomy") or {}).get("level") or ""),
         open=_under_way(run.state) and step.get("kind") != "command",
         untold=_under_way(run.state) and turn.told != entry["stage"],
         closing=here,
-        settled=found.outcome in ending.WITHOUT_RESULT,
+        settled=_is_settled(entry),
         driven=turn.driven,
         planning=turn.planning,
         busy=turn.busy,
@@ -101,10 +101,11 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     )
     verdict = turn_ends.decide(stop)
     if verdict in _ENDS:
-        if here and found.response is None:  # it ended without a word: the transcript may hold some
+        if here and response is None:  # it ended without a word: the transcript may hold some
             return Stopped(line=closed_without_message(space, run))
-        from loomctl.engine import recording  # most stops end nothing
+        from loomctl.engine import ending, recording  # most stops end nothing
 
+        found = _given(entry, response)
         recording.digest(space, _DIGESTS)  # what is not digested now would be told of the next step (D59)
         ended = _ended(space, run, turn, found, ending.gather(space, run, entry, found, reading), stop)
         if ended.block or not any(one.step.get("kind") == "command" for one in places.places(run.plan)):
@@ -128,12 +129,12 @@ def _left_open(
         asked = Event("stage.asked", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
         if not _noted(space, run, asked):
             return Stopped()
-        why = ending.unchecked(reading)
+        why = _unchecked(reading)
         words = f"The step {entry['step_id']} is open. {why}" if why else ASKED.format(step=entry["step_id"])
         return Stopped(block=f"Loom: {words}", asked=True, stage=entry["stage"])
     if verdict == turn_ends.WAIT:
         waits = _wait(space, run, entry, message)
-        return waits._replace(line=" ".join(filter(None, (waits.line, ending.unchecked(reading)))))
+        return waits._replace(line=" ".join(filter(None, (waits.line, _unchecked(reading)))))
     if verdict == turn_ends.PAUSE:
         return Stopped(line=_paused(space, run))
     return Stopped(line=_not_seen(entry, reading) if verdict == turn_ends.KEEP else "")
@@ -141,7 +142,7 @@ def _left_open(
 
 def _not_seen(entry: Mapping[str, Any], reading: Reading) -> str:
     """Say of a message that is kept why a result in it may not have been seen; "" where it was read and judged."""
-    why = ending.unchecked(reading)
+    why = _unchecked(reading)
     if why:
         return f"Loom: {entry['step_id']} is not ended; the message is kept as its candidate. {why}"
     said = [one.message for one in (*reading.errors, *reading.warnings) if one.code == "PARTLY_READ"]
@@ -184,7 +185,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
 
     In a run that stands still it is left as it is where its answer does not fit: nothing is asked for there.
     """
-    from loomctl.engine import driving, settling
+    from loomctl.engine import driving, ending, settling
 
     found = closing.ready(space, run, run.state)
     said: list[str] = []
@@ -231,9 +232,29 @@ def _noted(space: Workspace, run: Run, happened: Event) -> bool:
         return True
 
 
-def _given(entry: Mapping[str, Any], message: str) -> ending.Given:
-    given = ending.Given(message if message.strip() else None, "conversation")
-    return closing.marked(closing.as_object(entry.get("closing")), given)
+def _given(entry: Mapping[str, Any], response: str | None) -> ending.Given:
+    from loomctl.engine import ending
+
+    return closing.marked(closing.as_object(entry.get("closing")), ending.Given(response, "conversation"))
+
+
+def _is_settled(entry: Mapping[str, Any]) -> bool:
+    """Tell whether a closing visit was marked with an outcome that needs no result (D36)."""
+    outcome = closing.as_object(entry.get("closing")).get("outcome")
+    if outcome is None:
+        return False
+    from loomctl.engine import ending
+
+    return outcome in ending.WITHOUT_RESULT
+
+
+def _unchecked(reading: Reading) -> str:
+    """Say why nobody here can judge an answer; empty where it was judged, as most are."""
+    if not reading.errors:
+        return ""
+    from loomctl.engine import ending
+
+    return ending.unchecked(reading)
 
 
 def _under_way(state: Mapping[str, Any]) -> bool:
@@ -244,7 +265,7 @@ def _ended(
     space: Workspace, run: Run, turn: Turn, given: ending.Given, known: ending.Gathered, stop: turn_ends.Stop
 ) -> Stopped:
     """End the visit with the message, or ask for a better one; then hand the next step on where that is to be."""
-    from loomctl.engine import driving, settling  # most stops end nothing
+    from loomctl.engine import driving, ending, settling  # most stops end nothing
 
     held: list[Stopped] = []
     opened: list[settling.Settled] = []
@@ -273,6 +294,8 @@ def _ended(
             held[:] = [Stopped(block=f"Loom: {said}. {NEXT.format(step=result.move.step)}")]
             result.happened.append(_handed_on(space, visits.open_visit(state)))
         else:
+            from loomctl.model import gates  # most stops end nothing
+
             asks = turn.driven and gates.open_human(state, run.plan) is not None
             held[:] = [Stopped(line=f"Loom: {said}. {driving.say_move(now)}", waits=asks)]
         happened += result.happened
@@ -299,6 +322,8 @@ def _said(entry: Mapping[str, Any], reading: Reading) -> str:
 
 def _wait(space: Workspace, run: Run, entry: Mapping[str, Any], message: str) -> Stopped:
     """Let the run wait for its user: the assistant stopped twice without a result."""
+    from loomctl.model.secrets import masked_line
+
     session_id = space.caller.session_id
     words = masked_line(message[:_LOOKED_AT], _LAST_WORDS)
 

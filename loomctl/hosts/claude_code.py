@@ -165,7 +165,7 @@ def _enter_and_prime(
     compaction: "auto" or "manual", as PreCompact said; after an automatic one the turn goes on, and the final message
     of a closing step is still to come (D27).
     """
-    from loomctl.engine import presence, priming, remembering, settling
+    from loomctl.engine import presence, priming, remembering
     from loomctl.model import triggers, visits
 
     environment = presence.surroundings(space) if source != "compact" else {}
@@ -185,7 +185,7 @@ def _enter_and_prime(
     def change(state: State) -> tuple[State, list[Happening]]:
         state, came = presence.enter(space, state, source, environment, compaction=compaction or "auto")
         here = run._replace(state=state)
-        event = settling.with_owed(triggers.session_start(source), state)
+        event = _with_owed(triggers.session_start(source), state)
         made[:] = [priming.prime(space, here, event, priming.hook_budget(space), may_write=True)]
         state, primed = remembering.recorded(space, state, made[0])
         return state, [*came, *primed]
@@ -202,6 +202,14 @@ def _enter_and_prime(
     told = bool(made[0].text)
     _kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=told))
     return _delivered(space, made[0], "SessionStart", notes)
+
+
+def _with_owed(event: Event, state: State) -> Event:
+    if "pending_triggers" not in state:
+        return event
+    from loomctl.engine import settling  # most runs owe nothing
+
+    return settling.with_owed(event, state)
 
 
 def _skew(state: State) -> list[str]:
@@ -221,10 +229,10 @@ def _primed(
     space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool, at: str = "SessionStart"
 ) -> str | None:
     """Prime a session whose record need not change."""
-    from loomctl.engine import presence, priming, remembering, settling
+    from loomctl.engine import presence, priming, remembering
 
     run = space.store.read(run_id)
-    event = settling.with_owed(event, run.state) if may_write else event
+    event = _with_owed(event, run.state) if may_write else event
     made = priming.prime(space, run, event, priming.hook_budget(space), may_write=may_write)
     if may_write:
         try:

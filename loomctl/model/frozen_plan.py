@@ -7,7 +7,7 @@ from loomctl.model.shapes import FLAG, LIST, NOTHING, NUMBER, OBJECT, TEXT, WHOL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
 SCHEMA_VERSION = 1
@@ -173,3 +173,9 @@ def _bad(where: str, path: str, why: str) -> LoomError:
     return LoomError(
         "BAD_PLAN", "the run's plan is damaged", where=f"{where} {path}", why=why, hint=f"loomctl check {quoted(where)}"
     )
+
+
+def steps_unknown(plan: Mapping[str, Any]) -> str:
+    """Say why a run of FABER's has steps that nobody knows, so that it is looked at alone; empty for others (D5)."""
+    made_of = plan.get("faber")
+    return str(made_of.get("unknown") or "") if isinstance(made_of, dict) else ""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from loomctl.model.places import Place
     from loomctl.model.state import State
 
-KIND = "human"
 APPROVE, REJECT, CHOOSE = "approve", "reject", "choose"
 # A choice that a verb means by its words, without case and accelerator.
 WORDS = {APPROVE: ("approve", "approved", "yes", "accept", "ok"), REJECT: ("reject", "rejected", "no", "decline")}
@@ -29,11 +28,6 @@ LONGEST_REASON, LONGEST_LABEL = 200, 200  # UTF-16 units as they are shown
 
 
 # ---- What is asked.
-
-
-def is_human(step: Mapping[str, Any]) -> bool:
-    """Tell whether a step ends by what a person decides."""
-    return step.get("kind") == KIND
 
 
 def before(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place) -> dict[str, Any] | None:
@@ -64,7 +58,7 @@ def open_human(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[dict[
     """Give the open visit of a human step, with its place in the plan; None where no such visit is open."""
     entry = visits.open_visit(state)
     place = places.place_of(plan, entry["step_id"]) if entry is not None else None
-    return (entry, place) if entry is not None and place is not None and is_human(place.step) else None
+    return (entry, place) if entry is not None and place is not None and places.is_human(place.step) else None
 
 
 def asked(state: State, plan: Mapping[str, Any], *, at: str, known: Mapping[str, str | None] | None = None) -> State:

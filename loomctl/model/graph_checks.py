@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loomctl.model import gates, routing, ways
-from loomctl.model.places import after, is_routed, places
+from loomctl.model import routing, ways
+from loomctl.model.places import after, is_human, is_routed, places
 from loomctl.model.problems import at, choices, error, shown, warning
 from loomctl.model.steps import ROUTING
 from loomctl.model.transitions import key_of
@@ -169,7 +169,7 @@ def _without_end(
 
 def _without_choice(place: Place, where: str) -> Iterator[Problem]:
     """Find ways of a human step that nobody can choose, and those that are taken whatever somebody chooses."""
-    if not gates.is_human(place.step):
+    if not is_human(place.step):
         return
     listed: Sequence[Mapping[str, Any]] = place.step.get("transitions") or ()
     free = [index for index, one in enumerate(listed) if one.get("condition") is None and not one.get("on_failure")]
@@ -203,7 +203,7 @@ def _collisions(place: Place, where: str) -> Iterator[Problem]:
             continue
         first = keys.setdefault(label.key, index) if label.key else index
         if listed[first]["to"] != transition["to"]:
-            means = "neither" if gates.is_human(place.step) else "the heavier one"
+            means = "neither" if is_human(place.step) else "the heavier one"
             message = f"{shown(label.key)} is the accelerator of two labels: alone it means {means}"
             yield warning("SAME_ACCELERATOR", at_label, message, "give each label a letter of its own")
 
@@ -214,7 +214,7 @@ def _chosen_by_name(place: Place, where: str) -> Iterator[Problem]:
     A person is asked for a label, and so is an answer by the routing schema. A way that weighs more than all others, or
     has no label and comes first, is meant to be taken.
     """
-    if gates.is_human(place.step) or place.step.get("output_schema") == ROUTING:
+    if is_human(place.step) or place.step.get("output_schema") == ROUTING:
         return
     listed: Sequence[Mapping[str, Any]] = place.step.get("transitions") or ()
     choice = routing.choose(

@@ -55,6 +55,11 @@ def _index(plan: Mapping[str, Any]) -> _Index:
     return made
 
 
+def is_human(step: Mapping[str, Any]) -> bool:
+    """Tell whether a step ends by what a person decides."""
+    return step.get("kind") == "human"
+
+
 def places(plan: Mapping[str, Any]) -> Sequence[Place]:
     """List the plan's steps in the order in which they are written."""
     return _index(plan).every

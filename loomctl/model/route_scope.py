@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from loomctl.model.conditions import ConditionThrew, NeedsEngine, evaluate
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -76,6 +75,8 @@ def conditions_of(step: Mapping[str, Any]) -> list[str]:
 
 def evaluated(step: Mapping[str, Any], seen: Mapping[str, Any]) -> Evaluated:
     """Evaluate the simple conditions of a step's transitions over a scope, as `scope` gives it."""
+    from loomctl.model.conditions import ConditionThrew, NeedsEngine, evaluate  # most hooks weigh no way on
+
     found = Evaluated([], [], [])
     for index, transition in enumerate(step.get("transitions") or ()):
         source, code = transition.get("condition"), transition.get("condition_code")

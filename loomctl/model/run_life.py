@@ -40,12 +40,6 @@ class Move(NamedTuple):
     after: str | None = None
 
 
-def steps_unknown(plan: Mapping[str, Any]) -> str:
-    """Say why a run of FABER's has steps that nobody knows, so that it is looked at alone; empty for others (D5)."""
-    made_of = plan.get("faber")
-    return str(made_of.get("unknown") or "") if isinstance(made_of, dict) else ""
-
-
 def first_open(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
     """Give the first step that is not done: where a run goes on after any interruption."""
     last = {entry["step_id"]: (entry,) for entry in state["steps"]}

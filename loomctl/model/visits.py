@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.model import ids, ways
+from loomctl.model import ids
 from loomctl.model.errors import EXIT_INVALID, LoomError
 
 TYPE_CHECKING = False
@@ -89,6 +89,8 @@ def start_visit(
     if by_engine:
         entry["by"] = "engine"
     state = {**state, "steps": [*state["steps"], entry]}
+    from loomctl.model import ways  # most hooks begin no visit
+
     attempt = ways.attempt_of(state, entry)
     if attempt > 1:
         entry["attempt"] = attempt

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.engine import simulating
-from loomctl.model import gates, graph_checks, places, routing, scripts, visits
+from loomctl.model import graph_checks, places, routing, scripts, visits
 from loomctl.model.plan import build_plan
 from loomctl.model.problems import errors
 from loomctl.model.workflow import parse
@@ -98,7 +98,7 @@ def accepted(raw: Json) -> Json | None:
 
 def asking(plan: Json) -> list[str]:
     """Name the steps of a plan that a person decides."""
-    return [place.key for place in places.places(plan) if gates.is_human(place.step)]
+    return [place.key for place in places.places(plan) if places.is_human(place.step)]
 
 
 @settings(max_examples=200, deadline=None)
