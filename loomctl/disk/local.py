@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 
@@ -23,11 +24,11 @@ TERMINAL = "terminal"
 class Local:
     """The `.loom/local` folder: small files, one session's each, replaced atomically, never fsynced.
 
-    Each is parsed once and again when it is another file, whoever wrote it.
+    Each is read once and again when it is another file, whoever wrote it; what is given is the caller's own, all of it.
     """
 
     def __init__(self, folder: str) -> None:
-        self._seen: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {}
+        self._seen: dict[str, tuple[tuple[int, ...], bytes]] = {}
         self._store_folder = os.path.dirname(folder)
         self._base = folder
         self._sessions = os.path.join(folder, "sessions")
@@ -249,17 +250,19 @@ class Local:
         try:
             path = self._path(folder, session_id)
             there = _identity(path)
-            before, seen = self._seen.get(path, ((), {}))
+            before, seen = self._seen.get(path, ((), b""))
             if there == before:
-                return dict(seen)
+                again: dict[str, Any] = json.loads(seen)  # it was looked at when it was read
+                return again
             files.refuse_links(self._store_folder, path)
-            value = files.read_json(path, limit=1 << 22)
+            data = files.read_bytes(path, limit=1 << 22)
+            value = files.parse_json(data, where=path)
         except (OSError, LoomError):
             return None
         if not isinstance(value, dict):
             return None
-        self._seen[path] = (there, value)
-        return dict(value)
+        self._seen[path] = (there, data.removeprefix(b"\xef\xbb\xbf"))
+        return value
 
 
 def _identity(path: str) -> tuple[int, ...]:

@@ -254,3 +254,19 @@ def test_a_link_that_takes_a_files_place_is_not_followed(tmp_path: Path) -> None
     path.rename(tmp_path / "elsewhere.json")
     path.symlink_to(tmp_path / "elsewhere.json")
     assert local.turns("s1") == {}
+
+
+def test_what_is_given_is_the_callers_own(local: Local) -> None:
+    """Whatever a caller does to it, nested values too, the next one gets what stands in the file."""
+    local.bind("s1", "r1", host="claude-code", pid=os.getpid(), told={"stages": ["a"]})
+    local.note_primed("s1", {"run_id": "r1", "epoch": 1, "artifacts": {"spec": {"form": "full"}}})
+    local.note_turns("s1", {"driven": ["p1"]})
+    for read in (local.binding, local.primed, local.turns):
+        wanted = json.dumps(read("s1"))
+        for _ in range(2):  # when it was just read, and from what is kept of it
+            given = read("s1")
+            assert given is not None
+            for value in given.values():
+                if isinstance(value, (dict, list)):
+                    value.clear()
+            assert json.dumps(read("s1")) == wanted
