@@ -9,30 +9,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from loomctl.model import run_life, visits  # noqa: E402 - this checkout's, not an installed one
-from loomctl.model.plan import build_plan  # noqa: E402
-from loomctl.model.state import new_state  # noqa: E402
+from benchmarks import stand
+from benchmarks.stand import MAIN
+from loomctl.model import run_life, visits
+from loomctl.model.plan import build_plan
+from loomctl.model.state import new_state
 
-MAIN = str(ROOT / "loomctl" / "__main__.py")
 SIZES = (10, 100, 1_000)
 CHOICES = 200  # in one measurement
 AT = "2026-01-01T00:00:00Z"
 FLAT = 2.0  # a choice, from 10 steps to 1,000
 RESUMED = 3.0  # a resume, from 10 stages to 1,000
-SESSION = "5f0c9a52-0000-4000-8000-00000000bench"
 
 
 def workflow(size: int) -> dict[str, Any]:
@@ -42,7 +37,7 @@ def workflow(size: int) -> dict[str, Any]:
         on = f"s{number + 1}" if number + 1 < size else "end"
         back = {"to": f"s{max(0, number - 1)}", "label": "back"}
         step["transitions"] = [{"to": on, "weight": 1}, back, {"to": "s0", "condition": "context.again == true"}]
-    return {"id": "bench", "max_visits": 1_000_000, "phases": {"build": {"steps": steps}}}
+    return {"max_visits": 1_000_000, "phases": {"build": {"steps": steps}}}
 
 
 class Graph:
@@ -51,7 +46,7 @@ class Graph:
     def __init__(self, size: int) -> None:
         self.name = f"the next step, {size:,} steps"
         self.times: list[float] = []
-        self.plan = build_plan(workflow(size), plan_id="bench", created_at=AT, sources=[])
+        self.plan = build_plan({"id": "bench", **workflow(size)}, plan_id="bench", created_at=AT, sources=[])
         state = new_state(self.plan, run_id="bench", work_id=None, goal="measure", at=AT)
         key = f"build/s{size // 2}"
         self.state, _ = visits.start_visit({**state, "status": "in_progress"}, key, "build", at=AT)
@@ -73,19 +68,9 @@ class Resumed:
         self.times: list[float] = []
         self.root = base / f"stages-{size}"
         (self.root / ".git").mkdir(parents=True)
-        workflows = self.root / ".loom" / "workflows"
-        workflows.mkdir(parents=True)
-        (workflows / "bench.json").write_text(json.dumps(workflow(10)))
-        self.env = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(base / "home"),
-            "LOOM_STATE_HOME": str(base / "home" / "state"),
-            "CLAUDE_CODE_SESSION_ID": SESSION,
-            "CLAUDE_PROJECT_DIR": str(self.root),
-            "CLAUDE_PID": str(os.getpid()),
-            "PWD": str(self.root),
-        }
-        began = json.loads(self.loomctl("run", "measure it", "--workflow", "bench", "--json"))
+        stand.project_of(self.root, workflow(10))
+        self.env = stand.environment(base, self.root)
+        began = stand.begin(self.root, self.env)
         self.run_id = str(began["run_id"])
         self._live(Path(began["run_dir"]), size)
 
@@ -112,20 +97,10 @@ class Resumed:
             state, _ = visits.start_visit(state, str(move.step), "build", at=AT)
         (folder / "state.json").write_text(json.dumps(state))
 
-    def loomctl(self, *arguments: str) -> bytes:
-        """Run a command."""
-        command = [sys.executable, "-I", MAIN, *arguments]
-        done = subprocess.run(
-            command, cwd=self.root, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, check=False
-        )
-        if done.returncode != 0:
-            raise SystemExit(f"{arguments}: exit {done.returncode}: {done.stderr.decode(errors='replace')[-800:]}")
-        return done.stdout
-
     def measure(self) -> None:
         """Time a resume, a whole process."""
         began = time.perf_counter()
-        self.loomctl("resume", self.run_id)
+        stand.output_of([sys.executable, "-I", MAIN, "resume", self.run_id], cwd=self.root, env=self.env)
         self.times.append(time.perf_counter() - began)
 
 
@@ -135,9 +110,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=15, help="how often each row is measured")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    base = Path(tempfile.mkdtemp(prefix="loom-engine-"))
-    try:
-        (base / "home").mkdir()
+    with stand.folder() as base:
         groups: list[tuple[float, list[Any]]] = [
             (FLAT, [Graph(size) for size in SIZES]),
             (RESUMED, [Resumed(base, size) for size in SIZES]),
@@ -148,27 +121,14 @@ def main() -> int:
                     case.measure()
                     if number == 0:  # compiles, fills caches
                         case.times.clear()
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
     rows = []
     for limit, cases in groups:
         smallest = statistics.median(cases[0].times)
         for case in cases:
             median = statistics.median(case.times)
-            rows.append((case.name, median * 1000, median / smallest, limit if case is cases[-1] else None))
-    return _tell(rows, as_json=options.json)
-
-
-def _tell(rows: list[tuple[str, float, float, float | None]], *, as_json: bool) -> int:
-    over = any(limit is not None and ratio > limit for _, _, ratio, limit in rows)
-    if as_json:
-        print(json.dumps({"rows": [{"what": r[0], "ms": r[1], "ratio": r[2], "number": r[3]} for r in rows]}))
-        return int(over)
-    print(f"{'what':<34} {'ms':>9} {'ratio':>7}  number")
-    for name, milliseconds, ratio, limit in rows:
-        number = "" if limit is None else f"≤ {limit:g}" + ("" if ratio <= limit else "  OVER")
-        print(f"{name:<34} {milliseconds:>9.3f} {ratio:>7.2f}  {number}")
-    return int(over)
+            bar = limit if case is cases[-1] else None
+            rows.append(stand.Row(case.name, median * 1000, median / smallest, bar))
+    return stand.tell(rows, as_json=options.json, digits=3)
 
 
 if __name__ == "__main__":

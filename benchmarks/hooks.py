@@ -10,16 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-SESSION = "5f0c9a52-bench-mark-0000-session"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import stand
+from benchmarks.stand import ROOT, SESSION, Case
+
 ARTIFACTS = 10
 ARTIFACT_BYTES = 20_000
 FLAT = 1.2
@@ -30,68 +29,27 @@ SMALL = "PostToolUse of a small result (2 KB)"
 LARGE = "PostToolUse of a result that is replaced live (60 KB)"
 
 
-class Case:
-    """One row: a command with its input, timed as a whole process."""
-
-    def __init__(
-        self, name: str, limit: float | None, command: list[str], given: str, cwd: Path, env: dict[str, str]
-    ) -> None:
-        self.name, self.limit, self.times = name, limit, list[float]()
-        self.command, self.given, self.cwd, self.env = command, given.encode(), cwd, env
-        self.output = b""
-
-    def run(self) -> None:
-        """Time one run."""
-        began = time.perf_counter()
-        done = subprocess.run(
-            self.command, input=self.given, cwd=self.cwd, env=self.env, capture_output=True, check=False
-        )
-        self.times.append(time.perf_counter() - began)
-        if done.returncode != 0:
-            raise SystemExit(f"{self.name}: exit {done.returncode}: {done.stderr.decode(errors='replace')[:500]}")
-        self.output = done.stdout
-
-    def median(self) -> float:
-        """Give the median in milliseconds."""
-        return statistics.median(self.times) * 1000
-
-
 def main() -> int:
     """Measure and print the table; the exit code is 1 if a row is over its number."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    base = Path(tempfile.mkdtemp(prefix="loom-bench-"))
-    try:
+    with stand.folder() as base:
         cases, modules = _prepare(base)
-        for case in cases:
-            case.run()  # compiles, fills caches
-            case.times.clear()
-        for _ in range(options.runs):
-            for case in cases:
-                case.run()
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
+        stand.in_turn(cases, options.runs)
     return _tell(cases, modules, as_json=options.json)
 
 
 def _prepare(base: Path) -> tuple[list[Case], list[str]]:
     python = os.path.realpath(sys.executable)
-    home, project, empty = base / "home", base / "shop", base / "nothing"
-    for folder in (home, project, empty / "src"):
+    project, empty = base / "shop", base / "nothing"
+    for folder in (project, empty / "src", empty / ".git"):
         folder.mkdir(parents=True)
-    (empty / ".git").mkdir()
-    cache = home / ".cache" / "loom"
+    cache = base / "home" / ".cache" / "loom"
     cache.mkdir(parents=True)
     (cache / "python").write_text(f"{python}\n")
-    env = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "LOOM_STATE_HOME": str(home / "state"),
-        "CLAUDE_CODE_SESSION_ID": SESSION,
-        "CLAUDE_PID": str(os.getpid()),
-    }
+    env = stand.environment(base)
     run_id = _a_run(project, env)
     hook = [str(ROOT / "bin" / "loomctl"), "hook"]
 
@@ -148,8 +106,6 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
 
 def _a_run(project: Path, env: dict[str, str]) -> str:
     """Start a run with ten required artifacts of 20 KB, through the command line. No git: its time is not Loom's."""
-    workflows = project / ".loom" / "workflows"
-    workflows.mkdir(parents=True)
     artifacts = []
     for number in range(ARTIFACTS):
         path = project / f"doc-{number}.md"
@@ -165,32 +121,11 @@ def _a_run(project: Path, env: dict[str, str]) -> str:
                 "reload_triggers": ["session_start"],
             }
         )
-    workflow = {
-        "id": "bench",
-        "critical_artifacts": {"always_load": artifacts},
-        "phases": {"build": {"steps": [{"id": "implement", "prompt": "Build it."}]}},
-    }
-    (workflows / "bench.json").write_text(json.dumps(workflow))
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-I",
-            str(ROOT / "loomctl" / "__main__.py"),
-            "run",
-            "measure it",
-            "--workflow",
-            "bench",
-            "--json",
-        ],
-        cwd=project,
-        env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"the run could not be started: {done.stdout}{done.stderr}")
-    return str(json.loads(done.stdout)["run_id"])
+    steps = [{"id": "implement", "prompt": "Build it."}]
+    critical = {"always_load": artifacts}
+    stand.project_of(project, {"critical_artifacts": critical, "phases": {"build": {"steps": steps}}})
+    began = stand.begin(project, {**env, "PYTHONDONTWRITEBYTECODE": "1"})
+    return str(began["run_id"])
 
 
 def _lines(size: int) -> str:
@@ -221,7 +156,9 @@ def _grown(project: Path, env: dict[str, str], count: int) -> Path:
 
 
 def _modules(case: Case, run_id: str) -> list[str]:
-    done = subprocess.run(case.command, input=case.given, cwd=case.cwd, env=case.env, capture_output=True, check=False)
+    done = subprocess.run(
+        case.command, input=case.given.encode(), cwd=case.cwd, env=case.env, capture_output=True, check=False
+    )
     assert run_id.encode() in done.stdout, "the hook did not prime the run that was started"
     lines = done.stderr.decode().splitlines()
     return sorted(
@@ -230,32 +167,16 @@ def _modules(case: Case, run_id: str) -> list[str]:
 
 
 def _tell(cases: list[Case], modules: list[str], *, as_json: bool) -> int:
-    baseline = cases[0].median()
-    rows = [(case.name, case.median(), case.median() / baseline, case.limit) for case in cases]
-    over = [row for row in rows if row[3] is not None and row[2] > row[3]]
-    costs = {name: milliseconds for name, milliseconds, _, _ in rows}
+    costs = {case.name: case.median() for case in cases}
     growth = {name: costs[f"{name}, {MANY:,} steps before it"] / costs[name] for name in (SMALL, LARGE)}
-    steep = [name for name, ratio in growth.items() if ratio > FLAT]
-    if as_json:
-        print(
-            json.dumps(
-                {
-                    "rows": [{"what": r[0], "ms": r[1], "ratio": r[2], "number": r[3]} for r in rows],
-                    "growth": growth,
-                    "modules": modules,
-                }
-            )
-        )
-        return 1 if over or steep else 0
-    print(f"{'what':<80} {'ms':>7} {'ratio':>7}  number")
-    for name, milliseconds, ratio, limit in rows:
-        number = f"≤ {limit:g}" + ("" if ratio <= limit else "  OVER") if limit is not None else ""
-        print(f"{name:<80} {milliseconds:>7.1f} {ratio:>7.2f}  {number}")
-    for name, ratio in growth.items():
-        told = f"≤ {FLAT:g}" + ("" if ratio <= FLAT else "  OVER")
-        print(f"{f'{name}: {MANY:,} against {FEW} steps':<88} {ratio:>7.2f}  {told}")
-    print(f"\nmodules that SessionStart imports ({len(modules)}): {' '.join(modules)}")
-    return 1 if over or steep else 0
+    steep = any(ratio > FLAT for ratio in growth.values())
+    over = stand.tell(stand.rows_of(cases), as_json=as_json, growth=growth, modules=modules)
+    if not as_json:
+        for name, ratio in growth.items():
+            told = f"≤ {FLAT:g}" + ("" if ratio <= FLAT else "  OVER")
+            print(f"{name}: {MANY:,} against {FEW} steps: {ratio:.2f}  {told}")
+        print(f"\nmodules that SessionStart imports ({len(modules)}): {' '.join(modules)}")
+    return int(over or steep)
 
 
 if __name__ == "__main__":

@@ -10,22 +10,21 @@ import argparse
 import copy
 import json
 import os
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-MAIN = str(ROOT / "loomctl" / "__main__.py")
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import stand
+from benchmarks.stand import MAIN, ROOT, SESSION
+
 FEW, MANY = 10, 10_000
 SESSIONS = 1_000
 FLAT = 1.2
 LISTED = 1.0  # seconds
-SESSION = "5f0c9a52-0000-4000-8000-00000000bench"
 
 
 class Project:
@@ -33,25 +32,10 @@ class Project:
 
     def __init__(self, base: Path, name: str, *, runs: int, sessions: int) -> None:
         self.root = base / name
-        self.env = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(base / "home"),
-            "LOOM_STATE_HOME": str(base / "home" / "state"),
-            "CLAUDE_CODE_SESSION_ID": SESSION,
-            "CLAUDE_PROJECT_DIR": str(self.root),
-            "CLAUDE_PID": str(os.getpid()),
-            "PWD": str(self.root),
-        }
+        self.env = stand.environment(base, self.root)
         (self.root / ".git").mkdir(parents=True)
-        workflows = self.root / ".loom" / "workflows"
-        workflows.mkdir(parents=True)
-        (self.root / "spec.md").write_text("# What is wanted\n\n" + "a line of the specification\n" * 100)
-        spec = {"id": "spec", "type": "markdown", "path": "spec.md", "description": "what is wanted", "required": True}
-        critical = {"always_load": [{**spec, "reload_triggers": ["session_start"]}]}
-        steps = [{"id": f"step-{number}", "prompt": "Do it."} for number in range(400)]
-        raw = {"id": "bench", "critical_artifacts": critical, "phases": {"build": {"steps": steps}}}
-        (workflows / "bench.json").write_text(json.dumps(raw))
-        began = json.loads(self.loomctl("run", "measure it", "--workflow", "bench", "--json"))
+        stand.project_of(self.root, stand.with_a_spec(self.root, 400))
+        began = stand.begin(self.root, self.env)
         self.run_id, self.run_dir = began["run_id"], Path(began["run_dir"])
         self._work_in_sessions(sessions - 1)
         self._add_runs(runs - 1)
@@ -102,18 +86,7 @@ class Project:
         os.utime(self.root / ".loom" / "runs", (time.time() - 3600,) * 2)
 
     def _run(self, command: list[str], given: str | None = None, **more: str) -> bytes:
-        done = subprocess.run(
-            command,
-            input=None if given is None else given.encode(),
-            stdin=subprocess.DEVNULL if given is None else None,
-            cwd=self.root,
-            env={**self.env, **more},
-            capture_output=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise SystemExit(f"{command[-3:]}: exit {done.returncode}: {done.stderr.decode(errors='replace')[-800:]}")
-        return done.stdout
+        return stand.output_of(command, cwd=self.root, env={**self.env, **more}, given=given)
 
     def loomctl(self, *arguments: str, given: str | None = None) -> bytes:
         """Run a command."""
@@ -152,8 +125,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=15, help="how often each row is measured")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    base = Path(tempfile.mkdtemp(prefix="loom-scale-"))
-    try:
+    with stand.folder() as base:
         small = Project(base, "small", runs=FEW, sessions=1)
         large = Project(base, "large", runs=MANY, sessions=1)
         old = Project(base, "old", runs=FEW, sessions=SESSIONS)
@@ -167,8 +139,6 @@ def main() -> int:
                     times[which].append(timed(deed, project))
             medians = {which: statistics.median(taken[1:]) for which, taken in times.items()}
             found.append((name, medians["small"], medians["large"], medians["old"]))
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
     return _tell(first, listed, found, as_json=options.json)
 
 
