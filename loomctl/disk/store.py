@@ -124,14 +124,17 @@ class Store:
         self.run_dir(run_id)
         found = layouts.home(self.folder, self._roots, run_id)
         if found is None:
-            raise LoomError(
-                "NO_SUCH_RUN",
-                f"there is no run {run_id!r} here",
-                where=self._where_runs_are(),
-                hint="loomctl runs",
-                exit_code=EXIT_NO_RUN,
-            )
+            raise self._no_such_run(run_id)
         return found
+
+    def _no_such_run(self, named: str) -> LoomError:
+        return LoomError(
+            "NO_SUCH_RUN",
+            f"there is no run {named!r} here",
+            where=self._where_runs_are(),
+            hint="loomctl runs",
+            exit_code=EXIT_NO_RUN,
+        )
 
     def _where_runs_are(self) -> str:
         """Name the folder in which runs are looked for: FABER's where Loom has none of its own."""
@@ -151,13 +154,7 @@ class Store:
             raise ambiguous(found)
         if self.has(prefix):  # one that was over, and whose state is gone
             return prefix
-        raise LoomError(
-            "NO_SUCH_RUN",
-            f"there is no run {prefix!r} here",
-            where=self._where_runs_are(),
-            hint="loomctl runs",
-            exit_code=EXIT_NO_RUN,
-        )
+        raise self._no_such_run(prefix)
 
     def read_state(self, run_id: str) -> State:
         """Read a run's state, which nobody changes in place; one of an older schema is migrated in memory (D56).

@@ -79,28 +79,25 @@ def texts(value: object) -> list[str]:
 
 def phases(value: object) -> Iterator[tuple[str, dict[str, Any]]]:
     """Give the phases by name, from an object or a list."""
-    if isinstance(value, dict):
-        for name, phase in value.items():
-            if isinstance(phase, dict):
-                yield name, phase
-    elif isinstance(value, list):
-        for phase in value:
-            name = name_of(phase, "name", "id", "phase")
-            if name is not None:
-                yield name, phase
+    return _named(value, "name", "id", "phase")
 
 
-def steps(value: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def steps(value: object) -> Iterator[tuple[str, dict[str, Any]]]:
     """Give the steps that stand below a phase by their ids, from an object or a list."""
+    return _named(value, "step_id", "id", "name")
+
+
+def _named(value: object, *keys: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give the objects in an object by their names there, those in a list by the first of these keys."""
     if isinstance(value, dict):
-        for step_id, step in value.items():
-            if isinstance(step, dict):
-                yield step_id, step
+        for name, entry in value.items():
+            if isinstance(entry, dict):
+                yield name, entry
     elif isinstance(value, list):
-        for step in value:
-            step_id = name_of(step, "step_id", "id", "name")
-            if step_id is not None:
-                yield step_id, step
+        for entry in value:
+            known = name_of(entry, *keys)
+            if known is not None:
+                yield known, entry
 
 
 def name_of(entry: object, *keys: str) -> str | None:
