@@ -1,4 +1,4 @@
-"""The runs of a project on disk: the one module that reads and writes their state (D53)."""
+"""The runs of a project on disk: the one module through which their state is read and written (D53)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from loomctl.disk import clock, events, files, layouts, run_index, trouble
 from loomctl.disk.lock import PATIENCE, Lock
 from loomctl.model import frozen_plan, ids, sessions
-from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError, quoted
+from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL, accepted
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from loomctl.disk.events import Event
     from loomctl.disk.faber_files import PlanFile
+    from loomctl.disk.faber_runs import FaberRuns
     from loomctl.disk.layouts import Home
-    from loomctl.model.faber_state import View
     from loomctl.model.state import State
 
     # What an update does: from the state as it is to the state as it shall be, and what happened.
@@ -27,26 +27,6 @@ if TYPE_CHECKING:
     # How a plan is frozen for a run of FABER's: from its home, its state, its plan file, if there is one, and the plan
     # that was frozen before; whether it is for a look alone.
     Freeze: TypeAlias = Callable[[Home, State, PlanFile | None, dict[str, Any] | None, bool], dict[str, Any]]
-
-_IGNORE = """# written by Loom: only this file, config.yaml and workflows/ are the project's; the rest is this machine's
-*
-!.gitignore
-!config.yaml
-!workflows/
-!workflows/**
-"""
-_COMMIT_RUNS = """!runs/
-!runs/**
-runs/*/outputs/
-runs/*/blobs/
-runs/*/tool_steps.jsonl
-runs/*/reads.json
-runs/*/assets/
-runs/*/stages/*/changes*.patch
-runs/*/stages/*/command.*
-runs/**/*.tmp
-"""
-
 
 EARLIER = "sessions.jsonl"  # the records of sessions that the state holds no more
 
@@ -72,8 +52,7 @@ class Store:
     def __init__(self, folder: str, roots: Sequence[str] = (), freeze: Freeze | None = None) -> None:
         self.folder = folder
         self._roots, self._freeze = roots, freeze
-        self._fresh_plans: dict[str, dict[str, Any]] = {}
-        self._frozen: dict[str, tuple[Any, dict[str, Any]]] = {}  # by run: what it was frozen for, and the plan
+        self._of_faber: FaberRuns | None = None
         # The state that was read last, by its very bytes: a change reads it again under the lock, most often the same.
         self._checked: tuple[Home, bytes, State] | None = None
         self.runs_folder = os.path.join(folder, "runs")
@@ -84,17 +63,9 @@ class Store:
         files.refuse_links(os.path.dirname(self.folder), os.path.join(self.folder, "local"))
         files.make_folder(self.runs_folder, mode=0o755)
         files.make_folder(self.local)
-        path = os.path.join(self.folder, ".gitignore")
-        wanted = (_IGNORE + (_COMMIT_RUNS if commit_runs else "")).encode()
-        try:
-            present = files.read_bytes(path, limit=1 << 20)
-        except FileNotFoundError:
-            present = b""
-        except (OSError, LoomError):  # the user's own, whatever it is
-            return
-        ours = not present or present.startswith(b"# written by Loom")
-        if ours and present != wanted:
-            files.write_atomically(path, wanted, mode=0o644)
+        from loomctl.disk import ignored  # a hook makes no store
+
+        ignored.write(self.folder, commit_runs=commit_runs)
 
     def run_dir(self, run_id: str) -> str:
         """Give `{run_dir}`. Raises BAD_ID, and UNSAFE_LINK where a link stands for it."""
@@ -166,13 +137,13 @@ class Store:
 
     def read_home(self, home: Home) -> State:
         """Read the state in a run's home, which may name another file than the run's own, such as its backup."""
-        return self._view(home, None).state if home.faber else self._own_state(home)
+        return self._fabers().view(home, None).state if home.faber else self._own_state(home)
 
     def glance(self, home: Home) -> State:
         """Read a run's state as far as a list of runs shows it: what stands deeper in it is not checked."""
         ids.checked_id(home.run_id)
         if home.faber:
-            return self._view(home, None).state
+            return self._fabers().view(home, None).state
         return self._own_state(home, whole=False)
 
     def earlier_sessions(self, run_id: str) -> list[dict[str, Any]]:
@@ -218,9 +189,17 @@ class Store:
         if not home.faber:
             state = self._own_state(home)
             return Run(run_id, home.folder, state, self._own_plan(home), home.state, own_plan)
-        plan, source = self._faber_plan(home, to_show=to_show)
-        state = self._view(home, plan).state
+        plan, source = self._fabers().plan(home, to_show=to_show)
+        state = self._fabers().view(home, plan).state
         return Run(run_id, home.folder, state, plan, home.state, source.path if source else own_plan)
+
+    def _fabers(self) -> FaberRuns:
+        """Give what reads and writes FABER's runs; most projects have none."""
+        if self._of_faber is None:
+            from loomctl.disk.faber_runs import FaberRuns
+
+            self._of_faber = FaberRuns(self._freeze, self._own_plan)
+        return self._of_faber
 
     def _own_state(self, home: Home, *, whole: bool = True) -> State:
         if whole or os.path.islink(home.state) or os.path.islink(home.folder):
@@ -231,49 +210,13 @@ class Store:
                 return self._checked[2]
             raw = files.parse_json(data, where=home.state)
             state = accepted(raw, where=home.state, run_id=home.run_id, whole=whole)
-        except LoomError as error:
-            raise self._with_way_back(home, error) from None
-        except OSError as error:
-            raise self._unreadable(home, error) from None
+        except (LoomError, OSError) as error:
+            from loomctl.disk import unreadable_states
+
+            raise unreadable_states.of(home, error) from None
         if whole:
             self._checked = (home, data, state)
         return state
-
-    def _view(self, home: Home, plan: dict[str, Any] | None) -> View:
-        """Read a state of FABER's in place (D5)."""
-        from loomctl.disk import faber_files
-        from loomctl.model import faber_state
-
-        try:
-            view = faber_state.view(faber_files.read_state(home), home.run_id, plan)
-            accepted(view.state, where=home.state)
-        except LoomError as error:
-            raise self._with_way_back(home, error) from None
-        except OSError as error:
-            raise self._unreadable(home, error) from None
-        return view
-
-    def _unreadable(self, home: Home, error: OSError) -> LoomError:
-        if isinstance(error, FileNotFoundError):
-            what = f"the state of the run {home.run_id} is gone; the one before is there"
-            branch = f"git log --all --oneline -- {quoted(os.path.relpath(home.state, home.top))}"
-            why = f"FABER keeps it with the project, so another branch may have it: {branch}" if home.faber else ""
-            hint = f"loomctl state restore {home.run_id}"
-            return LoomError("NO_STATE", what, where=home.state, why=why, hint=hint)
-        hint = trouble.way_out(error) or f"ls -l {quoted(home.state)}"
-        return LoomError("UNREADABLE", "the state cannot be read", where=home.state, why=str(error), hint=hint)
-
-    @staticmethod
-    def _with_way_back(home: Home, error: LoomError) -> LoomError:
-        """Offer what keeps the broken file and puts the one before in its place, if there is one (D53)."""
-        if error.code == "GIT_CONFLICT":  # its plan and its events are of the same side
-            return files.in_conflict(error.where, home.folder)
-        if error.code in ("BAD_JSON", "BAD_STATE", "TOO_LARGE"):
-            backup = os.path.lexists(home.backup)
-            error.hint = f"loomctl state restore {home.run_id}" if backup else f"loomctl check {quoted(home.state)}"
-        elif error.code == "RUN_ID_MISMATCH" and _says(home.backup, home.run_id):  # else the whole folder is a copy
-            error.hint = f"loomctl state restore {home.run_id}"
-        return error
 
     def _own_plan(self, home: Home) -> dict[str, Any]:
         path = os.path.join(home.folder, "plan.json")
@@ -292,52 +235,6 @@ class Store:
             if error.code in ("BAD_JSON", "BAD_PLAN", "TOO_LARGE"):
                 error.hint = f"loomctl state restore {home.run_id}"
             raise
-
-    def _faber_plan(
-        self, home: Home, stands: Home | None = None, *, to_show: bool = False
-    ) -> tuple[dict[str, Any], PlanFile | None]:
-        """Give the plan that was frozen for a FABER run, or freeze one; the next update keeps it (D5).
-
-        stands: the home with the file in it that the state is read from, where that is another.
-        """
-        try:
-            held: dict[str, Any] | None = self._own_plan(home)
-        except LoomError:
-            held = None
-        if self._freeze is None:
-            if held is None:
-                raise LoomError(
-                    "NOT_TAKEN_UP",
-                    f"the FABER run {home.run_id} was not taken up with Loom yet",
-                    where=home.state,
-                    hint=f"loomctl resume {home.run_id}",
-                    exit_code=EXIT_NO_RUN,
-                )
-            return held, None
-        from loomctl.disk import faber_files
-
-        state = self._view(stands or home, None).state
-        try:
-            source = faber_files.find_plan(home, state["plan_id"])
-        except OSError as error:
-            hint = f"ls -l {quoted(home.top)}"
-            raise LoomError(
-                "BAD_PLAN", "the run's plan cannot be read", where=home.top, why=str(error), hint=hint
-            ) from None
-        made_for = (source.stamp if source else None, state["workflow_id"])
-        last = self._frozen.get(home.run_id)
-        if last is not None and last[0] == made_for:
-            return last[1], source
-        plan = self._freeze(home, state, source, held, to_show)
-        place = os.path.relpath(home.state, home.top)
-        if plan["faber"].get("state") != place:  # where it is to be put back, should it be gone
-            plan = {**plan, "faber": {**plan["faber"], "state": place}}
-        if frozen_plan.steps_unknown(plan):
-            return plan, source
-        self._frozen[home.run_id] = (made_for, plan)
-        if plan is not held:
-            self._fresh_plans[home.run_id] = plan
-        return plan, source
 
     def create(self, state: State, plan: dict[str, Any], happened: Sequence[Event]) -> Run:
         """Write a new run: plan first, state last, so that a kill leaves either a run or no run. Raises RUN_EXISTS."""
@@ -371,13 +268,11 @@ class Store:
             home = self.home(run_id)
             if not home.faber:
                 return self._changed(home, change, durable=durable)
-            from loomctl.disk.faber_files import StateLock
-
-            with StateLock(home, patience=patience):
+            with self._fabers().lock(home, patience):
                 return self._changed(home, change, durable=durable)
 
     def _changed(self, home: Home, change: Change, *, durable: bool) -> State:
-        before, render = self._before(home)
+        before, render = self._fabers().before(home) if home.faber else (self._own_state(home), files.to_json)
         after, happened = change(before)
         if after == before and not happened:
             return before
@@ -399,37 +294,18 @@ class Store:
             home = self.home(run_id)
             if not home.faber:
                 return self._replaced(home, source, change)
-            from loomctl.disk.faber_files import StateLock
-
-            with StateLock(home, patience=PATIENCE):
+            with self._fabers().lock(home, PATIENCE):
                 return self._replaced(home, source, change)
 
     def _replaced(self, home: Home, source: str, change: Change) -> State:
-        before, render = self._before(home, source)
+        before, render = (
+            self._fabers().before(home, source)
+            if home.faber
+            else (self._own_state(home._replace(state=source)), files.to_json)
+        )
         after, happened = change(before)
         run_index.forget_open(self)
         return self._save(home, after, happened, render, durable=True, backup=False)
-
-    def _before(self, home: Home, source: str = "") -> tuple[State, Callable[[State], bytes]]:
-        """Give a state, and how a change of it is written into its file.
-
-        source: another file that it is taken from. Without one, what another program wrote into a state of FABER's
-        since it was read stays: the change is made to that.
-        """
-        stands = home._replace(state=source) if source else home
-        if not home.faber:
-            return self._own_state(stands), files.to_json
-        from loomctl.disk import faber_files
-        from loomctl.model import faber_writing
-
-        plan = self._faber_plan(home, stands)[0]
-        view = self._view(stands, plan)
-
-        def render(after: State) -> bytes:
-            now = view if source else self._view(home, plan)
-            return faber_files.rendered(faber_writing.written(now._replace(state=view.state), after))
-
-        return view.state, render
 
     def _save(
         self,
@@ -456,16 +332,14 @@ class Store:
             if moved:
                 lines = b"".join(files.to_json_line(record) for record in moved)
                 files.append(os.path.join(home.folder, EARLIER), lines, durable=durable)
-        plan = self._fresh_plans.pop(home.run_id, None)
+        plan = self._fabers().fresh_plan(home.run_id) if home.faber else None
         if plan is not None:
             files.write_atomically(os.path.join(home.folder, "plan.json"), files.to_json(plan), mode=0o644)
         data = render(state)
         if backup:
             self._keep_backup(home)
         if home.faber:
-            from loomctl.disk import faber_files
-
-            faber_files.write_state(home, data, durable=durable)
+            self._fabers().write(home, data, durable=durable)
         else:
             files.write_atomically(home.state, data, mode=0o644, durable=durable, locked=True)
         return state
@@ -491,15 +365,6 @@ class Store:
         path = os.path.join(self.local, "locks", f"{ids.checked_id(run_id)}.lock")
         files.refuse_links(self.folder, path)
         return Lock(path, patience=patience)
-
-
-def _says(path: str, run_id: str) -> bool:
-    """Tell whether a state's file says that it is of this run."""
-    try:
-        raw = files.read_json(path)
-    except (OSError, LoomError):
-        return False
-    return isinstance(raw, dict) and raw.get("run_id") == run_id
 
 
 def ambiguous(found: Sequence[str], way: str = "loomctl show") -> LoomError:
