@@ -52,10 +52,8 @@ _NUMBERS = {
     "reduce.live_threshold": (8000, 1_000_000),  # the launcher starts no Python for less
 }
 _RETENTION, _REDUCE = "retention", "reduce"
-_LIVE = ("large", "off")
 _DAYS = ("retention.outputs_days", "retention.local_days")
 _REDUCING = ("reduce.live", "reduce.tools", "reduce.rules")
-_MOST_RULES = 100
 _USER = (*_NUMBERS, "default_workflow", "extra_roots", *_DAYS, "retention.environments_days", *_REDUCING)
 _PROJECT = (*_NUMBERS, "default_workflow", "commit_runs", *_DAYS, *_REDUCING)
 _MOST_DAYS = 36500
@@ -197,7 +195,7 @@ def _keep(level: _Level, compiled: dict[str, Any]) -> None:
 def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     if not path or not os.path.isfile(path):
         return {}, []
-    from loomctl.disk import strict_yaml
+    from loomctl.disk import reduce_settings, strict_yaml
     from loomctl.model.problems import shown
     from loomctl.model.secrets import masked_line
 
@@ -223,7 +221,7 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
         if name in names or name in (_RETENTION, _REDUCE):
             expected = _misfit(name, value)
             if expected:
-                at = _first_misfit(value) if name == "reduce.rules" else ""
+                at = reduce_settings.first_misfit(value) if name == "reduce.rules" else ""
                 place = f"{name}[{at}]" if at else name
                 message = f"{place} is {masked_line(repr(value[int(at)] if at else value), 60)}"
                 where, why = f"{path} $.{place}", f"{'a rule has' if at else 'it is'} {expected}"
@@ -255,78 +253,11 @@ def _kept(name: str, value: Any) -> Any:
     """Give a setting as hooks read it: `~` is a home, and `off`, which YAML takes for false, is a word again."""
     if name == "extra_roots":
         return [os.path.expanduser(item) for item in value]
-    if name == "reduce.live":
-        return _live_word(value)
-    if name == "reduce.tools":
-        return {
-            tool: {**said, **({"live": _live_word(said["live"])} if "live" in said else {})}
-            for tool, said in value.items()
-        }
+    if name in ("reduce.live", "reduce.tools"):
+        from loomctl.disk import reduce_settings
+
+        return reduce_settings.kept(name, value)
     return value
-
-
-def _live_word(value: object) -> object:
-    return "off" if value is False else value
-
-
-def _misfit_tools(value: object) -> str:
-    least, most = _NUMBERS["reduce.live_threshold"]
-    for said in value.values() if isinstance(value, dict) else [None]:
-        if not isinstance(said, dict) or not said.keys() <= {"live", "live_threshold"}:
-            return "a mapping of tools to live and live_threshold: Bash: {live: off}"
-        if "live" in said and _live_word(said["live"]) not in _LIVE:
-            return "for live: large or off"
-        number = said.get("live_threshold", least)
-        if type(number) is not int or not least <= number <= most:
-            return f"for live_threshold: a whole number from {least} to {most}"
-    return ""
-
-
-def _misfit_rules(value: object) -> str:
-    if not isinstance(value, list):
-        return "a list of rules, each with a tool: - {tool: 'weather:get', keep: [location], template: '…'}"
-    rules = value
-    if len(rules) > _MOST_RULES:
-        return f"a list of at most {_MOST_RULES} rules"
-    return next((found for found in map(_misfit_rule, rules) if found), "")
-
-
-def _first_misfit(rules: object) -> str:
-    """Give the number of the first rule that is none; empty where they are no list, or too many."""
-    if not isinstance(rules, list) or len(rules) > _MOST_RULES:
-        return ""
-    return next((str(number) for number, rule in enumerate(rules) if _misfit_rule(rule)), "")
-
-
-def _misfit_rule(rule: object) -> str:
-    if not isinstance(rule, dict) or not isinstance(rule.get("tool"), str) or not rule["tool"]:
-        return "a tool: - {tool: 'weather:get', keep: [location], template: '…'}"
-    if not rule.keys() <= {"tool", "keep", "template", "threshold"}:
-        return "tool, keep, template and threshold, and nothing else"
-    keep = rule.get("keep", [])
-    if not isinstance(keep, list) or not all(isinstance(name, str) and 0 < len(name) <= 200 for name in keep):
-        return "for keep a list of arguments, by name or by a JSON path such as $.unit.name"
-    for name in keep:
-        if name.startswith("$") and _is_no_path(name):
-            return f"for keep names and plain JSON paths such as $.unit.name or $.stops[0]; {name!r:.80} is neither"
-    template = rule.get("template", "")
-    if not isinstance(template, str) or len(template) > 400 or "\n" in template:
-        return "for template one line of text, with {argument} and {result.key}"
-    for part in template.split("{")[1:]:
-        named, closed, _ = part.partition("}")
-        if not closed or _is_no_path(named.strip()):
-            shown = repr("{" + named + closed)
-            return f"for template {{argument}} and {{result.key}} in one line of text; {shown:.80} is neither"
-    threshold = rule.get("threshold", 0)
-    fits = type(threshold) is int and 0 <= threshold <= 1_000_000
-    return "" if fits else "for threshold a number of bytes up to 1000000, 0 for always"
-
-
-def _is_no_path(text: str) -> bool:
-    """Tell what `keep` and templates cannot read."""
-    from loomctl.model.paths_in_state import compile_path
-
-    return not text or compile_path(text) is None
 
 
 def _misfit(name: str, value: object) -> str:
@@ -338,12 +269,10 @@ def _misfit(name: str, value: object) -> str:
         return "a mapping of outputs_days, local_days and environments_days to numbers"
     if name == _REDUCE:
         return "a mapping of live, live_threshold, tools and rules"
-    if name == "reduce.live":
-        return "" if _live_word(value) in _LIVE else "large or off"
-    if name == "reduce.tools":
-        return _misfit_tools(value)
-    if name == "reduce.rules":
-        return _misfit_rules(value)
+    if name in ("reduce.live", "reduce.tools", "reduce.rules"):
+        from loomctl.disk import reduce_settings  # most settings say nothing of it
+
+        return reduce_settings.misfit(name, value, _NUMBERS["reduce.live_threshold"])
     if name.startswith(f"{_RETENTION}."):
         return "" if type(value) is int and 1 <= value <= _MOST_DAYS else "a whole number of days, 1 or more"
     if name == "commit_runs":

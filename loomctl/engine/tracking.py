@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import asset_files, baselines, clock, files, git, machine, spool, tool_log, working_tree
+from loomctl.disk import asset_files, baselines, clock, files, git, machine, working_tree
 from loomctl.engine import elsewhere, stages
-from loomctl.model import ids, places, tool_rules
+from loomctl.model import ids, places
 from loomctl.model.counts import counted
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.disk.store import Run
     from loomctl.disk.working_tree import Change, Changes
+    from loomctl.engine import tool_files
     from loomctl.engine.caller import Workspace
-    from loomctl.model.tool_steps import ToolStep
 
 CHANGES, PATCH = stages.CHANGED
 MOST = 1000  # names of files that a stage's outcome lists
 _MOST_KEPT = 10_000  # that its own record lists
-_OLDER = 200  # steps of other stages in a row, from before a stage began, after which none of its own follows
-_PATHS = ("file_path", "notebook_path", "path")
 
 
 class Tracked(NamedTuple):
@@ -105,9 +103,12 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
     is_command = _is_command(run, entry)
     if is_command and not _began(run, stage):
         return Tracked([], "", [], patch=False, warnings=[])  # it was ended by hand before it began
+    from loomctl.engine import tool_files  # a visit's beginning asks for none
+
     # What an assistant does while a command waits or runs is none of the command's.
-    told = _Told(set(), ran=True) if is_command else _of_tools(run.folder, stage, str(entry.get("started_at") or ""))
-    waiting = 0 if is_command else _waiting(space, run.run_id)
+    started_at = str(entry.get("started_at") or "")
+    told = tool_files.Told(set(), ran=True) if is_command else tool_files.of_stage(run.folder, stage, started_at)
+    waiting = 0 if is_command else tool_files.waiting(space, run.run_id)
     if waiting:
         warnings.append(f"not recorded yet: {counted(waiting, 'tool call')}, so that files may be missing")
     baseline = baselines.read(space.store.local, run.run_id, stage)
@@ -141,7 +142,7 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
 
 
 def _touched(
-    space: Workspace, told: _Told, changes: working_tree.Changes | None, workdir: str | None
+    space: Workspace, told: tool_files.Told, changes: working_tree.Changes | None, workdir: str | None
 ) -> dict[str, dict[str, Any]]:
     """Give what tool calls and git tell of the project, by path, each with who told of it."""
     root = space.project.root
@@ -224,11 +225,10 @@ def began_at(space: Workspace, run: Run, entry: Mapping[str, Any]) -> int:
 
 def last_written(space: Workspace, run: Run, entry: Mapping[str, Any]) -> str | None:
     """Give the absolute path of the file that a file tool wrote last in a visit; None where none did, or it is gone."""
-    for step in _steps_of(run.folder, str(entry.get("stage")), str(entry.get("started_at") or "")):
-        if step.success and tool_rules.rule_for(step.tool_name).action in (tool_rules.WRITE, tool_rules.EDIT):
-            path = _path(run.folder, step)
-            return os.path.normpath(os.path.join(space.project.root, path)) if path and "\0" not in path else None
-    return None
+    from loomctl.engine import tool_files
+
+    path = tool_files.last_written(run.folder, str(entry.get("stage")), str(entry.get("started_at") or ""))
+    return os.path.normpath(os.path.join(space.project.root, path)) if path and "\0" not in path else None
 
 
 # ---- What git says.
@@ -251,71 +251,6 @@ def _changes(
         return None, str(error)
     except (OSError, LoomError) as error:
         return None, _said(error)
-
-
-# ---- What tools did.
-
-
-class _Told(NamedTuple):
-    """paths: of the file tools' calls that ended well; ran: whether a shell was called, well or not."""
-
-    paths: set[str]
-    ran: bool
-
-
-def _of_tools(run_dir: str, stage: str, started_at: str) -> _Told:
-    paths: set[str] = set()
-    ran = False
-    for step in _steps_of(run_dir, stage, started_at):
-        action = tool_rules.rule_for(step.tool_name).action
-        ran = ran or action == tool_rules.SHELL
-        if step.success and action in (tool_rules.WRITE, tool_rules.EDIT):
-            path = _path(run_dir, step)
-            if path:
-                paths.add(path)
-    return _Told(paths, ran)
-
-
-def _waiting(space: Workspace, run_id: str) -> int:
-    """Count the tool calls of a run that are not in its log yet."""
-    found = 0
-    for spooled in spool.waiting(space.store.local):
-        named = filter(ids.is_fit, spool.sessions_of(spooled.name))
-        found += any((space.local.binding(session) or {}).get("run_id") == run_id for session in named)
-    return found
-
-
-def _steps_of(run_dir: str, stage: str, started_at: str) -> Iterator[ToolStep]:
-    """Give a stage's tool steps, subagents' too, newest first, without reading those of long before it."""
-    older = 0
-    for step in tool_log.backwards(run_dir):
-        if step.more.get("stage") == stage:
-            older = 0
-            yield step
-        elif str(step.more.get("at") or "") < started_at:
-            older += 1
-            if older >= _OLDER:
-                return
-
-
-def _path(run_dir: str, step: ToolStep) -> str:
-    """Give the path that a file tool was called with; from its original, where the step holds it shortened or not."""
-    args = step.rest.get("args")
-    for held in (args if isinstance(args, dict) else {}, step.minimal_args):
-        found = next((held[name] for name in _PATHS if isinstance(held.get(name), str) and held[name]), "")
-        if found and (held is not step.minimal_args or not step.rest_ref or os.path.lexists(found)):
-            return found
-    if not step.rest_ref:
-        return ""
-    from loomctl.disk.offloading import DataOffloader
-    from loomctl.engine.reducer import StepReducer
-
-    try:
-        whole, _ = StepReducer(DataOffloader(run_dir)).original(step)
-    except (LoomError, OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
-        whole = step.minimal_args
-    held = whole if isinstance(whole, dict) else {}
-    return next((held[name] for name in _PATHS if isinstance(held.get(name), str)), "")
 
 
 def _shown(space: Workspace, top: str, path: str, workdir: str | None) -> str | None:

@@ -11,7 +11,8 @@ from loomctl.model.problems import error, nearest, note, shown, warning
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from loomctl.model.dot_text import Graph, Value
+    from loomctl.model.dot_text import Graph
+    from loomctl.model.dot_tokens import Value
     from loomctl.model.problems import Problem
 
 STEP_TEXTS = ("prompt", "command", "skill")

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loomctl.model.dot_roles import Role
-    from loomctl.model.dot_text import Node, Value
+    from loomctl.model.dot_text import Node
+    from loomctl.model.dot_tokens import Value
     from loomctl.model.problems import Problem
 
 RETRIES = {"none": 0, "standard": 4, "aggressive": 4, "linear": 2, "patient": 2}  # of the retry policies by name

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from loomctl.model.dot_tokens import NotDotError, Token, Tokens, Value, named
 from loomctl.model.problems import error, shown
 
 if TYPE_CHECKING:
@@ -22,25 +23,8 @@ MOST_NODES = 5_000
 MOST_EDGES = 20_000
 MOST_ATTRIBUTES = 256  # that the defaults of one place may name
 
-_SPACE = re.compile(r"(?:[ \t\r\f\v\n]+|//[^\n]*|/\*.*?\*/)+", re.DOTALL)
-_HASH_LINE = re.compile(r"#[^\n]*")  # a preprocessor's line, which the standard passes over
-_WORD = re.compile(r"-?[\w.]+(?:-(?![->])[\w.]+)*")
-_BARE_VALUE = re.compile(r"-?[\w.:]+(?:-(?![->])[\w.:]+)*")
-_MARK = re.compile(r"->|--|[{}\[\];,=:+]")
-_STRING = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)("?)', re.DOTALL)
-_ANGLE = re.compile(r"[<>]")
-_ESCAPE = re.compile(r"\\(\r?\n|.)", re.DOTALL)
 _NODE_NAME = re.compile(r"[^\W\d]\w*|-?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)")
-_ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "t": "\t", "\n": "", "\r\n": ""}
 _KEYWORDS = ("node", "edge", "graph", "digraph", "subgraph", "strict")
-
-
-class Value(NamedTuple):
-    """A name or an attribute's value as it is meant; at: its offset; kind: word, string or html."""
-
-    text: str
-    at: int
-    kind: str = "word"
 
 
 class Node(NamedTuple):
@@ -90,17 +74,11 @@ class Lines:
         return f"line {line}, column {at - self._starts[line - 1] + 1}"
 
 
-class _SyntaxError(Exception):
-    def __init__(self, at: int, message: str, hint: str = "", code: str = "") -> None:
-        super().__init__(message)
-        self.at, self.message, self.hint, self.code = at, message, hint, code
-
-
 def parse(text: str) -> tuple[Graph | None, list[Problem]]:
     """Read one digraph, or give the first thing that is wrong with the text, with line and column."""
     try:
         return _Reader(text).graph(), []
-    except _SyntaxError as wrong:
+    except NotDotError as wrong:
         where = Lines(text).of(wrong.at)
         if wrong.code:
             return None, [error(wrong.code, where, wrong.message, wrong.hint)]
@@ -112,100 +90,6 @@ def quoted(text: str) -> str:
     for character, meant in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", ""), ("\0", "")):
         text = text.replace(character, meant)
     return f'"{text}"'
-
-
-class _Token(NamedTuple):
-    """kind: word, string, html, mark or end."""
-
-    kind: str
-    text: str
-    at: int
-
-
-class _Tokens:
-    """Gives one token after the other; what a word may hold depends on where it stands."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
-        self._next: _Token | None = None
-
-    def peek(self) -> _Token:
-        """Give the next token and leave it there."""
-        if self._next is None:
-            self._next = self._read(_WORD)
-        return self._next
-
-    def take(self) -> _Token:
-        """Take the next token."""
-        token, self._next = self.peek(), None
-        return token
-
-    def value(self) -> Value:
-        """Take an attribute's value; strings joined by + are one."""
-        token = self._read(_BARE_VALUE) if self._next is None else self.take()
-        if token.kind in ("mark", "end"):
-            hint = "text, paths and conditions stand in double quotes"
-            raise _SyntaxError(token.at, f"a value is missing before {_named(token)}", hint)
-        return self.whole(token)
-
-    def whole(self, token: _Token) -> Value:
-        """Give a name or value with everything that + joins to it."""
-        parts = [token.text]
-        while token.kind == "string" and self.peek()[:2] == ("mark", "+"):
-            plus = self.take()
-            following = self.take()
-            if following.kind != "string":
-                raise _SyntaxError(plus.at, "+ joins two quoted strings")
-            parts.append(following.text)
-        return Value("".join(parts), token.at, token.kind)
-
-    def _read(self, word: re.Pattern[str]) -> _Token:
-        text, at = self._text, self._skipped(self._at)
-        if at >= len(text):
-            self._at = at
-            return _Token("end", "", at)
-        if text[at] == '"':
-            return self._string(at)
-        if text[at] == "<":
-            return self._html(at)
-        found = _MARK.match(text, at)
-        if found is not None:
-            self._at = found.end()
-            return _Token("mark", found[0], at)
-        found = word.match(text, at)
-        if found is None:
-            if text.startswith("/*", at):
-                raise _SyntaxError(at, "a comment has no end", "close it with */")
-            hint = "a comment begins with //" if text[at] == "#" else "text with such characters stands in quotes"
-            raise _SyntaxError(at, f"{shown(text[at])} has no meaning here", hint)
-        self._at = found.end()
-        return _Token("word", found[0], at)
-
-    def _skipped(self, at: int) -> int:
-        text = self._text
-        while True:
-            found = _SPACE.match(text, at)
-            at = found.end() if found else at
-            if text[at : at + 1] != "#" or text[text.rfind("\n", 0, at) + 1 : at].strip():
-                return at
-            found = _HASH_LINE.match(text, at)
-            at = found.end() if found else at
-
-    def _string(self, at: int) -> _Token:
-        found = _STRING.match(self._text, at)
-        if found is None or not found[2]:
-            raise _SyntaxError(at, "a quoted text has no end", 'close it with "; a quote inside is written \\"')
-        self._at = found.end()
-        return _Token("string", _ESCAPE.sub(lambda one: _ESCAPES.get(one[1], one[0]), found[1]), at)
-
-    def _html(self, at: int) -> _Token:
-        open_ones = 0
-        for found in _ANGLE.finditer(self._text, at):
-            open_ones += 1 if found[0] == "<" else -1
-            if not open_ones:
-                self._at = found.end()
-                return _Token("html", self._text[at + 1 : found.start()], at)
-        raise _SyntaxError(at, "an HTML text has no end", "each < needs its >")
 
 
 class _Scope:
@@ -222,14 +106,14 @@ class _Scope:
         """Begin a new statement."""
         self.left: list[str] | None = None  # what the last arrow may begin at
         self.is_node = False  # the statement is a node so far, which attributes may follow
-        self.arrow: _Token | None = None
+        self.arrow: Token | None = None
         self.pairs: list[tuple[list[str], list[str], int]] = []
         self.said: dict[str, Value] = {}
 
 
 class _Reader:
     def __init__(self, text: str) -> None:
-        self._tokens = _Tokens(text)
+        self._tokens = Tokens(text)
         self._nodes: dict[str, Node] = {}
         self._edges: list[Edge] = []
         self._stack: list[_Scope] = []
@@ -242,7 +126,7 @@ class _Reader:
             self._statement(self._stack[-1])
         after = self._tokens.take()
         if after.kind != "end":
-            raise _SyntaxError(after.at, f"{_named(after)} after the graph's end", "one file holds one digraph")
+            raise NotDotError(after.at, f"{named(after)} after the graph's end", "one file holds one digraph")
         return Graph(name, outer.attributes, self._nodes, self._edges)
 
     def _header(self) -> Value | None:
@@ -250,13 +134,13 @@ class _Reader:
         word = first.text.lower() if first.kind == "word" else ""
         if word == "strict":
             message = "strict is not read: two arrows between the same steps are two ways to go on"
-            raise _SyntaxError(first.at, message, "write digraph without strict")
+            raise NotDotError(first.at, message, "write digraph without strict")
         if word == "graph":
             message = "an undirected graph has no way to go: a workflow is a digraph"
-            raise _SyntaxError(first.at, message, "write digraph, and -> for --")
+            raise NotDotError(first.at, message, "write digraph, and -> for --")
         if word != "digraph":
             hint = "digraph review { start -> review -> exit }"
-            raise _SyntaxError(first.at, f"a workflow in DOT begins with digraph, not {_named(first)}", hint)
+            raise NotDotError(first.at, f"a workflow in DOT begins with digraph, not {named(first)}", hint)
         if self._tokens.peek().kind in ("mark", "end"):
             return None
         return self._tokens.whole(self._tokens.take())
@@ -265,7 +149,7 @@ class _Reader:
         token = self._tokens.take()
         word = token.text.lower() if token.kind == "word" else ""
         if token.kind == "end":
-            raise _SyntaxError(scope.at, "this { has no }", "close it with }")
+            raise NotDotError(scope.at, "this { has no }", "close it with }")
         if word == "subgraph" or token[:2] == ("mark", "{"):
             self._open(scope, token)
         elif word in _KEYWORDS:
@@ -278,18 +162,18 @@ class _Reader:
             self._finish(scope)
         elif token.text == "->":
             if scope.left is None or scope.arrow is not None:
-                raise _SyntaxError(token.at, "an arrow begins at a step", "a -> b")
+                raise NotDotError(token.at, "an arrow begins at a step", "a -> b")
             scope.arrow = token
         elif token.text == "[":
             if scope.arrow is not None or not (scope.is_node or scope.pairs):
-                raise _SyntaxError(token.at, "attributes stand behind a step or an arrow", 'a [label="A"]')
+                raise NotDotError(token.at, "attributes stand behind a step or an arrow", 'a [label="A"]')
             self._attributes(scope.said)
         elif token.text == "--":
-            raise _SyntaxError(token.at, "-- has no direction", "a workflow's arrows are written ->")
+            raise NotDotError(token.at, "-- has no direction", "a workflow's arrows are written ->")
         else:
-            raise _SyntaxError(token.at, f"{_named(token)} has no meaning here")
+            raise NotDotError(token.at, f"{named(token)} has no meaning here")
 
-    def _name(self, scope: _Scope, token: _Token) -> None:
+    def _name(self, scope: _Scope, token: Token) -> None:
         value = self._tokens.whole(token)
         if scope.arrow is None:
             self._finish(scope)
@@ -299,7 +183,7 @@ class _Reader:
                 return
         if token.kind == "word" and not _NODE_NAME.fullmatch(token.text):
             hint = f'letters, digits and _, or in quotes: "{token.text}"'
-            raise _SyntaxError(token.at, f"{shown(token.text)} is no name of a step", hint)
+            raise NotDotError(token.at, f"{shown(token.text)} is no name of a step", hint)
         self._pass_port()
         self._declare(value.text, token.at, scope)
         self._operand(scope, [value.text], is_node=True)
@@ -311,13 +195,13 @@ class _Reader:
                 return
             colon = self._tokens.take()
             if self._tokens.peek().kind in ("mark", "end"):
-                raise _SyntaxError(colon.at, "a port is missing behind :", "a name with : in it stands in quotes")
+                raise NotDotError(colon.at, "a port is missing behind :", "a name with : in it stands in quotes")
             self._tokens.whole(self._tokens.take())
 
     def _declare(self, name: str, at: int, scope: _Scope) -> None:
         if name not in self._nodes:
             if len(self._nodes) == MOST_NODES:
-                raise _SyntaxError(at, f"more than {MOST_NODES:,} nodes", "no workflow needs this", "TOO_LARGE")
+                raise NotDotError(at, f"more than {MOST_NODES:,} nodes", "no workflow needs this", "TOO_LARGE")
             self._nodes[name] = Node(name, at, scope.node_defaults, {})
         scope.members[name] = None
 
@@ -328,7 +212,7 @@ class _Reader:
             scope.arrow = None
         scope.left, scope.is_node = names, is_node and not scope.pairs
 
-    def _open(self, scope: _Scope, token: _Token) -> None:
+    def _open(self, scope: _Scope, token: Token) -> None:
         if scope.arrow is None:
             self._finish(scope)
         if token.kind == "word":
@@ -336,7 +220,7 @@ class _Reader:
                 self._tokens.whole(self._tokens.take())
             token = self._expect("{", "the subgraph's body")
         if len(self._stack) >= DEEPEST:
-            raise _SyntaxError(token.at, f"nested more than {DEEPEST} deep", "make it flatter", "TOO_DEEP")
+            raise NotDotError(token.at, f"nested more than {DEEPEST} deep", "make it flatter", "TOO_DEEP")
         self._stack.append(_Scope(token.at, scope.node_defaults, scope.edge_defaults))
 
     def _close(self, scope: _Scope) -> None:
@@ -347,13 +231,13 @@ class _Reader:
             outer.members.update(scope.members)
             self._operand(outer, list(scope.members), is_node=False)
 
-    def _defaults(self, scope: _Scope, token: _Token, word: str) -> None:
+    def _defaults(self, scope: _Scope, token: Token, word: str) -> None:
         if word in ("digraph", "strict") or scope.arrow is not None:
-            raise _SyntaxError(token.at, f"{word} is a word of DOT", f'as a name it stands in quotes: "{token.text}"')
+            raise NotDotError(token.at, f"{word} is a word of DOT", f'as a name it stands in quotes: "{token.text}"')
         self._finish(scope)
         if self._tokens.peek()[:2] == ("mark", "="):
             hint = f'as a name it stands in quotes: "{token.text}"'
-            raise _SyntaxError(token.at, f"{word} is a word of DOT, no attribute", hint)
+            raise NotDotError(token.at, f"{word} is a word of DOT, no attribute", hint)
         said: dict[str, Value] = {}
         self._expect("[", f"the attributes of {word}")
         self._attributes(said)
@@ -368,7 +252,7 @@ class _Reader:
         else:
             held = scope.edge_defaults = {**scope.edge_defaults, **said}
         if len(held) > MOST_ATTRIBUTES:
-            raise _SyntaxError(token.at, f"more than {MOST_ATTRIBUTES} attributes", "no step has so many", "TOO_LARGE")
+            raise NotDotError(token.at, f"more than {MOST_ATTRIBUTES} attributes", "no step has so many", "TOO_LARGE")
 
     def _attributes(self, said: dict[str, Value]) -> None:
         """Read what stands between [ and ]."""
@@ -379,38 +263,34 @@ class _Reader:
             if token[:2] in (("mark", ","), ("mark", ";")):
                 continue
             if token.kind in ("mark", "end"):
-                raise _SyntaxError(token.at, f"{_named(token)} among attributes", "attributes are name=value, then ]")
+                raise NotDotError(token.at, f"{named(token)} among attributes", "attributes are name=value, then ]")
             key = self._tokens.whole(token)
             equals = self._tokens.take()
             if equals[:2] != ("mark", "="):
                 hint = f'write {key.text[:40]}="…"; text with spaces or signs in it stands in double quotes'
-                raise _SyntaxError(equals.at, f"= is missing behind {shown(key.text)}", hint)
+                raise NotDotError(equals.at, f"= is missing behind {shown(key.text)}", hint)
             self._put(said, key.text, self._tokens.value())
 
     def _put(self, said: dict[str, Value], key: str, value: Value) -> None:
         said[key] = value
         if len(said) > MOST_ATTRIBUTES:
-            raise _SyntaxError(value.at, f"more than {MOST_ATTRIBUTES} attributes", "no step has so many", "TOO_LARGE")
+            raise NotDotError(value.at, f"more than {MOST_ATTRIBUTES} attributes", "no step has so many", "TOO_LARGE")
 
     def _finish(self, scope: _Scope) -> None:
         """End the statement: its node gets what was said, or its arrows become edges."""
         if scope.arrow is not None:
-            raise _SyntaxError(scope.arrow.at, "an arrow leads to a step", "a -> b")
+            raise NotDotError(scope.arrow.at, "an arrow leads to a step", "a -> b")
         attributes = {**scope.edge_defaults, **scope.said}
         for tails, heads, at in scope.pairs:
             if len(self._edges) + len(tails) * len(heads) > MOST_EDGES:
-                raise _SyntaxError(at, f"more than {MOST_EDGES:,} arrows", "no workflow needs this", "TOO_LARGE")
+                raise NotDotError(at, f"more than {MOST_EDGES:,} arrows", "no workflow needs this", "TOO_LARGE")
             self._edges += [Edge(tail, head, at, attributes) for tail in tails for head in heads]
         if scope.is_node and scope.left:
             self._nodes[scope.left[0]].own.update(scope.said)
         scope.drop_chain()
 
-    def _expect(self, mark: str, what: str) -> _Token:
+    def _expect(self, mark: str, what: str) -> Token:
         token = self._tokens.take()
         if token[:2] != ("mark", mark):
-            raise _SyntaxError(token.at, f"{mark} is missing before {what}: here stands {_named(token)}")
+            raise NotDotError(token.at, f"{mark} is missing before {what}: here stands {named(token)}")
         return token
-
-
-def _named(token: _Token) -> str:
-    return {"end": "the end of the file", "mark": token.text}.get(token.kind) or shown(token.text, 40)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from loomctl.model.dot_branches import Branch
     from loomctl.model.dot_roles import Role
-    from loomctl.model.dot_text import Graph, Value
+    from loomctl.model.dot_text import Graph
+    from loomctl.model.dot_tokens import Value
     from loomctl.model.dot_ways import Way
     from loomctl.model.problems import Problem
 
