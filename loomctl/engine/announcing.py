@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from loomctl.model import visits
+from loomctl import __version__
+from loomctl.model import sessions, visits
 from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loomctl.disk.store import Run
+    from loomctl.model.state import State
 
 
 def candidates(run_ids: Sequence[str]) -> str:
@@ -58,3 +60,14 @@ def for_the_summary(run: Run, given: Sequence[str]) -> str:
         key = masked_line(entry["step_id"], 120)
         lines.append(f"The step {key} is being ended; its result is expected as the final message.")
     return "\n".join(lines) + "\n"
+
+
+def newer_writer(state: State) -> list[str]:
+    """Say that a newer Loom than this plugin worked on the run: the other way round is what every update looks like."""
+    writer = sessions.last_writer(state)
+    if writer in ("", __version__):
+        return []
+    from loomctl.model.versions import is_older
+
+    newer = is_older(__version__, writer)
+    return [f"loomctl {writer} worked on it, the plugin is {__version__}: loomctl doctor"] if newer else []

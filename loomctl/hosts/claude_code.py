@@ -11,7 +11,6 @@ import json
 import os
 import sys
 
-from loomctl import __version__
 from loomctl.disk import config, files, project, trouble
 from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine.caller import Caller, Workspace, workspace
@@ -165,7 +164,7 @@ def _enter_and_prime(
     compaction: "auto" or "manual", as PreCompact said; after an automatic one the turn goes on, and the final message
     of a closing step is still to come (D27).
     """
-    from loomctl.engine import presence, priming, remembering
+    from loomctl.engine import announcing, presence, priming, remembering
     from loomctl.model import triggers, visits
 
     environment = presence.surroundings(space) if source != "compact" else {}
@@ -180,7 +179,7 @@ def _enter_and_prime(
         notes.extend([closed.removeprefix("Loom: ")] if closed else [])
         run = space.store.read(run_id)
     made: list[Slip] = []
-    notes += _skew(run.state)
+    notes += announcing.newer_writer(run.state)
 
     def change(state: State) -> tuple[State, list[Happening]]:
         state, came = presence.enter(space, state, source, environment, compaction=compaction or "auto")
@@ -210,19 +209,6 @@ def _with_owed(event: Event, state: State) -> Event:
     from loomctl.engine import settling  # most runs owe nothing
 
     return settling.with_owed(event, state)
-
-
-def _skew(state: State) -> list[str]:
-    """Say that a newer Loom than this plugin worked on the run: the other way round is what every update looks like."""
-    from loomctl.model import sessions
-
-    writer = sessions.last_writer(state)
-    if writer in ("", __version__):
-        return []
-    from loomctl.model.versions import is_older
-
-    newer = is_older(__version__, writer)
-    return [f"loomctl {writer} worked on it, the plugin is {__version__}: loomctl doctor"] if newer else []
 
 
 def _primed(
@@ -395,27 +381,9 @@ def _failure(space: Workspace | None, name: str, error: Exception) -> str | None
     """Tell of a failure in one line, and note it in the bound run's events where that can be done (D55)."""
     if name == "pre-tool-use":
         return None
-    from loomctl.model.secrets import masked_line
+    from loomctl.hosts import claude_failures  # most hooks do not fail
 
-    said = masked_line(_words(error), 600)
-    way = trouble.way_out(error) if isinstance(error, OSError) else ""
-    if isinstance(error, LoomError):
-        from loomctl.disk import bundle_lines, project
-
-        way = bundle_lines.fitting(error, project.plugin_root()).hint
-    hint = masked_line(way, 600)
-    held = isinstance(error, LoomError) and error.code == "HELD"  # the note would wait for the same lock in vain
-    if space is not None and not held:
-        try:
-            binding = space.local.binding(space.caller.session_id)
-            if binding is not None:
-                from loomctl.disk.events import Event as Happening
-
-                note = Happening("hook.failed", {"hook": name, "error": said}, space.caller.session_id)
-                space.store.update(binding["run_id"], lambda state: (state, [note]), durable=False, patience=0.5)
-        except Exception:  # noqa: BLE001, S110 - it was worth a try, and the line below tells of it anyhow
-            pass
-    line = f"the {name} hook could not do its work: {said}" + (f" ({hint})" if hint else "")
+    line = claude_failures.line(space, name, error, _words(error))
     if name in ("pre-compact", "session-end"):
         return None
     return _told("SessionStart", f"Loom: {line}") if name == "session-start" else _context("", None, line)
