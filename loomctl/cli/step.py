@@ -12,7 +12,7 @@ import click
 
 from loomctl.cli import asking, inputs, printing, telling
 from loomctl.cli.options import json_option, run_argument
-from loomctl.engine import commanding, driving, finding, how_ended
+from loomctl.engine import commanding, driving, finding, how_ended, undoing
 from loomctl.model import gates, visits
 from loomctl.model.directives import Reading
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
@@ -173,7 +173,7 @@ def undo(run: str | None, as_json: bool) -> int:
       loomctl undo
     """
     space = asking.space()
-    return told(space, driving.undo(space, finding.to_drive(space, run)), as_json=as_json)
+    return told(space, undoing.undo(space, finding.to_drive(space, run)), as_json=as_json)
 
 
 def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:

@@ -1,11 +1,11 @@
-"""Driving a run: its next step, the end of a step, and back; pause and cancel (D27, D31)."""
+"""Driving a run: its next step, and the end of a step; pause and cancel (D27)."""
 
 from __future__ import annotations
 
-from loomctl.disk import clock, files
+from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.engine import closing, ending, presence, settling, stages
-from loomctl.model import gates, routing, run_context, run_life, sessions, visits, ways
+from loomctl.engine import closing, ending, presence, settling
+from loomctl.model import gates, routing, run_life, sessions, visits, ways
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -208,75 +208,6 @@ def _known_of(space: Workspace, run: Run, response: str | None) -> ending.Gather
 def _is_closing(state: Mapping[str, Any]) -> bool:
     entry = visits.open_visit(state)
     return entry is not None and entry["status"] == "closing"
-
-
-def undo(space: Workspace, run_id: str) -> Driven:
-    """Take the last `done` back (D31): the step is open again, its response is kept aside.
-
-    A command that runs by now is stopped: it followed from what is taken back.
-    """
-    notes = _recorded(space)
-    run = space.store.read(run_id)
-    from loomctl.engine import command_ends
-
-    notes += filter(None, [command_ends.stop_open(space, run)])
-
-    def change(state: State) -> tuple[State, list[Event]]:
-        context = _context_before(run, state)
-        before = state
-        state, entry = run_life.undone(state, run.plan)
-        if context is None:
-            notes.append(_LEFT.format(stage=entry["stage"], file=stages.STATUS))
-        state = state if context is None else {**state, "context": context}
-        stages.set_aside(run.folder, entry["stage"])
-        session_id = space.caller.session_id
-        properties = {"stage": entry["stage"], "gone": _gone(before, state), "phases": _phases_set_back(before, state)}
-        happened = [Event("stage.undone", properties, session_id, entry["step_id"])]
-        state = settling.asking(space, run, state, happened, at=clock.now())
-        return sessions.active(state, session_id, at=clock.now()), happened
-
-    run = run._replace(state=space.store.update(run_id, change))
-    notes += presence.noted_stage(space, run.state)
-    entry = visits.open_visit(run.state)
-    kind = {"paused": "paused", "awaiting_feedback": "approval"}.get(run.state["status"], "step")
-    return Driven(run, run_life.Move(kind, step=entry["step_id"] if entry else None), notes=notes)
-
-
-_LEFT = "the context stays as it is: what it was before {stage} is not to be read from the stage's {file}"
-
-
-def _context_before(run: Run, state: State) -> dict[str, Any] | None:
-    """Give the context as it was before the visit that is taken back, as its own status tells (D31); None: it does not.
-
-    A visit that is closing has changed nothing yet.
-    """
-    entry = visits.last_ended(state)
-    context: dict[str, Any] = state["context"]
-    if entry is None or _is_closing(state):
-        return context
-    beside = stages.aside(run.folder, entry["stage"], stages.STATUS)  # a kill may have come between
-    for name in (stages.STATUS, *beside):
-        try:
-            text = stages.read_text(run.folder, entry["stage"], name)
-            status = closing.as_object(files.parse_json((text or "{}").encode(), where=name))
-        except LoomError:
-            continue
-        before = status.get("context_before", {})  # older ones changed no context
-        if status.get("completed_at") == entry["completed_at"] and isinstance(before, dict):
-            return run_context.taken_back(context, before)
-    return None
-
-
-def _gone(before: State, after: State) -> list[str]:
-    """Name the stages that had begun after the one that is open again."""
-    there = {one.get("stage") for one in after["steps"]}
-    return [one["stage"] for one in before["steps"] if one.get("stage") and one["stage"] not in there]
-
-
-def _phases_set_back(before: State, after: State) -> dict[str, str]:
-    """Give what phases are by now that were something else."""
-    changed = {name: phase for name, phase in after["phases"].items() if phase != before["phases"].get(name)}
-    return {name: str(phase.get("status")) for name, phase in changed.items() if isinstance(phase, dict)}
 
 
 def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allowed: Sequence[str]) -> Run:

@@ -1,4 +1,4 @@
-"""A run's way through its plan, step by step: what is current, what ends it, what comes next, and back (D7, D31).
+"""A run's way through its plan, step by step: what is current, what ends it, what comes next (D7).
 
 A plan without routes is done in its order, and goes on at the first step that is not done. In one with routes each
 ended visit says where the run goes on (D45). Pure: the time comes in, and what conditions come to.
@@ -7,7 +7,7 @@ ended visit says where the run goes on (D45). Pure: the time comes in, and what 
 from __future__ import annotations
 
 from loomctl.model import failures, gates, phase_marks, route_scope, routing, sessions, visits, ways
-from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.errors import LoomError
 from loomctl.model.places import Place, is_routed, most_visits, place_of, places
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 # What an ended visit keeps of its directive.
 SAID = ("failure_reason", "preferred_next_label", "suggested_next_ids")
-# Marks of a visit's end, which an undo takes off.
-_OF_ITS_END = ("passed", "stopped", "reopened", "note", "repairs", "next", "error", *SAID)
 
 
 class Move(NamedTuple):
@@ -132,7 +130,7 @@ def end_visit(
 
     A failed visit is retried while the step has retries and visits left, unless its error says that it may not; then
     its transitions decide, the retry target, `result_handling`. A run that is over stays so (D4). artifacts: what the
-    step registers, `{name: portable path}`; kept with what they replaced, for `undone`. directive: what the step said
+    step registers, `{name: portable path}`; kept with what they replaced, for an undo. directive: what the step said
     of the way on (D33). error: of a failed one, as `failures.error_of` gives it; None: it is told from the reason.
     judge: says what the conditions come to. Raises BAD_OUTCOME and NO_OPEN_STEP.
     """
@@ -238,55 +236,6 @@ def _with_error(state: State, ended: Mapping[str, Any], follows: str, way: Way, 
     return {**state, "errors": [*state["errors"], error]}
 
 
-def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]]:
-    """Take the last `done` back (D31): its visit is open again, what it registered is as before.
-
-    Gives the state and the visit that is open again. Visits that were opened after it, and nothing was done in, go.
-    """
-    closing = visits.open_visit(state)
-    if closing is not None and closing["status"] == "closing":
-        state = visits.without_closing(state)
-        return state, visits.open_visit(state) or closing
-    last = visits.last_ended(state)
-    if last is None or state["status"] == "cancelled":
-        raise LoomError(
-            "NOTHING_TO_UNDO",
-            "no step of this run has been ended yet" if last is None else "the run is cancelled",
-            hint="loomctl show",
-            exit_code=EXIT_USAGE,
-        )
-    entry = dict(last)
-    registered = entry.pop("artifacts", None) or {}
-    artifacts = dict(state["artifacts"])
-    for name, value in registered.get("before", {}).items():
-        if value is None:
-            artifacts.pop(name, None)
-        else:
-            artifacts[name] = value
-    for mark in _OF_ITS_END:
-        entry.pop(mark, None)
-    entry.update(status="in_progress", completed_at=None)
-    first = state["steps"].index(last)
-    left, gone = state["steps"][:first], {_visit_of(one) for one in state["steps"][first:]}
-    phases, taken_back = phase_marks.undone(state, plan, entry["phase"], left)
-    state = {
-        **sessions.uncompleted_phases(state, taken_back),
-        "status": "paused" if state["status"] == "paused" else "in_progress",
-        "current_phase": entry["phase"],
-        "current_step": entry["step_id"],
-        "phases": phases,
-        "steps": [*left, entry],
-        "artifacts": artifacts,
-        "errors": [error for error in state["errors"] if _visit_of(error) not in gone],
-        "pending_approvals": [],
-        # What was approved on the strength of the undone work is asked again.
-        "approvals": phase_marks.kept_by_undo(state, entry["rank"]),
-    }
-    for past in ("completed_at", "feedback"):
-        state.pop(past, None)
-    return state, entry
-
-
 def goes_on(state: Mapping[str, Any]) -> bool:
     """Tell whether a run is under way, so that its next step may be opened."""
     return state["status"] in ("pending", "in_progress")
@@ -332,8 +281,3 @@ def _completed(state: State, plan: Mapping[str, Any], *, at: str) -> State:
 
 def _phase_marked(state: Mapping[str, Any], phase_id: object, status: str) -> dict[str, Any]:
     return {name: {**phase, "status": status} if name == phase_id else phase for name, phase in state["phases"].items()}
-
-
-def _visit_of(of: object) -> tuple[str, str] | None:
-    """Name the visit that an entry or an error is of; what the engine did itself has no stage."""
-    return (str(of.get("step_id")), str(of.get("stage"))) if isinstance(of, dict) else None

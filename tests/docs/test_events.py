@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from loomctl.engine import deciding, driving
+from loomctl.engine import deciding, driving, undoing
 from tests.docs.events import EVENTS, written
 from tests.docs.pages import DOCS, hold, part, table
 from tests.scenes import Scene
@@ -52,7 +52,7 @@ def test_a_runs_events_have_only_what_the_page_tells(scene: Scene) -> None:
     space, run_id = scene.space(), scene.run_dir.name
     driving.done(space, run_id, response="no", outcome="failed", note="why")
     driving.done(space, run_id, response='{"context_updates": {"a": 1}}')
-    driving.undo(space, run_id)
+    undoing.undo(space, run_id)
     driving.done(space, run_id, response="x")
     deciding.approve(space, run_id)
     driving.done(space, run_id, response="y")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loomctl.disk import files
-from loomctl.engine import deciding, driving, resuming, stopping
+from loomctl.engine import deciding, driving, resuming, stopping, undoing
 from loomctl.engine.driving import Driven
 from loomctl.model import gates
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
@@ -277,7 +277,7 @@ def test_a_decision_is_taken_back_and_made_anew(scene: Scene) -> None:
     """Undo asks again; files, context, approvals and the way are those of the second decision alone."""
     at_the_gate(scene, *WAYS)
     decide(scene, "choose", "fix", note="first")
-    driven = driving.undo(scene.space("terminal-1", host="terminal"), scene.run_dir.name)
+    driven = undoing.undo(scene.space("terminal-1", host="terminal"), scene.run_dir.name)
     assert (driven.move.kind, scene.state["status"]) == ("approval", "awaiting_feedback")
     assert scene.state["approvals"] == []
     assert not {"human.gate.label", "human.gate.text"} & scene.state["context"].keys()
@@ -290,7 +290,7 @@ def test_a_decision_is_taken_back_and_made_anew(scene: Scene) -> None:
 def test_an_undo_of_the_step_before_takes_the_question_back(scene: Scene) -> None:
     """Nothing is asked while that step is open; it is asked anew after it."""
     at_the_gate(scene, *WAYS)
-    driving.undo(scene.space(), scene.run_dir.name)
+    undoing.undo(scene.space(), scene.run_dir.name)
     assert (scene.state["status"], scene.state["pending_approvals"]) == ("in_progress", [])
     done(scene)
     assert scene.state["pending_approvals"][0]["stage"] == GATE

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.engine import deciding, driving, priming, remembering, stopping
+from loomctl.engine import deciding, driving, priming, remembering, stopping, undoing
 from loomctl.engine.caller import Conversation
 from loomctl.engine.driving import Driven
 from loomctl.model import triggers, visits
@@ -111,9 +111,9 @@ def test_no_verb_changes_in_place_the_state_that_was_read(begun: Scene) -> None:
         lambda: driving.next_step(space, name),
         lambda: driving.done(space, name, response=answer, artifacts={"spec": "spec.md"}),
         lambda: driving.done(space, name, response=None),
-        lambda: driving.undo(space, name),
+        lambda: undoing.undo(space, name),
         lambda: driving.done(space, name, response="It failed.", outcome="failed", note="no"),
-        lambda: driving.undo(space, name),
+        lambda: undoing.undo(space, name),
         lambda: driving.set_standing(space, name, "paused", "run.paused", allowed=ACTIVE),
     ]
     for verb in verbs:
@@ -410,7 +410,7 @@ def test_a_file_that_was_to_be_registered_is_asked_for(scene: Scene) -> None:
     assert list(done(scene, outcome="failed").notes) == []
     (note,) = done(scene).notes
     assert "register spec_path" in note
-    driving.undo(scene.space(), scene.run_dir.name)
+    undoing.undo(scene.space(), scene.run_dir.name)
     assert list(done(scene, artifacts={"spec_path": "{project_root}/x.md"}).notes) == []
 
 
@@ -437,20 +437,20 @@ def test_there_must_be_a_step_to_end(begun: Scene) -> None:
 def test_undo_opens_the_last_step_again_and_keeps_its_response(begun: Scene) -> None:
     """The step is open, its response lies beside, what it registered is as before."""
     done(begun, "first words", artifacts={"spec_path": "{project_root}/x.md"})
-    driven = driving.undo(begun.space(), begun.run_dir.name)
+    driven = undoing.undo(begun.space(), begun.run_dir.name)
     assert driven.move.step == "frame/ask"
     assert (begun.state["current_step"], begun.state["artifacts"]) == ("frame/ask", {})
     assert stage(begun, "001-frame.ask@1", "response.undone-1.md") == "first words"
     assert not (begun.run_dir / "stages" / "001-frame.ask@1" / "response.md").exists()
     done(begun, "second words")
-    driving.undo(begun.space(), begun.run_dir.name)
+    undoing.undo(begun.space(), begun.run_dir.name)
     assert stage(begun, "001-frame.ask@1", "response.undone-2.md") == "second words"
 
 
 def test_undo_takes_a_closing_mark_off(begun: Scene) -> None:
     """A step that is only marked is simply open again."""
     done(begun, None)
-    driving.undo(begun.space(), begun.run_dir.name)
+    undoing.undo(begun.space(), begun.run_dir.name)
     assert begun.state["steps"][0]["status"] == "in_progress"
 
 
@@ -458,14 +458,14 @@ def test_undo_of_the_last_step_takes_up_a_completed_run(begun: Scene) -> None:
     """What completed a run can be taken back like any other `done`."""
     for _ in range(4):
         done(begun)
-    driving.undo(begun.space(), begun.run_dir.name)
+    undoing.undo(begun.space(), begun.run_dir.name)
     assert (begun.state["status"], begun.state["current_step"]) == ("in_progress", "ship/send")
 
 
 def test_nothing_to_undo_is_said(begun: Scene) -> None:
     """A run whose first step is open has nothing to take back."""
     with pytest.raises(LoomError) as caught:
-        driving.undo(begun.space(), begun.run_dir.name)
+        undoing.undo(begun.space(), begun.run_dir.name)
     assert caught.value.code == "NOTHING_TO_UNDO"
 
 

@@ -17,7 +17,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from loomctl.disk.blobs import Blobs
-from loomctl.engine import command_trust, counting, driving, dumping, resuming, schema_checks
+from loomctl.engine import command_trust, counting, driving, dumping, resuming, schema_checks, undoing
 from loomctl.model import blob_refs
 from loomctl.model.errors import LoomError
 from tests.disk.repositories import git
@@ -82,7 +82,7 @@ def lived(scene: Scene) -> Scene:
     update = json.dumps({"context_updates": {"small": {"a": [1]}, "large": {"text": LARGE}}}, ensure_ascii=False)
     driving.done(space, run.run_id, response=update)
     driving.done(space, run.run_id, response="made wrongly")
-    driving.undo(space, run.run_id)
+    undoing.undo(space, run.run_id)
     resuming.resume(scene.space(OTHER), run.run_id)
     scene.write("made.txt", "made")
     driving.done(scene.space(OTHER), run.run_id, response=LARGE * 2)
@@ -225,7 +225,7 @@ def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path)
     inner = scene.state["context"]["l"]
     nested = {"context_updates": {"n": {"of": [inner, LARGE]}, "\x1b": "\u2028"}}
     driving.done(other, run_id, response=json.dumps(nested), outcome="failed", note="again")
-    driving.undo(other, run_id)
+    undoing.undo(other, run_id)
     driving.done(other, run_id, response=json.dumps(nested))
     told = dumped(scene, tmp_path / "out")
     assert told.troubles == []

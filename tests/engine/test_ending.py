@@ -12,7 +12,7 @@ import pytest
 
 from loomctl.disk import clock, tool_log
 from loomctl.disk.blobs import Blobs
-from loomctl.engine import answers, context_values, driving, outcomes, resuming, stages, stopping
+from loomctl.engine import answers, context_values, driving, outcomes, resuming, stages, stopping, undoing
 from loomctl.engine.driving import Driven
 from loomctl.model import blob_refs, visits
 from loomctl.model.errors import LoomError
@@ -142,9 +142,9 @@ def test_an_undo_takes_the_context_back(scene: Scene) -> None:
     done(scene, '{"context_updates": {"a": 1}}')
     before = scene.state["context"]
     done(scene, '{"context_updates": {"a": 2, "b": 3}}')
-    driving.undo(scene.space(), scene.run_dir.name)
+    undoing.undo(scene.space(), scene.run_dir.name)
     assert scene.state["context"] == before
-    driving.undo(scene.space(), scene.run_dir.name)
+    undoing.undo(scene.space(), scene.run_dir.name)
     assert scene.state["context"] == {}
 
 
@@ -157,7 +157,7 @@ def test_an_undo_without_the_stages_status_leaves_the_context_and_says_so(scene:
     path.unlink()
     if status is not None:
         path.write_text(status)
-    driven = driving.undo(scene.space(), scene.run_dir.name)
+    driven = undoing.undo(scene.space(), scene.run_dir.name)
     assert any("the context stays as it is" in note for note in driven.notes)
     assert scene.state["context"]["a"] == 1
     assert scene.state["current_step"] == "build/one"
@@ -440,7 +440,7 @@ def test_the_last_response_is_the_last_stages_or_not_there(scene: Scene) -> None
     driving.next_step(scene.space(), scene.run_dir.name)  # no conversation can be read
     assert status_of(scene, "002-build.two@1")["response_source"] == "none"
     assert tuple(scene.state["context"].get(key) for key in ("last_stage", "last_response")) == ("build/two", None)
-    driving.undo(scene.space(), scene.run_dir.name)
+    undoing.undo(scene.space(), scene.run_dir.name)
     assert scene.state["context"]["last_response"] == "The first."
     done(scene, "The second.")
     done(scene, "no object")
@@ -642,7 +642,7 @@ def test_an_undo_keeps_the_answers_that_had_to_be_repaired(scene: Scene) -> None
     begun(scene, {"id": "one", "output_schema": "routing"}, {"id": "two"})
     done(scene, "first draft")
     done(scene, GOOD)
-    driving.undo(scene.space(), scene.run_dir.name)
+    undoing.undo(scene.space(), scene.run_dir.name)
     done(scene, "another draft")
     folder = scene.run_dir / "stages" / "001-build.one@1"
     assert (folder / "response.repair-1.undone-1.md").read_text() == "first draft"
@@ -765,7 +765,7 @@ def test_an_undo_keeps_what_the_stage_changed_aside(scene: Scene) -> None:
     done(scene, GOOD)
     folder = scene.run_dir / "stages" / "001-build.one@1"
     assert (folder / "changes.json").is_file()
-    driving.undo(scene.space(), scene.run_dir.name)
+    undoing.undo(scene.space(), scene.run_dir.name)
     assert not (folder / "changes.json").exists()
     assert (folder / "changes.undone-1.json").is_file()
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.engine import deciding, driving, priming, remembering, resuming
+from loomctl.engine import deciding, driving, priming, remembering, resuming, undoing
 from loomctl.engine.caller import Workspace
 from loomctl.model import triggers
 from tests.scenes import OTHER, Json, Scene, artifact
@@ -137,7 +137,7 @@ class Told:
 
     def undo(self) -> None:
         """Take the last end back."""
-        driving.undo(self.space(), self.run_id)
+        undoing.undo(self.space(), self.run_id)
         self.hold("undo")
 
     def resume(self, session: str, *, reopen: bool = False) -> None:

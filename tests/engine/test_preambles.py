@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import context_values, driving, preambles, remembering, resuming
+from loomctl.engine import context_values, driving, preambles, remembering, resuming, undoing
 from loomctl.engine.caller import Conversation, Workspace
 from loomctl.engine.preambles import Preamble
 from loomctl.model import visits
@@ -561,7 +561,7 @@ def test_nothing_is_written_by_a_preamble_of_small_things(begun: Scene) -> None:
 def test_undone_stages_are_told_no_more(begun: Scene) -> None:
     """What was taken back has not happened."""
     done(begun, "wrong")
-    driving.undo(begun.space(), begun.run_dir.name)
+    undoing.undo(begun.space(), begun.run_dir.name)
     assert "Completed stages" not in of(begun).text
     entry = visits.open_visit(begun.state)
     assert entry is not None

@@ -15,7 +15,7 @@ import pytest
 from loomctl.disk import files, spool, tool_log
 from loomctl.disk.lock import Lock
 from loomctl.disk.offloading import DataOffloader
-from loomctl.engine import driving, keeping, recalling, recording, resuming, step_log
+from loomctl.engine import driving, keeping, recalling, recording, resuming, step_log, undoing
 from loomctl.engine.recording import digest
 from loomctl.engine.reducer import StepReducer
 from loomctl.model.tool_steps import ToolStep
@@ -454,7 +454,7 @@ def test_what_waits_is_digested_before_anything_changes(begun: Scene, verb: str)
     elif verb == "resume":
         resuming.resume(begun.space(), begun.run_dir.name)
     else:
-        {"next": driving.next_step, "undo": driving.undo}[verb](begun.space(), begun.run_dir.name)
+        {"next": driving.next_step, "undo": undoing.undo}[verb](begun.space(), begun.run_dir.name)
     assert [step.more["stage"] for step in steps(begun)] == [stage]
     assert waiting(begun) == []
 

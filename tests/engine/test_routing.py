@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loomctl.disk.blobs import Blobs
-from loomctl.engine import deciding, driving, preambles, resuming, stage_records, stopping
+from loomctl.engine import deciding, driving, preambles, resuming, stage_records, stopping, undoing
 from loomctl.engine.driving import Driven
 from loomctl.model import run_life
 from tests.engine.test_ending import status_of
@@ -297,7 +297,7 @@ def test_an_undo_takes_the_way_back(scene: Scene) -> None:
     begun(scene, LOOP)
     done(scene)
     done(scene, says("fix"))
-    driving.undo(scene.space(), scene.run_dir.name)
+    undoing.undo(scene.space(), scene.run_dir.name)
     assert [one["step_id"] for one in scene.state["steps"]] == ["build/make", "build/review"]
     assert "next" not in scene.state["steps"][1]
     assert done(scene, says("approve")).move.kind == "completed"

@@ -39,6 +39,7 @@ from loomctl.model import (
     state,
     state_text,
     triggers,
+    undoing,
     visits,
     workflow,
 )
@@ -91,7 +92,7 @@ def states(data: bytes) -> None:
     for change in (
         lambda: run_life.advance(found, frozen, at=AT),
         lambda: run_life.end_visit(found, frozen, outcome="failed", at=AT, note="x", artifacts={"a": "b"}),
-        lambda: run_life.undone(found, frozen),
+        lambda: undoing.undone(found, frozen),
         lambda: gates.approved(found, at=AT),
         lambda: gates.rejected(found, at=AT, by="Ada", note="x"),
         lambda: gates.asked(found, frozen, at=AT),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loomctl.model import gates, places, run_life, visits
+from loomctl.model import gates, places, run_life, undoing, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.state import TERMINAL, new_state
 
@@ -59,7 +59,7 @@ class Walk:
             self.state = visits.mark_closing(self.state, outcome=None, note="", artifacts={}, at=self.now())
             return self.stands()
         elif verb == "undo":
-            self.state, _ = run_life.undone(self.state, self.plan)
+            self.state, _ = undoing.undone(self.state, self.plan)
             return self.stands()
         elif verb == "approve":
             self.state, _ = gates.approved(self.state, at=self.now())
