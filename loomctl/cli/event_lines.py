@@ -205,6 +205,7 @@ LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "run.failed": _words("failure_reason"),
     "run.cancelled": _words("before"),
     "run.completed": _words(),
+    "run.rewound": _words("to"),
     "phase.started": _change("before", "phase"),
     "phase.completed": _words("phase"),
     "phase.skipped": _words("phase"),

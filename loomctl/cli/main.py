@@ -21,6 +21,7 @@ COMMANDS = {
     "next": "step:next_command",
     "done": "step:done",
     "undo": "step:undo",
+    "rewind": "rewind:rewind",
     "resume": "run:resume",
     "pause": "standing:pause",
     "cancel": "standing:cancel",

@@ -32,6 +32,18 @@ def complete_runs(context: click.Context, parameter: click.Parameter, incomplete
     return _items(lambda: list(asking.any_space().store.run_ids()), incomplete)
 
 
+def complete_stages(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the stages of the run that is named, else of the current one."""
+
+    def names() -> list[str]:
+        from loomctl.engine import stage_records, words
+
+        run = words.current(asking.any_space(), context.params.get("run"))
+        return [str(entry["stage"]) for entry in stage_records.entries(run)]
+
+    return _items(names, incomplete)
+
+
 def complete_workflows(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete workflow ids: the project's and the bundle's."""
 

@@ -221,6 +221,17 @@ class Local:
             "artifacts": artifacts if isinstance(artifacts, dict) else {},
         }
 
+    def primed_of(self, run_id: str) -> list[str]:
+        """List the sessions that were given something of a run."""
+        if files.leads_away(self._store_folder, self._primed):
+            return []
+        try:
+            names = sorted(os.listdir(self._primed))
+        except OSError:
+            return []
+        known = [name.removesuffix(".json") for name in names if name.endswith(".json")]
+        return [session_id for session_id in known if self.primed(session_id).get("run_id") == run_id]
+
     def note_primed(self, session_id: str, primed: dict[str, Any]) -> None:
         """Keep what a session was given (D15)."""
         self._write(self._primed, session_id, primed)

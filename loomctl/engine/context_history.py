@@ -84,6 +84,17 @@ def setters(changes: list[Change]) -> dict[str, Change]:
     return {key: stack[-1] for key, stack in made.items() if stack}
 
 
+def by_hand_since(run: Run, at: str) -> list[str]:
+    """Name the keys that hold what a person set at a time or later; none where the log cannot be read."""
+    try:
+        made = setters(of_run(run))
+    except (OSError, LoomError):
+        return []
+    return sorted(
+        key for key, last in made.items() if last.by == USER and last.at >= at and key in run.state["context"]
+    )
+
+
 def noted(key: str, value: Any) -> Any:
     """Give a value as the log may hold it: its secrets masked, as the log does to whatever it is given (D21)."""
     return masked({key: value})[key]

@@ -85,9 +85,17 @@ def remember(space: Workspace, made: Slip) -> None:
 
 def forget(space: Workspace) -> None:
     """A compaction or clear took the conversation's content away: a new epoch, nothing given yet (D15)."""
-    session_id = space.caller.session_id
-    if session_id is None:
-        return
+    if space.caller.session_id is not None:
+        _forget(space, space.caller.session_id)
+
+
+def forget_run(space: Workspace, run_id: str) -> None:
+    """A run was taken back: what sessions of this machine were given of it counts as not given (D15)."""
+    for session_id in space.local.primed_of(run_id):
+        _forget(space, session_id)
+
+
+def _forget(space: Workspace, session_id: str) -> None:
     before = space.local.primed(session_id)
     gone = {**before, "epoch": before["epoch"] + 1, "artifacts": {}, "slip": ""}
     for key in ("compacting", "preamble"):

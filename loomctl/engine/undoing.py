@@ -1,4 +1,4 @@
-"""Taking a run back: the last end of a step is undone, with the context that it made (D31)."""
+"""Taking a run back by one step: the last end is undone, with the context that it made (D31)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from loomctl.engine import closing, presence, recording, settling, stages
 from loomctl.engine.driving import Driven
 from loomctl.model import run_context, run_life, sessions, undoing, visits
 from loomctl.model.errors import LoomError
+from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +17,19 @@ if TYPE_CHECKING:
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
     from loomctl.model.state import State
+
+
+class Back(NamedTuple):
+    """A run one step further back. stage: which is open again; gone: the stages that had begun after it.
+
+    unread: what it made of the context could not be taken back, for its `status.json` cannot be read.
+    """
+
+    state: State
+    happened: Event
+    stage: str
+    gone: list[str]
+    unread: bool
 
 
 def undo(space: Workspace, run_id: str) -> Driven:
@@ -30,24 +44,41 @@ def undo(space: Workspace, run_id: str) -> Driven:
     notes += filter(None, [command_ends.stop_open(space, run)])
 
     def change(state: State) -> tuple[State, list[Event]]:
-        context = _context_before(run, state)
-        before = state
-        state, entry = undoing.undone(state, run.plan)
-        if context is None:
-            notes.append(_LEFT.format(stage=entry["stage"], file=stages.STATUS))
-        state = state if context is None else {**state, "context": context}
-        stages.set_aside(run.folder, entry["stage"])
         session_id = space.caller.session_id
-        properties = {"stage": entry["stage"], "gone": _gone(before, state), "phases": _phases_set_back(before, state)}
-        happened = [Event("stage.undone", properties, session_id, entry["step_id"])]
-        state = settling.asking(space, run, state, happened, at=clock.now())
+        back = one_back(run, state, session_id)
+        notes.extend(left([back]))
+        stages.set_aside(run.folder, back.stage)
+        happened = [back.happened]
+        state = settling.asking(space, run, back.state, happened, at=clock.now())
         return sessions.active(state, session_id, at=clock.now()), happened
 
     run = run._replace(state=space.store.update(run_id, change))
     notes += presence.noted_stage(space, run.state)
-    entry = visits.open_visit(run.state)
-    kind = {"paused": "paused", "awaiting_feedback": "approval"}.get(run.state["status"], "step")
-    return Driven(run, run_life.Move(kind, step=entry["step_id"] if entry else None), notes=notes)
+    return Driven(run, standing(run.state), notes=notes)
+
+
+def standing(state: State) -> run_life.Move:
+    """Say where a run stands that was taken back."""
+    entry = visits.open_visit(state)
+    kind = {"paused": "paused", "awaiting_feedback": "approval"}.get(state["status"], "step")
+    return run_life.Move(kind, step=entry["step_id"] if entry else None)
+
+
+def one_back(run: Run, state: State, session_id: str | None) -> Back:
+    """Take the last end of a step back, in the state alone. Raises NOTHING_TO_UNDO."""
+    context = _context_before(run, state)
+    after, entry = undoing.undone(state, run.plan)
+    if context is not None:
+        after = {**after, "context": context}
+    gone = _gone(state, after)
+    properties = {"stage": entry["stage"], "gone": gone, "phases": _phases_set_back(state, after)}
+    happened = Event("stage.undone", properties, session_id, entry["step_id"])
+    return Back(after, happened, entry["stage"], gone, context is None)
+
+
+def left(found: list[Back]) -> list[str]:
+    """Say of each stage what could not be taken back."""
+    return [_LEFT.format(stage=back.stage, file=stages.STATUS) for back in found if back.unread]
 
 
 _LEFT = "the context stays as it is: what it was before {stage} is not to be read from the stage's {file}"

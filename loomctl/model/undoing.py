@@ -1,4 +1,4 @@
-"""A run taken back: the last end of a step is undone, and its visit is open again (D31). Pure."""
+"""A run taken back: by one step, whose visit is open again, or to the moment when a stage had ended (D31). Pure."""
 
 from __future__ import annotations
 
@@ -65,6 +65,53 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
     for past in ("completed_at", "feedback"):
         state.pop(past, None)
     return state, entry
+
+
+def cut(state: State, stage: str, *, with_it: bool) -> State:
+    """Give a state without the visits that came after a stage, and without the errors of those; with_it: its own, too.
+
+    Nothing else is taken back: the stages among them were undone before, the engine's own steps leave nothing.
+    """
+    at = next(index for index, entry in enumerate(state["steps"]) if entry.get("stage") == stage)
+    first = at if with_it else at + 1
+    gone = {_visit_of(one) for one in state["steps"][first:]} - {_visit_of(one) for one in state["steps"][:first]}
+    errors = [error for error in state["errors"] if _visit_of(error) not in gone]
+    return {**state, "steps": state["steps"][:first], "errors": errors}
+
+
+def as_it_ended(state: State, plan: Mapping[str, Any], stage: str) -> State:
+    """Give a run as it was when a stage had ended, and nothing after it had begun; it is `pending`.
+
+    state: one whose later stages were undone, the first of them open at most. What asked for approval by the stage's
+    own end is asked again; a mark that it is to be done again came later, and goes.
+    """
+    state = {**cut(state, stage, with_it=False), "status": "in_progress"}
+    opened, _ = undone(state, plan)
+    last = {key: value for key, value in state["steps"][-1].items() if key != "reopened"}
+    gate = f"result:{stage}"
+    asked = [item for item in (*state["pending_approvals"], *state.get("approvals", [])) if item["id"] == gate]
+    reason = f"{last['step_id']} ended {last['status']}"
+    again = [{"id": gate, "reason": reason, "requested_at": last["completed_at"]}] if asked else []
+    kept = {"artifacts": state["artifacts"], "errors": state["errors"], "steps": [*state["steps"][:-1], last]}
+    state = {**opened, **kept, "status": "pending", "pending_approvals": again}
+    state.pop("pending_triggers", None)
+    return state
+
+
+def in_branches(state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give the visits that belong to a branch of a parallel step."""
+    return [visit for entry in state["steps"] for visit in branch_visits(entry)]
+
+
+def branch_visits(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give the visits of one parallel step's branches, in the branches' order; none of any other visit."""
+    branches = entry.get("branches")
+    found = [one.get("steps") for one in branches if isinstance(one, dict)] if isinstance(branches, list) else []
+    return [visit for steps in found if isinstance(steps, list) for visit in steps if _is_staged(visit)]
+
+
+def _is_staged(visit: object) -> bool:
+    return isinstance(visit, dict) and isinstance(visit.get("stage"), str) and isinstance(visit.get("step_id"), str)
 
 
 def _visit_of(of: object) -> tuple[str, str] | None:

@@ -332,6 +332,7 @@ VERBS = [
     ["next"],
     ["done", "--note", "x"],
     ["undo"],
+    ["rewind", "--to", "1"],
     ["resume"],
     ["runs"],
     ["paths"],

@@ -44,6 +44,10 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["next"], {"run_id", "status", "closing", "stage", "outcome", "next", "pending_approvals", "slip", "notes"}),
     (["done", "--response-file", "spec.md"], {"run_id", "status", "closing", "stage", "outcome", "next"}),
     (["undo"], {"run_id", "status", "next"}),
+    (
+        ["rewind", "--to", "ask"],
+        {*("run_id", "status", "stage", "changed", "undone", "gone", "files", "patches", "next", "notes")},
+    ),
     (["done"], {"run_id", "closing", "stage", "next"}),
     (["next"], {"run_id", "next", "notes"}),
     (["reject"], {"run_id", "status", "next", "pending_approvals"}),

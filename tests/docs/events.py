@@ -38,6 +38,15 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
         "the last step is done",
         {"artifact_count": "how many values of the run's context became blobs, each content counted once"},
     ),
+    "run.rewound": (
+        "`loomctl rewind --to STAGE` took the run back, after a `stage.undone` for each end that it took back",
+        {
+            "to": "the stage, which is open again",
+            "undone": "the stages whose ends were taken back, newest first",
+            "gone": "the stages that the run no longer has",
+            "context_left": "the stages of which it cannot be read what the context was before",
+        },
+    ),
     "phase.started": ("a phase is entered", {"phase": "", "before": "the phase before, if there was one"}),
     "phase.completed": ("a phase is left behind", {"phase": ""}),
     "phase.skipped": ("a phase is passed, for nothing is done in it", {"phase": ""}),
@@ -71,7 +80,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "stage.undone": (
-        "`loomctl undo` takes the end of a stage back",
+        "`loomctl undo` takes the end of a stage back, `loomctl rewind --to STAGE` one after the other",
         {
             "stage": "",
             "gone": "stages that had begun after it",

@@ -26,6 +26,7 @@ ENDS: dict[str, dict[int, str]] = {
     "loomctl next": {**DRIVES, **LOADS, 8: "a step's command could not be begun"},
     "loomctl done": {**DRIVES, **LOADS},
     "loomctl undo": DRIVES,
+    "loomctl rewind": {3: "no such run or stage, none active, or not this session's", 6: DRIVES[6]},
     "loomctl approve": DECIDES,
     "loomctl reject": DECIDES,
     "loomctl choose": DECIDES,

@@ -286,6 +286,26 @@ def test_undo_takes_back_what_loom_did_and_nothing_of_fabers(scene: Scene) -> No
     assert read(path)["current_step"] == "implement"
 
 
+def test_a_rewind_takes_back_what_loom_did_and_nothing_of_fabers(scene: Scene) -> None:
+    """Several of Loom's own stages at once; not beyond a step that FABER did meanwhile."""
+    path = lay(scene)
+    assert scene.loomctl("resume").code == 0
+    steps = read(path)["steps"]
+    for _ in range(2):
+        assert scene.loomctl("done", given="built").code == 0
+    assert scene.loomctl("rewind", "--to", "1").code == 0
+    assert read(path)["steps"] == steps
+    assert read(path)["current_step"] == "implement"
+    assert scene.loomctl("done", given="built").code == 0
+    state = read(path)
+    state["steps"].append({"step_id": "push-build", "phase": "build", "status": "success", "message": "by FABER"})
+    path.write_text(json.dumps(state, indent=2), encoding="utf-8")
+    kept = path.read_bytes()
+    refused = scene.loomctl("rewind", "--to", "1")
+    assert (refused.code, "NOT_LOOMS" in refused.stderr) == (2, True), refused
+    assert path.read_bytes() == kept
+
+
 def test_a_second_session_resumes_and_both_are_recorded(scene: Scene) -> None:
     """The history shows the sessions of FABER's time and of Loom's together."""
     path = lay(scene)

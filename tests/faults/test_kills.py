@@ -189,6 +189,13 @@ def told_without_a_gap(stand: Stand, _: Answer) -> None:
     assert changes[-1]["after"] == stand.scene.state["context"]["k"]
 
 
+def back_at_the_beginning(stand: Stand, _: Answer) -> None:
+    """Hold that every response is kept once, and that the context explains itself."""
+    folder = stand.scene.run_dir / "stages"
+    assert sorted(path.name for path in folder.rglob("response*")) == ["response.undone-1.md"] * 3
+    assert {one["by"] for one in stand.cli("context", "history").json["changes"]} <= {"step", "undo"}
+
+
 DEEDS: dict[str, Deed] = {
     "done": Deed(
         lambda stand, fault: done(stand, **fault),
@@ -212,6 +219,12 @@ DEEDS: dict[str, Deed] = {
         lambda stand, fault: stand.cli("undo", **fault),
         lambda stand: stand.cli("next") if stand.scene.state["current_step"] == "frame/ask" else stand.cli("undo"),
         before=done,
+    ),
+    "rewind": Deed(
+        lambda stand, fault: stand.cli("rewind", "--to", "frame/ask", **fault),
+        lambda stand: stand.cli("rewind", "--to", "frame/ask"),
+        before=lambda stand: [done(stand) for _ in range(3)],
+        after=back_at_the_beginning,
     ),
     "resume": Deed(
         lambda stand, fault: stand.cli("resume", session=OTHER, **fault),

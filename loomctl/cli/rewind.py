@@ -1,0 +1,91 @@
+"""`loomctl rewind`: a run taken back to one of its stages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from loomctl.cli import asking, printing, telling
+from loomctl.cli.options import complete_stages, json_option, run_argument
+from loomctl.engine import driving, finding, rewinding
+from loomctl.model.counts import counted
+from loomctl.model.errors import EXIT_OK
+from loomctl.model.secrets import masked_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loomctl.engine.rewinding import Rewound
+
+_LISTED = 5  # names in a line; --json has all
+
+
+@click.command(options_metavar="--to STAGE")
+@run_argument
+@click.option(
+    "--to",
+    "stage",
+    required=True,
+    metavar="STAGE",
+    shell_complete=complete_stages,
+    help="The stage to go back to: its rank, its name or the beginning of it, its step's id, or step@visit.",
+)
+@json_option
+def rewind(run: str | None, stage: str, as_json: bool) -> int:
+    """Take the run back to a STAGE: it is open again, with the context as it was, and what came after it is undone.
+
+    It is `loomctl undo`, as often as it takes, in one change. The results of the stages that are undone are kept aside
+    in their folders. No file of the project is touched: what the stages changed stays, and is named.
+
+    \b
+    Examples:
+      loomctl rewind --to implement
+      loomctl rewind shop-258 --to 002
+      loomctl rewind --to review@1
+    """
+    space = asking.space()
+    rewound = rewinding.rewind(space, finding.to_drive(space, run), stage)
+    if as_json:
+        printing.document(
+            {
+                "run_id": rewound.run.run_id,
+                "status": rewound.run.state["status"],
+                "stage": rewound.stage,
+                "changed": rewound.changed,
+                "undone": list(rewound.undone),
+                "gone": list(rewound.gone),
+                "files": list(rewound.files),
+                "patches": list(rewound.patches),
+                "next": telling.step_document(space, rewound.run),
+                "notes": list(rewound.notes),
+            }
+        )
+        return EXIT_OK
+    lines = [*_rewound(rewound), *(f"  ! {masked_line(note, 300)}" for note in rewound.notes)]
+    lines.append(driving.say_move(driving.Driven(rewound.run, rewound.move)))
+    printing.text(telling.whole(space, rewound.run, lines, None))
+    return EXIT_OK
+
+
+def _rewound(rewound: Rewound) -> list[str]:
+    if not rewound.changed:
+        return [f"{rewound.stage} is open already; nothing was changed."]
+    lines = [f"Loom: run {rewound.run.run_id} is back at {rewound.stage}"]
+    if rewound.gone:
+        lines.append(f"  gone      {counted(len(rewound.gone), 'stage')}: {_listed(rewound.gone)}")
+    if rewound.undone:
+        lines.append("  results   kept aside in the stages' folders, as *.undone-N")
+    lines.append("  files     the project's are untouched" + _what_stays(rewound.files))
+    return [*lines, *(f"  patch     {masked_line(path, 400)}" for path in rewound.patches)]
+
+
+def _what_stays(files: Sequence[str]) -> str:
+    if not files:
+        return "; these stages changed none that is known"
+    return f"; what these stages changed stays, in {counted(len(files), 'file')}: {_listed(files)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f", and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(masked_line(name, 120) for name in names[:_LISTED]) + more
