@@ -216,7 +216,12 @@ def test_a_new_state_has_the_keys_of_its_schema() -> None:
         built, run_id="shop-258-run-2026-01-01T00-00-00Z", work_id=None, goal="x", at="2026-01-01T00:00:00Z"
     )
     assert list(Draft202012Validator(SCHEMAS["state"]).iter_errors(first)) == []
-    assert set(first) == set(SCHEMAS["state"]["properties"]) - {"completed_at", "pending_triggers", "feedback"}
+    assert set(first) == set(SCHEMAS["state"]["properties"]) - {
+        "completed_at",
+        "forked_from",
+        "pending_triggers",
+        "feedback",
+    }
 
 
 @pytest.mark.parametrize("path", examples("tool_step", "valid"))

@@ -206,6 +206,7 @@ LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "run.cancelled": _words("before"),
     "run.completed": _words(),
     "run.rewound": _words("to"),
+    "run.forked": _words("from", "at"),
     "phase.started": _change("before", "phase"),
     "phase.completed": _words("phase"),
     "phase.skipped": _words("phase"),

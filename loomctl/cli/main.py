@@ -22,6 +22,7 @@ COMMANDS = {
     "done": "step:done",
     "undo": "step:undo",
     "rewind": "rewind:rewind",
+    "fork": "rewind:fork",
     "resume": "run:resume",
     "pause": "standing:pause",
     "cancel": "standing:cancel",

@@ -1,4 +1,4 @@
-"""`loomctl rewind`: a run taken back to one of its stages."""
+"""`loomctl rewind` and `fork`: a run taken back to one of its stages, and a new one that goes on from there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import complete_stages, json_option, run_argument
-from loomctl.engine import driving, finding, rewinding
+from loomctl.engine import driving, finding, forking, rewinding
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_OK
 from loomctl.model.secrets import masked_line
@@ -16,6 +16,7 @@ from loomctl.model.secrets import masked_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loomctl.engine.forking import Forked
     from loomctl.engine.rewinding import Rewound
 
 _LISTED = 5  # names in a line; --json has all
@@ -84,6 +85,74 @@ def _what_stays(files: Sequence[str]) -> str:
     if not files:
         return "; these stages changed none that is known"
     return f"; what these stages changed stays, in {counted(len(files), 'file')}: {_listed(files)}"
+
+
+@click.command(options_metavar="--at STAGE")
+@run_argument
+@click.option(
+    "--at",
+    "stage",
+    required=True,
+    metavar="STAGE",
+    shell_complete=complete_stages,
+    help="The stage after which the new run goes on; it has ended. Named as for `loomctl rewind --to STAGE`.",
+)
+@json_option
+def fork(run: str | None, stage: str, as_json: bool) -> int:
+    """Make a new run that goes on from a STAGE of this one: it is as this one was when the stage had ended.
+
+    Plan, context, the stages until then, what they left and their tool steps come along; sessions and the log begin
+    anew. This run is not changed and stays with its session; `loomctl resume RUN` takes the new one up. No file of the
+    project is touched: both runs work in the same checkout, as it is now.
+
+    \b
+    Examples:
+      loomctl fork --at architect
+      loomctl fork shop-258 --at 003
+      loomctl fork --at review@1 --json
+    """
+    space = asking.space()
+    run_id = finding.to_read(space, run).run_id
+    assert run_id is not None  # to_read raises instead
+    forked = forking.fork(space, run_id, stage)
+    if as_json:
+        state = forked.run.state
+        printing.document(
+            {
+                "run_id": forked.run.run_id,
+                "run_dir": forked.run.folder,
+                "status": state["status"],
+                "forked_from": state["forked_from"],
+                "stages": list(forked.stages),
+                "way": state["steps"][-1].get("next"),
+                "tool_steps": forked.tool_steps,
+                "files_copied": forked.copied,
+                "files": list(forked.changed),
+                "patches": list(forked.patches),
+                "notes": list(forked.notes),
+            }
+        )
+        return EXIT_OK
+    printing.text("\n".join(_forked(forked)))
+    return EXIT_OK
+
+
+def _forked(forked: Forked) -> list[str]:
+    brought = f"{counted(len(forked.stages), 'stage')}, {counted(forked.tool_steps, 'tool step')}"
+    return [
+        f"Loom: run {forked.run.run_id} is as {forked.origin} was when {forked.stage} had ended",
+        f"  brought   {brought}, the context of then",
+        "  files     the project's are untouched" + _what_later_stages_changed(forked.changed),
+        *(f"  patch     {masked_line(path, 400)}" for path in forked.patches),
+        *(f"  ! {masked_line(note, 300)}" for note in forked.notes),
+        f"{forked.origin} is as it was. To take up the new run: loomctl resume {forked.run.run_id}",
+    ]
+
+
+def _what_later_stages_changed(files: Sequence[str]) -> str:
+    if not files:
+        return "; the stages after it changed none that is known"
+    return f", and as the stages after it left them: {counted(len(files), 'file')} ({_listed(files)})"
 
 
 def _listed(names: Sequence[str]) -> str:

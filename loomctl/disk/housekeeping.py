@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REMOVED, ARRIVING = "removed-", "arriving-"
-"""What the names of folders in `local` begin with: runs that are being deleted, archives that are being unpacked."""
+"""What the names of folders in `local` begin with: runs that are being deleted, archives being unpacked and forks."""
 _BESIDE = (".json.tmp", ".md.tmp")
 _HEX = frozenset("0123456789abcdef")
 

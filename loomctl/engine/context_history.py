@@ -16,12 +16,12 @@ from loomctl.model.errors import LoomError
 from loomctl.model.secrets import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from loomctl.disk.store import Run
 
 USER, STEP, UNDO, UNKNOWN = "user", "step", "undo", "unknown"
-EVENT = "context.updated"
+EVENT, FORKED = "context.updated", "run.forked"
 
 
 class Nothing:
@@ -148,11 +148,66 @@ def _replayed(run: Run) -> list[Change]:
 
 
 def _entries(run: Run) -> Iterator[dict[str, Any]]:
+    """Give the log's entries; what a fork brought along stands as the entries of its origin did (`brought_along`)."""
     path = os.path.join(run.folder, events.FILE)
     files.refuse_links(os.path.dirname(os.path.dirname(run.folder)), path)
     for line in event_log.all_of(path):
-        if line.entry is not None and isinstance(line.entry.get("properties"), dict):
-            yield line.entry
+        if line.entry is None or not isinstance(line.entry.get("properties"), dict):
+            continue
+        if line.entry["event"] == FORKED:
+            brought = line.entry["properties"].get("context")
+            for one in brought if isinstance(brought, list) else ():
+                if isinstance(one, dict):
+                    yield _as_told(one)
+        yield line.entry
+
+
+def _as_told(brought: dict[str, Any]) -> dict[str, Any]:
+    """Give an entry of the log as it was told of what a fork brought along."""
+    of_stage = "stage" in brought
+    told = {"stage": brought["stage"]} if of_stage else {**brought, "by": USER}
+    name = "stage.completed" if of_stage else EVENT
+    return {"event": name, "ts": brought.get("at"), "session_id": brought.get("session_id"), "properties": told}
+
+
+def brought_along(run: Run, kept: Collection[str]) -> list[dict[str, Any]]:
+    """Give what made the context, oldest first, as the log of a fork that keeps these stages alone tells it.
+
+    Each is `{stage, at, session_id}` for the end of a stage, or `{keys, values, before, at, session_id}` for what
+    somebody set by hand. What was taken back again, or is for a fork, is not among them. Raises OSError, UNSAFE_LINK.
+    """
+    found: list[dict[str, Any]] = []
+    undone: dict[str, int] = {}
+    for entry in _entries(run):
+        properties, at, session = entry["properties"], entry.get("ts"), entry.get("session_id")
+        stage = properties.get("stage")
+        if entry["event"] == EVENT and properties.get("by") == USER:
+            told = {name: properties[name] for name in ("keys", "values", "before") if name in properties}
+            found.append({**told, "at": at, "session_id": session})
+        elif entry["event"] == "stage.completed" and isinstance(stage, str):
+            found = [one for one in found if one.get("stage") != stage]
+            found.append({"stage": stage, "at": at, "session_id": session})
+        elif entry["event"] == "stage.undone" and any(one.get("stage") == stage for one in found):
+            found = _without(found, stage, _Applied(_status(run, stage, undone.get(stage, 0)), 0))
+            undone[stage] = undone.get(stage, 0) + 1
+    for stage in reversed([one["stage"] for one in found if "stage" in one and one["stage"] not in kept]):
+        found = _without(found, stage, _Applied(_status(run, stage, undone.get(stage, 0)), 0))
+    return found
+
+
+def _without(found: list[dict[str, Any]], stage: str, end: _Applied) -> list[dict[str, Any]]:
+    """Leave out a stage's end, and of what was set by hand after it the keys that go back with it."""
+    at = next(index for index, one in enumerate(found) if one.get("stage") == stage)
+    later = []
+    for one in found[at + 1 :]:
+        if "stage" in one:
+            later.append(one)
+            continue
+        names = one.get("keys")
+        keys = [key for key in names if key not in end.before] if isinstance(names, list) else []
+        if keys:
+            later.append({**one, "keys": keys})
+    return [*found[:at], *later]
 
 
 def _by_hand(properties: Mapping[str, Any], at: str, session: str | None) -> list[Change]:

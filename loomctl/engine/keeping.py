@@ -9,7 +9,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import archives, files, housekeeping, known
+from loomctl.disk import archives, arrivals, files, housekeeping, known
 from loomctl.disk.artifact_paths import is_inside
 from loomctl.disk.layouts import Home
 from loomctl.engine import carrying, command_ends, recording
@@ -233,32 +233,14 @@ def bring_back(space: Workspace, path: str) -> BroughtBack:
     Raises BAD_ARCHIVE, RUN_EXISTS, and RUN_ID_MISMATCH where the state in it is another run's.
     """
     space.store.prepare(commit_runs=space.settings.commit_runs)
-    staging = os.path.join(space.store.local, f"{housekeeping.ARRIVING}{os.getpid()}")
-    files.refuse_links(space.store.folder, staging)
-    shutil.rmtree(staging, ignore_errors=True)
-    os.mkdir(staging, 0o700)
-    try:
+    with arrivals.room(space.store, "") as staging:
         unpacked = archives.unpack(path, staging)
         run_id = ids.checked_id(unpacked.run_id)
         folder = os.path.join(staging, run_id)
         trouble = _trouble(space, folder, run_id, path)
-        target = space.store.run_dir(run_id)
         carrying.take_out(space, folder)
         lost = carrying.lost(space, folder)
-        files.make_folder(os.path.dirname(target), mode=0o755)
-        with space.store.lock(run_id):
-            if os.path.lexists(target) or space.store.has(run_id):
-                raise LoomError(
-                    "RUN_EXISTS",
-                    f"the run {run_id} is here already; nothing of it was changed",
-                    where=target,
-                    hint=f"loomctl show {run_id}",
-                    exit_code=EXIT_USAGE,
-                )
-            os.rename(folder, target)
-        files.sync_folder(os.path.dirname(target))
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        arrivals.into_place(space.store, folder, run_id)
     return BroughtBack(run_id, unpacked.files, path, trouble, lost)
 
 

@@ -70,8 +70,9 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
 
     notes += filter(None, [command_ends.stop_open(space, run)])
     remembering.forget_run(space, run_id)
-    touched = _touched(run, stage)
-    had_patch = {name for name in _from(run, stage) if os.path.isfile(_patch_path(run, name))}
+    from_here = _from(run, stage)
+    changed = touched(run, from_here)
+    had_patch = {name for name in from_here if os.path.isfile(patch_path(run, name))}
     held: list[tuple[list[Back], list[str], settling.Settled | None]] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -107,7 +108,7 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
     notes += presence.noted_stage(space, run.state)
     undone = [back.stage for back in backs]
     patches = [path for name in undone if name in had_patch and (path := _patch_aside(run, name))]
-    return Rewound(run, undoing.standing(run.state), stage, True, undone, gone, touched, patches, notes)
+    return Rewound(run, undoing.standing(run.state), stage, True, undone, gone, changed, patches, notes)
 
 
 def _open_already(space: Workspace, run: Run, stage: str, notes: list[str]) -> Rewound:
@@ -222,10 +223,10 @@ def _from(run: Run, stage: str) -> list[str]:
     return every[every.index(stage) :]
 
 
-def _touched(run: Run, stage: str) -> list[str]:
-    """Give the files that the stages from this one on touched, as far as their records can be read."""
+def touched(run: Run, names: Sequence[str]) -> list[str]:
+    """Give the files that these stages touched, as far as their records can be read."""
     found: set[str] = set()
-    for name in _from(run, stage):
+    for name in names:
         try:
             (one,) = stage_changes.of_run(run, name)
         except (LoomError, OSError):
@@ -234,7 +235,8 @@ def _touched(run: Run, stage: str) -> list[str]:
     return sorted(found)
 
 
-def _patch_path(run: Run, stage: str) -> str:
+def patch_path(run: Run, stage: str) -> str:
+    """Give where the changes of a stage stand, if it made any. Raises BAD_ID and UNSAFE_LINK."""
     return os.path.join(stages.folder(run.folder, stage), stages.CHANGED[1])
 
 

@@ -11,7 +11,7 @@ from loomctl.model import visits
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.disk.store import Run
 
@@ -68,10 +68,11 @@ class StageChanges(NamedTuple):
 def of_run(run: Run, named: str | None = None) -> list[StageChanges]:
     """Give a run's stages in the order in which they began, or the one of this name. Raises NO_SUCH_STAGE."""
     entries = stage_records.entries(run) if named is None else [stage_records.find(run, named)]
-    return [_of(run, entry) for entry in entries]
+    return [of_visit(run, entry) for entry in entries]
 
 
-def _of(run: Run, entry: dict[str, Any]) -> StageChanges:
+def of_visit(run: Run, entry: Mapping[str, Any]) -> StageChanges:
+    """Give what one visit touched and left. Raises BAD_ID, UNSAFE_LINK, and what keeps its record from being read."""
     folder = stages.folder(run.folder, entry["stage"])
     raw = _record(os.path.join(folder, tracking.CHANGES))
     held = raw or {}

@@ -146,7 +146,7 @@ def _leftovers(space: Workspace, now: float, going: Sequence[str]) -> Iterator[I
                 yield Item(LEFTOVER, found.path, found.bytes, "a writer that was killed left it", found.changed)
     for beginning, why in (
         (housekeeping.REMOVED, "what is left of a run that was removed"),
-        (housekeeping.ARRIVING, "what is left of an archive that was not unpacked to its end"),
+        (housekeeping.ARRIVING, "what is left of an archive or a fork that was not written to its end"),
     ):
         for found in housekeeping.folders(store.local, beginning):
             if not housekeeping.owner_lives(found.path) or found.changed < now - LEFTOVER_AFTER:

@@ -315,6 +315,8 @@ FAILING = [
     Failing(["done", "--response-file", "nowhere.md"], 2, "UNREADABLE", begin, None),
     Failing(["undo"], 2, "NOTHING_TO_UNDO", begin),
     Failing(["rewind", "--to", "nowhere"], 3, "NO_SUCH_STAGE", begin),
+    Failing(["fork", "--at", "nowhere"], 3, "NO_SUCH_STAGE", begin),
+    Failing(["fork", "--at", "1"], 2, "STAGE_OPEN", begin),
     Failing(["resume"], 3, "NO_ACTIVE_RUN", over),
     Failing(["resume"], 3, "AMBIGUOUS_RUN", two_runs),
     Failing(["resume", "shop"], 2, "BAD_STATUS", over),

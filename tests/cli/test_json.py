@@ -115,6 +115,15 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["runs", "rm", "shop", "--yes", "--force"], {"run_id", "removed"}),
     (["run", "ask", "--workflow", "asked"], {"run_id"}),
     (["choose", "yes"], {"run_id", "status", "stage", "outcome", "way", "next", "pending_approvals"}),
+    (["run", "once more", "--workflow", "tiny"], {"run_id"}),
+    (["done", "--response-file", "spec.md"], {"run_id"}),
+    (
+        ["fork", "--at", "ask"],
+        {
+            *("run_id", "run_dir", "status", "forked_from", "stages", "way", "tool_steps", "files_copied"),
+            *("files", "patches", "notes"),
+        },
+    ),
 ]
 
 

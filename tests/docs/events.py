@@ -38,6 +38,16 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
         "the last step is done",
         {"artifact_count": "how many values of the run's context became blobs, each content counted once"},
     ),
+    "run.forked": (
+        "after `run.created` in a run that `loomctl fork --at STAGE` made of another one",
+        {
+            "from": "the other run",
+            "at": "the stage that had ended there",
+            "stages": "those that came along, whose own events stand in the other run's log",
+            "context": "what had made the context: `stage`, or `keys`, `values` and `before` of what was set by hand, "
+            "each with `at` and `session_id`",
+        },
+    ),
     "run.rewound": (
         "`loomctl rewind --to STAGE` took the run back, after a `stage.undone` for each end that it took back",
         {

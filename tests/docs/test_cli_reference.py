@@ -30,6 +30,7 @@ ENDS: dict[str, dict[int, str]] = {
     "loomctl approve": DECIDES,
     "loomctl reject": DECIDES,
     "loomctl choose": DECIDES,
+    "loomctl fork": {3: "no such run or stage, none active, or several", 6: "another process is writing the run"},
     "loomctl pause": DRIVES,
     "loomctl cancel": DRIVES,
     "loomctl trust": {**NO_RUN, 8: "this machine's own folder cannot be written"},

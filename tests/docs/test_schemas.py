@@ -53,6 +53,7 @@ PARTS = {
         Part("An entry of `steps`", ("properties", "steps", "items")),
         Part("The `next` of a step's entry", ("$defs", "next")),
         Part("The `error` of a step's entry", ("$defs", "error")),
+        Part("`forked_from`", ("properties", "forked_from")),
         Part("`feedback`", ("properties", "feedback")),
         Part("An entry of `pending_approvals`", ("properties", "pending_approvals", "items")),
         Part("An entry of `approvals`", ("properties", "approvals", "items")),

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,10 +18,10 @@ from loomctl.engine import (
     commanding,
     context_history,
     contexts,
+    deciding,
     driving,
     priming,
     remembering,
-    resuming,
     rewinding,
     stage_records,
     undoing,
@@ -30,76 +29,13 @@ from loomctl.engine import (
 from loomctl.engine.rewinding import Rewound
 from loomctl.model import triggers
 from loomctl.model.errors import LoomError
-from loomctl.model.state import VOLATILE
-from tests.scenes import MAIN, OTHER, SESSION, Json, Scene, artifact
-
-LOOP: list[Json] = [
-    {"id": "make"},
-    {
-        "id": "review",
-        "max_retries": 1,
-        "transitions": [{"to": "fix", "label": "fix"}, {"to": "ship/send", "label": "approve", "weight": 1}],
-    },
-    {"id": "fix", "transitions": [{"to": "review"}]},
-]
-PHASES: Json = {
-    "build": {"steps": [{"prompt": "Do it.", **one} for one in LOOP]},
-    "ship": {"steps": [{"id": "send", "prompt": "Send it."}]},
-}
-
-
-def begun(scene: Scene, phases: Json | None = None, **more: Any) -> Scene:
-    """Start a run on these phases."""
-    scene.workflow([artifact("spec", "spec.md")], phases or PHASES, **more)
-    scene.write("spec.md", "# Spec\n")
-    scene.begin()
-    return scene
-
-
-def done(scene: Scene, response: str = "x", **more: Any) -> driving.Driven:
-    """End the step."""
-    return driving.done(scene.space(), scene.run_dir.name, response=response, **more)
-
-
-def says(label: str = "", **updates: Any) -> str:
-    """Make an answer with a directive."""
-    said = {"outcome": "succeeded", "context_updates": updates}
-    return json.dumps({**said, **({"preferred_next_label": label} if label else {})})
+from tests.engine.routed import answers, begun, done, essence, plans, play, says, stages_of, worked
+from tests.scenes import MAIN, OTHER, SESSION, Json, Scene
 
 
 def rewind(scene: Scene, to: str, session: str | None = SESSION) -> Rewound:
     """Take the run back."""
     return rewinding.rewind(scene.space(session), scene.run_dir.name, to)
-
-
-def stages_of(state: Json) -> list[str]:
-    """Name a state's stages."""
-    return [entry["stage"] for entry in state["steps"]]
-
-
-_TIMES = ("started_at", "completed_at", "requested_at", "granted_at", "created_at", "at", "not_before")
-
-
-def essence(state: Json) -> Json:
-    """Give what a state says, without times and what priming changes."""
-
-    def without(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: without(inner) for key, inner in value.items() if key not in _TIMES}
-        return [without(inner) for inner in value] if isinstance(value, list) else value
-
-    plain: Json = without({key: value for key, value in state.items() if key not in VOLATILE})
-    return plain
-
-
-def worked(scene: Scene) -> Scene:
-    """A run that was made, reviewed, mended, reviewed, and sent."""
-    begun(scene)
-    done(scene, says(a=1, b="made"), artifacts={"spec_path": "{project_root}/spec.md"})
-    done(scene, says("fix", a=2))
-    done(scene, says(c=[3]))
-    done(scene, says("approve", b="good"))
-    return scene
 
 
 # ---- Where a run stands afterwards.
@@ -255,7 +191,7 @@ def test_approvals_given_since_lapse(scene: Scene) -> None:
     )
     scene.begin()
     for _ in range(2):
-        driving.approve(scene.space(), scene.run_dir.name)
+        deciding.approve(scene.space(), scene.run_dir.name)
         done(scene)
         if scene.state["current_step"] == "a/y":
             done(scene)
@@ -493,65 +429,6 @@ def test_branches_go_with_their_step(scene: Scene, to: str, ended: bool) -> None
 # ---- Properties.
 
 
-def play(scene: Scene, script: list[Json], count: int) -> None:
-    """Go on by a script until the run has so many ended visits, or stands still."""
-    for _ in range(count * 3 + 3):
-        state = scene.state
-        ended = sum(1 for one in state["steps"] if one["status"] not in ("in_progress", "closing"))
-        if state["status"] == "awaiting_feedback":
-            if ended >= count:
-                return
-            driving.approve(scene.space(), scene.run_dir.name)
-        elif state["status"] == "failed":
-            if ended >= count:
-                return
-            resuming.resume(scene.space(), scene.run_dir.name)
-        elif state["status"] == "completed" or ended >= count:
-            return
-        else:
-            one = script[ended % len(script)]
-            driving.done(
-                scene.space(),
-                scene.run_dir.name,
-                response=json.dumps({key: value for key, value in one.items() if key != "artifact"}),
-                artifacts={"spec_path": one["artifact"]} if one.get("artifact") else {},
-            )
-
-
-@st.composite
-def plans(draw: st.DrawFn) -> Json:
-    """Make phases of steps with transitions among them, retries, gates and handlings."""
-    names = [["a0", "a1"], ["b0", "b1", "b2"]][: draw(st.integers(1, 2))]
-    keys = [f"{phase}/{name}" for phase, steps in zip("pq", names, strict=False) for name in steps]
-    routed = draw(st.booleans())
-    phases: Json = {}
-    for phase, steps in zip("pq", names, strict=False):
-        made = []
-        for name in steps:
-            step: Json = {"id": name, "prompt": "Do."}
-            if draw(st.integers(0, 3)) == 0:
-                step["max_retries"] = 1
-            if draw(st.integers(0, 4)) == 0:
-                step["result_handling"] = {"on_failure": "prompt"}
-            if draw(st.integers(0, 5)) == 0:
-                step["require_approval"] = True
-            if routed:
-                targets = draw(st.lists(st.sampled_from(keys), max_size=2, unique=True))
-                ways = [{"to": to, "label": to, "on_failure": draw(st.booleans())} for to in targets]
-                step["transitions"] = [*ways, {"to": "end", "label": "out"}]
-            made.append(step)
-        phases[phase] = {"steps": made}
-    return phases
-
-
-answers = st.fixed_dictionaries(
-    {
-        "outcome": st.sampled_from(["succeeded", "succeeded", "succeeded", "failed", "partially_succeeded"]),
-        "context_updates": st.dictionaries(st.sampled_from("xyz"), st.integers(0, 3), max_size=2),
-        "preferred_next_label": st.sampled_from(["p/a0", "p/a1", "q/b0", "q/b1", "q/b2", "out"]),
-    },
-    optional={"artifact": st.sampled_from(["{project_root}/spec.md", "{project_root}/other.md"])},
-)
 SLOW = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -570,13 +447,13 @@ def test_going_on_after_a_rewind_ends_where_going_on_without_one_ends(
     except LoomError as error:
         assert error.code == "INVALID_WORKFLOW"  # noqa: PT017 - a drawn plan that check refuses
         return
-    play(scene, script, 7)
+    play(scene, scene.run_dir.name, script, 7)
     goal = essence(scene.state)
     names = [one["stage"] for one in stage_records.entries(scene.space().store.read(scene.run_dir.name))]
     to = names[cut % len(names)]
     rewind(scene, to)
     assert stages_of(scene.state)[-1] == to
-    play(scene, script, 7)
+    play(scene, scene.run_dir.name, script, 7)
     assert essence(scene.state) == goal
     found = context_history.of_run(scene.space().store.read(scene.run_dir.name))
     assert "unknown" not in {one.by for one in found}

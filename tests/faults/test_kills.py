@@ -334,6 +334,39 @@ def test_a_start_that_is_killed_at_every_write_leaves_a_run_or_none(stand: Stand
         sound(stand.scene)
 
 
+def test_a_fork_that_is_killed_at_every_write_leaves_a_whole_run_or_none(stand: Stand) -> None:
+    """After each kill the first run is what it was to the byte, a second one is whole or not there, and to fork again
+    makes one; what lies about is tidied.
+    """
+    first = stand.scene.run_dir.name
+    for _ in range(2):
+        done(stand)
+    stand.keep()
+    state = (stand.scene.store / "runs" / first / "state.json").read_bytes()
+    calls = stand.cli("fork", first, "--at", "1", count=True).calls
+    assert len(calls) > 20
+    came = set()
+    for fault in strikes(calls):
+        stand.put_back()
+        assert stand.cli("fork", first, "--at", "1", fault=fault).signal == signal.SIGKILL
+        sound(stand.scene)
+        assert (stand.scene.store / "runs" / first / "state.json").read_bytes() == state
+        begun = [run_id for run_id in stand.store.run_ids() if run_id != first]
+        came.add(len(begun))
+        again = stand.cli("fork", first, "--at", "1")
+        assert again.code == 0, (fault, again)
+        assert again.json["run_id"] not in begun
+        for run_id in [*begun, again.json["run_id"]]:
+            folder = stand.scene.store / "runs" / run_id
+            assert (folder / "stages/001-frame.ask@1/response.md").read_text() == RESPONSE
+            taken = stand.cli("resume", run_id, session=OTHER)
+            assert (taken.code, taken.json["step"]["id"]) == (0, "frame/note"), (fault, taken)
+        assert stand.cli("tidy", clock=DAY).code == 0
+        assert not list((stand.scene.store / "local").glob("arriving-*")), fault
+        sound(stand.scene)
+    assert came == {0, 1}
+
+
 def test_what_the_user_folder_holds_is_old_or_new_after_a_kill(stand: Stand) -> None:
     """The note that a run is known here and the compiled settings are whole after each kill, and nothing piles up."""
     run_id, store = stand.scene.run_dir.name, str(stand.scene.store)
