@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.engine import deciding, driving, priming, remembering, resuming, undoing
+from loomctl.engine import deciding, driving, priming, remembering, resuming, rewinding, undoing
 from loomctl.engine.caller import Workspace
 from loomctl.model import triggers
 from tests.scenes import OTHER, Json, Scene, artifact
@@ -140,6 +140,11 @@ class Told:
         undoing.undo(self.space(), self.run_id)
         self.hold("undo")
 
+    def rewind(self, to: str) -> None:
+        """Take the run back to a stage."""
+        rewinding.rewind(self.space(), self.run_id, to)
+        self.hold(f"rewind {to}")
+
     def resume(self, session: str, *, reopen: bool = False) -> None:
         """Take it up."""
         space = self.scene.space(session)
@@ -171,6 +176,12 @@ def test_a_run_from_its_beginning_to_its_end(told: Told) -> None:
     assert told.scene.state["status"] == "completed"
     assert told.scene.event_names()[-2:] == ["phase.completed", "run.completed"]
     told.resume(OTHER, reopen=True)
+    for to in ("make", "think", "1"):
+        told.rewind(to)
+    for _ in range(2):
+        told.done()
+    assert told.scene.state["status"] == "awaiting_feedback"
+    told.rewind("1")
 
 
 def test_a_run_that_fails_is_paused_and_cancelled(told: Told) -> None:
