@@ -93,6 +93,7 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
         state, opened = _branches_anew(space, run, state, stage)
         held.append((backs, gone, opened))
         happened += opened.happened if opened is not None else []
+        state = settling.asking(space, run, state, happened, at=clock.now())
         return sessions.active(sessions.forgotten(state), session_id, at=clock.now()), happened
 
     run = run._replace(state=space.store.update(run_id, change))
