@@ -17,7 +17,20 @@ from loomctl.engine import schema_checks
 from loomctl.engine.check import check_file, kind_of
 from loomctl.engine.reducer import StepReducer
 from loomctl.engine.resolve import resolve
-from loomctl.model import critical_artifacts, plan, policies, routing, state, steps, transitions, visits, workflow
+from loomctl.model import (
+    branches,
+    critical_artifacts,
+    joins,
+    parallel,
+    plan,
+    policies,
+    routing,
+    state,
+    steps,
+    transitions,
+    visits,
+    workflow,
+)
 from loomctl.model.errors import LoomError
 from loomctl.model.problems import errors
 from loomctl.model.tool_steps import ToolStep
@@ -153,6 +166,8 @@ def test_the_schema_has_the_keys_of_the_classes() -> None:
     }
     assert set(properties("$defs", "phase")) == {*workflow.Phase.KEYS, *workflow.INERT_PHASE_FIELDS}
     assert set(properties("$defs", "step")) == {*steps.Step.KEYS, *steps.LATER_FIELDS, *steps.INERT_FIELDS}
+    assert set(properties("$defs", "parallel")) == {*parallel.Parallel.KEYS}
+    assert set(properties("$defs", "branch")) == {*parallel.Branch.KEYS}
     assert set(properties("$defs", "transition")) == {*transitions.Transition.KEYS}
     assert set(SCHEMAS["plan"]["$defs"]["transition"]["properties"]) == {*transitions.Transition.KEYS, "condition_code"}
     assert set(properties("$defs", "artifact")) == {*critical_artifacts.CriticalArtifact.KEYS}
@@ -174,7 +189,10 @@ def test_the_schema_has_the_words_of_the_classes() -> None:
     assert set(definitions["artifact"]["required"]) == {"id", "type", "required", "reload_triggers"}
     of_state = SCHEMAS["state"]["properties"]
     assert of_state["status"]["enum"] == list(state.STATUSES)
-    visit_words = of_state["steps"]["items"]["properties"]["status"]["enum"]
+    visit_words = SCHEMAS["state"]["$defs"]["visit"]["properties"]["status"]["enum"]
+    branch_words = SCHEMAS["state"]["$defs"]["branch"]["properties"]["status"]["enum"]
+    assert branch_words == [branches.PENDING, "in_progress", "awaiting_feedback", *branches.ENDED]
+    assert properties("$defs", "parallel")["join"]["enum"] == list(joins.JOINS)
     assert set(visit_words) == {*visits.OPEN, *visits.OUTCOMES}
     way = SCHEMAS["state"]["$defs"]["next"]["properties"]
     assert way["reason"]["enum"] == list(routing.REASONS)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.cli import asking, inputs, printing
-from loomctl.cli.options import json_option, run_argument
+from loomctl.cli.options import branch_option, json_option, run_argument
 from loomctl.disk import files
-from loomctl.engine import context_history, context_values, contexts, finding
+from loomctl.engine import context_history, context_values, contexts, finding, lines
 from loomctl.engine.context_history import NOTHING, STEP, UNDO, USER
 from loomctl.model.counts import counted
 from loomctl.model.directives import is_reserved
@@ -45,11 +45,12 @@ def context() -> int:
     return EXIT_OK
 
 
-def _found(run: str | None) -> tuple[Workspace, Run]:
+def _found(run: str | None, branch: str | None = None) -> tuple[Workspace, Run]:
     space = asking.space()
     run_id = finding.to_read(space, run).run_id
     assert run_id is not None  # to_read raises instead
-    return space, space.store.read(run_id, to_show=True)
+    found = space.store.read(run_id, to_show=True)
+    return space, found if branch is None else lines.seen(found, branch)
 
 
 # ---- Reading.
@@ -58,8 +59,9 @@ def _found(run: str | None) -> tuple[Workspace, Run]:
 @context.command()
 @click.argument("key")
 @run_argument
+@branch_option
 @json_option
-def get(key: str, run: str | None, as_json: bool) -> int:
+def get(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
     """Print what a key holds: a text as it is, anything else as JSON; its secrets are masked.
 
     A large value is read from its blob, and `response.STEP` is the text of that step's last response. The built-in
@@ -71,7 +73,7 @@ def get(key: str, run: str | None, as_json: bool) -> int:
       loomctl context get coverage
       loomctl context get response.build/review shop-258
     """
-    space, found = _found(run)
+    space, found = _found(run, branch)
     held = contexts.held(space, found, key)
     shown = context_history.noted(key, held.value)
     if as_json:
@@ -86,19 +88,22 @@ def get(key: str, run: str | None, as_json: bool) -> int:
 @context.command("list")
 @run_argument
 @click.option("--all", "engine", is_flag=True, help="With the keys that Loom itself writes.")
+@branch_option
 @json_option
-def list_command(run: str | None, engine: bool, as_json: bool) -> int:
+def list_command(run: str | None, engine: bool, branch: str | None, as_json: bool) -> int:
     """List the keys of a run's context, with what they hold and who set them.
+
+    A branch of an open parallel step has a copy of its own; what is set there counts in the run once it is joined.
 
     \b
     Examples:
       loomctl context list
       loomctl context list --all --json
     """
-    space, found = _found(run)
+    space, found = _found(run, branch)
     every = contexts.listed(space, found, engine=True)
     held = [one for one in every if engine or not one.of_the_engine]
-    setters = context_history.setters(context_history.of_run(found))
+    setters = {} if branch else context_history.setters(context_history.of_run(found))
     if as_json:
         told = [{**_document(one), **_set_by(setters.get(one.key))} for one in held]
         printing.document({"run_id": found.run_id, "keys": told, "total": len(every)})
@@ -239,8 +244,9 @@ class _WithNumbers(click.Command):
 @click.argument("words", nargs=-1, metavar="KEY VALUE [RUN]")
 @click.option("--text", "as_text", is_flag=True, help="VALUE is a text, whatever it looks like.")
 @click.option("--from", "source", metavar="FILE", help="VALUE stands in a file; -: on standard input. Then KEY [RUN].")
+@branch_option
 @json_option
-def set_command(words: tuple[str, ...], as_text: bool, source: str | None, as_json: bool) -> int:
+def set_command(words: tuple[str, ...], as_text: bool, source: str | None, branch: str | None, as_json: bool) -> int:
     """Set a key of a run's context. VALUE is JSON, and what is none is a text.
 
     It is told in the run's events, and `loomctl context history KEY` shows how to set it back. The keys that Loom
@@ -262,15 +268,16 @@ def set_command(words: tuple[str, ...], as_text: bool, source: str | None, as_js
     text = _read(source) if source is not None else given[1]
     value = text if as_text else _value(text, source)
     space = asking.space()
-    done = contexts.put(space, contexts.to_change(space, run), {key: value})
+    done = contexts.put(space, contexts.to_change(space, run), {key: value}, branch=branch)
     return _told(done, key, value, as_json=as_json)
 
 
 @context.command()
 @click.argument("key")
 @run_argument
+@branch_option
 @json_option
-def unset(key: str, run: str | None, as_json: bool) -> int:
+def unset(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
     """Take a key away from a run's context; `loomctl context history KEY` shows how to set it again.
 
     \b
@@ -278,7 +285,7 @@ def unset(key: str, run: str | None, as_json: bool) -> int:
       loomctl context unset coverage
     """
     space = asking.space()
-    done = contexts.take_away(space, contexts.to_change(space, run), key)
+    done = contexts.take_away(space, contexts.to_change(space, run), key, branch=branch)
     return _told(done, key, NOTHING, as_json=as_json)
 
 

@@ -109,6 +109,24 @@ def _transition_chosen(properties: Mapping[str, Any]) -> list[str]:
     return [led, f"({', '.join(filter(None, (how, of)))})", *_plain(properties, *known)]
 
 
+def _joined_branches(properties: Mapping[str, Any]) -> list[str]:
+    """Tell how branches came together: each one's status, and the keys that they left with different values."""
+    known = ("stage", "status", "results", "conflicts")
+    lists = [properties.get(name) for name in ("results", "conflicts")]
+    results, conflicts = (
+        [one for one in held if isinstance(one, dict)] if isinstance(held, list) else [] for held in lists
+    )
+    each = ", ".join(f"{_word(one.get('id'))} {_word(one.get('status'))}" for one in results)
+    keys = ", ".join(_word(one.get("key")) for one in conflicts)
+    stage, status = (_word(properties.get(name)) for name in ("stage", "status"))
+    return [
+        f"{stage} {status}".strip(),
+        f"({one_line(each, _PROPERTY)})" if each else "",
+        f"conflicts: {one_line(keys, _PROPERTY)}" if keys else "",
+        *_plain(properties, *known),
+    ]
+
+
 def _tokens(usage: Any) -> str:
     """Give the tokens of a stage as the transcript told them, in and out."""
     if not isinstance(usage, dict) or not usage:
@@ -219,6 +237,8 @@ LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "stage.completed": _stage_completed,
     "stage.undone": _STAGE,
     "transition.chosen": _transition_chosen,
+    "branch.ended": _words("branch", "status", "failure_reason"),
+    "branches.joined": _joined_branches,
     "phase.set_back": _words("phase"),
     "approval.lapsed": _words("id"),
     "context.updated": _context_updated,

@@ -27,6 +27,13 @@ def run_argument(command: Command) -> Command:
     return click.argument("run", required=False, shell_complete=complete_runs)(command)
 
 
+def branch_option(command: Command) -> Command:
+    """Add `--branch NAME`: a branch of the parallel step that is open (D43)."""
+    return click.option("--branch", metavar="NAME", help="Of the open parallel step: the branch that is meant.")(
+        command
+    )
+
+
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete run ids."""
     return _items(lambda: list(asking.any_space().store.run_ids()), incomplete)

@@ -6,8 +6,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from loomctl.cli import asking, printing
-from loomctl.cli.options import json_option, run_argument
-from loomctl.engine import finding, preambles
+from loomctl.cli.options import branch_option, json_option, run_argument
+from loomctl.engine import finding, lines, preambles
 from loomctl.model import places
 from loomctl.model.errors import EXIT_OK, LoomError
 from loomctl.model.fidelity import FIDELITIES
@@ -34,8 +34,9 @@ def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str)
 @click.option(
     "--fidelity", type=click.Choice(FIDELITIES), help="How much of the past it carries, whatever the plan says."
 )
+@branch_option
 @json_option
-def preamble(run: str | None, step: str | None, fidelity: str | None, as_json: bool) -> int:
+def preamble(run: str | None, step: str | None, fidelity: str | None, branch: str | None, as_json: bool) -> int:
     """Print what opens a step: the goal, what the stages before it did and said, the run's context.
 
     These are the bytes that a step's prompt.md begins with; `loomctl next` tells a conversation only what is new to it.
@@ -47,6 +48,7 @@ def preamble(run: str | None, step: str | None, fidelity: str | None, as_json: b
     """
     space = asking.space()
     found = space.store.read(str(finding.to_read(space, run).run_id), to_show=True)
+    found = found if branch is None else lines.seen(found, branch)
     made = preambles.of(space, found, step, fidelity)
     if as_json:
         printing.document(made.to_dict())

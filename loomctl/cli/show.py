@@ -97,9 +97,12 @@ def _course(run: Run) -> list[str]:
     """Tell of each step of the plan what became of it, by its last visit."""
     rows = []
     seen_of = visits.by_step(run.state)
-    for place in places.places(run.plan):
+    parallel = ""
+    for place in places.with_branches(run.plan):
         seen = seen_of.get(place.key, [])
-        key, told = one_line(place.key, 120), ""
+        inside = bool(parallel) and place.key.startswith(f"{parallel}.")
+        parallel = place.key if place.step.get("parallel") else parallel
+        key, told = one_line("  " + place.key[len(parallel) + 1 :] if inside else place.key, 120), ""
         mark = "✓" if visits.is_done(seen) else " "
         if seen:
             last = seen[-1]

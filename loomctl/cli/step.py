@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from loomctl.cli import asking, inputs, printing, telling
-from loomctl.cli.options import json_option, run_argument
+from loomctl.cli.options import branch_option, json_option, run_argument
 from loomctl.engine import commanding, driving, finding, how_ended, undoing
 from loomctl.model import gates, visits
 from loomctl.model.directives import Reading
@@ -30,21 +30,23 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 @click.command("next")
 @run_argument
+@branch_option
 @json_option
-def next_command(run: str | None, as_json: bool) -> int:
+def next_command(run: str | None, branch: str | None, as_json: bool) -> int:
     """Show the step to work on now, opening it if need be.
 
     After any interruption this is the first step that is not done. A command step is run, and the one after it shown;
     what takes longer than 90 seconds goes on by itself, and the next `loomctl next` waits for it again.
 
     \b
-    Example:
+    Examples:
       loomctl next
+      loomctl next --branch api
     """
     space = asking.space()
     line = _ProgressLine() if sys.stderr.isatty() and not as_json else None
     try:
-        driven = driving.next_step(space, finding.to_drive(space, run), line.show if line else None)
+        driven = driving.next_step(space, finding.to_drive(space, run), line.show if line else None, branch=branch)
     finally:
         if line:
             line.clear()
@@ -90,6 +92,7 @@ class _ProgressLine:
     metavar="FILE",
     help="Take the step's response from FILE ('-': standard input).",
 )
+@branch_option
 @json_option
 def done(
     run: str | None,
@@ -97,6 +100,7 @@ def done(
     note: str,
     artifacts: tuple[str, ...],
     response_file: str | None,
+    branch: str | None,
     as_json: bool,
 ) -> int:
     """End the current step with its result, and show the next one.
@@ -122,6 +126,7 @@ def done(
         outcome=SPELLINGS.get(outcome or "", outcome),
         note=note,
         artifacts=dict(_artifact(space, run_id, one) for one in artifacts),
+        branch=branch,
     )
     return told(space, driven, as_json=as_json)
 
@@ -196,6 +201,7 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
         **reading,
         "run_id": driven.run.run_id,
         "status": driven.run.state["status"],
+        "branch": _branch(driven),
         "closing": driven.closing is not None,
         "stage": visit["stage"] if visit else None,
         "outcome": driven.ended["status"] if driven.ended else reading["outcome"],
@@ -212,6 +218,12 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
     }
 
 
+def _branch(driven: Driven) -> dict[str, object] | None:
+    """Give the branch that was worked on: `{id, outcome}`, its outcome null until it has ended; null for the run."""
+    outside = visits.seen_from(driven.run.state)
+    return {"id": outside.name, "outcome": outside.outcome} if outside.stage else None
+
+
 def _repair(driven: Driven) -> list[str]:
     """Say what is wrong with an answer, and how the step is ended with another."""
     entry = visits.open_visit(driven.run.state)
@@ -221,8 +233,13 @@ def _repair(driven: Driven) -> list[str]:
         "",
         visible(mask(driven.repair)[0]),
         "",
-        "End the step anew with `loomctl done` and the corrected JSON on standard input.",
+        f"End the step anew with `loomctl done{_option(driven)}` and the corrected JSON on standard input.",
     ]
+
+
+def _option(driven: Driven) -> str:
+    branch = visits.seen_from(driven.run.state).name
+    return f" --branch {branch}" if branch else ""
 
 
 def _at_a_command(driven: Driven, lines: list[str]) -> str:
@@ -268,6 +285,7 @@ def _text(space: Workspace, driven: Driven) -> str:
     lines.append(driving.say_move(driven))
     if driven.slip is not None:
         lines += telling.slip_lines(driven.slip)
-    if driven.move.kind != "step" and driven.slip is None and not _asks_at_a_step(driven):
+    is_over = visits.seen_from(driven.run.state).outcome is not None
+    if is_over or (driven.move.kind != "step" and driven.slip is None and not _asks_at_a_step(driven)):
         return "\n".join(lines)
-    return telling.whole(space, driven.run, lines, driven.slip)
+    return telling.whole(space, driven.run, lines, driven.slip, goes_on=driven.ended is not None)

@@ -94,7 +94,8 @@ def pending_lines(run: Run, pending: Pending) -> list[str]:
     """Say why a run stands at a command step, and what leads on."""
     from loomctl.engine import commanding
 
-    again = f"loomctl next {run.run_id}"
+    branch = visits.seen_from(run.state).name
+    again = f"loomctl next {run.run_id}" + (f" --branch {branch}" if branch else "")
     if pending.kind == commanding.NOT_TRUSTED:
         return [
             f"Nothing was run: {pending.step_id} is a command step, and this run's commands are not trusted here:",
@@ -165,22 +166,25 @@ def beside(text: str) -> str:
     return cut_lines(visible(text), BESIDE, utf8_bytes)
 
 
-def whole(space: Workspace, run: Run, lines: list[str], made: Slip | None) -> str:
-    """Put what a verb tells together: its own lines, then the slip's text for an assistant, the step for a person."""
+def whole(space: Workspace, run: Run, lines: list[str], made: Slip | None, *, goes_on: bool = False) -> str:
+    """Put what a verb tells together: its own lines, then the slip's text for an assistant, the step for a person.
+
+    goes_on: the reader has just ended the step before, and knows what precedes this one.
+    """
     own = beside("\n".join(lines))
     if asking.reader_is_an_assistant() and made is not None and made.text:
         return f"{own}\n\n{made.text}"
-    return f"{own}\n\n{bounded_step(space, run)}"
+    return f"{own}\n\n{bounded_step(space, run, goes_on=goes_on)}"
 
 
-def bounded_step(space: Workspace, run: Run) -> str:
+def bounded_step(space: Workspace, run: Run, *, goes_on: bool = False) -> str:
     """Give the next thing to do in full, below what this conversation does not know yet of what precedes it (D46).
 
     Above a host's limit what precedes it is named alone, and the step's beginning is given with the file of all of it.
     """
     text = prompts.upcoming(space.project, run, may_write=True)
     limit = space.settings.command_budget
-    before = _news(space, run, limit - utf8_bytes(text) - 2)
+    before = _news(space, run, limit - utf8_bytes(text) - 2, goes_on=goes_on)
     if utf8_bytes(text) <= limit:
         return f"{before}\n\n{text}" if before else text
     entry = visits.open_visit(run.state)
@@ -189,24 +193,29 @@ def bounded_step(space: Workspace, run: Run) -> str:
     ending = prompts.ENDING
     if place is not None and places.is_human(place.step):
         ending = gate_texts.ways(run, place)
-    elif place is not None and place.step.get("run"):
-        ending = prompts.COMMAND_ENDING
+    elif place is not None:
+        ending = prompts.ending(run, place.step)
     rest = f"(the whole prompt: {where}; read it)\n\n{ending}"
     return f"{cut_lines(text, limit - utf8_bytes(rest) - 2, utf8_bytes)}\n\n{rest}"
 
 
-def _news(space: Workspace, run: Run, room: int) -> str:
+def _news(space: Workspace, run: Run, room: int, *, goes_on: bool) -> str:
     """Give what is new to this conversation of what precedes the open step, and note that it has it now.
 
-    room: UTF-8 bytes; what does not fit into them is named by the command that prints it.
+    room: UTF-8 bytes; what does not fit into them is named by the command that prints it. A branch is worked on in a
+    conversation that Loom does not see: it is told all, unless it goes on by itself (D43).
     """
-    if run.state["status"] != "in_progress":
+    branch = visits.seen_from(run.state).name
+    if run.state["status"] != "in_progress" or (branch and goes_on):
         return ""
     from loomctl.engine import preambles
 
+    if branch:
+        text = preambles.of(space, run).text if preambles.precedes(run) else ""
+        return text if utf8_bytes(text) <= room else preambles.TOO_LONG * (room > 200)
     made = preambles.news(space, run)
     if made is None:
         return ""
     if utf8_bytes(made.text) > room:
-        return "What the stages before this step did and said is too long for here: `loomctl preamble`" * (room > 200)
+        return preambles.TOO_LONG * (room > 200)
     return "\n".join([*preambles.note_told(space, made), made.text])

@@ -13,7 +13,7 @@ from loomctl.model.ids import checked_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from typing import Any
 
 FOLDER = "baselines"
@@ -59,14 +59,17 @@ def read(local: str, run_id: str, stage: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def keep_two(local: str, run_id: str, stage: str) -> None:
-    """Discard a run's baselines but this stage's and the last before it, which an undo needs again (D31)."""
+def keep_two(local: str, run_id: str, stage: str, also: Collection[str] = ()) -> None:
+    """Discard a run's baselines but this stage's and the last before it, which an undo needs again (D31).
+
+    also: stages that are being worked on beside it, in branches.
+    """
     folder = os.path.dirname(_file(local, run_id, stage))
     try:
         names = os.listdir(folder)
     except OSError:
         return
-    stages = {name.removesuffix(_FILE).removesuffix(_GIT) for name in names} - {stage}
+    stages = {name.removesuffix(_FILE).removesuffix(_GIT) for name in names}.difference(also, [stage])
     for other in sorted(stages, key=_rank)[:-1]:
         files.remove(os.path.join(folder, other + _FILE))
         discard(os.path.join(folder, other + _GIT))

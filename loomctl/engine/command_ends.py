@@ -6,7 +6,7 @@ import os
 
 from loomctl.disk import clock, command_files, command_runs
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import command_events, command_output, command_trust, ending, settling, stages
+from loomctl.engine import command_events, command_output, command_trust, ending, lines, settling, stages
 from loomctl.model import places, run_life, sessions, visits
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
@@ -94,7 +94,7 @@ def taken(
         held[:] = [(_following(settled, now), ended.entry)]
         return sessions.active(now.state, space.caller.session_id, at=clock.now()), happened + now.happened
 
-    run = run._replace(state=space.store.update(run.run_id, change))
+    run = lines.update(space, run, change)
     now, ended = held[0]
     settling.begun(space, run, now)
     if ended is None:
@@ -175,6 +175,15 @@ def stop_open(space: Workspace, run: Run) -> str:
         return f"The command of {work.step_id} could not be stopped; its processes are named in command.json."
     command_events.tell_end(space, run, work, standing)
     return f"The command of {work.step_id} was stopped." if before.kind == command_runs.RUNNING else ""
+
+
+def stop_left(space: Workspace, line: Run) -> None:
+    """Stop the command of a branch that its parallel step went on without; its end is told in the run's log."""
+    work = open_work(line)
+    if work is None or command_runs.look(work.folder).kind == command_runs.NONE:
+        return
+    standing = command_runs.stop(work.folder)
+    space.store.update(line.run_id, lambda state: (state, command_events.end(space, line, work, standing)))
 
 
 def take_over(space: Workspace, run: Run, outcome: str | None) -> Work | None:

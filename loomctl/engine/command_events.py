@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from loomctl.disk import command_runs, event_log
 from loomctl.disk.events import Event
+from loomctl.engine import lines
 from loomctl.model import visits
 from loomctl.model.secrets import masked_line
 
@@ -76,7 +77,7 @@ def _update(space: Workspace, run: Run, work: Work, events: Any) -> State:
         entry = visits.open_visit(state)
         return state, events() if entry is not None and entry["stage"] == work.stage else []
 
-    return space.store.update(run.run_id, change)
+    return lines.update(space, run, change).state
 
 
 def _last(run: Run, stage: str) -> Mapping[str, Any]:

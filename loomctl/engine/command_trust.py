@@ -30,7 +30,7 @@ def listed(space: Workspace, run: Run) -> list[dict[str, str]]:
     It is read off the steps themselves, for they are what is executed, and expanded, for what a state holds goes into
     the command. Raises UNRESOLVED_PLACEHOLDER, PLACEHOLDER_UNQUOTABLE.
     """
-    return [expanded(space, run, place.step) for place in places.places(run.plan) if is_command(place.step)]
+    return [expanded(space, run, place.step) for place in places.with_branches(run.plan) if is_command(place.step)]
 
 
 def expanded(space: Workspace, run: Run, step: Mapping[str, Any]) -> dict[str, str]:
@@ -81,7 +81,12 @@ def untrusted(space: Workspace, run: Run) -> list[dict[str, str]]:
 
 
 def wait(space: Workspace, run: Run, commands: Sequence[Mapping[str, str]]) -> Run:
-    """Let a run that stands at a command step wait for its user's trust, and say so in its state; gives the run."""
+    """Let a run that stands at a command step wait for its user's trust, and say so in its state; gives the run.
+
+    A branch waits for nobody: who works on it is told, and the others go on.
+    """
+    if visits.is_branch(run.state):
+        return run
 
     def change(state: State) -> tuple[State, list[Event]]:
         entry = visits.open_visit(state)

@@ -11,7 +11,7 @@ import os
 import time
 
 from loomctl.disk import clock, command_runs
-from loomctl.engine import command_ends, command_events, command_output, command_starts, command_trust, stages
+from loomctl.engine import command_ends, command_events, command_output, command_starts, command_trust, lines, stages
 from loomctl.model import run_life, trust_waits
 from loomctl.model.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.model.records import NamedTuple
@@ -139,7 +139,7 @@ def _held_back(space: Workspace, come: Carried, work: Work, until: float) -> Car
     left = clock.seconds_of(not_before) - time.time()
     if left > 0:
         time.sleep(max(0.0, min(left, until - time.monotonic())))
-        run = space.store.read(come.run.run_id)
+        run = lines.again(space, come.run)
         now = _work(run)
         if now is None or now.stage != work.stage:
             return come._replace(run=run, settled=command_ends.as_it_stands(come.settled, run.state))
@@ -165,7 +165,7 @@ def _looked_again(space: Workspace, come: Carried, work: Work, standing: Standin
 
     Who stopped a command says what becomes of its step. Where nobody did (a shutdown), it is not started again here.
     """
-    run = space.store.read(come.run.run_id)
+    run = lines.again(space, come.run)
     now = _work(run)
     if now is not None and now.stage == work.stage and standing.kind == command_runs.ENDED:
         run = command_events.tell_end(space, run, work, standing)
@@ -200,7 +200,7 @@ def _cleared(space: Workspace, run: Run, work: Work) -> Standing:
         stages.set_aside(run.folder, work.stage)
         return state, happened
 
-    space.store.update(run.run_id, change)
+    lines.update(space, run, change)
     return command_runs.look(work.folder)
 
 

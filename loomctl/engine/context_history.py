@@ -132,6 +132,8 @@ def _replayed(run: Run) -> list[Change]:
     for entry in _entries(run):
         properties, at = entry["properties"], str(entry.get("ts") or "")
         stage, session = properties.get("stage"), entry.get("session_id")
+        if properties.get("branch"):  # it changed its own context; the join tells what came of it (D43)
+            continue
         if entry["event"] == EVENT and properties.get("by") == USER:
             found += _by_hand(properties, at, session)
         elif entry["event"] == "stage.completed" and isinstance(stage, str):

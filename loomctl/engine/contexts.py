@@ -14,10 +14,10 @@ from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.lock import PATIENCE
-from loomctl.engine import context_history, context_values, finding
+from loomctl.engine import context_history, context_values, finding, lines
 from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
 from loomctl.engine.context_history import NOTHING, USER, Change
-from loomctl.model import blob_refs, run_context
+from loomctl.model import blob_refs, branches, run_context
 from loomctl.model.context import Snapshot, checked, checked_key
 from loomctl.model.directives import is_reserved
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
@@ -124,17 +124,20 @@ def to_change(space: Workspace, named: str | None) -> str:
         raise
 
 
-def put(space: Workspace, run_id: str, values: Mapping[str, Any], *, patience: float = PATIENCE) -> Set:
-    """Set keys, all of them or none. patience: seconds for the run's lock.
+def put(
+    space: Workspace, run_id: str, values: Mapping[str, Any], *, branch: str | None = None, patience: float = PATIENCE
+) -> Set:
+    """Set keys, all of them or none. branch: of the open parallel step, whose own copy is meant.
 
-    Raises BAD_KEY, RESERVED_KEY, BAD_VALUE, BAD_STATUS, and as `Store.update`.
+    patience: seconds for the run's lock. Raises BAD_KEY, RESERVED_KEY, BAD_VALUE, BAD_STATUS, IN_PARALLEL where the run
+    has branches by now, and as `lines.update`.
     """
     taken = {checked_key(key): checked(key, value) for key, value in values.items()}
     stored, warnings = context_values.stored(space, taken)  # before the lock: a blob is synced
-    return _changed(space, run_id, lambda _: Changes(stored), warnings, patience)
+    return _changed(space, run_id, lambda _: Changes(stored), warnings, patience, branch)
 
 
-def take_away(space: Workspace, run_id: str, key: str, *, patience: float = PATIENCE) -> Set:
+def take_away(space: Workspace, run_id: str, key: str, *, branch: str | None = None, patience: float = PATIENCE) -> Set:
     """Take a key away. Raises NO_SUCH_KEY, and as `put`."""
     checked_key(key)
 
@@ -148,7 +151,7 @@ def take_away(space: Workspace, run_id: str, key: str, *, patience: float = PATI
             )
         return Changes({}, [key])
 
-    return _changed(space, run_id, change, [], patience)
+    return _changed(space, run_id, change, [], patience, branch)
 
 
 def change(
@@ -158,6 +161,7 @@ def change(
     make: Callable[[Any], Any],
     default: Any = None,
     *,
+    branch: str | None = None,
     patience: float = PATIENCE,
 ) -> Any:
     """Set a key to what `make` makes of its value, while nobody else writes the run; gives the new value.
@@ -165,7 +169,7 @@ def change(
     Raises as `put`, and what `make` raises; then nothing is set.
     """
     checked_key(key)
-    run = space.store.read(run_id)
+    run = lines.read(space, run_id, branch)
     made: list[Any] = []
 
     def decide(state: State) -> Changes:
@@ -174,7 +178,7 @@ def change(
         made.append(checked(key, make(checked(key, value))))
         return Changes(context_values.stored(space, {key: made[-1]})[0])
 
-    _changed(space, run_id, decide, [], patience)
+    _changed(space, run_id, decide, [], patience, branch)
     return made[-1]
 
 
@@ -184,12 +188,15 @@ def _changed(
     decide: Callable[[State], Changes],
     warnings: Sequence[Mapping[str, str]],
     patience: float,
+    branch: str | None,
 ) -> Set:
-    """Change the context under the run's lock, and tell it in the log."""
+    """Change the context under the run's lock, and tell it in the log; of a run with branches theirs alone (D43)."""
+    line = lines.read(space, run_id, branch)
     held_before: dict[str, Any] = {}
 
     def change(state: State) -> tuple[State, list[Event]]:
         _refuse_over(state, run_id)
+        _refuse_fan(state)
         changes = decide(state)
         context, before = run_context.written(state["context"], changes)
         held_before.update({**before["set"], **dict.fromkeys(before["gone"], NOTHING)})
@@ -202,7 +209,7 @@ def _changed(
         happened = Event("context.updated", properties, space.caller.session_id)
         return {**state, "context": context}, [happened]
 
-    space.store.update(run_id, change, patience=patience)
+    lines.update(space, line, change, patience=patience)
     return Set(run_id, held_before, warnings)
 
 
@@ -224,6 +231,19 @@ def _refuse_over(state: Mapping[str, Any], run_id: str) -> None:
             f"the run is {state['status']}",
             why="what a run that is over has left stays as it is",
             hint=f"loomctl resume {run_id} --reopen",
+            exit_code=EXIT_USAGE,
+        )
+
+
+def _refuse_fan(state: Mapping[str, Any]) -> None:
+    entry = branches.fan(state)
+    if entry is not None:
+        left = ", ".join(str(record["id"]) for record in branches.still_open(entry))
+        raise LoomError(
+            "IN_PARALLEL",
+            f"the run's context stands still while the branches of {entry['step_id']} are worked on",
+            why=f"each has a copy of its own, and they are merged when the step ends; open: {left}",
+            hint="loomctl context set --help",
             exit_code=EXIT_USAGE,
         )
 
@@ -257,16 +277,20 @@ class RunContext:
     """The context of a run on disk, for a script: each method reads it anew, each change is one write under its lock.
 
     run: an id or its unique beginning; None for the run that this session drives, else the only one under way. folder:
-    where the project is looked for, upward from there; None for the current one. Raises LoomError: NO_ACTIVE_RUN,
-    AMBIGUOUS_RUN, NO_SUCH_RUN; the methods raise what `loomctl context` says.
+    where the project is looked for, upward from there; None for the current one. branch: of the open parallel step,
+    whose own copy is meant (D43). Raises LoomError: NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN; the methods raise what
+    `loomctl context` says.
     """
 
-    def __init__(self, run: str | None = None, *, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, run: str | None = None, *, folder: str | os.PathLike[str] | None = None, branch: str | None = None
+    ) -> None:
         self._space = _space(os.path.abspath(folder or os.getcwd()))
         found = finding.to_read(self._space, run).run_id
         assert found is not None  # to_read raises instead
         self.run_id: str = found
         self._named = run
+        self._branch = branch
         self._lock = RLock()  # threads wait for each other here, and only one of them for the run's lock
 
     def __repr__(self) -> str:
@@ -274,7 +298,8 @@ class RunContext:
         return f"RunContext({self.run_id!r})"
 
     def _run(self) -> Run:
-        return self._space.store.read(self.run_id, to_show=True)
+        run = self._space.store.read(self.run_id, to_show=True)
+        return run if self._branch is None else lines.seen(run, self._branch)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Give what a key holds, however it is kept; `default` where it is not set."""
@@ -292,7 +317,7 @@ class RunContext:
     def update(self, values: Mapping[str, Any]) -> None:
         """Set several keys in one write, all of them or none."""
         with self._lock:
-            put(self._space, self._driven(), values, patience=_LONG_PATIENCE)
+            put(self._space, self._driven(), values, branch=self._branch, patience=_LONG_PATIENCE)
 
     def change(self, key: str, make: Callable[[Any], Any], default: Any = None) -> Any:
         """Set a key to what `make` makes of its value, while nobody else writes the run; gives the new value.
@@ -300,13 +325,13 @@ class RunContext:
         make must not use the run itself: it would wait for its own lock.
         """
         with self._lock:
-            return change(self._space, self._driven(), key, make, default, patience=_LONG_PATIENCE)
+            return change(self._space, self._driven(), key, make, default, branch=self._branch, patience=_LONG_PATIENCE)
 
     def unset(self, key: str) -> bool:
         """Take a key away; tells whether it was there."""
         try:
             with self._lock:
-                take_away(self._space, self._driven(), key, patience=_LONG_PATIENCE)
+                take_away(self._space, self._driven(), key, branch=self._branch, patience=_LONG_PATIENCE)
         except LoomError as error:
             if error.code == "NO_SUCH_KEY":
                 return False

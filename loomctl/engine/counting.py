@@ -6,7 +6,7 @@ import os
 
 from loomctl.disk import files
 from loomctl.engine import stages
-from loomctl.model import blob_refs
+from loomctl.model import blob_refs, visits
 from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
@@ -24,7 +24,7 @@ def offloaded(run_folder: str, state: Mapping[str, Any]) -> int:
     reading of one small file, and no parsing where nothing was offloaded.
     """
     found = set(blob_refs.refs_of(state["context"]))
-    for entry in state["steps"]:
+    for entry in visits.every(state):
         stage = entry.get("stage")
         if isinstance(stage, str):
             found.update(_refs_of(run_folder, stage))

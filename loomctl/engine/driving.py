@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.engine import closing, ending, presence, settling
+from loomctl.engine import closing, ending, lines, presence, settling
 from loomctl.model import gates, routing, run_life, sessions, visits, ways
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
@@ -45,13 +45,22 @@ class Driven(NamedTuple):
     pending: commanding.Pending | None = None
 
 
-def next_step(space: Workspace, run_id: str, tell: Callable[[commanding.Pending], None] | None = None) -> Driven:
+def next_step(
+    space: Workspace,
+    run_id: str,
+    tell: Callable[[commanding.Pending], None] | None = None,
+    *,
+    branch: str | None = None,
+) -> Driven:
     """Give the step that is to be worked on, opening its visit if need be; what is closing is closed first (D27).
 
-    Command steps are run here, one after the other (D30); tell: is given what runs, now and then.
+    Command steps are run here, one after the other (D30); tell: is given what runs, now and then. branch: of the open
+    parallel step; its own next step is given (D43).
     """
     notes = _recorded(space)
-    run = space.store.read(run_id)
+    run = lines.read(space, run_id, branch)
+    if visits.seen_from(run.state).outcome is not None:
+        return Driven(run, run_life.Move("branch"), notes=notes)
     from loomctl.engine import commanding  # no hook runs commands, so none imports what does
 
     waiting = commanding.waiting_for_trust(space, run)
@@ -75,11 +84,11 @@ def next_step(space: Workspace, run_id: str, tell: Callable[[commanding.Pending]
         settled.append(result)
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
-    run = run._replace(state=space.store.update(run_id, change))
+    run = lines.update(space, run, change)
     settling.begun(space, run, settled[0])
     notes += presence.noted_stage(space, run.state)
     come = commanding.carried(space, run, settled[0], tell)
-    made = settling.told_of(space, come.run, come.settled)
+    made = None if branch else settling.told_of(space, come.run, come.settled)
     notes += [*come.notes, *(presence.noted_stage(space, come.run.state) if come.ran else ())]
     driven = Driven(come.run, come.settled.move, slip=made, notes=notes, ran=come.ran, pending=come.pending)
     if not closed:
@@ -95,6 +104,7 @@ def done(
     outcome: str | None = None,
     note: str = "",
     artifacts: Mapping[str, str] | None = None,
+    branch: str | None = None,
 ) -> Driven:
     """End the current step, with a response or with the conversation's next final message (D27).
 
@@ -102,20 +112,24 @@ def done(
     `succeeded`. A response that does not hold what the step's schema asks for ends nothing: `Driven.repair` asks for
     another, as often as the step says (D36).
     artifacts: `{name: portable path}` to register. What is given for a step that is closing is that step's own, and
-    comes before what was given when it was marked.
+    comes before what was given when it was marked. branch: of the open parallel step; its own step is ended, by a
+    response or by an outcome, for its conversation is none that Loom sees to its end (D43).
     """
-    told = _told_of(space, run_id)
+    told = {} if branch else _told_of(space, run_id)
     notes = _recorded(space)
-    run = space.store.read(run_id)
+    run = lines.read(space, run_id, branch)
+    if branch:
+        told = _told_of_branch(run, response, outcome)
     from loomctl.engine import command_ends
 
     by_hand = command_ends.take_over(space, run, outcome)
     if by_hand is not None:  # its command may end in this moment, and the run go on
         told = {"stage": by_hand.stage, "step": by_hand.step_id}
-    ends = response is not None or by_hand is not None
+    ends = response is not None or by_hand is not None or branch is not None
     known = _known_of(space, run, response) if ends else None
     found = closing.ready(space, run, run.state) if not ends and _is_closing(run.state) else None
-    given = ending.Given(response, "done", outcome, note, artifacts or {})
+    source = "done" if response is not None or not branch else "none"
+    given = ending.Given(response, source, outcome, note, artifacts or {})
     ended: list[ending.Ended] = []
     settled: list[settling.Settled] = []
 
@@ -139,11 +153,12 @@ def done(
         state = sessions.active(settled[0].state, space.caller.session_id, at=clock.now())
         return state, happened + settled[0].happened
 
-    run = run._replace(state=space.store.update(run_id, change))
+    run = lines.update(space, run, change)
     if not ended:
         marked = visits.open_visit(run.state) or {}
         return Driven(run, run_life.Move("step", step=marked["step_id"]), closing=marked, notes=notes)
-    made = settling.tell(space, run, settled[0])
+    settling.begun(space, run, settled[0])
+    made = None if branch else settling.told_of(space, run, settled[0])
     notes += presence.noted_stage(space, run.state)
     if ended[0].entry is not None:
         notes += ending.unregistered(run, ended[0].entry)
@@ -158,6 +173,8 @@ def _open_for(run: Run, state: State, told: Mapping[str, Any]) -> dict[str, Any]
         raise _nothing_open(run, state)
     _refuse_moved(run.run_id, entry, told)
     _refuse_human(run, state)
+    if "branches" in entry:
+        raise _has_branches(run, entry)
     return entry
 
 
@@ -237,6 +254,8 @@ def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allo
 def say_move(driven: Driven) -> str:
     """Say in one line where the run stands after a verb."""
     state = driven.run.state
+    if visits.is_branch(state):
+        return _say_branch(driven)
     if driven.move.kind == "approval":
         from loomctl.engine import gate_texts  # most runs wait for nobody
 
@@ -256,6 +275,18 @@ def say_move(driven: Driven) -> str:
     way = run_life.way_to(state, driven.move.step)
     how = ways.how(way) if driven.ended is not None or way.get("not_before") else ""
     return f"Now: {driven.move.step}" + (f", {masked_line(how, 120)}" if how else "")
+
+
+def _say_branch(driven: Driven) -> str:
+    """Say where a branch stands, and its run once the branch has ended."""
+    outside = visits.seen_from(driven.run.state)
+    name = masked_line(outside.name, 80)
+    if outside.outcome is None:
+        if driven.move.kind == "approval":
+            waits = "; ".join(masked_line(str(one.get("reason")), 200) for one in driven.run.state["pending_approvals"])
+            return f"The branch {name} waits for its user: {waits}."
+        return f"Now: {driven.move.step}" if driven.move.step else f"The branch {name} stands still with its run."
+    return f"The branch {name} has ended: {outside.outcome}. {outside.left}"
 
 
 def _say_failed(run: Run) -> str:
@@ -313,6 +344,47 @@ def _told_of(space: Workspace, run_id: str) -> Mapping[str, Any]:
     """
     binding = space.local.binding(space.caller.session_id) or {}
     return binding if binding.get("run_id") == run_id and isinstance(binding.get("stage"), str) else {}
+
+
+def _told_of_branch(run: Run, response: str | None, outcome: str | None) -> Mapping[str, Any]:
+    """Give the stage that a `done` of a branch is meant for: the one that is open as it is called.
+
+    Raises NO_RESPONSE where nothing says how it ended, and BRANCH_ENDED.
+    """
+    outside = visits.seen_from(run.state)
+    branch = outside.name
+    if outside.outcome is not None:
+        raise LoomError(
+            "BRANCH_ENDED",
+            f"the branch {branch} of {outside.step_id} has ended: {outside.outcome}",
+            why="what it was asked for is done; the run's own session goes on once all have ended",
+            hint=f"loomctl next --branch {branch}",
+            exit_code=EXIT_USAGE,
+        )
+    if response is None and outcome is None:
+        raise LoomError(
+            "NO_RESPONSE",
+            f"the result of the branch {branch}'s step is missing",
+            why="it is given on standard input, or in a file: the message that ends a subagent is not seen by Loom",
+            hint=f"loomctl done --branch {branch} --response-file result.md",
+            exit_code=EXIT_USAGE,
+        )
+    entry = visits.open_visit(run.state)
+    return {"stage": entry["stage"], "step": entry["step_id"]} if entry is not None else {}
+
+
+def _has_branches(run: Run, entry: Mapping[str, Any]) -> LoomError:
+    left = [
+        str(record["id"]) for record in entry["branches"] if record["status"] not in (*visits.OUTCOMES, "cancelled")
+    ]
+    return LoomError(
+        "PARALLEL_STEP",
+        f"{entry['step_id']} is a parallel step: it ends with its branches",
+        where=run.state_path,
+        why=f"open: {', '.join(left)}; one that cannot be done is ended with --branch and --outcome failed",
+        hint=f"loomctl done --branch {left[0] if left else 'NAME'} --help",
+        exit_code=EXIT_USAGE,
+    )
 
 
 def _refuse_moved(run_id: str, entry: Mapping[str, Any], told: Mapping[str, Any]) -> None:

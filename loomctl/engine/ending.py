@@ -40,7 +40,8 @@ class Given(NamedTuple):
     or `none`.
     outcome: one that was given beside the response, which holds; None: the response decides. artifacts: what is
     registered, `{name: portable path}`. command, warnings: of a command step, what `status.json` tells of it;
-    decided: of a human step, `{by, at, label, note}`; context: the engine's keys that either sets.
+    decided: of a human step, `{by, at, label, note}`; context: the engine's keys that either sets. updates,
+    gone, branches: of a join, what it sets besides, the keys that it takes away, and the records of its branches.
     """
 
     response: str | None
@@ -52,6 +53,9 @@ class Given(NamedTuple):
     context: Mapping[str, Any] = {}
     warnings: Sequence[Mapping[str, str]] = ()
     decided: Mapping[str, Any] | None = None
+    updates: Mapping[str, Any] = {}
+    gone: Sequence[str] = ()
+    branches: Sequence[Mapping[str, Any]] = ()
 
 
 class Gathered(NamedTuple):
@@ -88,10 +92,11 @@ def gather(
     is found out: its visit does not end.
     """
     step = _step_of(run, entry)
-    reading = reading or answers.read(space, run, entry, step, given.response)
+    reading = reading or answers.read(space, run, entry, step, given.response, alone=visits.is_branch(run.state))
     if _is_refused(step, entry, given, reading):
         return Gathered(entry["stage"], reading, None, None)
-    used = None if given.command else usage.of_visit(space, run, entry)
+    # Who works on a branch has a conversation of its own, which nobody here can see.
+    used = None if given.command or visits.is_branch(run.state) else usage.of_visit(space, run, entry)
     return Gathered(entry["stage"], reading, tracking.ended(space, run, dict(entry)), used)
 
 
@@ -292,6 +297,7 @@ def _status(run: Run, end: _End, ended: Mapping[str, Any], way: Way, session_id:
         "warnings": [*said["warnings"], *end.warnings, *_tracking_warnings(tracked), *_way_warnings(way)],
         "command": given.command,
         **({"decided": dict(given.decided)} if given.decided else {}),
+        **({"branches": [dict(one) for one in given.branches]} if given.branches else {}),
         "artifacts": dict(given.artifacts),
         "started_at": entry["started_at"],
         "completed_at": end.at,
@@ -321,7 +327,7 @@ def _events(end: _End, ended: Mapping[str, Any], came: run_life.VisitEnd, sessio
         told.append(Event("context.updated", {"stage": stage, "keys": keys}, session_id, step_id))
     if came.way.weighed or came.way.next.get("reason") in _TOLD:
         told.append(Event("transition.chosen", _choice(stage, came.way), session_id, step_id))
-    if came.follows == "stop":
+    if came.follows == "stop" and not visits.is_branch(came.state):
         reason = end.reason or came.way.why
         if came.way.next.get("reason") == routing.MAX_VISITS:
             reason = came.way.why
@@ -366,9 +372,10 @@ def _context(
         stored, warned = context_values.stored(space, {f"output.{entry['step_id']}": reading.output})
         own |= stored
         warnings += warned
-    updates, warned = context_values.stored(space, {} if failure else reading.context_updates)
+    asked = {} if failure else {**given.updates, **reading.context_updates}
+    updates, warned = context_values.stored(space, asked)
     key = f"output.{entry['step_id']}"
-    dropped = () if "last_response" in own else ("last_response",)
+    dropped = (*given.gone, *(() if "last_response" in own else ("last_response",)))
     return run_context.changed(state["context"], own, updates, output=key, dropped=dropped), warnings + warned
 
 

@@ -50,12 +50,13 @@ def step(run: Run, named: str) -> Came:
     Raises NOT_VISITED for a step that the run did not come to, and NO_SUCH_STAGE for what is none.
     """
     if not stage_records.meant(run, named):
-        keys = [place.key for place in places.places(run.plan) if named in (place.key, place.step["id"])]
+        keys = [place.key for place in places.with_branches(run.plan) if named in (place.key, place.step["id"])]
         if keys:
             return _ahead(run, keys)
     entry = stage_records.find(run, named)
-    at = run.state["steps"].index(entry)
-    before = run.state["steps"][at - 1] if at else None
+    line = _line_of(run, entry)
+    at = line.index(entry)
+    before = line[at - 1] if at else None
     return _came(run, str(entry["step_id"]), entry, before)
 
 
@@ -80,6 +81,12 @@ def here(run: Run) -> Came:
     if visits.open_visit(state) is None and coming and state["status"] not in TERMINAL:
         return _came(run, str(coming), None, last)
     return _came(run, str(last["step_id"]), last, state["steps"][-2] if len(state["steps"]) > 1 else None)
+
+
+def _line_of(run: Run, entry: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Give the visits among which one stands: those of the run, or of the branch that it is in (D43)."""
+    lines = [record["steps"] for visit in run.state["steps"] for record in visit.get("branches", ())]
+    return next((line for line in lines if entry in line), run.state["steps"])
 
 
 def _ahead(run: Run, keys: Sequence[str]) -> Came:

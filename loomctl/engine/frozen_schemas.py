@@ -42,7 +42,22 @@ def _phase(phase: Any, where: str, path: str, roots: Sequence[str], problems: li
     return changed
 
 
+def _branch(branch: Any, where: str, path: str, roots: Sequence[str], problems: list[Problem]) -> Any:
+    if not isinstance(branch, dict) or not isinstance(steps := branch.get("steps"), list):
+        return branch
+    found = [_step(step, at(where, "steps", index), path, roots, problems) for index, step in enumerate(steps)]
+    return {**branch, "steps": found}
+
+
 def _step(step: Any, where: str, path: str, roots: Sequence[str], problems: list[Problem]) -> Any:
+    parallel = step.get("parallel") if isinstance(step, dict) else None
+    if isinstance(parallel, dict) and isinstance(parallel.get("branches"), list):
+        inside = at(where, "parallel", "branches")
+        held = [
+            _branch(branch, at(inside, index), path, roots, problems)
+            for index, branch in enumerate(parallel["branches"])
+        ]
+        return {**step, "parallel": {**parallel, "branches": held}}
     if not isinstance(step, dict) or not output_schemas.is_reference(step.get("output_schema")):
         return step
     where = at(where, "output_schema")

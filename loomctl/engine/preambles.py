@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 ASKED = "asked"  # the source of a fidelity that the caller named
+TOO_LONG = "What the stages before this step did and said is too long for here: `loomctl preamble`"
 _LOOKED_AT = 60  # of the newest stages, whose session is read
 
 
@@ -129,6 +130,13 @@ def news(space: Workspace, run: Run) -> Preamble | None:
         return made
     mark = slip.short(digests.of_text(f"{space.caller.session_id}\0{made.newest}\0{made.text}"))
     return made._replace(text=slip.sealed(made.text, mark), id=mark)
+
+
+def precedes(run: Run) -> bool:
+    """Tell whether there is anything that precedes the open step and is told to it: a command is told nothing."""
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    return place is not None and not place.step.get("run") and bool(recounting.ended(run.state))
 
 
 def note_told(space: Workspace, made: Preamble) -> list[str]:

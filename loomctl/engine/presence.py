@@ -94,7 +94,12 @@ def note_stage(
 
 
 def noted_stage(space: Workspace, state: Mapping[str, Any]) -> list[str]:
-    """Note the same after what cannot be taken back: what goes wrong is given as a line for the user, not raised."""
+    """Note the same after what cannot be taken back: what goes wrong is given as a line for the user, not raised.
+
+    A branch is worked on beside the session's own line, which stays at its parallel step.
+    """
+    if visits.is_branch(state):
+        return []
     try:
         note_stage(space, state)
     except (OSError, LoomError) as error:

@@ -31,6 +31,14 @@ ENDING = """When the step is done, end it with its result:
 `--outcome failed` says that it could not be done; `--artifact NAME=PATH` registers a file that later steps need.
 A plain `loomctl done` takes your next final message as the result."""
 
+BRANCH_ENDING = """When the step is done, end it with its result; that shows the branch's next one:
+
+    loomctl done --branch {branch} <<'LOOM'
+    what was done, what was decided, what is left open
+    LOOM
+
+`--outcome failed` says that it could not be done; `--artifact NAME=PATH` registers a file that later steps need."""
+
 COMMAND_ENDING = "`loomctl next` runs it, and gives the step after it; its exit code is its result."
 
 
@@ -83,6 +91,11 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
     lines = [f"## Step {masked_line(place.key, 120)}: {name} (visit {visit})"]
     if step.get("description"):
         lines.append(masked_line(str(step["description"]), 400))
+    if step.get("parallel"):
+        from loomctl.engine import fan_texts  # most steps are none
+
+        asked = [_instruction(step, known)] if step.get("prompt") else []
+        return "\n\n".join([*lines, *asked, fan_texts.instruction(step)])
     lines += [_instruction(step, known), *_where(step, known), *_ways(step)]
     return "\n\n".join(lines)
 
@@ -113,6 +126,18 @@ def _instruction(step: Mapping[str, Any], known: Mapping[str, str | None]) -> st
 
         return f"Loom runs this command itself:\n\n{fenced(shell_text.expand(str(step['run']), known).text, 'sh')}"
     return "(this step has no text)"
+
+
+def ending(run: Run, step: Mapping[str, Any]) -> str:
+    """Say how a step of a run, or of a branch that is seen as one, is ended."""
+    branch = visits.seen_from(run.state).name
+    if step.get("run"):
+        return COMMAND_ENDING.replace("next`", f"next --branch {branch}`") if branch else COMMAND_ENDING
+    if step.get("parallel"):
+        from loomctl.engine import fan_texts  # most steps are none
+
+        return fan_texts.ENDING
+    return BRANCH_ENDING.replace("{branch}", branch) if branch else ENDING
 
 
 def _where(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
@@ -151,14 +176,21 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
         return f"## Next\n\nThe step {key} is closing: its result is expected as your final message."
     if places.is_human(place.step):
         return f"## Next\n\n`loomctl next` asks its user what {masked_line(entry['step_id'], 120)} asks for."
-    prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run)))
-    runs = bool(place.step.get("run"))
+    prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run))) + _branches(entry)
+    how = ending(run, place.step)
     if budget is None:
-        return f"{prompt}\n\n{COMMAND_ENDING if runs else ENDING}"
+        return f"{prompt}\n\n{how}"
     path = os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT)
-    if runs:
-        return _shortened(prompt, path, budget, COMMAND_ENDING)
-    return _shortened(prompt + _before(state), path, budget, ENDING)
+    return _shortened(prompt if place.step.get("run") else prompt + _before(state), path, budget, how)
+
+
+def _branches(entry: Mapping[str, Any]) -> str:
+    """Say how the branches of a parallel step stand, once one has begun; nothing of other steps."""
+    if "branches" not in entry or all(record["status"] == "pending" for record in entry["branches"]):
+        return ""
+    from loomctl.engine import fan_texts
+
+    return "\n\nThe branches stand so:\n\n" + "\n".join(fan_texts.standing(entry))
 
 
 def _approval_awaited(project: Project, run: Run, budget: Budget | None) -> str:
@@ -203,7 +235,7 @@ def _shortened(prompt: str, path: str, budget: Budget, ending: str) -> str:
     if budget.measure(f"{head}\n\n{ending}") <= budget.share(NEXT_SHARE):
         return f"{head}\n\n{ending}"
     short_ending = "When it is done, end it with `loomctl done` and its result on standard input."
-    if ending == COMMAND_ENDING:
+    if ending != ENDING:
         short_ending = ending
     limit = budget.share(NEXT_SHARE) - budget.measure(short_ending) - 2
     if budget.measure(head) <= limit:

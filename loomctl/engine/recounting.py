@@ -27,8 +27,12 @@ _STEPS_LOOKED_AT = 200  # at the end of the log of tool steps
 
 
 def ended(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Give the visits that ended, oldest first; what the engine did by itself is none."""
-    return [one for one in state["steps"] if one.get("by") != "engine" and one["status"] not in visits.OPEN]
+    """Give the visits that ended, oldest first; what the engine did by itself is none.
+
+    A branch knows of the main line before its parallel step, and of itself (D43).
+    """
+    every = (*visits.seen_from(state).before, *state["steps"])
+    return [one for one in every if one.get("by") != "engine" and one["status"] not in visits.OPEN]
 
 
 def tool_steps(run_dir: str) -> list[ToolStep]:

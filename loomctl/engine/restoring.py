@@ -13,7 +13,7 @@ from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.ids import split_run_id
 from loomctl.model.state_losses import Losses, losses
-from loomctl.model.visits import OPEN
+from loomctl.model.visits import OPEN, every
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,7 +144,7 @@ def _restoration(
     later, damaged = recovery.events(home.folder, after=head.seq if head else 0)
     lost = losses(before, after) if before is not None else None
     written = str((before or {}).get("updated_at") or _file_time(home.state))
-    ended = {visit["stage"] for visit in after["steps"] if visit["status"] not in OPEN}
+    ended = {visit["stage"] for visit in every(after) if visit["status"] not in OPEN}
     results = [stage for stage in _stages(home.folder) if stage not in ended]
     return Restoration(home, name, trouble, before, after, lost, later, damaged, written, results)
 

@@ -9,6 +9,7 @@ from loomctl.engine import (
     closing,
     ending,
     finding,
+    lines,
     preambles,
     presence,
     priming,
@@ -116,15 +117,16 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
 
 
 def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:
-    """Write the open visit's prompt with this machine's paths; gives what went wrong, for it is taken up by now."""
-    entry = visits.open_visit(run.state)
-    place = places.place_of(run.plan, entry["step_id"]) if entry else None
-    if entry is not None and place is not None and entry.get("stage"):
-        try:
-            prompt, _ = preambles.opening(space, run, run.state, place, entry["visit"])
-            stages.write_prompt(run.folder, entry["stage"], prompt)
-        except OSError as error:
-            return [f"The step's prompt could not be written with this machine's paths ({trouble.said(error)})."]
+    """Write the prompts of open visits with this machine's paths; gives what went wrong, for it is taken up by now."""
+    for line in lines.every(run):
+        entry = visits.open_visit(line.state)
+        place = places.place_of(line.plan, entry["step_id"]) if entry else None
+        if entry is not None and place is not None and entry.get("stage"):
+            try:
+                prompt, _ = preambles.opening(space, line, line.state, place, entry["visit"])
+                stages.write_prompt(run.folder, entry["stage"], prompt)
+            except OSError as error:
+                return [f"The step's prompt could not be written with this machine's paths ({trouble.said(error)})."]
     return []
 
 

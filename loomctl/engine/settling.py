@@ -59,7 +59,7 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
             entered.append((move.before, move.after))
         if move.kind == "approval" and len(state["pending_approvals"]) > asked_before:
             happened.append(Event("approval.requested", dict(state["pending_approvals"][-1]), session_id, move.step))
-        if move.kind == "completed":
+        if move.kind == "completed" and not visits.is_branch(state):
             if phase_before:
                 state = sessions.completed_phase(state, _worked(state, session_id), phase_before)
             from loomctl.engine import counting  # once in a run
@@ -116,6 +116,10 @@ def _opened(
     state, entry = visits.start_visit(state, place.key, str(place.phase["id"]), at=at)
     if entry is before:
         return state, None
+    if place.step.get("parallel"):
+        from loomctl.model import branches
+
+        state = branches.fanned_out(state, place.step)
     from loomctl.engine import preambles  # a hook that opens no step does not pay for it
 
     stages.set_aside(run.folder, entry["stage"])  # of a visit that was undone

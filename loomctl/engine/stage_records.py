@@ -104,8 +104,11 @@ def _text(value: object) -> str:
 
 
 def entries(run: Run) -> list[dict[str, Any]]:
-    """List the visits that have a stage, in the order in which they began; what the engine did itself has none."""
-    return [entry for entry in run.state["steps"] if isinstance(entry.get("stage"), str)]
+    """List the visits that have a stage, in the order in which they began; what the engine did itself has none.
+
+    Those of branches stand behind their parallel step's (D43).
+    """
+    return [entry for entry in visits.every(run.state) if isinstance(entry.get("stage"), str)]
 
 
 def of_run(run: Run, last: int | None = None) -> list[Record]:

@@ -201,7 +201,7 @@ def _check_placeholders(space: Workspace, run: Run) -> None:
     state = run.state
     values = prompts.placeholder_values(space.project, run)
     lacking: list[str] = []
-    for place in places.places(run.plan):
+    for place in places.with_branches(run.plan):
         for field in ("prompt", "command", "skill"):
             text: Any = place.step.get(field)
             if isinstance(text, str):
@@ -221,7 +221,7 @@ def _check_placeholders(space: Workspace, run: Run) -> None:
 
 def _check_lengths(run: Run) -> None:
     """Refuse a place whose path leaves no room for the files of a stage, before anything is written."""
-    stages = (len(ids.stage_name(999, place.key, 99)) for place in places.places(run.plan))
+    stages = (len(ids.stage_name(999, place.key, 99)) for place in places.with_branches(run.plan))
     needed = len(os.fsencode(run.folder)) + max(stages, default=0) + LONGEST_BELOW
     most = os.pathconf(os.path.sep, "PC_PATH_MAX")
     if needed > most:

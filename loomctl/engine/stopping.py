@@ -7,6 +7,7 @@ from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine import answers, closing, stages
 from loomctl.model import output_checks, places, run_life, sessions, turn_ends, visits
+from loomctl.model.directives import Reading
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL as OVER
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from loomctl.disk.store import Run
     from loomctl.engine import ending
     from loomctl.engine.caller import Workspace
-    from loomctl.model.directives import Reading
     from loomctl.model.state import State
 
 _LAST_WORDS = 200  # characters of what an assistant said last that the state keeps, where its user is to answer
@@ -30,6 +30,10 @@ _DIGESTS = 15.0  # seconds that a stop which ends a step may digest for
 ASKED = (
     "The step {step} is open, and your message does not end it. If it is done, end it with `loomctl done` and "
     "its result. If it is not, go on with it. If you need a decision of the user's, say so and stop."
+)
+BRANCHES_LEFT = (
+    "The parallel step {step} is open, and so are its branches {branches}. Let subagents go on with them: "
+    "`loomctl next` tells how they stand. If you need a decision of the user's, say so and stop."
 )
 NEXT = "The next step is {step}: run `loomctl next`, and work on it."
 
@@ -80,7 +84,8 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if entry["status"] == "closing" and not here:
         return Stopped()
     response = message if message.strip() else None
-    reading = answers.read(space, run, entry, step, response, alone=not here)
+    fan = "branches" in entry  # its branches end it, and no message does
+    reading = Reading() if fan else answers.read(space, run, entry, step, response, alone=not here)
     stop = turn_ends.Stop(
         level=str((run.plan.get("autonomy") or {}).get("level") or ""),
         open=_under_way(run.state) and step.get("kind") != "command",
@@ -90,9 +95,9 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         driven=turn.driven,
         planning=turn.planning,
         busy=turn.busy,
-        spoken=bool(message.strip()) and turn.told == entry["stage"] and step.get("kind") != "command",
+        spoken=bool(message.strip()) and turn.told == entry["stage"] and step.get("kind") != "command" and not fan,
         questions=reading.found and turn_ends.questions(message),
-        found=answers.how(step, reading),
+        found=turn_ends.ABSENT if fan else answers.how(step, reading),
         schema=bool(step.get("output_schema")),
         repairs_left=output_checks.retries(step) - visits.repairs_of(entry),
         asked=turn.asked,
@@ -130,7 +135,7 @@ def _left_open(
         if not _noted(space, run, asked):
             return Stopped()
         why = _unchecked(reading)
-        words = f"The step {entry['step_id']} is open. {why}" if why else ASKED.format(step=entry["step_id"])
+        words = f"The step {entry['step_id']} is open. {why}" if why else _asked(entry)
         return Stopped(block=f"Loom: {words}", asked=True, stage=entry["stage"])
     if verdict == turn_ends.WAIT:
         waits = _wait(space, run, entry, message)
@@ -138,6 +143,16 @@ def _left_open(
     if verdict == turn_ends.PAUSE:
         return Stopped(line=_paused(space, run))
     return Stopped(line=_not_seen(entry, reading) if verdict == turn_ends.KEEP else "")
+
+
+def _asked(entry: Mapping[str, Any]) -> str:
+    if "branches" not in entry:
+        return ASKED.format(step=entry["step_id"])
+    from loomctl.model import branches  # most steps have none
+    from loomctl.model.secrets import masked_line
+
+    left = ", ".join(masked_line(str(record["id"]), 60) for record in branches.still_open(entry))
+    return BRANCHES_LEFT.format(step=entry["step_id"], branches=left)
 
 
 def _not_seen(entry: Mapping[str, Any], reading: Reading) -> str:

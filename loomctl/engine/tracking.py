@@ -6,7 +6,7 @@ import os
 
 from loomctl.disk import asset_files, baselines, clock, files, git, machine, working_tree
 from loomctl.engine import elsewhere, stages
-from loomctl.model import ids, places
+from loomctl.model import ids, places, visits
 from loomctl.model.counts import counted
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
@@ -54,15 +54,16 @@ def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     if not isinstance(stage, str):
         return
     try:
-        _begin(space, run.run_id, stage, elsewhere.folder(space, run, entry))
+        beside = visits.seen_from(run.state).open
+        _begin(space, run.run_id, stage, elsewhere.folder(space, run, entry), beside)
     except Exception:  # noqa: BLE001 - whatever it is, no step is held up by it
         return
 
 
-def _begin(space: Workspace, run_id: str, stage: str, workdir: str | None) -> None:
+def _begin(space: Workspace, run_id: str, stage: str, workdir: str | None, beside: Sequence[str]) -> None:
     local = space.store.local
     own = baselines.begin(local, run_id, stage)
-    baselines.keep_two(local, run_id, stage)
+    baselines.keep_two(local, run_id, stage, beside)
     assets = asset_files.look(space.project.root)
     noted: dict[str, Any] = {
         "schema_version": 1,
@@ -118,6 +119,8 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
     if workdir is not None:
         unknown = "; ".join(filter(None, (unknown, _of_workdir(space, run, stage, baseline, workdir, touched))))
     by_time = [change.path for change in changes.entries if change.by_time] if changes is not None else []
+    if changes is not None and changes.entries and visits.is_branch(run.state):
+        warnings.append("the branches of a parallel step work in one folder: some of the files may be another's")
     if by_time:
         warnings.append(f"told by size and time alone, for they are large: {asset_files.named(by_time)}")
     if changes is not None and changes.why_none:

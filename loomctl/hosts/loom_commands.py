@@ -9,21 +9,21 @@ from loomctl.model.visits import OUTCOMES
 
 # verb: (options that take a value, options that take none, most positional words)
 _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
-    "next": (frozenset(), frozenset({"--json"}), 1),
+    "next": (frozenset({"--branch"}), frozenset({"--json"}), 1),
     "show": (frozenset(), frozenset({"--json"}), 2),
     "steps": (
         frozenset({"--last", "--tool"}),
         frozenset({"--all", "--failed", "--agents", "--reduced", "--json"}),
         3,  # show ID RUN
     ),
-    "preamble": (frozenset({"--step", "--fidelity"}), frozenset({"--json"}), 1),
+    "preamble": (frozenset({"--step", "--fidelity", "--branch"}), frozenset({"--json"}), 1),
     "stages": (frozenset(), frozenset({"--json"}), 1),
     "events": (frozenset({"--since", "--last", "--event"}), frozenset({"--json"}), 1),  # following would never end
     "assets": (frozenset(), frozenset({"--json"}), 1),  # two words are a copy
-    "context get": (frozenset(), frozenset({"--json"}), 2),
-    "context list": (frozenset(), frozenset({"--all", "--json"}), 1),
+    "context get": (frozenset({"--branch"}), frozenset({"--json"}), 2),
+    "context list": (frozenset({"--branch"}), frozenset({"--all", "--json"}), 1),
     "context history": (frozenset(), frozenset({"--all", "--json"}), 2),
-    "done": (frozenset({"--outcome", "--note", "--artifact"}), frozenset({"--json"}), 1),
+    "done": (frozenset({"--outcome", "--note", "--artifact", "--branch"}), frozenset({"--json"}), 1),
 }
 _ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push")
 # Verbs of two words that take something away; a slash command of Loom's own allows every other `loomctl` unasked.
@@ -92,6 +92,8 @@ def _arguments_fit(verb: str, words: list[str]) -> bool:
         if name in valued:
             value = value if equals else next(waiting, "")
             if not value or (name == "--outcome" and value not in OUTCOMES):
+                return False
+            if name == "--branch" and value.startswith("-"):
                 return False
             if name == "--artifact" and (value.startswith("-") or "=" not in value):
                 return False

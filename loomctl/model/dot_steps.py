@@ -10,6 +10,7 @@ from loomctl.model.dot_attributes import Attributes
 from loomctl.model.dot_roles import COMMAND, HUMAN, PARALLEL, PROMPT, WAIT
 from loomctl.model.fields import is_id
 from loomctl.model.ids import slug
+from loomctl.model.joins import JOINS
 from loomctl.model.placeholder_checks import LEFT_TO_ASSISTANT
 from loomctl.model.placeholders import NAMES
 from loomctl.model.problems import at, shown, warning
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from loomctl.model.problems import Problem
 
 RETRIES = {"none": 0, "standard": 4, "aggressive": 4, "linear": 2, "patient": 2}  # of the retry policies by name
-JOINS = ("wait_all", "first_success", "any")
 _BRACED = re.compile(r"(?<!\{)\{([a-z][a-z0-9_]*)\}(?!\})")
 _GOAL = re.compile(r"\{\{\s*goal\s*\}\}|\$goal\b")
 _TEMPLATE = re.compile(r"\{\{[^{}]{0,200}\}\}|\{%[^{}]{0,200}%\}")

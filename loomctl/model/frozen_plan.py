@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError, quoted
+from loomctl.model.joins import JOINS
 from loomctl.model.shapes import FLAG, LIST, NOTHING, NUMBER, OBJECT, TEXT, WHOLE, Shape, misfit, not_text
 
 TYPE_CHECKING = False
@@ -40,9 +41,12 @@ _STEP = Shape(
         "max_visits": WHOLE,
         "transitions": LIST,
         "retry_target": TEXT,
+        "parallel": OBJECT,
     },
     ("key", "id"),
 )
+_PARALLEL = Shape({"join": TEXT, "branches": LIST}, {}, ("join",))
+_BRANCH = Shape({"id": TEXT, "steps": LIST}, {}, ("id",))
 _TRANSITION = Shape(
     {"to": TEXT},
     {
@@ -77,6 +81,7 @@ _KINDS = (
     "prompt",
     "command",
     "human",
+    "parallel",
 )  # what this loomctl does; a plan that asks for more is not done in part
 
 
@@ -122,12 +127,7 @@ def _problems(plan: dict[str, Any], where: str) -> Iterator[tuple[str, str] | No
         path = f"$.phases[{index}]"
         yield misfit(path, phase, _PHASE)
         for number, step in enumerate(phase["steps"]):
-            yield misfit(f"{path}.steps[{number}]", step, _STEP)
-            _refuse_later(f"{path}.steps[{number}]", step, where)
-            handling = f"{path}.steps[{number}].result_handling"
-            yield misfit(handling, step.get("result_handling", {}), _HANDLING)
-            for place, transition in enumerate(step.get("transitions", ())):
-                yield misfit(f"{path}.steps[{number}].transitions[{place}]", transition, _TRANSITION)
+            yield from _of_step(f"{path}.steps[{number}]", step, where)
     yield from _nowhere(plan)
     for index, artifact in enumerate(plan["artifacts"]):
         path = f"$.artifacts[{index}]"
@@ -135,36 +135,71 @@ def _problems(plan: dict[str, Any], where: str) -> Iterator[tuple[str, str] | No
         yield not_text(f"{path}.triggers", artifact.get("triggers"))
 
 
+def _of_step(path: str, step: Any, where: str) -> Iterator[tuple[str, str] | None]:
+    yield misfit(path, step, _STEP)
+    _refuse_later(path, step, where)
+    yield misfit(f"{path}.result_handling", step.get("result_handling", {}), _HANDLING)
+    for place, transition in enumerate(step.get("transitions", ())):
+        yield misfit(f"{path}.transitions[{place}]", transition, _TRANSITION)
+    if "parallel" in step:
+        yield from _of_branches(f"{path}.parallel", step["parallel"], where)
+
+
+def _of_branches(path: str, parallel: Any, where: str) -> Iterator[tuple[str, str] | None]:
+    yield misfit(path, parallel, _PARALLEL)
+    if parallel["join"] not in JOINS:
+        yield f"{path}.join", f"a join is one of {', '.join(JOINS)}"
+    for index, branch in enumerate(parallel["branches"]):
+        inner = f"{path}.branches[{index}]"
+        yield misfit(inner, branch, _BRANCH)
+        if not branch["steps"]:
+            yield inner, "a branch has steps"
+        for number, step in enumerate(branch["steps"]):
+            yield from _of_step(f"{inner}.steps[{number}]", step, where)
+            if "parallel" in step:
+                yield f"{inner}.steps[{number}]", "a branch holds no parallel step"
+
+
 def _nowhere(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give what leads to a step that the plan does not have."""
-    led = list(_led(plan))
-    keys = {step["key"] for phase in plan["phases"] for step in phase["steps"]} if led else ()
-    yield from ((path, "the plan has no such step") for path, key in led if key not in keys)
+    """Give what leads to a step that the plan, or the branch, does not have."""
+    steps = [
+        (f"$.phases[{index}].steps[{number}]", step)
+        for index, phase in enumerate(plan["phases"])
+        for number, step in enumerate(phase["steps"])
+    ]
+    led = [("$.retry_target", plan["retry_target"])] if "retry_target" in plan else []
+    yield from _nowhere_among(steps, led)
+    for path, step in steps:
+        for number, branch in enumerate(step["parallel"]["branches"] if "parallel" in step else ()):
+            inside = f"{path}.parallel.branches[{number}].steps"
+            yield from _nowhere_among([(f"{inside}[{at}]", one) for at, one in enumerate(branch["steps"])], [])
 
 
-def _led(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give where a plan's ways lead, each with its place; the end is no step."""
-    if "retry_target" in plan:
-        yield "$.retry_target", plan["retry_target"]
-    for index, phase in enumerate(plan["phases"]):
-        for number, step in enumerate(phase["steps"]):
-            path = f"$.phases[{index}].steps[{number}]"
-            if "retry_target" in step:
-                yield f"{path}.retry_target", step["retry_target"]
-            for place, transition in enumerate(step.get("transitions", ())):
-                if transition["to"] != "end":
-                    yield f"{path}.transitions[{place}].to", transition["to"]
+def _nowhere_among(steps: list[tuple[str, Any]], led: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    led = [*led, *(found for path, step in steps for found in _led(path, step))]
+    keys = {step["key"] for _, step in steps} if led else ()
+    yield from ((path, "the plan has no such step here") for path, key in led if key not in keys)
+
+
+def _led(path: str, step: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Give where a step's ways lead, each with its place; the end is no step."""
+    if "retry_target" in step:
+        yield f"{path}.retry_target", step["retry_target"]
+    for place, transition in enumerate(step.get("transitions", ())):
+        if transition["to"] != "end":
+            yield f"{path}.transitions[{place}].to", transition["to"]
 
 
 def _refuse_later(path: str, step: dict[str, Any], where: str) -> None:
-    """Refuse a step of a kind that is not done here, or one that is half a command (D30). Raises NOT_SUPPORTED."""
+    """Refuse a step of a kind that is not done here, or one that is half of its kind (D30). Raises NOT_SUPPORTED."""
     kind = step.get("kind", _KINDS[0])
-    if kind not in _KINDS or (kind == "command") != ("run" in step):
+    halves = (kind == "command") == ("run" in step) and (kind == "parallel") == ("parallel" in step)
+    if kind not in _KINDS or not halves:
         raise LoomError(
             "NOT_SUPPORTED",
             f"this plan has a step of a kind that this loomctl does not do: {kind:.40}",
             where=f"{where} {path}",
-            why="a command step has run, and no other has" if kind in _KINDS else "",
+            why="a command step has run, a parallel one has parallel, and no other" if kind in _KINDS else "",
             hint=f"loomctl check {quoted(where)}",
         )
 

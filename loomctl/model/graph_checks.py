@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loomctl.model import routing, ways
+from loomctl.model import branches, parallel, routing, ways
 from loomctl.model.places import after, is_human, is_routed, places
 from loomctl.model.problems import at, choices, error, shown, warning
 from loomctl.model.steps import ROUTING
@@ -40,6 +40,7 @@ def unknown_targets(own: Workflow, merged: Workflow) -> Iterator[Problem]:
         if phase.enabled is False:
             continue
         for where, step in _with_places(phase):
+            yield from _leaves_branch(where, step)
             for place, name in _targets(step):
                 key = key_of(name, phase.id)
                 if key in there or (key == routing.END and place != "retry_target"):
@@ -47,6 +48,19 @@ def unknown_targets(own: Workflow, merged: Workflow) -> Iterator[Problem]:
                 local = [one.partition("/")[2] for one in known if one.startswith(f"{phase.id}/")]
                 message = f"{shown(name)} leads to {shown(key)}, and there is {_why(key, (), gone)}"
                 yield error("UNKNOWN_STEP", f"{where}.{place}", message, choices(name, [*local, *known, routing.END]))
+
+
+def _leaves_branch(where: str, step: Step) -> Iterator[Problem]:
+    """Give each way of a branch's step that leads to none of the branch."""
+    for number, branch in enumerate(step.parallel.branches if step.parallel is not None else ()):
+        names = [inner.id for inner in branch.steps]
+        for index, inner in enumerate(branch.steps):
+            inside = at(where, "parallel", "branches", number, "steps", index)
+            for place, name in _targets(inner):
+                if name not in names and not (name == routing.END and place != "retry_target"):
+                    message = f"{shown(name)} is no step of the branch {shown(branch.id)}"
+                    hint = choices(name, [*names, routing.END])
+                    yield error("UNKNOWN_STEP", f"{inside}.{place}", message, hint)
 
 
 def _why(name: str, bare: Sequence[str], gone: Mapping[str, str]) -> str:
@@ -92,6 +106,10 @@ def where_of(own: Workflow, key: str) -> str | None:
         for where, step in _with_places(phase):
             if f"{phase.id}/{step.id}" == key:
                 return where
+            for number, branch in enumerate(step.parallel.branches if step.parallel is not None else ()):
+                for index, inner in enumerate(branch.steps):
+                    if f"{phase.id}/{parallel.inner_id(step.id, branch.id, inner.id)}" == key:
+                        return at(where, "parallel", "branches", number, "steps", index)
     return None
 
 
@@ -102,10 +120,13 @@ def problems(plan: Mapping[str, Any], where: Callable[[str], str] | None = None)
     """Give what is wrong with a plan's ways. where: gives the place of a step by its key, for the messages.
 
     A step that nothing leads to is a warning, and one whose label decides though nothing asks for it. A loop from which
-    no way leads to the end is an error, and so are labels of one step that mean the same and lead to different steps.
+    no way leads to the end is an error, and so are labels of one step that mean the same and lead to different steps. A
+    branch of a parallel step is a graph of its own.
     """
+    fans = [place for place in places(plan) if branches.is_parallel(place.step)]
+    inside = [found for place in fans for _, one in branches.plans(plan, place) for found in problems(one, where)]
     if not is_routed(plan):
-        return []
+        return inside
     placed = where or (lambda key: f"$ {key}")
     found: list[Problem] = []
     for place in places(plan):
@@ -119,7 +140,7 @@ def problems(plan: Mapping[str, Any], where: Callable[[str], str] | None = None)
             hint = "lead a transition to it, or leave it out"
             found.append(warning("UNREACHABLE_STEP", placed(place.key), f"no way leads to {place.key}", hint))
     found += _without_end(leads, reached, placed)
-    return found
+    return [*found, *inside]
 
 
 def ways_on(plan: Mapping[str, Any], place: Place) -> set[str | None]:

@@ -72,6 +72,23 @@ def place_of(plan: Mapping[str, Any], key: str | None) -> Place | None:
     return None if number is None else found.every[number]
 
 
+def inner(place: Place) -> list[Place]:
+    """List the steps of a parallel step's branches, as declared; nothing of every other step (D43)."""
+    parallel = place.step.get("parallel")
+    branches = parallel["branches"] if isinstance(parallel, dict) else ()
+    return [Place(place.phase, step) for branch in branches for step in branch["steps"]]
+
+
+def with_branches(plan: Mapping[str, Any]) -> list[Place]:
+    """List a run's steps in their order, those of its branches behind their parallel step, whatever it is seen as."""
+    return [one for place in places(plan.get("whole") or plan) for one in (place, *inner(place))]
+
+
+def find(plan: Mapping[str, Any], key: str | None) -> Place | None:
+    """Find a step by its key, also one of a branch."""
+    return place_of(plan, key) or next((place for place in with_branches(plan) if place.key == key), None)
+
+
 def after(plan: Mapping[str, Any], key: str) -> Place | None:
     """Give the step that is written after another; None behind the last."""
     found = _index(plan)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loomctl.model import parallel
 from loomctl.model.conditions import compile_condition
 from loomctl.model.critical_artifacts import ALWAYS
 from loomctl.model.frozen_plan import SCHEMA_VERSION
+from loomctl.model.joins import WAIT_ALL
 from loomctl.model.paths_in_state import compile_path
 from loomctl.model.placeholder_checks import LEFT_TO_ASSISTANT
+from loomctl.model.routing import END
 from loomctl.model.steps import ADDED_FIELDS, HUMAN
 from loomctl.model.transitions import key_of
 from loomctl.model.workflow import Workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.model.critical_artifacts import CriticalArtifact, Placed
     from loomctl.model.policies import ResultHandling
@@ -89,7 +92,7 @@ def _phase(
         "require_approval": bool(phase.require_approval) or phase.id in approvals,
         "max_retries": phase.max_retries or 0,
         "steps": [
-            _step(step, part, phase, handling, approvals)
+            _step(step, part, phase, handling, approvals, Names(phase.id))
             for part, step in phase.each_step()
             if step.id not in skipped and f"{phase.id}/{step.id}" not in skipped
         ],
@@ -97,19 +100,34 @@ def _phase(
     return {**own, **{key: value for key, value in phase.extra.items() if key not in own}}
 
 
+class Names(NamedTuple):
+    """How steps are called where others lead to them: within a phase, or within one branch of a parallel step.
+
+    before: what stands before a step's own id in its id in the phase; empty for a phase.
+    """
+
+    phase: str
+    before: str = ""
+
+    def key(self, name: str) -> str:
+        """Give the key of the step that is called so here; `end` stays."""
+        return key_of(name if name == END or "/" in name else self.before + name, self.phase)
+
+
 def _step(
-    step: Step, part: str, phase: Phase, handling: ResultHandling | None, approvals: Sequence[str]
+    step: Step, part: str, phase: Phase, handling: ResultHandling | None, approvals: Sequence[str], names: Names
 ) -> dict[str, Any]:
-    key = f"{phase.id}/{step.id}"
+    key = names.key(step.id)
     own: dict[str, Any] = {
         "key": key,
-        "id": step.id,
+        "id": key.partition("/")[2],
         "name": (step.name or "").strip() or step.id,
         "description": step.description or "",
-        "kind": "command" if step.run is not None else step.kind or "agent",
+        "kind": _kind(step),
         "part": part,
         **_asked(step),
-        **_said(step, phase.id),
+        **_said(step, names),
+        **_branches(step, phase, handling, approvals),
         "max_retries": 0 if step.kind == HUMAN else _first_number(step.max_retries, phase.max_retries),
         "require_approval": bool(step.require_approval) or step.id in approvals or key in approvals,
         "result_handling": {
@@ -125,19 +143,38 @@ def _first_number(*said: int | None) -> int:
     return next((number for number in said if number is not None), 0)
 
 
-def _said(step: Step, phase: str) -> dict[str, Any]:
+def _kind(step: Step) -> str:
+    if step.parallel is not None:
+        return parallel.KEY
+    return "command" if step.run is not None else step.kind or "agent"
+
+
+def _branches(step: Step, phase: Phase, handling: ResultHandling | None, approvals: Sequence[str]) -> dict[str, Any]:
+    """Freeze the branches of a parallel step; a step of one is known by the names before it, too (D7)."""
+    if step.parallel is None:
+        return {}
+    found = []
+    for branch in step.parallel.branches:
+        names = Names(phase.id, parallel.inner_id(step.id, branch.id, ""))
+        steps = [_step(inner, "main", phase, handling, approvals, names) for inner in branch.steps]
+        found.append({**branch.extra, "id": branch.id, "steps": steps})
+    return {parallel.KEY: {**step.parallel.extra, "join": step.parallel.join or WAIT_ALL, "branches": found}}
+
+
+def _said(step: Step, names: Names) -> dict[str, Any]:
     """Give what only some steps say; a plan holds it for those alone."""
-    said = {key: value for key in ADDED_FIELDS if (value := getattr(step, key)) is not None}
+    kept = (key for key in ADDED_FIELDS if key != parallel.KEY)
+    said = {key: value for key in kept if (value := getattr(step, key)) is not None}
     if "transitions" in said:
-        said["transitions"] = [_transition(one, phase) for one in step.transitions or ()]
+        said["transitions"] = [_transition(one, names) for one in step.transitions or ()]
     if "retry_target" in said:
-        said["retry_target"] = key_of(said["retry_target"], phase)
+        said["retry_target"] = names.key(said["retry_target"])
     return said
 
 
-def _transition(transition: Transition, phase: str) -> dict[str, Any]:
+def _transition(transition: Transition, names: Names) -> dict[str, Any]:
     """Freeze a transition: the step that it leads to by its key, its condition compiled where it is a simple one."""
-    said = {**transition.to_dict(), "to": key_of(transition.to, phase)}
+    said = {**transition.to_dict(), "to": names.key(transition.to)}
     if transition.condition is not None:
         said["condition_code"] = compile_condition(transition.condition)
     return said
@@ -154,12 +191,21 @@ def retry_target(workflow: Workflow) -> str:
 def _commands(workflow: Workflow, skipped: Sequence[str]) -> list[dict[str, str]]:
     """List what a machine would be asked to run, in the order of the steps: it is trusted by this list's hash (D23)."""
     return [
-        {"step": f"{phase.id}/{step.id}", "run": step.run, **({"workdir": step.workdir} if step.workdir else {})}
+        {"step": f"{phase.id}/{name}", "run": step.run, **({"workdir": step.workdir} if step.workdir else {})}
         for phase in workflow.phases or ()
         if phase.enabled is not False
-        for _, step in phase.each_step()
-        if step.run is not None and step.id not in skipped and f"{phase.id}/{step.id}" not in skipped
+        for _, outer in phase.each_step()
+        if outer.id not in skipped and f"{phase.id}/{outer.id}" not in skipped
+        for name, step in _with_branches(outer)
+        if step.run is not None
     ]
+
+
+def _with_branches(step: Step) -> Iterator[tuple[str, Step]]:
+    """Give a step and those of its branches, each with its id in the phase."""
+    yield step.id, step
+    if step.parallel is not None:
+        yield from ((name, inner) for _, name, inner in step.parallel.each_step(step.id))
 
 
 def _asked(step: Step) -> dict[str, str | None]:

@@ -8,7 +8,7 @@ from loomctl.model.state import TERMINAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 LAST_RESPONSE = 200  # characters of a response that `last_response` holds
@@ -84,7 +84,7 @@ def builtin(state: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]
     and once the run is over. A step that is tried again is one node: the previous one is the step before its first try.
     Times: UTC, as in the state.
     """
-    passed = _newest_first(state)
+    passed = reversed(state["steps"])
     current = None if state["status"] in TERMINAL else next(passed, None)
     retries, previous = 0, next(passed, None)
     while current is not None and previous is not None and _was_tried(previous, current):
@@ -106,13 +106,6 @@ BUILT_IN = (
     *("_current_node", "_previous_node", "_pipeline_name", "_run_id", "_retry_count", "_start_time"),
     "_node_start_time",
 )
-
-
-def _newest_first(state: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Give the visits of the main line, or of the branch whose visits alone are there."""
-    steps = state["steps"]
-    in_a_branch = bool(steps and steps[0].get("parallel"))
-    return (entry for entry in reversed(steps) if bool(entry.get("parallel")) == in_a_branch)
 
 
 def _was_tried(entry: Mapping[str, Any], current: Mapping[str, Any]) -> bool:

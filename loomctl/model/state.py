@@ -87,9 +87,16 @@ _VISIT = Shape(
         "visit": WHOLE,
         "rank": WHOLE,
     },
-    {"artifacts": OBJECT, "attempt": WHOLE, "next": OBJECT},
+    {"artifacts": OBJECT, "attempt": WHOLE, "next": OBJECT, "branches": LIST},
     _SHOWN,
 )
+# A branch of a parallel step's visit (D43); a visit in it holds no branches of its own.
+_BRANCH = Shape(
+    {"id": TEXT, "index": WHOLE, "status": TEXT, "steps": LIST},
+    {"current_step": TEXT, "set": OBJECT, "gone": LIST, "approvals": LIST, "feedback": OBJECT},
+    ("id", "status"),
+)
+_IN_BRANCH = Shape({}, {"branches": NOTHING})
 _NEXT = Shape({"step_id": _TEXT_OR_NULL, "reason": TEXT}, {"to": TEXT, "not_before": TEXT}, ("step_id", "reason"))
 _REGISTERED = Shape({}, {"set": OBJECT, "before": OBJECT})
 # What the engine or FABER did itself has no stage.
@@ -165,12 +172,7 @@ def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
     yield "$.sessions", raw["sessions"], _SESSIONS
     yield "$.context_metadata", raw["context_metadata"], _METADATA
     for index, visit in enumerate(raw["steps"]):
-        without_stage = isinstance(visit, dict) and visit.get("by") in ("engine", "faber")
-        yield f"$.steps[{index}]", visit, _WITHOUT_STAGE if without_stage else _VISIT
-        if "artifacts" in visit:
-            yield f"$.steps[{index}].artifacts", visit["artifacts"], _REGISTERED
-        if "next" in visit:
-            yield f"$.steps[{index}].next", visit["next"], _NEXT
+        yield from _of_visit(f"$.steps[{index}]", visit)
     for path, entries, shape in (
         ("$.pending_approvals", raw["pending_approvals"], _APPROVAL),
         ("$.approvals", raw.get("approvals", []), _APPROVAL),
@@ -183,6 +185,23 @@ def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
     ):
         for index, entry in enumerate(entries):
             yield f"{path}[{index}]", entry, shape
+
+
+def _of_visit(path: str, visit: Any) -> Iterator[tuple[str, object, Shape]]:
+    without_stage = isinstance(visit, dict) and visit.get("by") in ("engine", "faber")
+    yield path, visit, _WITHOUT_STAGE if without_stage else _VISIT
+    if "artifacts" in visit:
+        yield f"{path}.artifacts", visit["artifacts"], _REGISTERED
+    if "next" in visit:
+        yield f"{path}.next", visit["next"], _NEXT
+    for index, record in enumerate(visit.get("branches", ())):
+        inner = f"{path}.branches[{index}]"
+        yield inner, record, _BRANCH
+        for number, one in enumerate(record.get("approvals", ())):
+            yield f"{inner}.approvals[{number}]", one, _APPROVAL
+        for number, one in enumerate(record["steps"]):
+            yield f"{inner}.steps[{number}]", one, _IN_BRANCH
+            yield from _of_visit(f"{inner}.steps[{number}]", one)
 
 
 def _bad(where: str, path: str, why: str) -> LoomError:

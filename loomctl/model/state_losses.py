@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loomctl.model.records import NamedTuple
+from loomctl.model.visits import every
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def losses(before: Mapping[str, Any], after: Mapping[str, Any]) -> Losses:
 
 
 def _visits(state: Mapping[str, Any]) -> dict[Any, str]:
-    return {(entry["step_id"], entry["visit"]): entry["status"] for entry in state["steps"]}
+    return {(entry["step_id"], entry["visit"]): entry["status"] for entry in every(state)}
 
 
 def _sessions(state: Mapping[str, Any]) -> dict[Any, str]:

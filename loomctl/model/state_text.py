@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from loomctl.model.state import VOLATILE
+from loomctl.model.visits import every
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def readable(state: Mapping[str, Any]) -> str:
         if not shown["context"]:
             del shown["context"]
     shown["phases"] = {name: phase.get("status") for name, phase in state["phases"].items()}
-    shown["stages"] = {entry["stage"]: entry["status"] for entry in state["steps"] if entry.get("stage")}
+    shown["stages"] = {entry["stage"]: entry["status"] for entry in every(state) if entry.get("stage")}
     by_faber = {entry["step_id"]: entry["status"] for entry in state["steps"] if entry.get("by") == "faber"}
     if by_faber:
         shown["steps"] = by_faber

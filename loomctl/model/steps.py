@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loomctl.model import transitions
+from loomctl.model import parallel, transitions
 from loomctl.model.fidelity import FIDELITIES
 from loomctl.model.fields import ID_RULE, Fields, is_id, only
 from loomctl.model.ids import slug
@@ -15,19 +15,18 @@ from loomctl.model.policies import read_handling
 from loomctl.model.problems import choices, error, kind_of, shown
 
 if TYPE_CHECKING:
+    from loomctl.model.parallel import Parallel
     from loomctl.model.policies import ResultHandling
     from loomctl.model.problems import Problem
     from loomctl.model.transitions import Transition
 
-KINDS = ("agent", "prompt", "command", "human")
-LATER_KINDS = ("parallel",)
+KINDS = ("agent", "prompt", "command", "human", "parallel")
 HUMAN = "human"
 ROUTING = "routing"
 LONGEST_TIMEOUT = 7 * 24 * 3600  # seconds
 # What the design has and nothing executes yet; a workflow that says so is refused, never half obeyed.
 LATER_FIELDS = (
     "evidence",
-    "parallel",
     "steps_parallel",
 )
 # What Loom adds to a step of FABER's shape; a plan of FABER's that says such a thing means something else.
@@ -41,6 +40,7 @@ ADDED_FIELDS = (
     "max_visits",
     "transitions",
     "retry_target",
+    "parallel",
 )
 # FABER's fields that are kept and change nothing here.
 INERT_FIELDS = (
@@ -70,7 +70,7 @@ class Step:
     Of kind human, prompt (or description) is the question, and the labels of the transitions are the choices.
     run: a shell command that Loom runs itself (D30); timeout: its seconds; workdir: where the step works, below the
     project. output_schema: `routing`, or `@FILE` beside the workflow (D36). fidelity: of its preamble (D46).
-    retry_target: the step to which a failure leads that no transition is meant for (D45).
+    retry_target: the step to which a failure leads that no transition is meant for (D45). parallel: its branches (D43).
     """
 
     id: str
@@ -89,6 +89,7 @@ class Step:
     max_visits: int | None = None
     transitions: tuple[Transition, ...] | None = None
     retry_target: str | None = None
+    parallel: Parallel | None = None
     max_retries: int | None = None
     require_approval: bool | None = None
     result_handling: ResultHandling | None = None
@@ -114,6 +115,8 @@ class Step:
         handling = self.result_handling
         if self.transitions is not None:
             values["transitions"] = [transition.to_dict() for transition in self.transitions]
+        if self.parallel is not None:
+            values["parallel"] = self.parallel.to_dict()
         return only(self.KEYS, {**values, "result_handling": handling and handling.to_dict()}, self.extra)
 
 
@@ -125,14 +128,14 @@ def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem])
     name = fields.text("name", blank=True)
     step_id = _read_step_id(fields, name, seen)
     kind = fields.text("kind")
-    if kind in LATER_KINDS:
-        fields.fail("NOT_SUPPORTED", "kind", f"kind: {kind} is not supported yet", choices(None, KINDS))
-    elif kind is not None and kind not in KINDS:
+    if kind is not None and kind not in KINDS:
         fields.fail("UNKNOWN_VALUE", "kind", f"{shown(kind)} is no kind of step", choices(kind, KINDS))
     prompt, command, skill = fields.text("prompt"), fields.text("command"), fields.text("skill")
     run = fields.text("run")
     description = fields.text("description", blank=True)
-    if fields.has("run") or kind == "command":
+    if fields.has("parallel") or kind == "parallel":
+        _check_parallel(fields, kind, problems)
+    elif fields.has("run") or kind == "command":
         _check_run(fields, kind, problems)
     elif kind == HUMAN:
         _check_human(fields, description, problems)
@@ -162,6 +165,7 @@ def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem])
         max_visits=read_max_visits(fields),
         transitions=transitions.read_all(fields, problems),
         retry_target=transitions.read_target(fields, "retry_target"),
+        parallel=parallel.read(fields, step_id, seen, problems, read),
         max_retries=fields.whole("max_retries"),
         require_approval=fields.flag("require_approval"),
         result_handling=read_handling(fields, problems),
@@ -221,6 +225,20 @@ def _check_human(fields: Fields, description: str | None, problems: list[Problem
     if not fields.has("prompt") and not (description or "").strip():
         hint = 'add "prompt": "Is this good enough to ship?"'
         problems.append(error("MISSING_TEXT", fields.where, "the step does not say what a person is asked", hint))
+
+
+def _check_parallel(fields: Fields, kind: str | None, problems: list[Problem]) -> None:
+    """Check a step that is its branches: it may say in a prompt what they are for, and asks for nothing itself."""
+    if not fields.has("parallel"):
+        hint = '"parallel": {"branches": [{"id": "api", "steps": […]}, …]}'
+        problems.append(error("MISSING_FIELD", fields.path("parallel"), "kind: parallel without branches", hint))
+    elif kind not in (None, "parallel"):
+        message = f"parallel makes a step of the kind parallel, not {shown(kind)}"
+        fields.fail("TWO_TEXTS", "kind", message, "leave kind out")
+    for key in parallel.NOT_FOR_PARALLEL:
+        if fields.has(key):
+            message = f"{key} is for a step of a branch; the parallel step itself is worked on by nobody"
+            fields.fail("NOT_FOR_PARALLEL", key, message, f"put {key} at the branch's step")
 
 
 def _read_timeout(fields: Fields) -> float | None:

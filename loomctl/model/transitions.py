@@ -98,10 +98,21 @@ def declared(raw: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _of_step(step: object, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    listed = step.get("transitions") if isinstance(step, dict) else None
-    for index, transition in enumerate(listed if isinstance(listed, list) else ()):
-        if isinstance(transition, dict):
-            yield at(where, "transitions", index), transition
+    for place, transition in _objects(step, "transitions", where):
+        yield place, transition
+    parallel = step.get("parallel") if isinstance(step, dict) else None
+    for place, branch in _objects(parallel, "branches", at(where, "parallel")):
+        for inner, one in _objects(branch, "steps", place):
+            for found, transition in _objects(one, "transitions", inner):
+                yield found, transition
+
+
+def _objects(holder: object, key: str, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give the objects of a list, each with its JSON path; nothing where there is none."""
+    listed = holder.get(key) if isinstance(holder, dict) else None
+    for index, entry in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(entry, dict):
+            yield at(where, key, index), entry
 
 
 def key_of(name: str, phase: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from loomctl.model import ids
 from loomctl.model.errors import EXIT_INVALID, LoomError
+from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from loomctl.model.state import State
@@ -23,11 +24,61 @@ def of_step(state: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def by_step(state: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Give the visits of every step that has some, oldest first, in one pass."""
+    """Give the visits of every step that has some, oldest first, in one pass; those of branches, too."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for entry in state["steps"]:
+    for entry in every(state):
         found.setdefault(entry["step_id"], []).append(entry)
     return found
+
+
+def every(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give all visits in the order in which they began, those in branches behind their parallel step's (D43)."""
+    for entry in state["steps"]:
+        yield entry
+        if "branches" in entry:
+            inner = [one for record in entry["branches"] for one in record["steps"]]
+            yield from sorted(inner, key=lambda one: one["rank"])
+
+
+def highest_rank(state: Mapping[str, Any]) -> int:
+    """Give the rank of the stage that was begun last, in whatever branch; 0 where none was."""
+    return max((entry["rank"] for entry in every(state)), default=0)
+
+
+class Outside(NamedTuple):
+    """Which branch a state is that is seen as a run (D43), and what that run has outside of it that counts within.
+
+    stage, step_id: of the parallel step's visit; name, place: of the branch; outcome: how it ended, None if it has not.
+    rank: the highest of the run; visits: how often each of its steps was visited in earlier rounds of the parallel
+    step; before: the visits of the main line up to that step. open: the stages that are being
+    worked on, in whatever branch; left: what is left to do in the run, in a sentence.
+    """
+
+    stage: str = ""
+    step_id: str = ""
+    name: str = ""
+    place: int = 0
+    outcome: str | None = None
+    rank: int = 0
+    visits: Mapping[str, int] = {}
+    before: Sequence[Mapping[str, Any]] = ()
+    open: Sequence[str] = ()
+    left: str = ""
+
+
+_OUTSIDE = Outside()
+AS_BRANCH = "as_branch"  # the key of an `Outside` in a state that is seen, never in one that is stored
+
+
+def seen_from(state: Mapping[str, Any]) -> Outside:
+    """Give what a branch that is seen as a run has outside of it; empty for a run itself."""
+    found = state.get(AS_BRANCH)
+    return found if isinstance(found, Outside) else _OUTSIDE
+
+
+def is_branch(state: Mapping[str, Any]) -> bool:
+    """Tell whether a state is a branch that is seen as a run."""
+    return bool(seen_from(state).stage)
 
 
 def is_done(seen: Sequence[Mapping[str, Any]]) -> bool:
@@ -74,8 +125,9 @@ def start_visit(
             why="one step is open at a time, to be ended first; this state was changed by hand",
             hint="loomctl done",
         )
-    visit = len(of_step(state, key)) + 1
-    rank = 0 if by_engine else max((entry["rank"] for entry in state["steps"]), default=0) + 1
+    outside = seen_from(state)
+    visit = len(of_step(state, key)) + outside.visits.get(key, 0) + 1
+    rank = 0 if by_engine else max(outside.rank, highest_rank(state)) + 1
     entry: dict[str, Any] = {
         "step_id": key,
         "phase": phase,

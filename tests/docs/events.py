@@ -109,6 +109,24 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "weighed": "each transition with what became of it: `to`, `label`, `condition`, `truth`, `why`",
         },
     ),
+    "branch.ended": (
+        "a branch of a parallel step ended, or its join went on without it",
+        {
+            "branch": "",
+            "stage": "the parallel step's",
+            "status": "an outcome, or `cancelled`",
+            "failure_reason": "why it failed",
+        },
+    ),
+    "branches.joined": (
+        "the branches of a parallel step come together",
+        {
+            "stage": "the parallel step's",
+            "status": "its outcome",
+            "results": "of each branch: `id`, `index`, `status`",
+            "conflicts": "keys that branches left with different values: `key`, `branches`",
+        },
+    ),
     "context.updated": (
         "a step's end sets values of the context, or somebody does by hand",
         {

@@ -34,6 +34,8 @@ PARTS = {
         Part("A phase", ("$defs", "phase")),
         Part("A step", ("$defs", "step")),
         Part("An entry of a step's `transitions`", ("$defs", "transition")),
+        Part("`parallel` of a step", ("$defs", "parallel")),
+        Part("An entry of its `branches`", ("$defs", "branch")),
         Part("`result_handling`", ("$defs", "result_handling")),
     ],
     "plan": [
@@ -44,13 +46,19 @@ PARTS = {
         Part("An entry of `phases`", ("$defs", "phase")),
         Part("An entry of a phase's `steps`", ("$defs", "step")),
         Part("An entry of a step's `transitions`", ("$defs", "transition")),
+        Part("`parallel` of a step", ("$defs", "step", "properties", "parallel")),
+        Part(
+            "An entry of its `branches`",
+            ("$defs", "step", "properties", "parallel", "properties", "branches", "items"),
+        ),
         Part("A step's `result_handling`", ("$defs", "step", "properties", "result_handling")),
         Part("An entry of `artifacts`", ("$defs", "artifact")),
     ],
     "state": [
         Part("The file", ()),
         Part("An entry of `phases`", ("properties", "phases", "additionalProperties")),
-        Part("An entry of `steps`", ("properties", "steps", "items")),
+        Part("An entry of `steps`", ("$defs", "visit")),
+        Part("An entry of `branches` of a step's entry", ("$defs", "branch")),
         Part("The `next` of a step's entry", ("$defs", "next")),
         Part("The `error` of a step's entry", ("$defs", "error")),
         Part("`forked_from`", ("properties", "forked_from")),
@@ -84,6 +92,7 @@ PARTS = {
         Part("`usage`", ("properties", "usage")),
         Part("`command`", ("properties", "command")),
         Part("`decided`", ("properties", "decided")),
+        Part("An entry of `branches`", ("properties", "branches", "items")),
         Part("An entry of `errors` and `warnings`", ("$defs", "fault")),
     ],
     "changes": [

@@ -11,6 +11,11 @@ from loomctl.hosts.loom_commands import judge
 ALLOWED = [
     "loomctl next",
     "loomctl next --json",
+    "loomctl next --branch api",
+    "loomctl done --branch=api --outcome failed",
+    "loomctl done --branch api <<'LOOM'\nIt is done.\nLOOM",
+    "loomctl context get coverage --branch api",
+    "loomctl preamble --branch api",
     "loomctl next shop-258-run-2026-01-01T00-00-00Z",
     "  loomctl show \n",
     "loomctl show shop-258 001-frame.fetch@1",

@@ -30,7 +30,7 @@ FAILED = visit("p/b", "failed")
 RETRIED = visit("p/b", "failed", next={"reason": "retry", "step_id": "p/b"})
 LED_NOWHERE = visit("p/b", "failed", stopped=True, next={"reason": "none", "step_id": None})
 LED_BACK = visit("p/b", "failed", next={"reason": "on_failure", "step_id": "p/b"})
-IN_BRANCH = visit("p/x.s", parallel="2")
+FAN: dict[str, Any] = {"branches": [{"id": "one", "steps": [visit("p/x.one.s")]}]}
 
 # the visits, more of the state → current, previous, retries, the minute in which the current one began
 CASES: list[tuple[str, list[dict[str, Any]], dict[str, Any], tuple[str | None, str | None, int, int | None]]] = [
@@ -56,9 +56,9 @@ CASES: list[tuple[str, list[dict[str, Any]], dict[str, Any], tuple[str | None, s
     ("reopened", [A, {**B, "reopened": True}, visit("p/b", OPEN)], {}, ("p/b", "p/b", 0, 2)),
     ("the run is completed", [A, B], {"status": "completed", "current_step": None}, (None, "p/b", 0, None)),
     ("the run is cancelled", [A, visit("p/b", OPEN)], {"status": "cancelled"}, (None, "p/b", 0, None)),
-    ("branches beside it", [A, visit("p/x", OPEN), IN_BRANCH], {}, ("p/x", "p/a", 0, 1)),
-    ("branches behind it", [A, visit("p/x"), IN_BRANCH, visit("p/b", OPEN)], {}, ("p/b", "p/x", 0, 3)),
-    ("within a branch", [IN_BRANCH, visit("p/x.t", OPEN, parallel="2")], {}, ("p/x.t", "p/x.s", 0, 1)),
+    ("branches beside it", [A, visit("p/x", OPEN, **FAN)], {}, ("p/x", "p/a", 0, 1)),
+    ("branches behind it", [A, visit("p/x", **FAN), visit("p/b", OPEN)], {}, ("p/b", "p/x", 0, 2)),
+    ("within a branch", [visit("p/x.one.s"), visit("p/x.one.t", OPEN)], {}, ("p/x.one.t", "p/x.one.s", 0, 1)),
 ]
 
 

@@ -30,6 +30,19 @@ def with_step(**changes: Any) -> dict[str, Any]:
     return {"id": "sample", "phases": {"build": {"steps": [step]}}}
 
 
+API: dict[str, Any] = {"id": "api", "steps": [STEP]}
+
+
+def fan_step(*branches: Any, **more: Any) -> dict[str, Any]:
+    """Make a parallel step. more: join."""
+    return {"id": "fan", "parallel": {"branches": list(branches), **more}}
+
+
+def fan(*branches: Any, **more: Any) -> dict[str, Any]:
+    """Make a workflow of a parallel step alone."""
+    return {"id": "sample", "phases": {"build": {"steps": [fan_step(*branches, **more)]}}}
+
+
 def with_artifact(group: str = "always_load", **changes: Any) -> dict[str, Any]:
     """Make a workflow of one artifact; None takes a key out."""
     artifact = {key: value for key, value in {**ARTIFACT, **changes}.items() if value is not None}
@@ -44,6 +57,7 @@ def only_problem(raw: object) -> Problem:
 
 
 STEP_AT = "$.phases.build.steps[0]"
+BRANCH_AT = STEP_AT + ".parallel.branches[0]"
 ALWAYS_AT = "$.critical_artifacts.always_load[0]"
 CONDITIONAL_AT = "$.critical_artifacts.conditional_load[0]"
 
@@ -101,7 +115,25 @@ REFUSED = [
     (with_step(transitions=[{"to": "end", "fidelity": "x"}]), "UNKNOWN_VALUE", STEP_AT + ".transitions[0].fidelity"),
     (with_step(transitions=[{"to": "end", "on_failure": 1}]), "WRONG_TYPE", STEP_AT + ".transitions[0].on_failure"),
     (with_step(retry_target="a b"), "BAD_ID", STEP_AT + ".retry_target"),
-    (with_step(parallel={}), "NOT_SUPPORTED", STEP_AT + ".parallel"),
+    (with_step(parallel=[]), "WRONG_TYPE", STEP_AT + ".parallel"),
+    (with_step(parallel={}), "MISSING_FIELD", STEP_AT + ".parallel.branches"),
+    (with_step(kind="parallel"), "MISSING_FIELD", STEP_AT + ".parallel"),
+    (fan(), "EMPTY_LIST", STEP_AT + ".parallel.branches"),
+    (fan("api"), "WRONG_TYPE", BRANCH_AT),
+    (fan({"steps": [STEP]}), "MISSING_FIELD", BRANCH_AT + ".id"),
+    (fan({"id": "a b", "steps": [STEP]}), "BAD_ID", BRANCH_AT + ".id"),
+    (fan({"id": "api"}), "MISSING_FIELD", BRANCH_AT + ".steps"),
+    (fan({"id": "api", "steps": []}), "EMPTY_LIST", BRANCH_AT + ".steps"),
+    (fan(API, API), "DUPLICATE_ID", STEP_AT + ".parallel.branches[1].id"),
+    (fan({"id": "api", "steps": [STEP, STEP]}), "DUPLICATE_ID", BRANCH_AT + ".steps[1].id"),
+    (fan({"id": "x" * 80, "steps": [{**STEP, "id": "y" * 60}]}), "TOO_LONG", BRANCH_AT + ".steps[0]"),
+    (fan({"id": "api", "steps": [fan_step(API)]}), "NESTED_PARALLEL", BRANCH_AT + ".steps[0]"),
+    (fan(API, join="all"), "UNKNOWN_VALUE", STEP_AT + ".parallel.join"),
+    (with_step(parallel={"branches": [API]}, kind="agent"), "TWO_TEXTS", STEP_AT + ".kind"),
+    (with_step(parallel={"branches": [API]}, skill="x"), "NOT_FOR_PARALLEL", STEP_AT + ".skill"),
+    (with_step(parallel={"branches": [API]}, prompt=None, run="x"), "NOT_FOR_PARALLEL", STEP_AT + ".run"),
+    (with_step(parallel={"branches": [API]}, output_schema="routing"), "NOT_FOR_PARALLEL", STEP_AT + ".output_schema"),
+    (with_step(parallel={"branches": [API]}, workdir="x"), "NOT_FOR_PARALLEL", STEP_AT + ".workdir"),
     (with_step(result_handling={"on_warning": "/a:b"}), "NOT_SUPPORTED", STEP_AT + ".result_handling.on_warning"),
     ({**with_step(), "retry_target": ["x"]}, "WRONG_TYPE", "$.retry_target"),
     ({**with_step(), "max_visits": 0}, "OUT_OF_RANGE", "$.max_visits"),
@@ -254,10 +286,10 @@ def test_fabers_pause_before_release_is_an_approval() -> None:
 def test_one_error_carries_all() -> None:
     """What `run` raises says every error with its place; findings of one kind give it their code."""
     with pytest.raises(LoomError) as caught:
-        Workflow.from_dict(with_step(evidence=[], parallel={}), where="sample.json")
+        Workflow.from_dict(with_step(evidence=[], steps_parallel={}), where="sample.json")
     assert caught.value.code == "NOT_SUPPORTED"
     assert "$.phases.build.steps[0].evidence: evidence is not supported yet" in caught.value.why
-    assert "$.phases.build.steps[0].parallel: parallel is not supported yet" in caught.value.why
+    assert "$.phases.build.steps[0].steps_parallel: steps_parallel is not supported yet" in caught.value.why
     with pytest.raises(LoomError) as caught:
         Workflow.from_dict(with_step(evidence=[], max_retries=-1))
     assert caught.value.code == "INVALID_WORKFLOW"

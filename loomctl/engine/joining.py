@@ -1,0 +1,141 @@
+"""The join of a parallel step: its visit ends with what its branches came to, and the run goes on (D43)."""
+
+from __future__ import annotations
+
+from loomctl.disk.events import Event
+from loomctl.engine import context_values, ending, settling, stages, tracking, usage
+from loomctl.model import branches, places, visits
+from loomctl.model.directives import Reading, is_reserved
+from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+    from loomctl.model.state import State
+
+RESULTS, CONFLICTS = "parallel.results", "parallel.conflicts"
+_SAID = 100_000  # characters of a branch's last response that the parallel step's own holds
+
+
+class Joined(NamedTuple):
+    """A run whose parallel step was joined. left: the branches that it went on without, seen as they were then."""
+
+    settled: settling.Settled
+    left: list[Run]
+
+
+def foreseen(space: Workspace, run: Run, outside: visits.Outside) -> ending.Gathered | None:
+    """Find out what a join will need to know, before the lock is taken; None where this branch's end is none yet."""
+    fresh = space.store.read(run.run_id)
+    entry = branches.fan(fresh.state)
+    if entry is None or entry["stage"] != outside.stage:
+        return None
+    others = [one for number, one in enumerate(entry["branches"]) if number != outside.place]
+    place = places.place_of(run.plan, entry["step_id"])
+    waits = place is not None and place.step["parallel"]["join"] == "wait_all"
+    if waits and any(one["status"] not in branches.ENDED for one in others):
+        return None
+    return _gathered(space, fresh, entry)
+
+
+def _gathered(space: Workspace, run: Run, entry: Mapping[str, Any]) -> ending.Gathered:
+    return ending.Gathered(
+        entry["stage"], Reading(), tracking.ended(space, run, dict(entry)), usage.of_visit(space, run, entry)
+    )
+
+
+def joined(
+    space: Workspace, run: Run, state: State, happened: list[Event], known: ending.Gathered | None
+) -> Joined | None:
+    """End the open parallel step if its join is met, and go on; adds to `happened` what did. None: it waits.
+
+    For who holds the run's lock. known: as it was foreseen, else it is found out now.
+    """
+    entry = branches.fan(state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry is not None else None
+    made = branches.fan_in(state, place.step) if place is not None else None
+    if entry is None or place is None or made is None or state["status"] not in ("in_progress", "awaiting_feedback"):
+        return None
+    run = run._replace(state=state)
+    left = [_seen(run, entry, name) for name in made.left]
+    records = entry["branches"]
+    state = branches.left_behind(state)
+    for name in made.left:
+        cancelled = {"branch": name, "stage": entry["stage"], "status": branches.CANCELLED}
+        happened.append(Event("branch.ended", cancelled, space.caller.session_id, entry["step_id"]))
+    context, warnings = _context(space, made)
+    given = ending.Given(
+        _said(run, entry),
+        "branches",
+        made.outcome,
+        _note(made),
+        context=context,
+        gone=made.changes.gone,
+        updates={key: value for key, value in made.changes.set.items() if not is_reserved(key)},
+        warnings=warnings,
+        branches=records,
+    )
+    told = {"stage": entry["stage"], "status": made.outcome, "results": [_short(one) for one in made.results]}
+    happened.append(Event("branches.joined", {**told, "conflicts": made.conflicts}, space.caller.session_id, place.key))
+    state = {**state, "status": "in_progress"}
+    if known is None or known.for_stage != entry["stage"]:
+        known = _gathered(space, run, entry)
+    ended = ending.end(space, run, state, happened, given, known)
+    assert ended.entry is not None  # nothing asks a parallel step for another answer
+    state = visits.replaced(ended.state, branches.without_contexts(ended.entry))
+    settled = settling.rest_here(space, run, state)
+    happened += settled.happened
+    return Joined(settled, left)
+
+
+def after(space: Workspace, run: Run, made: Joined) -> None:
+    """Do what a join leaves to do once the lock is free: commands of branches that were left are stopped."""
+    for line in made.left:
+        from loomctl.engine import command_ends
+
+        command_ends.stop_left(space, line)
+    settling.begun(space, run, made.settled)
+
+
+def _seen(run: Run, entry: Mapping[str, Any], name: str) -> Run:
+    view = branches.view(run.state, run.plan, name, entry["stage"])
+    return run._replace(state=view.state, plan=view.plan)
+
+
+def _context(space: Workspace, made: branches.FanIn) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Give the engine's keys of a join; what its branches' steps answered comes along."""
+    own = {key: value for key, value in made.changes.set.items() if is_reserved(key)}
+    stored, warnings = context_values.stored(space, {RESULTS: made.results, CONFLICTS: made.conflicts})
+    for key in ("last_stage", "last_response"):
+        own.pop(key, None)
+    return {**own, **stored}, warnings
+
+
+def _note(made: branches.FanIn) -> str:
+    """Say in a line how the branches ended, where not all did well."""
+    if made.outcome in ("succeeded", "skipped"):
+        return ""
+    return ", ".join(f"{one['id']}: {one['status']}" for one in made.results)
+
+
+def _short(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: result[key] for key in ("id", "index", "status")}
+
+
+def _said(run: Run, entry: Mapping[str, Any]) -> str:
+    """Give the parallel step's response: what each branch said last."""
+    parts = []
+    for record in entry["branches"]:
+        status = record["status"] if record["status"] in branches.ENDED else branches.CANCELLED
+        last = next((one for one in reversed(record["steps"]) if one["status"] not in visits.OPEN), None)
+        text = stages.read_text(run.folder, last["stage"], stages.RESPONSE) if last and last.get("stage") else None
+        head = f"## Branch {record['id']}: {status}"
+        if last is not None and status == "failed":
+            head += f" ({masked_line(visits.reason_of(last), 200)})" if visits.reason_of(last) else ""
+        parts.append(f"{head}\n\n{(text or '(no response)').strip()[:_SAID]}")
+    return "\n\n".join(parts) + "\n"
