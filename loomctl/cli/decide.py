@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.cli import asking, printing, step
-from loomctl.cli.options import json_option, run_argument
+from loomctl.cli.options import branch_option, json_option, run_argument
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import deciding, driving, finding
 from loomctl.model.errors import EXIT_OK
@@ -37,8 +37,9 @@ def _note_option(*names: str) -> Callable[[Command], Command]:
 @run_argument
 @_by_option
 @_note_option("--note")
+@branch_option
 @json_option
-def approve(run: str | None, by: str, note: str, as_json: bool) -> int:
+def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bool) -> int:
     """Grant what the run waits for, and go on. For its user, not for the assistant.
 
     At a step that a person decides it is the choice that means a yes (approve, yes, accept, ok), or the only one.
@@ -49,7 +50,7 @@ def approve(run: str | None, by: str, note: str, as_json: bool) -> int:
       loomctl approve --by Ada --note "the figures are right"
     """
     space = asking.space()
-    driven = deciding.approve(space, finding.to_drive(space, run, verb="approve"), by=by, note=note)
+    driven = deciding.approve(space, finding.to_drive(space, run, verb="approve"), by=by, note=note, branch=branch)
     return _told(space, driven, "approved", as_json=as_json)
 
 
@@ -57,8 +58,9 @@ def approve(run: str | None, by: str, note: str, as_json: bool) -> int:
 @run_argument
 @_by_option
 @_note_option("--note", "--reason")
+@branch_option
 @json_option
-def reject(run: str | None, by: str, note: str, as_json: bool) -> int:
+def reject(run: str | None, by: str, note: str, branch: str | None, as_json: bool) -> int:
     """Refuse what the run waits for. For its user, not for the assistant.
 
     At a step that a person decides it is the choice that means a no (reject, no, decline); where there is none the
@@ -71,7 +73,7 @@ def reject(run: str | None, by: str, note: str, as_json: bool) -> int:
       loomctl reject --reason "the migration cannot be undone"
     """
     space = asking.space()
-    driven = deciding.reject(space, finding.to_drive(space, run, verb="reject"), by=by, note=note)
+    driven = deciding.reject(space, finding.to_drive(space, run, verb="reject"), by=by, note=note, branch=branch)
     return _told(space, driven, "rejected", as_json=as_json)
 
 
@@ -80,8 +82,9 @@ def reject(run: str | None, by: str, note: str, as_json: bool) -> int:
 @run_argument
 @_by_option
 @_note_option("--note")
+@branch_option
 @json_option
-def choose(label: str, run: str | None, by: str, note: str, as_json: bool) -> int:
+def choose(label: str, run: str | None, by: str, note: str, branch: str | None, as_json: bool) -> int:
     """Choose one of the ways that the run's step offers to a person. For its user, not for the assistant.
 
     LABEL is its words in any case, or its accelerator alone: `fix`, `f` and `[F] Fix` are the same.
@@ -93,7 +96,7 @@ def choose(label: str, run: str | None, by: str, note: str, as_json: bool) -> in
     """
     space = asking.space()
     run_id = finding.to_drive(space, run, verb="choose LABEL")
-    driven = deciding.choose(space, run_id, label, by=by, note=note)
+    driven = deciding.choose(space, run_id, label, by=by, note=note, branch=branch)
     return _told(space, driven, "", as_json=as_json)
 
 

@@ -169,8 +169,9 @@ def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
 
 @click.command()
 @run_argument
+@branch_option
 @json_option
-def undo(run: str | None, as_json: bool) -> int:
+def undo(run: str | None, branch: str | None, as_json: bool) -> int:
     """Take the last `done` back: its step is open again; its response is kept beside it.
 
     \b
@@ -178,7 +179,7 @@ def undo(run: str | None, as_json: bool) -> int:
       loomctl undo
     """
     space = asking.space()
-    return told(space, undoing.undo(space, finding.to_drive(space, run)), as_json=as_json)
+    return told(space, undoing.undo(space, finding.to_drive(space, run), branch), as_json=as_json)
 
 
 def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:

@@ -7,7 +7,7 @@ import os
 from loomctl.disk import clock, command_files, command_runs
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import command_events, command_output, command_trust, ending, lines, settling, stages
-from loomctl.model import places, run_life, sessions, visits
+from loomctl.model import places, run_life, sessions, standing, visits
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -107,7 +107,7 @@ def taken(
 def as_it_stands(before: Settled, state: State) -> Settled:
     """Say where a run rests that somebody else changed. before: where it rested until then."""
     entry = visits.open_visit(state)
-    if entry is not None and run_life.goes_on(state):
+    if entry is not None and standing.goes_on(state):
         move = run_life.Move("step", step=entry["step_id"])
         return _following(before, settling.Settled(state, [], [], False, move))
     return _following(before, settling.rest(state))

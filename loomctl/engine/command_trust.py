@@ -6,7 +6,7 @@ from loomctl.disk import artifact_paths, clock, digests, files, known
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE, PATIENCE
 from loomctl.engine import prompts
-from loomctl.model import places, run_life, shell_text, trust_waits, visits
+from loomctl.model import places, shell_text, standing, trust_waits, visits
 from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
@@ -90,7 +90,7 @@ def wait(space: Workspace, run: Run, commands: Sequence[Mapping[str, str]]) -> R
 
     def change(state: State) -> tuple[State, list[Event]]:
         entry = visits.open_visit(state)
-        if entry is None or trust_waits.waits(state) or not run_life.goes_on(run_life.answered(state)):
+        if entry is None or trust_waits.waits(state) or not standing.goes_on(standing.answered(state)):
             return state, []
         asked = trust_waits.waiting(state, entry, commands, at=clock.now())
         properties = {"stage": entry["stage"], "reason": "trust"}
@@ -109,7 +109,7 @@ def answer(space: Workspace, run: Run) -> bool:
         if not waited[0]:
             return state, []
         given = Event("run.feedback_given", {"stage": state["feedback"].get("stage")}, space.caller.session_id)
-        return run_life.answered(state), [given]
+        return standing.answered(state), [given]
 
     if trust_waits.waits(run.state):
         space.store.update(run.run_id, change)

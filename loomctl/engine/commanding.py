@@ -12,7 +12,7 @@ import time
 
 from loomctl.disk import clock, command_runs
 from loomctl.engine import command_ends, command_events, command_output, command_starts, command_trust, lines, stages
-from loomctl.model import run_life, trust_waits
+from loomctl.model import run_life, standing, trust_waits
 from loomctl.model.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.model.records import NamedTuple
 
@@ -175,7 +175,7 @@ def _looked_again(space: Workspace, come: Carried, work: Work, standing: Standin
 
 def _work(run: Run) -> Work | None:
     """Give the command step that the run is at and may go on with; None where it is at something else."""
-    return command_ends.open_work(run) if run_life.goes_on(run.state) else None
+    return command_ends.open_work(run) if standing.goes_on(run.state) else None
 
 
 def _refuse_within(work: Work, run: Run) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from loomctl.disk import clock, people
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import driving, ending, presence, recording, settling
-from loomctl.model import directives, gates
+from loomctl.engine import driving, ending, lines, presence, recording, settling
+from loomctl.model import branches, directives, gates, visits
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -42,26 +42,32 @@ class Said(NamedTuple):
         return masked_line(self.note, _LINE)
 
 
-def approve(space: Workspace, run_id: str, *, by: str = "", note: str = "") -> driving.Driven:
+def approve(
+    space: Workspace, run_id: str, *, by: str = "", note: str = "", branch: str | None = None
+) -> driving.Driven:
     """Grant what the run asks for and go on. by: who does, empty: whom this machine knows.
+
+    branch: of the open parallel step; None: the one that waits, where the run's own line does not (D43).
 
     At a human step it is the choice that means a yes, or the only one. Raises NOTHING_TO_APPROVE and CHOICE_NEEDED.
     """
-    return _decide(space, run_id, "approval.granted", _said(space, gates.APPROVE, by, note))
+    return _decide(space, run_id, "approval.granted", _said(space, gates.APPROVE, by, note), branch)
 
 
-def reject(space: Workspace, run_id: str, *, by: str = "", note: str = "") -> driving.Driven:
+def reject(space: Workspace, run_id: str, *, by: str = "", note: str = "", branch: str | None = None) -> driving.Driven:
     """Refuse what the run asks for. by, note: who does and why.
 
     At a human step it is the choice that means a no, else the step fails; at every other gate the run is paused, and
     asks again when it is taken up. Raises NOTHING_TO_APPROVE and CHOICE_NEEDED.
     """
-    return _decide(space, run_id, "approval.rejected", _said(space, gates.REJECT, by, note))
+    return _decide(space, run_id, "approval.rejected", _said(space, gates.REJECT, by, note), branch)
 
 
-def choose(space: Workspace, run_id: str, label: str, *, by: str = "", note: str = "") -> driving.Driven:
+def choose(
+    space: Workspace, run_id: str, label: str, *, by: str = "", note: str = "", branch: str | None = None
+) -> driving.Driven:
     """End a human step with one of its choices. Raises NOTHING_TO_CHOOSE, UNKNOWN_LABEL and AMBIGUOUS_LABEL."""
-    return _decide(space, run_id, "approval.chosen", _said(space, gates.CHOOSE, by, note, label))
+    return _decide(space, run_id, "approval.chosen", _said(space, gates.CHOOSE, by, note, label), branch)
 
 
 def _said(space: Workspace, verb: str, by: str, note: str, label: str = "") -> Said:
@@ -77,9 +83,9 @@ def _said(space: Workspace, verb: str, by: str, note: str, label: str = "") -> S
     return Said(verb, name, directives.mended(note.strip()), label)
 
 
-def _decide(space: Workspace, run_id: str, event: str, said: Said) -> driving.Driven:
+def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str | None) -> driving.Driven:
     notes = recording.noted(space)
-    run = space.store.read(run_id)
+    run = _line(space, run_id, said.verb, branch)
     driving.refuse_over(run.state, run_id)
     gates.must_ask(run.state, run.plan, said.verb)  # nobody decides what they were not asked yet
     seen = _waits_for(run.state, run.plan)
@@ -103,16 +109,35 @@ def _decide(space: Workspace, run_id: str, event: str, said: Said) -> driving.Dr
         settled.append(result)
         return result.state, happened + result.happened
 
-    run = run._replace(state=space.store.update(run_id, change))
+    run = lines.update(space, run, change)
     done = ended[0].entry if ended else None
     # What is decided in a terminal is not read by the assistant: what a phase loads is owed to its next `next`.
     made = None
-    if space.caller.host == TERMINAL:
+    if space.caller.host == TERMINAL or visits.is_branch(run.state):
         settling.begun(space, run, settled[0])
     else:
         made = settling.tell(space, run, settled[0])
     notes += presence.noted_stage(space, run.state)
     return driving.Driven(run, settled[0].move, done, slip=made, notes=notes)
+
+
+def _line(space: Workspace, run_id: str, verb: str, branch: str | None) -> Run:
+    """Read what is decided of: the run, or the branch that waits. Raises AMBIGUOUS_BRANCH where several do."""
+    run = space.store.read(run_id)
+    entry = branches.fan(run.state)
+    if branch is not None or entry is None:
+        return run if branch is None else lines.seen(run, branch)
+    waiting = list(dict.fromkeys(str(one["branch"]) for one in run.state["pending_approvals"] if one.get("branch")))
+    if len(waiting) > 1:
+        raise LoomError(
+            "AMBIGUOUS_BRANCH",
+            f"{len(waiting)} branches of {entry['step_id']} wait for somebody",
+            where=run.state_path,
+            why=f"they are {', '.join(waiting)}",
+            hint=f"loomctl {verb} --branch {waiting[0]} --help",
+            exit_code=EXIT_USAGE,
+        )
+    return lines.seen(run, waiting[0]) if waiting else run
 
 
 def _waits_for(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import answers, context_values, route_conditions, stages, tracking, usage
-from loomctl.model import failures, output_checks, places, routing, run_context, run_life, visits
+from loomctl.model import failures, output_checks, places, routing, run_context, run_life, standing, visits
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
 
@@ -56,6 +56,7 @@ class Given(NamedTuple):
     updates: Mapping[str, Any] = {}
     gone: Sequence[str] = ()
     branches: Sequence[Mapping[str, Any]] = ()
+    joined_by: str = ""
 
 
 class Gathered(NamedTuple):
@@ -297,7 +298,7 @@ def _status(run: Run, end: _End, ended: Mapping[str, Any], way: Way, session_id:
         "warnings": [*said["warnings"], *end.warnings, *_tracking_warnings(tracked), *_way_warnings(way)],
         "command": given.command,
         **({"decided": dict(given.decided)} if given.decided else {}),
-        **({"branches": [dict(one) for one in given.branches]} if given.branches else {}),
+        **({"branches": [dict(one) for one in given.branches], "joined_by": given.joined_by} if given.branches else {}),
         "artifacts": dict(given.artifacts),
         "started_at": entry["started_at"],
         "completed_at": end.at,
@@ -392,7 +393,7 @@ def answered(space: Workspace, state: State, happened: list[Event]) -> State:
     waited = state.get("feedback")
     if isinstance(waited, dict):
         happened.append(Event("run.feedback_given", {"stage": waited.get("stage")}, space.caller.session_id))
-    return run_life.answered(state)
+    return standing.answered(state)
 
 
 def unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:

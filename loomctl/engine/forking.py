@@ -20,7 +20,6 @@ from loomctl.engine import (
     refreezing,
     rewinding,
     stage_changes,
-    stage_records,
     stages,
     undoing,
 )
@@ -123,7 +122,7 @@ def _refuse_fabers(space: Workspace, run_id: str) -> None:
 
 def _origin(run: Run, named: str) -> _Origin:
     entry = rewinding.meant(run, named, verb="fork")
-    every = stage_records.entries(run)
+    every = [one for one in run.state["steps"] if isinstance(one.get("stage"), str)]
     at = [one["stage"] for one in every].index(entry["stage"])
     if entry["status"] not in visits.OUTCOMES:
         before = [one["stage"] for one in every[:at] if one["status"] in visits.OUTCOMES]

@@ -28,7 +28,7 @@ def line(run: Run) -> str:
     found = gates.open_human(state, run.plan)
     if found is None:
         told = "; ".join(_asked(item) for item in state["pending_approvals"])
-        return f"The run waits for approval: {told}{_refused(state)}. Its user decides: loomctl approve {run.run_id}"
+        return f"The run waits for approval: {told}{_refused(state)}. Its user decides: {_by(run)}"
     step = found[1].step
     offered = gates.choices(step)
     asked = "; ".join(_asked(item) for item in state["pending_approvals"])
@@ -43,7 +43,7 @@ def line(run: Run) -> str:
 def upcoming(run: Run) -> str:
     """Say the same for a text that ends with the one next thing to do, of a gate that is no step."""
     told = "; ".join(_asked(item) for item in run.state["pending_approvals"])
-    decides = f"The user decides; then `loomctl approve {run.run_id}`."
+    decides = f"The user decides; then `{_by(run)}`."
     return f"## Next\n\nThe run waits for its user: {told}{_refused(run.state)}. {decides}"
 
 
@@ -71,9 +71,10 @@ def at_a_step(run: Run, place: Place, prompt: str, budget: Budget | None = None)
 def ways(run: Run, place: Place) -> str:
     """Give the commands that answer a human step, a line each."""
     offered = gates.choices(place.step)
-    lines = [f"    {gates.command(gates.CHOOSE, run.run_id, label)}" for label in offered]
+    branch = visits.seen_from(run.state).name
+    lines = [f"    {gates.command(gates.CHOOSE, run.run_id, label, branch)}" for label in offered]
     if not offered:
-        lines = [f"    {gates.command(verb, run.run_id)}" for verb in (gates.APPROVE, gates.REJECT)]
+        lines = [f"    {gates.command(verb, run.run_id, '', branch)}" for verb in (gates.APPROVE, gates.REJECT)]
     return "\n".join([_NOT_YOURS, "", *lines])
 
 
@@ -90,8 +91,19 @@ def paused(run: Run) -> str:
     )
 
 
+def _by(run: Run) -> str:
+    """Give the command by which what a run asks for first is answered, in whatever branch."""
+    first = run.state["pending_approvals"][0] if run.state["pending_approvals"] else {}
+    branch = masked_line(str(first.get("branch") or visits.seen_from(run.state).name), 80)
+    verb = f"{gates.CHOOSE} LABEL" if first.get("choices") else gates.APPROVE
+    return gates.command(verb, run.run_id, "", branch)
+
+
 def _asked(item: Mapping[str, Any]) -> str:
-    return masked_line(str(item.get("reason") or item.get("id")), gates.LONGEST_REASON)
+    of = f"{masked_line(str(item['branch']), 80)}: " if item.get("branch") else ""
+    listed = item.get("choices") if of else None
+    named = f" ({' · '.join(masked_line(str(one), 60) for one in listed[:_MOST])})" if isinstance(listed, list) else ""
+    return of + masked_line(str(item.get("reason") or item.get("id")), gates.LONGEST_REASON) + (named if listed else "")
 
 
 def _refused(state: Mapping[str, Any]) -> str:

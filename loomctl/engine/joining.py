@@ -50,11 +50,11 @@ def _gathered(space: Workspace, run: Run, entry: Mapping[str, Any]) -> ending.Ga
 
 
 def joined(
-    space: Workspace, run: Run, state: State, happened: list[Event], known: ending.Gathered | None
+    space: Workspace, run: Run, state: State, happened: list[Event], by: str, known: ending.Gathered | None
 ) -> Joined | None:
     """End the open parallel step if its join is met, and go on; adds to `happened` what did. None: it waits.
 
-    For who holds the run's lock. known: as it was foreseen, else it is found out now.
+    For who holds the run's lock. by: the branch whose end it is; known: as it was foreseen, else it is found out now.
     """
     entry = branches.fan(state)
     place = places.place_of(run.plan, entry["step_id"]) if entry is not None else None
@@ -79,6 +79,7 @@ def joined(
         updates={key: value for key, value in made.changes.set.items() if not is_reserved(key)},
         warnings=warnings,
         branches=records,
+        joined_by=by,
     )
     told = {"stage": entry["stage"], "status": made.outcome, "results": [_short(one) for one in made.results]}
     happened.append(Event("branches.joined", {**told, "conflicts": made.conflicts}, space.caller.session_id, place.key))

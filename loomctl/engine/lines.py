@@ -75,7 +75,7 @@ def update(space: Workspace, line: Run, change: Change, *, durable: bool = True,
         ended = branches.view(state, whole.plan, outside.name, outside.stage).state
         if visits.seen_from(ended).outcome is not None and outside.outcome is None:
             happened.append(_ended(ended, space.caller.session_id))
-        found = joining.joined(space, whole, state, happened, known)
+        found = joining.joined(space, whole, state, happened, outside.name, known)
         if found is not None:
             joined.append(found)
             state = found.settled.state

@@ -87,7 +87,7 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
         left = [back.stage for back in backs if back.unread]
         told: dict[str, Any] = {"to": stage, "undone": [back.stage for back in backs], "gone": gone}
         told |= {"context_left": left} if left else {}
-        happened = [*(back.happened for back in backs), Event("run.rewound", told, session_id)]
+        happened = [*(one.happened for back in backs for one in back.each), Event("run.rewound", told, session_id)]
         for name in dict.fromkeys([*_of_branches(before, state), *gone, stage]):
             stages.set_aside(run.folder, name)
         state, opened = _branches_anew(space, run, state, stage)
@@ -130,23 +130,19 @@ def set_by_hand(run: Run, since: str) -> list[str]:
 
 def meant(run: Run, named: str, *, verb: str) -> Mapping[str, Any]:
     """Give the visit that is meant. Raises NO_SUCH_STAGE, and IN_PARALLEL for one of a branch."""
-    inside = taking_back.in_branches(run.state)
-    if inside and not stage_records.meant(run, named):
-        found = stage_records.meant(run._replace(state={**run.state, "steps": inside}), named)
-        if found:
-            outer = next(
-                one for one in run.state["steps"] if any(v is found[0] for v in taking_back.branch_visits(one))
-            )
-            option = "--to" if verb == "rewind" else "--at"
-            raise LoomError(
-                "IN_PARALLEL",
-                f"{found[0]['stage']} belongs to a branch of the parallel step {outer['step_id']}",
-                where=run.state_path,
-                why="branches are worked on side by side; the step is taken as a whole, with all of them",
-                hint=f"loomctl {verb} {run.run_id} {option} {quoted(str(outer['stage']))}",
-                exit_code=EXIT_USAGE,
-            )
-    return stage_records.find(run, named)
+    found = stage_records.find(run, named)
+    outer = next((one for one in run.state["steps"] if any(v is found for v in taking_back.branch_visits(one))), None)
+    if outer is not None:
+        option = "--to" if verb == "rewind" else "--at"
+        raise LoomError(
+            "IN_PARALLEL",
+            f"{found['stage']} belongs to a branch of the parallel step {outer['step_id']}",
+            where=run.state_path,
+            why="branches are worked on side by side; the step is taken as a whole, with all of them",
+            hint=f"loomctl {verb} {run.run_id} {option} {quoted(str(outer['stage']))}",
+            exit_code=EXIT_USAGE,
+        )
+    return found
 
 
 def back_to(run: Run, state: State, stage: str, session_id: str | None) -> tuple[State, list[Back]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import finding, priming, remembering, stages
-from loomctl.model import gates, phase_marks, places, run_life, sessions, triggers, visits
+from loomctl.model import gates, phase_marks, places, run_life, sessions, standing, triggers, visits
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -114,12 +114,12 @@ def _opened(
     """Open a visit of a step and write its prompt; gives the visit, None where it was open already."""
     before = visits.open_visit(state)
     state, entry = visits.start_visit(state, place.key, str(place.phase["id"]), at=at)
-    if entry is before:
-        return state, None
     if place.step.get("parallel"):
         from loomctl.model import branches
 
-        state = branches.fanned_out(state, place.step)
+        state = branches.waiting(branches.fanned_out(state, place.step))
+    if entry is before:
+        return state, None
     from loomctl.engine import preambles  # a hook that opens no step does not pay for it
 
     stages.set_aside(run.folder, entry["stage"])  # of a visit that was undone
@@ -170,7 +170,7 @@ def rest_here(space: Workspace, run: Run, state: State) -> Settled:
 
     It is owed to the assistant also where it is told at once, for a kill may come between the two.
     """
-    if not run_life.goes_on(state):
+    if not standing.goes_on(state):
         return rest(state)
     settled = settle(space, run, state)
     facts = _facts(settled)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.engine import route_conditions
-from loomctl.model import fidelity, gates, places, routing, run_context, run_life, visits
+from loomctl.model import fidelity, gates, places, routing, run_context, run_life, standing, visits
 from loomctl.model.state import new_state
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def play(
     """
     state = new_state(plan, run_id="simulation", work_id=None, goal=goal, at=AT)
     played = Played({**state, "context": dict(context or {})}, [], [], [], "")
-    while run_life.goes_on(played.state):
+    while standing.goes_on(played.state):
         state, move = run_life.advance(played.state, plan, at=AT)
         played = played._replace(state=state)
         if move.kind == "step":

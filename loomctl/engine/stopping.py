@@ -6,7 +6,7 @@ from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine import answers, closing, stages
-from loomctl.model import output_checks, places, run_life, sessions, turn_ends, visits
+from loomctl.model import output_checks, places, sessions, standing, turn_ends, visits
 from loomctl.model.directives import Reading
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
@@ -273,7 +273,7 @@ def _unchecked(reading: Reading) -> str:
 
 
 def _under_way(state: Mapping[str, Any]) -> bool:
-    return run_life.goes_on(run_life.answered(dict(state)))
+    return standing.goes_on(standing.answered(dict(state)))
 
 
 def _ended(
@@ -347,7 +347,7 @@ def _wait(space: Workspace, run: Run, entry: Mapping[str, Any], message: str) ->
         if now is None or now["stage"] != entry["stage"] or not _under_way(state) or "feedback" in state:
             return state, []
         waits = Event("run.awaiting_feedback", {"stage": entry["stage"]}, session_id, entry["step_id"])
-        return run_life.awaiting(state, entry, words, at=clock.now()), [waits]
+        return standing.awaiting(state, entry, words, at=clock.now()), [waits]
 
     space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
     return Stopped(
@@ -365,7 +365,7 @@ def _paused(space: Workspace, run: Run) -> str:
 
 def _pause(state: State, session_id: str | None) -> tuple[State, list[Event]]:
     happened = Event("run.paused", {"before": state["status"], "reason": "stop_block_cap"}, session_id)
-    return {**run_life.answered(state), "status": "paused"}, [happened]
+    return {**standing.answered(state), "status": "paused"}, [happened]
 
 
 def _say_paused(run_id: str, before: str = "") -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from loomctl.disk import clock, files
 from loomctl.disk.events import Event
-from loomctl.engine import closing, presence, recording, settling, stages
+from loomctl.engine import closing, lines, presence, recording, settling, stages
 from loomctl.engine.driving import Driven
-from loomctl.model import run_context, run_life, sessions, undoing, visits
-from loomctl.model.errors import LoomError
+from loomctl.model import places, run_context, run_life, sessions, undoing, visits
+from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
+from loomctl.model.state import accepted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from loomctl.disk.store import Run
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 class Back(NamedTuple):
     """A run one step further back. stage: which is open again; gone: the stages that had begun after it.
 
-    unread: what it made of the context could not be taken back, for its `status.json` cannot be read.
+    unread: what it made of the context could not be taken back, for its `status.json` cannot be read. inner: of a
+    parallel step, the same of the branch whose end had joined it.
     """
 
     state: State
@@ -30,29 +33,39 @@ class Back(NamedTuple):
     stage: str
     gone: list[str]
     unread: bool
+    inner: tuple[Back, ...] = ()
+
+    @property
+    def each(self) -> list[Back]:
+        """Give this step back, and the one within it."""
+        return [self, *self.inner]
 
 
-def undo(space: Workspace, run_id: str) -> Driven:
+def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
     """Take the last `done` back (D31): the step is open again, its response is kept aside.
 
-    A command that runs by now is stopped: it followed from what is taken back.
+    A command that runs by now is stopped: it followed from what is taken back. branch: of the open parallel step. A
+    parallel step that was joined is taken back by the end that joined it (D43). Raises IN_PARALLEL where a branch was
+    begun and none is named.
     """
     notes = recording.noted(space)
-    run = space.store.read(run_id)
+    run = lines.read(space, run_id, branch)
     from loomctl.engine import command_ends
 
     notes += filter(None, [command_ends.stop_open(space, run)])
 
     def change(state: State) -> tuple[State, list[Event]]:
         session_id = space.caller.session_id
+        _refuse_begun(state)
         back = one_back(run, state, session_id)
-        notes.extend(left([back]))
-        stages.set_aside(run.folder, back.stage)
-        happened = [back.happened]
+        notes.extend(left(back.each))
+        for one in back.each:
+            stages.set_aside(run.folder, one.stage)
+        happened = [one.happened for one in back.each]
         state = settling.asking(space, run, back.state, happened, at=clock.now())
         return sessions.active(state, session_id, at=clock.now()), happened
 
-    run = run._replace(state=space.store.update(run_id, change))
+    run = lines.update(space, run, change)
     notes += presence.noted_stage(space, run.state)
     return Driven(run, standing(run.state), notes=notes)
 
@@ -66,14 +79,54 @@ def standing(state: State) -> run_life.Move:
 
 def one_back(run: Run, state: State, session_id: str | None) -> Back:
     """Take the last end of a step back, in the state alone. Raises NOTHING_TO_UNDO."""
-    context = _context_before(run, state)
+    status = _status_of(run, state)
     after, entry = undoing.undone(state, run.plan)
-    if context is not None:
-        after = {**after, "context": context}
+    if status is not None:
+        after = {**after, "context": run_context.taken_back(state["context"], status.get("context_before", {}))}
     gone = _gone(state, after)
     properties = {"stage": entry["stage"], "gone": gone, "phases": _phases_set_back(state, after)}
     happened = Event("stage.undone", properties, session_id, entry["step_id"])
-    return Back(after, happened, entry["stage"], gone, context is None)
+    back = Back(after, happened, entry["stage"], gone, status is None)
+    return _within(run, back, status or {}, session_id) if "branches" in entry else back
+
+
+def _within(run: Run, back: Back, status: Mapping[str, Any], session_id: str | None) -> Back:
+    """Take the branches of a parallel step up again as they were, and back the end by which it was joined.
+
+    Where its file does not tell them they begin anew: what they had done cannot be told from what they left.
+    """
+    from loomctl.model import branches
+
+    entry = visits.open_visit(back.state)
+    assert entry is not None  # it was taken back
+    records, name = status.get("branches"), status.get("joined_by")
+    state = visits.replaced(back.state, {**entry, branches.KEY: records})
+    try:
+        line = lines.seen(run._replace(state=accepted(state, where=stages.STATUS)), str(name))
+    except LoomError:  # the file does not tell, or somebody edited it
+        bare = {key: value for key, value in entry.items() if key != branches.KEY}
+        place = places.place_of(run.plan, entry["step_id"])
+        state = visits.replaced(back.state, bare)
+        return back._replace(state=branches.fanned_out(state, place.step) if place else state, unread=True)
+    inner = one_back(line, line.state, session_id)
+    told = inner.happened._replace(properties={**inner.happened.properties, "branch": name})
+    return back._replace(state=branches.folded(state, inner.state), inner=(inner._replace(happened=told),))
+
+
+def _refuse_begun(state: State) -> None:
+    """Refuse to take a parallel step back while its branches are worked on, without a word of which."""
+    from loomctl.model import branches
+
+    entry = branches.fan(state)
+    begun = [str(record["id"]) for record in entry[branches.KEY] if record["steps"]] if entry is not None else []
+    if entry is not None and begun:
+        raise LoomError(
+            "IN_PARALLEL",
+            f"the branches of {entry['step_id']} are worked on, and the last `done` was of one of them",
+            why=f"begun: {', '.join(begun)}; to take all of them back there is loomctl rewind --to {entry['stage']}",
+            hint=f"loomctl undo --branch {begun[0]}",
+            exit_code=EXIT_USAGE,
+        )
 
 
 def left(found: list[Back]) -> list[str]:
@@ -84,16 +137,15 @@ def left(found: list[Back]) -> list[str]:
 _LEFT = "the context stays as it is: what it was before {stage} is not to be read from the stage's {file}"
 
 
-def _context_before(run: Run, state: State) -> dict[str, Any] | None:
-    """Give the context as it was before the visit that is taken back, as its own status tells (D31); None: it does not.
+def _status_of(run: Run, state: State) -> dict[str, Any] | None:
+    """Give how the visit ended that is taken back, as its own `status.json` tells; None: it does not tell.
 
     A visit that is closing has changed nothing yet.
     """
     entry = visits.last_ended(state)
-    context: dict[str, Any] = state["context"]
     now = visits.open_visit(state)
     if entry is None or (now is not None and now["status"] == "closing"):
-        return context
+        return {}
     beside = stages.aside(run.folder, entry["stage"], stages.STATUS)  # a kill may have come between
     for name in (stages.STATUS, *beside):
         try:
@@ -101,9 +153,9 @@ def _context_before(run: Run, state: State) -> dict[str, Any] | None:
             status = closing.as_object(files.parse_json((text or "{}").encode(), where=name))
         except LoomError:
             continue
-        before = status.get("context_before", {})  # older ones changed no context
-        if status.get("completed_at") == entry["completed_at"] and isinstance(before, dict):
-            return run_context.taken_back(context, before)
+        changed = status.get("context_before", {})  # older ones changed no context
+        if status.get("completed_at") == entry["completed_at"] and isinstance(changed, dict):
+            return status
     return None
 
 

@@ -187,6 +187,8 @@ def folded(state: State, seen: State) -> State:
     others = [one for one in state["pending_approvals"] if one.get("branch") != outside.name]
     asked = [{**one, "branch": outside.name} for one in seen["pending_approvals"] if record["status"] not in ENDED]
     run = {**shared, **own, "pending_approvals": [*others, *asked]}
+    if seen["status"] == "paused" and state["status"] in ("in_progress", "awaiting_feedback"):
+        run["status"] = "paused"  # somebody refused what the branch asked for
     return waiting(visits.replaced(run, {**entry, KEY: records}))
 
 

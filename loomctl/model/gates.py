@@ -34,6 +34,8 @@ def before(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place) -> d
     """Give what must be approved before a step begins, or is asked for already, `{id, reason}`; None: nothing."""
     granted = {item["id"] for item in state.get("approvals", []) if not phase_marks.is_lapsed(item) and _holds(item)}
     for pending in state["pending_approvals"]:
+        if pending.get("branch"):  # it holds up its branch alone
+            continue
         return {"id": str(pending["id"]), "reason": str(pending.get("reason", ""))}
     if visits.open_visit(state) is not None:  # it was let in when its visit began
         return None
@@ -183,15 +185,16 @@ def _listed(offered: Sequence[str]) -> str:
 
 
 def _way_out(state: Mapping[str, Any], offered: Sequence[str]) -> str:
-    run_id = str(state["run_id"])
-    return command(CHOOSE, run_id, offered[0]) if offered else command(APPROVE, run_id)
+    run_id, branch = str(state["run_id"]), visits.seen_from(state).name
+    return command(CHOOSE, run_id, offered[0], branch) if offered else command(APPROVE, run_id, "", branch)
 
 
-def command(verb: str, run_id: str, label: str = "") -> str:
-    """Give the command by which something is decided, so that it can be pasted."""
+def command(verb: str, run_id: str, label: str = "", branch: str = "") -> str:
+    """Give the command by which something is decided, so that it can be pasted. branch: of a parallel step."""
     shown = masked_line(label, LONGEST_LABEL)
+    option = f"--branch {branch} " if branch else ""
     mark = "-- " if shown.startswith("-") else ""
-    return f"loomctl {verb} {mark}{quoted(shown) + ' ' if label else ''}{run_id}"
+    return f"loomctl {verb} {option}{mark}{quoted(shown) + ' ' if label else ''}{run_id}"
 
 
 def approved(state: State, *, at: str, by: str = "", note: str = "") -> tuple[State, list[str]]:

@@ -236,29 +236,6 @@ def _with_error(state: State, ended: Mapping[str, Any], follows: str, way: Way, 
     return {**state, "errors": [*state["errors"], error]}
 
 
-def goes_on(state: Mapping[str, Any]) -> bool:
-    """Tell whether a run is under way, so that its next step may be opened."""
-    return state["status"] in ("pending", "in_progress")
-
-
-def awaiting(state: State, entry: Mapping[str, Any], message: str, *, at: str) -> State:
-    """Let a run wait for its user's answer: the assistant stopped twice without a result (D27).
-
-    message: what it said last, in a line.
-    """
-    waits = {"stage": entry["stage"], "at": at, "message": message}
-    return {**state, "status": "awaiting_feedback", "feedback": waits}
-
-
-def answered(state: State) -> State:
-    """Put a run under way that waited for its user's answer and for nothing else; every other stays as it is."""
-    if "feedback" not in state:
-        return state
-    bare = {key: value for key, value in state.items() if key != "feedback"}
-    waits = state["status"] == "awaiting_feedback" and not state["pending_approvals"]
-    return {**bare, "status": "in_progress"} if waits else bare
-
-
 def reopened_step(state: State, plan: Mapping[str, Any]) -> State:
     """For `resume --reopen` of a completed run: its last step is open to a new visit; all else stays.
 

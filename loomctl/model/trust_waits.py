@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.model import run_life
+from loomctl.model import standing
 from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
@@ -24,7 +24,7 @@ def waits(state: Mapping[str, Any]) -> bool:
 
 def waiting(state: State, entry: Mapping[str, Any], commands: Sequence[Mapping[str, str]], *, at: str) -> State:
     """Let a run wait for trust at its open visit. commands: what is to be trusted."""
-    asked = run_life.awaiting(state, entry, f"trust in its commands: {named(commands)}", at=at)
+    asked = standing.awaiting(state, entry, f"trust in its commands: {named(commands)}", at=at)
     return {**asked, "feedback": {**asked["feedback"], "kind": _KIND}}
 
 

@@ -8,9 +8,20 @@ from typing import Any
 
 import pytest
 
-from loomctl.engine import context_history, contexts, driving, lines, preambles, resuming, stage_records, stopping
+from loomctl.engine import (
+    context_history,
+    contexts,
+    deciding,
+    driving,
+    lines,
+    preambles,
+    resuming,
+    stage_records,
+    stopping,
+    undoing,
+)
 from loomctl.engine.driving import Driven
-from loomctl.model import run_life, visits
+from loomctl.model import standing, visits
 from loomctl.model.errors import LoomError
 from tests.engine.test_ending import status_of
 from tests.scenes import SESSION, Json, Scene
@@ -376,6 +387,127 @@ def test_a_cancelled_run(scene: Scene) -> None:
     refused("BAD_STATUS", lambda: done(scene, "web"))
 
 
+# ---- Taken back.
+
+
+def test_an_undo_in_a_branch(scene: Scene) -> None:
+    """It takes the branch's own last end back, with what it set; the other branch stays as it is."""
+    begun(scene)
+    worked(scene, "api", sets(a=1))
+    opened(scene, "web")
+    done(scene, "web", sets(w=1))
+    assert "web" in refused("IN_PARALLEL", lambda: undoing.undo(scene.space(), scene.run_dir.name)).why
+    undoing.undo(scene.space(), scene.run_dir.name, "web")
+    line = lines.read(scene.space(), scene.run_dir.name, "web")
+    assert "w" not in line.state["context"]
+    assert line.state["current_step"] == "build/fan.web.draw"
+    assert statuses(scene) == {"api": "succeeded", "web": "in_progress"}
+    undoing.undo(scene.space(), scene.run_dir.name, "api")
+    assert statuses(scene) == {"api": "in_progress", "web": "in_progress"}
+    worked(scene, "api", sets(a=2))
+    worked(scene, "web", sets(w=2), "b")
+    context = scene.state["context"]
+    assert (context["a"], context["w"]) == (2, 2)
+
+
+@pytest.mark.parametrize("join", ["wait_all", "first_success"])
+def test_an_undo_of_a_join(scene: Scene, join: str) -> None:
+    """It takes back the end that joined the branches: each is as it was then, and so is the run's context."""
+    begun(scene, fan(API, WEB, join=join), first=True)
+    done(scene, None, sets(base=1))
+    opened(scene, "web")
+    done(scene, "web", sets(w=1, base=2))
+    before = scene.state
+    if join == "wait_all":
+        done(scene, "web", "Checked.")
+        before = scene.state
+    worked(scene, "api", sets(a=1))
+    assert scene.state["current_step"] == "build/sum"
+    undoing.undo(scene.space(), scene.run_dir.name)
+    state = scene.state
+    assert state["context"] == before["context"]
+    web = "succeeded" if join == "wait_all" else "in_progress"
+    assert statuses(scene) == {"api": "in_progress", "web": web}
+    assert state["current_step"] == "build/fan"
+    assert lines.read(scene.space(), scene.run_dir.name, "web").state["context"]["base"] == 2
+    undone = [(one["stage"], one.get("branch")) for one in events(scene, "stage.undone")]
+    assert [branch for _, branch in undone] == [None, "api"]
+    done(scene, "api", sets(a=5))
+    if join == "wait_all":
+        assert scene.state["context"]["w"] == 1
+    assert scene.state["context"]["a"] == 5
+    assert scene.state["current_step"] == "build/sum"
+
+
+def test_an_undo_of_a_join_whose_file_is_damaged(scene: Scene) -> None:
+    """The branches begin anew, and it is said that the context stays."""
+    begun(scene)
+    worked(scene, "api")
+    worked(scene, "web", "a", "b")
+    (scene.run_dir / "stages/001-build.fan@1/status.json").write_text("{", encoding="utf-8")
+    driven = undoing.undo(scene.space(), scene.run_dir.name)
+    assert "the context stays as it is" in driven.notes[0]
+    assert statuses(scene) == {"api": "pending", "web": "pending"}
+    assert opened(scene, "api").move.step == "build/fan.api.look"
+
+
+# ---- People.
+
+
+GATED: Json = {
+    "id": "web",
+    "steps": [
+        {
+            "id": "ask",
+            "kind": "human",
+            "prompt": "Ship the pages?",
+            "transitions": [{"to": "end", "label": "[Y] Yes"}, {"to": "again", "label": "[N] No"}],
+        },
+        {"id": "again", "prompt": "Do it again."},
+    ],
+}
+
+
+def test_a_person_decides_in_a_branch(scene: Scene) -> None:
+    """The others go on meanwhile; the run waits once nobody else can go on."""
+    begun(scene, fan(API, GATED))
+    opened(scene, "web")
+    assert statuses(scene) == {"api": "pending", "web": "awaiting_feedback"}
+    assert scene.state["status"] == "in_progress"
+    assert [one["branch"] for one in scene.state["pending_approvals"]] == ["web"]
+    refused("HUMAN_STEP", lambda: done(scene, "web"))
+    worked(scene, "api")
+    assert scene.state["status"] == "awaiting_feedback"
+    told = scene.loomctl("next").stdout
+    assert "web: Ship the pages?" in told
+    assert "choose" in told
+    driven = deciding.choose(scene.space(), scene.run_dir.name, "n", by="Ada")
+    assert driving.say_move(driven) == "Now: build/fan.web.again"
+    assert scene.state["status"] == "in_progress"
+    done(scene, "web")
+    assert scene.state["current_step"] == "build/sum"
+    visit = fan_visit(scene)["branches"][1]["steps"][0]
+    assert status_of(scene, visit["stage"])["decided"]["by"] == "Ada"
+
+
+def test_two_branches_wait_for_people(scene: Scene) -> None:
+    """Then the branch is to be named; a refusal of one's gate pauses the run, and a resume asks again."""
+    gated = {"id": "api", "steps": [{"id": "risky", "prompt": "Do it.", "require_approval": True}]}
+    begun(scene, fan(gated, GATED))
+    opened(scene, "web")
+    opened(scene, "api")
+    assert scene.state["status"] == "awaiting_feedback"
+    refused("AMBIGUOUS_BRANCH", lambda: deciding.approve(scene.space(), scene.run_dir.name))
+    deciding.reject(scene.space(), scene.run_dir.name, by="Ada", note="no", branch="api")
+    assert scene.state["status"] == "paused"
+    resuming.resume(scene.space(), scene.run_dir.name)
+    assert scene.state["status"] == "awaiting_feedback"
+    deciding.approve(scene.space(), scene.run_dir.name, by="Ada", branch="api")
+    done(scene, "api")
+    deciding.choose(scene.space(), scene.run_dir.name, "yes", by="Ada")
+    assert scene.state["current_step"] == "build/sum"
+
+
 # ---- Hooks.
 
 
@@ -474,4 +606,4 @@ def test_where_a_run_stands_is_said_in_one_word(scene: Scene) -> None:
     begun(scene)
     worked(scene, "api")
     assert "run.completed" not in scene.event_names()
-    assert run_life.goes_on(scene.state)
+    assert standing.goes_on(scene.state)

@@ -423,24 +423,26 @@ def test_what_cannot_be_taken_back_is_said(scene: Scene, content: str | None) ->
 
 
 def test_a_stage_of_a_branch_is_refused(scene: Scene) -> None:
-    """A parallel step is one stage; a fork after it has all of its branches, with their files."""
-    worked(scene)
-    steps = scene.state["steps"]
-    inner = {**steps[1], "step_id": "build/api", "stage": "002-build.api@1"}
-    steps[1] = {**steps[1], "branches": [{"id": "api", "index": 0, "status": "succeeded", "steps": [inner]}]}
-    scene.edit(steps=steps)
-    folder = scene.run_dir / "stages" / "002-build.api@1"
-    folder.mkdir()
-    (folder / "response.md").write_text("of a branch")
+    """A parallel step is one stage; a fork after it has all of its branches, with their files, and goes on."""
+    branches = [{"id": name, "steps": [{"id": "look", "prompt": "Look."}]} for name in ("api", "web")]
+    steps = [{"id": "fan", "parallel": {"branches": branches}}, {"id": "sum", "prompt": "Sum it up."}]
+    begun(scene, {"build": {"steps": steps}})
+    space, run_id = scene.space(), scene.run_dir.name
+    for name in ("api", "web"):
+        driving.next_step(space, run_id, branch=name)
+        driving.done(space, run_id, branch=name, response=json.dumps({"context_updates": {name: 1}}))
+    driving.next_step(space, run_id)
+    done(scene, "summed")
     with pytest.raises(LoomError) as caught:
-        fork(scene, "api")
-    assert (caught.value.code, caught.value.hint) == (
-        "IN_PARALLEL",
-        f"loomctl fork {scene.run_dir.name} --at 002-build.review@1",
-    )
-    forked = fork(scene, "review@1")
-    assert (Path(forked.run.folder) / "stages/002-build.api@1/response.md").read_text() == "of a branch"
-    assert "002-build.api@1" in forked.stages
+        fork(scene, "fan.api.look")
+    assert (caught.value.code, caught.value.hint) == ("IN_PARALLEL", f"loomctl fork {run_id} --at 001-build.fan@1")
+    forked = fork(scene, "fan")
+    assert (Path(forked.run.folder) / "stages/002-build.fan.api.look@1/response.md").exists()
+    assert "003-build.fan.web.look@1" in forked.stages
+    assert len(forked.stages) == len(set(forked.stages))
+    assert {key: forked.run.state["context"][key] for key in ("api", "web")} == {"api": 1, "web": 1}
+    resuming.resume(space, forked.run.run_id)
+    assert driving.next_step(space, forked.run.run_id).move.step == "build/sum"
 
 
 # ---- Any plan; and whatever comes between.

@@ -372,31 +372,20 @@ def test_a_running_command_is_stopped(scene: Scene, monkeypatch: pytest.MonkeyPa
     assert (scene.run_dir / "stages" / "002-a.run@1" / "command.undone-1.log").exists()
 
 
-def parallel(scene: Scene, *, ended: bool = False) -> Json:
-    """Give the run's open review two branches with a visit each."""
-    worked(scene)
-    rewind(scene, "review@1")
-    if ended:
-        done(scene, says("fix"))
-    steps = scene.state["steps"]
-    at = 1
-    inner = [
-        {**steps[at], "step_id": f"build/{name}", "stage": f"00{at + 2}-build.{name}@1", "rank": at + 2, "visit": 1}
-        for name in ("api", "web")
-    ]
-    branches = [
-        {"id": visit["step_id"].partition("/")[2], "index": index, "status": "in_progress", "steps": [visit]}
-        for index, visit in enumerate(inner)
-    ]
-    steps[at] = {**steps[at], "branches": branches}
-    for visit in inner:
-        folder = scene.run_dir / "stages" / visit["stage"]
-        folder.mkdir()
-        (folder / "response.md").write_text("of a branch")
-    return scene.edit(steps=steps)
+def parallel(scene: Scene, *, ended: bool = False) -> None:
+    """Work on a parallel step behind another one: `api` has ended and `web` is open, or both have ended."""
+    branches = [{"id": name, "steps": [{"id": "look", "prompt": "Look."}]} for name in ("api", "web")]
+    steps = [{"id": "make", "prompt": "Make it."}, {"id": "fan", "parallel": {"branches": branches}}]
+    begun(scene, {"build": {"steps": [*steps, {"id": "sum", "prompt": "Sum it up."}]}})
+    done(scene, "made")
+    space, run_id = scene.space(), scene.run_dir.name
+    for name in ("api", "web"):
+        driving.next_step(space, run_id, branch=name)
+        if name == "api" or ended:
+            driving.done(space, run_id, branch=name, response="of a branch")
 
 
-@pytest.mark.parametrize("named", ["api", "build/web", "003-build.api@1", "web@1"])
+@pytest.mark.parametrize("named", ["fan.api.look", "build/fan.web.look", "003-build.fan.api.look@1", "4"])
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_stage_of_a_branch_is_refused(scene: Scene, named: str, ended: bool) -> None:
     """A parallel step is taken as a whole; the refusal names the way to do that."""
@@ -405,7 +394,7 @@ def test_a_stage_of_a_branch_is_refused(scene: Scene, named: str, ended: bool) -
     with pytest.raises(LoomError) as caught:
         rewind(scene, named)
     assert caught.value.code == "IN_PARALLEL"
-    assert caught.value.hint == f"loomctl rewind {scene.run_dir.name} --to 002-build.review@1"
+    assert caught.value.hint == f"loomctl rewind {scene.run_dir.name} --to 002-build.fan@1"
     assert (scene.run_dir / "state.json").read_bytes() == before
 
 
@@ -416,14 +405,16 @@ def test_branches_go_with_their_step(scene: Scene, to: str, ended: bool) -> None
     parallel(scene, ended=ended)
     rewound = rewind(scene, to)
     assert rewound.changed
-    assert stages_of(scene.state) == ["001-build.make@1", "002-build.review@1"][: int(to)]
-    assert scene.state["steps"][-1]["status"] == "in_progress"
-    assert "branches" not in scene.state["steps"][-1]
-    for name in ("003-build.api@1", "003-build.web@1"):
-        assert (scene.run_dir / "stages" / name / "response.undone-1.md").read_text() == "of a branch"
+    assert stages_of(scene.state) == ["001-build.make@1", "002-build.fan@1"][: int(to)]
+    last = scene.state["steps"][-1]
+    assert last["status"] == "in_progress"
+    assert [one["status"] for one in last.get("branches", ())] == ["pending"] * (2 if to == "2" else 0)
+    kept = scene.run_dir / "stages/003-build.fan.api.look@1/response.undone-1.md"
+    assert kept.read_text(encoding="utf-8") == "of a branch"
     if to == "2":
         assert scene.event_names()[-1] == "stage.started"
-        assert not rewind(scene, "2").changed
+        opened = driving.next_step(scene.space(), scene.run_dir.name, branch="api")
+        assert opened.move.step == "build/fan.api.look"
 
 
 # ---- Properties.

@@ -62,7 +62,7 @@ ALWAYS_AT = "$.critical_artifacts.always_load[0]"
 CONDITIONAL_AT = "$.critical_artifacts.conditional_load[0]"
 
 REFUSED = [
-    (with_step(kind="parallel"), "NOT_SUPPORTED", STEP_AT + ".kind"),
+    (with_step(kind="wait"), "UNKNOWN_VALUE", STEP_AT + ".kind"),
     (with_step(kind="human", command="/ship"), "NOT_FOR_HUMANS", STEP_AT + ".command"),
     (with_step(kind="human", skill="shipper"), "NOT_FOR_HUMANS", STEP_AT + ".skill"),
     (with_step(kind="human", output_schema="routing"), "NOT_FOR_HUMANS", STEP_AT + ".output_schema"),
