@@ -52,14 +52,14 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
     verb = "pause" if status == "paused" else "cancel"
     space = asking.space()
     changed = driving.set_standing(space, finding.to_drive(space, named, verb=verb), status, event, allowed=allowed)
-    said = command_ends.stop_open(space, changed) if status == "cancelled" else ""
+    said = command_ends.stop_all(space, changed) if status == "cancelled" else []
     if as_json:
-        printing.document({"run_id": changed.run_id, "status": status, "notes": [said] if said else []})
+        printing.document({"run_id": changed.run_id, "status": status, "notes": said})
     else:
         again = " --reopen" if status == "cancelled" else ""
         printing.text(f"Loom: run {changed.run_id} is {status}. To go on: loomctl resume {changed.run_id}{again}")
-        if said:
-            printing.text(said)
+        for one in said:
+            printing.text(one)
     return EXIT_OK
 
 

@@ -30,7 +30,7 @@ def blobs(patient: Patient) -> Finding:
     seen: set[str] = set()
     left, unread = MOST_READ, 0
     for run_id, state in _by_need(patient):
-        for ref in blob_refs.refs_of(state["context"]):
+        for ref in blob_refs.refs_of_state(state):
             size = _size(store, ref)
             is_read = size is None or ref in seen or size <= left
             if ref not in seen:

@@ -69,8 +69,7 @@ def lost(space: Workspace, folder: str) -> tuple[str, ...]:
         state = files.read_json(os.path.join(folder, "state.json"))
     except (OSError, LoomError):
         return ()
-    found = blob_refs.refs_of(state.get("context")) if isinstance(state, dict) else []
-    return tuple(ref for ref in found if trouble(space.store.folder, folder, ref) is not None)
+    return tuple(ref for ref in blob_refs.refs_of_state(state) if trouble(space.store.folder, folder, ref) is not None)
 
 
 def trouble(store: str, run_dir: str, ref: str) -> LoomError | None:

@@ -94,7 +94,7 @@ def taken(
         held[:] = [(_following(settled, now), ended.entry)]
         return sessions.active(now.state, space.caller.session_id, at=clock.now()), happened + now.happened
 
-    run = lines.update(space, run, change)
+    run = lines.update(space, run, change, may_end=True)
     now, ended = held[0]
     settling.begun(space, run, now)
     if ended is None:
@@ -175,6 +175,11 @@ def stop_open(space: Workspace, run: Run) -> str:
         return f"The command of {work.step_id} could not be stopped; its processes are named in command.json."
     command_events.tell_end(space, run, work, standing)
     return f"The command of {work.step_id} was stopped." if before.kind == command_runs.RUNNING else ""
+
+
+def stop_all(space: Workspace, run: Run) -> list[str]:
+    """Stop the commands of a run and of its branches; gives a line for each that ran, or could not be stopped."""
+    return [said for line in lines.every(run) if (said := stop_open(space, line))]
 
 
 def stop_left(space: Workspace, line: Run) -> None:

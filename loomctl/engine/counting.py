@@ -23,7 +23,7 @@ def offloaded(run_folder: str, state: Mapping[str, Any]) -> int:
     A stage whose `status.json` cannot be read counts nothing. It is asked once, as a run ends; a stage costs the
     reading of one small file, and no parsing where nothing was offloaded.
     """
-    found = set(blob_refs.refs_of(state["context"]))
+    found = set(blob_refs.refs_of_state(state))
     for entry in visits.every(state):
         stage = entry.get("stage")
         if isinstance(stage, str):

@@ -153,7 +153,7 @@ def done(
         state = sessions.active(settled[0].state, space.caller.session_id, at=clock.now())
         return state, happened + settled[0].happened
 
-    run = lines.update(space, run, change)
+    run = lines.update(space, run, change, may_end=True)
     if not ended:
         marked = visits.open_visit(run.state) or {}
         return Driven(run, run_life.Move("step", step=marked["step_id"]), closing=marked, notes=notes)

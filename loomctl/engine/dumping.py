@@ -211,7 +211,7 @@ class _Dump:
 
     def _held(self) -> set[str]:
         """Give the references that the state and the statuses hold where Loom writes them; events hold none."""
-        held = set(blob_refs.refs_of(self._run.state["context"]))
+        held = set(blob_refs.refs_of_state(self._run.state))
         for name in self._written:
             if name.startswith("stages/") and name.endswith("/status.json"):
                 with open(os.path.join(self._folder, name), "rb") as source:

@@ -49,6 +49,13 @@ def _gathered(space: Workspace, run: Run, entry: Mapping[str, Any]) -> ending.Ga
     )
 
 
+def last_one(state: State) -> str:
+    """Give the branch whose last step was begun last: where nobody knows which end met the join, it is taken for it."""
+    entry = branches.fan(state)
+    begun = [(one["steps"][-1]["rank"], str(one["id"])) for one in entry["branches"] if one["steps"]] if entry else []
+    return max(begun, default=(0, ""))[1]
+
+
 def joined(
     space: Workspace, run: Run, state: State, happened: list[Event], by: str, known: ending.Gathered | None
 ) -> Joined | None:

@@ -106,7 +106,7 @@ def _stop_command(space: Workspace, run_id: str, *, force: bool) -> None:
     """Stop a command that runs in a run that is put away: nobody could find it later. Raises RUN_IS_ACTIVE."""
     _refuse_active(space, run_id, force=force)
     try:
-        command_ends.stop_open(space, space.store.read(run_id))
+        command_ends.stop_all(space, space.store.read(run_id))
     except LoomError:  # a run that cannot be read is put away all the same
         pass
 

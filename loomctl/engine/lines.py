@@ -46,9 +46,18 @@ def again(space: Workspace, line: Run) -> Run:
     return seen(run, outside.name, outside.stage) if outside.stage else run
 
 
-def update(space: Workspace, line: Run, change: Change, *, durable: bool = True, patience: float = PATIENCE) -> Run:
+def update(
+    space: Workspace,
+    line: Run,
+    change: Change,
+    *,
+    may_end: bool = False,
+    durable: bool = True,
+    patience: float = PATIENCE,
+) -> Run:
     """Change a run, or the branch of it that is seen, as `store.update` does; gives the line as it is then.
 
+    may_end: the change may end a branch, so that what a join needs to know is found out before the lock is taken.
     A change of a branch that ends it may join the parallel step: then the run goes on in the same change, and what is
     noted of the step that it comes to is noted here. Raises BRANCH_OVER where the step was joined meanwhile.
     """
@@ -58,7 +67,7 @@ def update(space: Workspace, line: Run, change: Change, *, durable: bool = True,
     from loomctl.engine import joining  # most runs have no branches
 
     whole = line._replace(plan=line.plan["whole"])
-    known = joining.foreseen(space, whole, outside)
+    known = joining.foreseen(space, whole, outside) if may_end else None
     joined: list[joining.Joined] = []
 
     def within(state: State) -> tuple[State, list[Event]]:

@@ -68,7 +68,7 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
         return _open_already(space, run, stage, notes)
     from loomctl.engine import command_ends
 
-    notes += filter(None, [command_ends.stop_open(space, run)])
+    notes += command_ends.stop_all(space, run)
     remembering.forget_run(space, run_id)
     from_here = _from(run, stage)
     changed = touched(run, from_here)

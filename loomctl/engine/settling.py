@@ -72,6 +72,10 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
         assert place is not None  # advance chose it from this plan
         if not place.step.get("engine"):
             state, opened = _opened(space, run, state, happened, place, at=at)
+            found = _joined_late(space, run, state, happened, place) if opened is None else None
+            if found is not None:
+                entered += found.entered
+                return found._replace(happened=happened, entered=entered, engine_primed=engine_primed)
             if places.is_human(place.step):
                 state, move = asking(space, run, state, happened, at=at), run_life.Move("approval", step=place.key)
             return Settled(state, happened, entered, engine_primed, move, opened)
@@ -92,6 +96,18 @@ def _primed(
         told = {"step_id": place.key, "failure_reason": came.way.why}
         happened.append(Event("run.failed", told, session_id, place.key))
     return came.state, came.follows != "stop"
+
+
+def _joined_late(
+    space: Workspace, run: Run, state: State, happened: list[Event], place: places.Place
+) -> Settled | None:
+    """Join a parallel step whose branches have ended while the run stood still; None where there is nothing to join."""
+    if not place.step.get("parallel"):
+        return None
+    from loomctl.engine import joining  # most steps have no branches
+
+    found = joining.joined(space, run, state, happened, joining.last_one(state), None)
+    return None if found is None else found.settled
 
 
 def asking(space: Workspace, run: Run, state: State, happened: list[Event], *, at: str) -> State:

@@ -44,6 +44,22 @@ def refs_of(context: object) -> list[str]:
     return sorted({one for one in context.values() if is_ref(one)}) if isinstance(context, dict) else []
 
 
+def refs_of_state(state: object) -> list[str]:
+    """List those that a state holds where Loom writes them: in its context, and in what open branches changed (D43)."""
+    if not isinstance(state, dict):
+        return []
+    visits = state.get("steps")
+    fans = [one.get("branches") for one in visits if isinstance(one, dict)] if isinstance(visits, list) else []
+    held = [_changed(records) for records in fans]
+    return sorted({*refs_of(state.get("context")), *(ref for one in held for ref in one)})
+
+
+def _changed(records: object) -> list[str]:
+    """List those among what branches set, as a visit or a `status.json` holds them."""
+    found = [one for one in records if isinstance(one, dict)] if isinstance(records, list) else []
+    return [ref for one in found for ref in refs_of(one.get("set"))]
+
+
 def refs_of_status(status: object) -> list[str]:
     """List those that a stage's `status.json` holds where Loom writes them: what its step set, replaced and printed."""
     if not isinstance(status, dict):
@@ -51,4 +67,5 @@ def refs_of_status(status: object) -> list[str]:
     before, command = status.get("context_before"), status.get("command")
     held = [status.get("context_updates"), before.get("set") if isinstance(before, dict) else None]
     alone = [status.get("output"), command.get("output") if isinstance(command, dict) else None]
-    return sorted({*(ref for one in held for ref in refs_of(one)), *(str(one) for one in alone if is_ref(one))})
+    found = {*(ref for one in held for ref in refs_of(one)), *_changed(status.get("branches"))}
+    return sorted({*found, *(str(one) for one in alone if is_ref(one))})

@@ -21,7 +21,7 @@ from loomctl.engine import (
     undoing,
 )
 from loomctl.engine.driving import Driven
-from loomctl.model import standing, visits
+from loomctl.model import blob_refs, standing, visits
 from loomctl.model.errors import LoomError
 from tests.engine.test_ending import status_of
 from tests.scenes import SESSION, Json, Scene
@@ -376,6 +376,66 @@ def test_a_paused_run_s_branches_stand_still(scene: Scene) -> None:
     assert statuses(scene)["web"] == "in_progress"
     resuming.resume(scene.space(), scene.run_dir.name)
     assert opened(scene, "web").move.step == "build/fan.web.check"
+
+
+def test_a_join_that_was_met_while_the_run_stood_still(scene: Scene) -> None:
+    """The last branch failed in a paused run: the join follows when the run goes on."""
+    begun(scene)
+    worked(scene, "web", "a", "b")
+    opened(scene, "api")
+    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    done(scene, "api", outcome="failed")
+    assert statuses(scene) == {"api": "failed", "web": "succeeded"}
+    assert scene.state["status"] == "paused"
+    resumed = resuming.resume(scene.space(), scene.run_dir.name)
+    assert resumed.move.step == "build/sum"
+    assert fan_visit(scene)["status"] == "partially_succeeded"
+    undoing.undo(scene.space(), scene.run_dir.name)
+    assert statuses(scene) == {"api": "in_progress", "web": "succeeded"}
+
+
+def test_a_cancel_stops_the_commands_of_branches(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both of them; the run is over."""
+    monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
+    sleepers = [{"id": name, "steps": [{"id": "go", "run": "sleep 600"}]} for name in ("one", "two")]
+    begun(scene, fan(*sleepers))
+    assert scene.loomctl("trust", "--yes", session=None).code == 0
+    for name in ("one", "two"):
+        assert scene.loomctl("next", "--branch", name).code == 0
+    told = scene.loomctl("cancel").stdout
+    assert "The command of build/fan.one.go was stopped." in told
+    assert "The command of build/fan.two.go was stopped." in told
+    ended = events(scene, "command.ended")
+    assert [(one["stage"], one["stopped"], one["branch"]) for one in ended] == [
+        ("002-build.fan.one.go@1", True, "one"),
+        ("003-build.fan.two.go@1", True, "two"),
+    ]
+
+
+def test_what_a_join_goes_on_without_is_stopped(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command of a branch that was left behind; its end is told in the log."""
+    monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
+    slow = {"id": "slow", "steps": [{"id": "go", "run": "sleep 600"}]}
+    begun(scene, fan(slow, API, join="first_success"))
+    assert scene.loomctl("trust", "--yes", session=None).code == 0
+    assert scene.loomctl("next", "--branch", "slow").code == 0
+    worked(scene, "api")
+    assert statuses(scene) == {"slow": "cancelled", "api": "succeeded"}
+    assert [one["stopped"] for one in events(scene, "command.ended")] == [True]
+
+
+def test_large_values_of_a_branch_are_blobs_that_count(scene: Scene) -> None:
+    """While its branch is open as after the join: the doctor reads them, gc keeps them."""
+    begun(scene)
+    large = "x" * 200_000
+    worked(scene, "api", sets(big=large))
+    ref = lines.read(scene.space(), scene.run_dir.name, "api").state["context"]["big"]
+    assert ref in blob_refs.refs_of_state(scene.state)
+    scene.loomctl("gc")
+    assert contexts.held(scene.space(), lines.read(scene.space(), scene.run_dir.name, "api"), "big").value == large
+    worked(scene, "web", "a", "b")
+    assert scene.state["context"]["big"] == ref
+    assert contexts.held(scene.space(), lines.read(scene.space(), scene.run_dir.name), "big").value == large
 
 
 def test_a_cancelled_run(scene: Scene) -> None:
