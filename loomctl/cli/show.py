@@ -102,7 +102,10 @@ def _course(run: Run) -> list[str]:
         seen = seen_of.get(place.key, [])
         inside = bool(parallel) and place.key.startswith(f"{parallel}.")
         parallel = place.key if place.step.get("parallel") else parallel
-        key, told = one_line("  " + place.key[len(parallel) + 1 :] if inside else place.key, 120), ""
+        key, told = (
+            ("  " if inside else "") + one_line(place.key[len(parallel) + 1 :] if inside else place.key, 120),
+            "",
+        )
         mark = "✓" if visits.is_done(seen) else " "
         if seen:
             last = seen[-1]

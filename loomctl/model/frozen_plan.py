@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError, quoted
+from loomctl.model.ids import is_fit
 from loomctl.model.joins import JOINS
 from loomctl.model.shapes import FLAG, LIST, NOTHING, NUMBER, OBJECT, TEXT, WHOLE, Shape, misfit, not_text
 
@@ -152,6 +153,8 @@ def _of_branches(path: str, parallel: Any, where: str) -> Iterator[tuple[str, st
     for index, branch in enumerate(parallel["branches"]):
         inner = f"{path}.branches[{index}]"
         yield misfit(inner, branch, _BRANCH)
+        if not is_fit(branch["id"]):
+            yield f"{inner}.id", "a branch's id is letters, digits, '.', '_' and '-'"
         if not branch["steps"]:
             yield inner, "a branch has steps"
         for number, step in enumerate(branch["steps"]):
