@@ -42,47 +42,73 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
     happened: list[Event] = []
     entered: list[tuple[str | None, str]] = []
     engine_primed = False
-    session_id = space.caller.session_id
     while True:
         at = clock.now()
-        asked_before = len(state["pending_approvals"])
-        given_before = state.get("approvals", [])
-        phase_before = state.get("current_phase")
-        phases_before = state["phases"]
-        state, move = run_life.advance(state, run.plan, at=at)
-        happened += _left(phases_before, state["phases"], session_id)
-        happened += _lapsed(given_before, state.get("approvals", []), session_id)
+        state, move = _advanced(run, state, happened, space.caller.session_id, at=at)
         if move.after is not None:
-            if phase_before and state["phases"].get(phase_before, {}).get("status") == "completed":
-                state = sessions.completed_phase(state, _worked(state, session_id), phase_before)
-            happened.append(Event("phase.started", {"phase": move.after, "before": move.before}, session_id))
             entered.append((move.before, move.after))
-        if move.kind == "approval" and len(state["pending_approvals"]) > asked_before:
-            happened.append(Event("approval.requested", dict(state["pending_approvals"][-1]), session_id, move.step))
-        if move.kind == "completed" and not visits.is_branch(state):
-            if phase_before:
-                state = sessions.completed_phase(state, _worked(state, session_id), phase_before)
-            from loomctl.engine import counting  # once in a run
-
-            counted = {"artifact_count": counting.offloaded(run.folder, state)}
-            happened.append(Event("run.completed", counted, session_id))
         if move.kind != "step" or move.step is None:
             return Settled(state, happened, entered, engine_primed, move)
         place = places.place_of(run.plan, move.step)
         assert place is not None  # advance chose it from this plan
         if not place.step.get("engine"):
-            state, opened = _opened(space, run, state, happened, place, at=at)
-            found = _joined_late(space, run, state, happened, place) if opened is None else None
-            if found is not None:
-                entered += found.entered
-                return found._replace(happened=happened, entered=entered, engine_primed=engine_primed)
-            if places.is_human(place.step):
-                state, move = asking(space, run, state, happened, at=at), run_life.Move("approval", step=place.key)
-            return Settled(state, happened, entered, engine_primed, move, opened)
+            came = _come_to(space, run, state, happened, place, move, at=at)
+            return came._replace(
+                happened=happened, entered=[*entered, *came.entered], engine_primed=engine_primed or came.engine_primed
+            )
         engine_primed = True
-        state, goes_on = _primed(run, state, happened, place, session_id, at=at)
+        state, goes_on = _primed(run, state, happened, place, space.caller.session_id, at=at)
         if not goes_on:
             return Settled(state, happened, entered, engine_primed, rest(state).move)
+
+
+def _advanced(
+    run: Run, state: State, happened: list[Event], session_id: str | None, *, at: str
+) -> tuple[State, run_life.Move]:
+    """Make the next step current; adds to `happened` what that means for phases, approvals and the run."""
+    asked_before = len(state["pending_approvals"])
+    given_before = state.get("approvals", [])
+    phase_before = state.get("current_phase")
+    phases_before = state["phases"]
+    in_a_branch = visits.is_branch(state)  # whose end is none of its phase, nor of its run
+    state, move = run_life.advance(state, run.plan, at=at)
+    if not in_a_branch:
+        happened += _left(phases_before, state["phases"], session_id)
+    happened += _lapsed(given_before, state.get("approvals", []), session_id)
+    if move.after is not None:
+        if phase_before and state["phases"].get(phase_before, {}).get("status") == "completed":
+            state = sessions.completed_phase(state, _worked(state, session_id), phase_before)
+        happened.append(Event("phase.started", {"phase": move.after, "before": move.before}, session_id))
+    if move.kind == "approval" and len(state["pending_approvals"]) > asked_before:
+        happened.append(Event("approval.requested", dict(state["pending_approvals"][-1]), session_id, move.step))
+    if move.kind == "completed" and not in_a_branch:
+        if phase_before:
+            state = sessions.completed_phase(state, _worked(state, session_id), phase_before)
+        from loomctl.engine import counting  # once in a run
+
+        counted = {"artifact_count": counting.offloaded(run.folder, state)}
+        happened.append(Event("run.completed", counted, session_id))
+    return state, move
+
+
+def _come_to(
+    space: Workspace,
+    run: Run,
+    state: State,
+    happened: list[Event],
+    place: places.Place,
+    move: run_life.Move,
+    *,
+    at: str,
+) -> Settled:
+    """Come to a step that somebody works on: its visit is opened; what a person decides is asked for."""
+    state, opened = _opened(space, run, state, happened, place, at=at)
+    late = _joined_late(space, run, state, happened, place) if opened is None else None
+    if late is not None:
+        return late
+    if places.is_human(place.step):
+        state, move = asking(space, run, state, happened, at=at), run_life.Move("approval", step=place.key)
+    return Settled(state, happened, [], False, move, opened)
 
 
 def _primed(

@@ -140,8 +140,8 @@ def of_visit(run: Run, entry: Mapping[str, Any]) -> Record:
 def find(run: Run, named: str) -> dict[str, Any]:
     """Give the visit of the stage that is meant: its rank, its name or its beginning, a step's id, or `step@visit`.
 
-    A step, by its `phase/id` or by its id alone where one phase has it, means its last visit. Raises NO_SUCH_STAGE,
-    which lists what there is.
+    A step, by its `phase/id` or by its id alone where one phase or one branch has it, means its last visit. Raises
+    NO_SUCH_STAGE, which lists what there is.
     """
     found = meant(run, named)
     if len(found) == 1:
@@ -160,7 +160,7 @@ def meant(run: Run, named: str) -> list[dict[str, Any]]:
     """Give the visits of all stages that a word may mean; as `find`, but raising nothing."""
     every = entries(run)
     exact = [entry for entry in every if entry["stage"] == named]
-    found = exact or _by_rank(every, named) or _by_step(every, named)
+    found = exact or _by_rank(every, named) or _by_step(every, named, _own_ids(run))
     return found or [entry for entry in every if named and entry["stage"].startswith(named)]
 
 
@@ -170,13 +170,23 @@ def _by_rank(every: list[dict[str, Any]], named: str) -> list[dict[str, Any]]:
     return [entry for entry in every if entry.get("rank") == int(named)]
 
 
-def _by_step(every: list[dict[str, Any]], named: str) -> list[dict[str, Any]]:
+def _own_ids(run: Run) -> dict[str, str]:
+    """Give the ids that the steps of branches have in their branches, by stage (D43)."""
+    return {
+        visit["stage"]: str(visit["step_id"]).removeprefix(f"{outer['step_id']}.{record['id']}.")
+        for outer in run.state["steps"]
+        for record in outer.get("branches", ())
+        for visit in record["steps"]
+    }
+
+
+def _by_step(every: list[dict[str, Any]], named: str, own: Mapping[str, str]) -> list[dict[str, Any]]:
     """Give the visit of a step: of each step that is meant the last one, or the one of the number after the `@`."""
     step, at, number = named.rpartition("@")
     step = step if at else named
     if at and not (number.isascii() and number.isdigit()):
         return []
-    mine = [entry for entry in every if step in _names(str(entry["step_id"]))]
+    mine = [entry for entry in every if step in _names(str(entry["step_id"])) or step == own.get(entry["stage"])]
     if at:
         return [entry for entry in mine if str(entry.get("visit")) == number.lstrip("0")]
     return list({entry["step_id"]: entry for entry in mine}.values())
