@@ -14,14 +14,14 @@ PAGE = DOCS / "reference" / "stages.md"
 KEYS = {
     "schema_version": "1",
     "run_id, step_id, stage, visit, rank": "whose it is; `rank` is the number at the beginning of the folder's name",
-    "kind": "`agent`, `prompt` or `command`",
+    "kind": "`agent`, `prompt`, `command`, `human` or `parallel`",
     "status": "`succeeded`, `failed`, `partially_succeeded` or `skipped`",
     "attempt": "which try it is since the step was come to, from 1",
     "failure_reason": "why it failed, else `null`",
     "error": "what kind of failure it is: `type`, `message`, `retryable`, `details`; else `null`",
     "next": "where the run went on: `step_id` (`null` at its end) and `reason`, as the state keeps it",
     "note": "what `loomctl done --note TEXT` said",
-    "response_source": "`done`, `conversation` (a final message), `transcript`, `candidate`, `command` or `none`",
+    "response_source": "`done`, `conversation` (a final message), `transcript`, `candidate`, `command`, `decision`, `branches` or `none`",
     "directive": "what the answer said of the way on, and in which `source`: `response`, `status.json`, `last_file` "
     "(with the `file`)",
     "context_updates": "what the answer set, large values by their reference",
