@@ -66,7 +66,7 @@ def test_everything_is_said_at_once(tmp_path: Path) -> None:
     raw = {
         "id": "all",
         "phases": {
-            "build": {"steps": [{"id": "a", "prompt": "{nope}", "kind": "parallel"}, {"id": "a", "prompt": "x"}]}
+            "build": {"steps": [{"id": "a", "prompt": "{nope}", "kind": "wait"}, {"id": "a", "prompt": "x"}]}
         },
         "critical_artifacts": {
             "always_load": [{"id": "x", "type": "json", "required": True, "reload_triggers": ["sometimes"]}],
@@ -84,7 +84,7 @@ def test_everything_is_said_at_once(tmp_path: Path) -> None:
     }
     artifacts = "$.critical_artifacts"
     assert set(checked(tmp_path, raw)) == {
-        ("error", "NOT_SUPPORTED", "$.phases.build.steps[0].kind"),
+        ("error", "UNKNOWN_VALUE", "$.phases.build.steps[0].kind"),
         ("error", "UNRESOLVED_PLACEHOLDER", "$.phases.build.steps[0].prompt"),
         ("error", "DUPLICATE_ID", "$.phases.build.steps[1].id"),
         ("error", "MISSING_SOURCE", f"{artifacts}.always_load[0]"),
