@@ -14,7 +14,7 @@ import sys
 from loomctl.disk import config, files, project, trouble
 from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine.caller import Caller, Workspace, workspace
-from loomctl.hosts.claude_transcript import Transcript
+from loomctl.hosts.claude_transcript import NOTICE, Transcript
 from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
@@ -337,11 +337,15 @@ def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:
 
 
 def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
-    """Restore after a compaction whose restore cannot be seen in the transcript, and only then."""
+    """Note a notice of the host's; restore after a compaction whose restore cannot be seen in the transcript."""
     conversation = space.caller.conversation
     session_id = space.caller.session_id
     if session_id is None or not isinstance(conversation, Transcript):
         return None
+    if _text(event, "prompt").startswith(NOTICE) and space.local.binding(session_id) is not None:
+        from loomctl.hosts import claude_stop
+
+        _kept([], lambda: claude_stop.note_notice(space, event))
     before = space.local.primed(session_id)
     run_id = before.get("run_id")
     boundary = conversation.boundary() if isinstance(run_id, str) else None

@@ -64,7 +64,7 @@ def answer(space: Workspace, binding: Mapping[str, Any], event: Mapping[str, Any
         blocks_left=cap() - blocks,
     )
     stopped = stopping.stopped(space, run, turn, message)
-    driven = (*(one for one in memory.driven if one != prompt_id), prompt_id)[-_REMEMBERED:]
+    driven = _with(memory.driven, prompt_id)
     if stopped.block:
         nudges = turn.nudged[1] if turn.nudged[0] == stopped.stage else 0
         nudged = (stopped.stage, nudges + 1) if stopped.stage else turn.nudged
@@ -73,6 +73,19 @@ def answer(space: Workspace, binding: Mapping[str, Any], event: Mapping[str, Any
         driven = driven if stopped.waits else memory.driven
         _keep(space, Memory(driven, prompt_id, 0, "", False, stopped.waits, *turn.nudged))
     return stopped
+
+
+def note_notice(space: Workspace, event: Mapping[str, Any]) -> None:
+    """Note of a turn that begins with a notice of the host's whether Loom drives it.
+
+    Its Stop may come before the host has written the notice into the transcript.
+    """
+    prompt_id, conversation = _text(event, "prompt_id"), space.caller.conversation
+    memory = _memory(space)
+    if not prompt_id or prompt_id in memory.driven or not isinstance(conversation, Transcript):
+        return
+    if conversation.began_with_loom(prompt_id, memory.driven, _text(event, "prompt")):
+        _keep(space, memory._replace(driven=_with(memory.driven, prompt_id)))
 
 
 def closed_at_a_start(space: Workspace, run: Run) -> str:
@@ -84,6 +97,10 @@ def cap() -> int:
     """Give how many consecutive blocks the host honours."""
     said = os.environ.get(_CAP, "")
     return int(said) if said.isascii() and said.isdigit() and len(said) < 6 else HONOURED
+
+
+def _with(driven: tuple[str, ...], prompt_id: str) -> tuple[str, ...]:
+    return (*(one for one in driven if one != prompt_id), prompt_id)[-_REMEMBERED:]
 
 
 def _is_driven(conversation: object, prompt_id: str, memory: Memory) -> bool:

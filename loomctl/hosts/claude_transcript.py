@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LARGEST = 512 * 1024 * 1024
 _HOSTS_OWN = "<synthetic>"
-_NOTICE = "<task-notification>"
+NOTICE = "<task-notification>"  # how the prompt begins by which the host tells of a subagent's end
 _COMMANDS = "/loom:"
 _LONGEST_CHAIN = 50  # of notices that led to notices
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -123,16 +123,20 @@ class Transcript(Conversation):
                 used.setdefault(_text(message, "id") or _text(entry, "uuid"), message)
         return dict(reversed(used.items()))
 
-    def began_with_loom(self, prompt_id: str, driven: Collection[str]) -> bool:
+    def began_with_loom(self, prompt_id: str, driven: Collection[str], unwritten: str = "") -> bool:
         """Tell whether a turn began with a Loom command, or with the notice that a subagent of a driven turn ended.
 
-        driven: the prompt ids of turns that are known to be driven.
+        driven: the prompt ids of turns that are known to be driven; unwritten: the turn's prompt, which the host may
+        write down later than it calls hooks.
         """
         for _ in range(_LONGEST_CHAIN):
             if prompt_id in driven:
                 return True
             start, words = self._prompt(prompt_id)
-            if not words.startswith(_NOTICE):
+            if unwritten and not words:
+                start, words = len(self._read()), unwritten.lstrip()
+            unwritten = ""
+            if not words.startswith(NOTICE):
                 return words.startswith("<command-") and f"<command-name>{_COMMANDS}" in words
             called = _between(words, "<tool-use-id>", "</tool-use-id>")
             prompt_id = self._prompt_before(self._call(called) if called else start)

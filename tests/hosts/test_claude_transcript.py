@@ -383,6 +383,26 @@ def test_a_turn_that_was_blocked_by_loom_is_driven(file: TranscriptFile) -> None
     assert not transcript.began_with_loom("", [])
 
 
+UNWRITTEN = [
+    ("a notice of a call in a driven turn", NOTICE, True),
+    ("a notice behind words", "<task-notification>it is done", False),
+    ("words", "go on", False),
+]
+
+
+@pytest.mark.parametrize(("said", "expected"), [pytest.param(said, to, id=name) for name, said, to in UNWRITTEN])
+def test_a_prompt_that_is_not_written_down_yet(file: TranscriptFile, said: str, expected: bool) -> None:
+    """It is told beside the transcript: a notice leads to the call that it names, else to the prompt before it."""
+    turn(file, "o", COMMAND)
+    file.calls("x")
+    called = f"toolu-{file._count - 1}"
+    turn(file, "n", "hello")
+    transcript = Transcript(str(file.path))
+    assert transcript.began_with_loom("p", (), said.format(called)) is expected
+    assert not transcript.began_with_loom("p", ())
+    assert transcript.began_with_loom("p", ("n",), "<task-notification>it is done")
+
+
 def test_what_a_stage_used_is_counted_once_a_message(file: TranscriptFile) -> None:
     """Blocks of one message repeat its usage; what was before, and what an agent of its own said, does not count."""
     usage = {"input_tokens": 10, "output_tokens": 3, "cache_read_input_tokens": 100, "cache_creation_input_tokens": "x"}

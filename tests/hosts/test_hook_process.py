@@ -878,6 +878,25 @@ def test_a_subagents_stop_ends_nothing(begun: Scene) -> None:
     assert "succeeded" in begun.hook("stop", last_assistant_message='{"outcome": "succeeded"}').message
 
 
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_notice_that_the_host_writes_down_late_drives_its_turn(scene: Scene, tmp_path: Path, bound: bool) -> None:
+    """The turn may stop before its prompt is in the transcript; the hook of the prompt has noted whose it is."""
+    scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "Make it."}]}}, autonomy="autonomous")
+    scene.begin()
+    file = TranscriptFile(tmp_path / "t.jsonl")
+    command = "<command-message>loom:run</command-message>\n<command-name>/loom:run</command-name>"
+    file.add({"type": "user", "promptId": "o", "message": {"role": "user", "content": command}})
+    told: Json = {"prompt_id": "p", "transcript_path": str(file.path)}
+    notice = "<task-notification>\n<status>completed</status>\n</task-notification>"
+    if not bound:
+        (scene.root / f".loom/local/sessions/{SESSION}.json").unlink()
+    assert silent(scene.hook("user-prompt-submit", prompt=notice, **told))
+    assert (scene.root / f".loom/local/turns/{SESSION}.json").exists() is bound
+    if bound:
+        stopped = scene.hook("stop", last_assistant_message="It is at work.", **told)
+        assert "The step build/make is open" in stopped.json["reason"]
+
+
 def test_an_assistant_is_asked_a_number_of_times_whatever_it_calls_in_between(scene: Scene) -> None:
     """The host counts its blocks anew after each tool call, and Loom its questions of a turn (D28)."""
     scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "Make it."}]}}, autonomy="autonomous")
