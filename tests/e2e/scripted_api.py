@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    Held = threading.Event | threading.Barrier
 
 _numbers = itertools.count(1)
 _PATIENCE = 30  # seconds that an answer is kept back at most
@@ -38,24 +40,38 @@ def bash(command: str) -> dict[str, Any]:
 class Reply:
     """What the model is made to answer; usage is merged over a plausible default.
 
-    held: the answer is kept back until this is set, so that a session is alive while a test does something else.
+    held: the answer is kept back until this is set, so that a session is alive while a test does something else; at a
+    barrier it waits for the answers of other conversations, which are under way at the same time then.
+    frees: set as the answer is given. status: of an answer that is an error, as is every other one behind the
+    same tool call.
     """
 
     content: tuple[dict[str, Any], ...]
     usage: dict[str, int] = field(default_factory=dict)
-    held: threading.Event | None = None
+    held: Held | None = None
+    frees: threading.Event | None = None
+    status: int = 200
 
 
 def reply(
-    *content: dict[str, Any] | str, usage: dict[str, int] | None = None, held: threading.Event | None = None
+    *content: dict[str, Any] | str,
+    usage: dict[str, int] | None = None,
+    held: Held | None = None,
+    frees: threading.Event | None = None,
 ) -> Reply:
     """Build an answer out of blocks; a plain string is a text block."""
-    return Reply(tuple(text(block) if isinstance(block, str) else block for block in content), usage or {}, held)
+    blocks = tuple(text(block) if isinstance(block, str) else block for block in content)
+    return Reply(blocks, usage or {}, held, frees)
+
+
+def refused(status: int = 400) -> Reply:
+    """An answer that is an error; behind a tool call, for the assistant asks again in other words."""
+    return Reply((), status=status)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request as it arrived. kind: main (the conversation), compaction, side, count_tokens, other."""
+    """One request as it arrived. kind: main (the conversation), subagent, compaction, side, count_tokens, other."""
 
     kind: str
     path: str
@@ -74,10 +90,27 @@ class Request:
         """Give all that the model could read in the messages (hook text may stand in any role)."""
         return "\n".join(words for _, words in self.pieces())
 
+    def opening(self) -> str:
+        """Give the first message, in which a subagent is told its task."""
+        messages = self.body.get("messages", [])[:1]
+        return Request(kind="", path="", body={"messages": messages}).seen()
+
     def system(self) -> str:
         """Give the system prompt, in which skills and commands may be listed."""
         system = self.body.get("system", "")
         return system if isinstance(system, str) else "\n".join(block.get("text", "") for block in system)
+
+    def news(self) -> str:
+        """Give what the model was told since it last said something."""
+        pieces = self.pieces()
+        said = [at for at, (role, _) in enumerate(pieces) if role == "assistant"]
+        return "\n".join(words for _, words in pieces[max(said, default=-1) + 1 :])
+
+    def last_call(self) -> str:
+        """Give the id of the last tool call; "" where there is none yet."""
+        contents = [message["content"] for message in self.body.get("messages", [])]
+        blocks = [block for content in contents if not isinstance(content, str) for block in content]
+        return next((str(block["id"]) for block in reversed(blocks) if block["type"] == "tool_use"), "")
 
     def tool_results(self) -> list[ToolResult]:
         """Give the results of tool calls that this request carries, in order."""
@@ -121,6 +154,9 @@ class ScriptedApi:
         self.requests: list[Request] = []
         self.unscripted = 0
         self._script: list[Reply] = []
+        self._reactions: dict[str, Reply] = {}
+        self._subagents: dict[str, list[Reply]] = {}
+        self._refused: set[str] = set()
         self._lock = threading.Lock()
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -134,6 +170,23 @@ class ScriptedApi:
         """Set the answers to the conversation's next requests."""
         with self._lock:
             self._script = [reply(given) if isinstance(given, str) else given for given in replies]
+
+    def react(self, told: str, answer: Reply | str) -> None:
+        """Set the answer to every request of the conversation, behind its script, whose news hold these words.
+
+        Where several fit, the first that was set is given.
+        """
+        with self._lock:
+            self._reactions[told] = reply(answer) if isinstance(answer, str) else answer
+
+    def script_subagent(self, task: str, *replies: Reply | str) -> None:
+        """Set the answers to the next requests of the conversations that open with a task (words of it will do)."""
+        with self._lock:
+            self._subagents[task] = [reply(given) if isinstance(given, str) else given for given in replies]
+
+    def asked_by(self, task: str) -> list[Request]:
+        """Give the requests of the conversations that opened with a task."""
+        return [request for request in self.requests if request.kind == "subagent" and task in request.opening()]
 
     def __enter__(self) -> ScriptedApi:
         self._thread.start()
@@ -150,23 +203,46 @@ class ScriptedApi:
         """Record a request; give the HTTP status and the answer's JSON."""
         with self._lock:
             request = Request(kind=_kind(path, body), path=path, body=body)
+            task = next((task for task in self._subagents if task in request.opening()), None)
+            if task is not None and request.kind == "main":
+                request = replace(request, kind="subagent")
             self.requests.append(request)
             if request.kind == "count_tokens":
                 return 200, {"input_tokens": _tokens(body)}
             if request.kind == "other":
                 return 404, {"type": "error", "error": {"type": "not_found_error", "message": path}}
-            chosen = self._next(request)
+            chosen = self._next(request, task)
         if chosen.held is not None:
             chosen.held.wait(timeout=_PATIENCE)
+        if chosen.frees is not None:
+            chosen.frees.set()
+        if chosen.status != 200:
+            said = {"type": "invalid_request_error", "message": "scripted to fail"}
+            return chosen.status, {"type": "error", "error": said}
         return 200, _message(body, chosen)
 
-    def _next(self, request: Request) -> Reply:
-        """Choose the answer to a request for a message."""
+    def _next(self, request: Request, task: str | None) -> Reply:
+        """Choose the answer to a request for a message. task: by which a subagent's script is found."""
         if request.kind == "compaction":
             return reply(f"<analysis>scripted</analysis><summary>{self.summary}</summary>")
+        call = request.last_call()
+        if call in self._refused:
+            return refused()
+        chosen = self._scripted(request, task)
+        if chosen.status != 200:
+            self._refused.add(call)
+        return chosen
+
+    def _scripted(self, request: Request, task: str | None) -> Reply:
+        """Choose the answer to a request of a conversation."""
         if request.kind == "main" and self._script:
             return self._script.pop(0)
-        if request.kind == "main":
+        reaction = next((answer for told, answer in self._reactions.items() if told in request.news()), None)
+        if request.kind == "main" and reaction is not None:
+            return replace(reaction, content=tuple(map(_anew, reaction.content)))
+        if request.kind == "subagent" and self._subagents[str(task)]:
+            return self._subagents[str(task)].pop(0)
+        if request.kind in ("main", "subagent"):
             self.unscripted += 1
         return reply("OK")
 
@@ -182,6 +258,11 @@ def _kind(path: str, body: dict[str, Any]) -> str:
     if any("Respond with TEXT ONLY" in words and "<summary>" in words for _, words in last):
         return "compaction"
     return "main" if body.get("tools") else "side"
+
+
+def _anew(block: dict[str, Any]) -> dict[str, Any]:
+    """Give a block again: a tool call as one of its own."""
+    return tool(block["name"], **block["input"]) if block["type"] == "tool_use" else block
 
 
 def _tokens(body: dict[str, Any]) -> int:
