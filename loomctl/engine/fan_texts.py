@@ -25,6 +25,7 @@ them in one message, and give each this task with the name of its branch:
 
 Where there are no subagents, work on one branch after the other in the same way. The run goes on {join}. A branch \
 that cannot be done is ended with `loomctl done --branch BRANCH --outcome failed`."""
+STANDING = "The branches stand so. Start a subagent only for one that has not ended and that none works on:"
 ENDING = "`loomctl next` tells how the branches stand, and gives the step behind them once they are joined."
 
 

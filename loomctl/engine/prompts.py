@@ -190,7 +190,7 @@ def _branches(entry: Mapping[str, Any]) -> str:
         return ""
     from loomctl.engine import fan_texts
 
-    return "\n\nThe branches stand so:\n\n" + "\n".join(fan_texts.standing(entry))
+    return f"\n\n{fan_texts.STANDING}\n\n" + "\n".join(fan_texts.standing(entry))
 
 
 def _approval_awaited(project: Project, run: Run, budget: Budget | None) -> str:

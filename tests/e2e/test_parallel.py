@@ -258,6 +258,7 @@ def test_a_compaction_while_a_subagent_works(assistant: Assistant) -> None:
     behind = next(one for one in turn.requests[kinds.index("compaction") + 1 :] if one.kind == "main").seen()
     assert behind.count(STANDING) == 1
     assert API.replace(" api", " BRANCH") in behind
+    assert fan_texts.STANDING in behind
     assert DRAWN not in behind
 
 

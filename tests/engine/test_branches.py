@@ -158,8 +158,10 @@ def test_what_the_parallel_step_tells(scene: Scene) -> None:
     assert "This step has 2 branches" in told
     assert "`loomctl next --branch BRANCH`" in told
     assert "- `web`: draw → check" in told
+    assert "stand so" not in told
     worked(scene, "api")
     shown = scene.loomctl("next").stdout
+    assert "Start a subagent only for one that has not ended and that none works on:" in shown
     assert "- `api`: ended, succeeded" in shown
     assert "- `web`: not begun" in shown
     assert "loomctl done <<" not in shown
