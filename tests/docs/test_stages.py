@@ -21,7 +21,8 @@ KEYS = {
     "error": "what kind of failure it is: `type`, `message`, `retryable`, `details`; else `null`",
     "next": "where the run went on: `step_id` (`null` at its end) and `reason`, as the state keeps it",
     "note": "what `loomctl done --note TEXT` said",
-    "response_source": "`done`, `conversation` (a final message), `transcript`, `candidate`, `command`, `decision`, `branches` or `none`",
+    "response_source": "`done`, `conversation` (a final message), `transcript`, `candidate`, `command`, `decision`, "
+    "`branches` or `none`",
     "directive": "what the answer said of the way on, and in which `source`: `response`, `status.json`, `last_file` "
     "(with the `file`)",
     "context_updates": "what the answer set, large values by their reference",

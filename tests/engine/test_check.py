@@ -65,9 +65,7 @@ def test_everything_is_said_at_once(tmp_path: Path) -> None:
     """Form, meaning, placeholders, expressions and names of one file come in one answer, errors first."""
     raw = {
         "id": "all",
-        "phases": {
-            "build": {"steps": [{"id": "a", "prompt": "{nope}", "kind": "wait"}, {"id": "a", "prompt": "x"}]}
-        },
+        "phases": {"build": {"steps": [{"id": "a", "prompt": "{nope}", "kind": "wait"}, {"id": "a", "prompt": "x"}]}},
         "critical_artifacts": {
             "always_load": [{"id": "x", "type": "json", "required": True, "reload_triggers": ["sometimes"]}],
             "conditional_load": [
