@@ -36,7 +36,7 @@ _BLANKS = 16  # so many blanks, or line ends, in a row are one token
 # Characters of a text that is judged whole; else so many samples of so many characters.
 _WHOLE, _SAMPLES, _SAMPLE = 200_000, 32, 4096
 # Beyond ASCII a character costs up to its bytes; these, which Loom itself writes, are one token each.
-_SINGLE = frozenset("•…→—–“”’‘·äöüéèàçñßÄÖÜ°§")  # noqa: RUF001 - as they are
+_SINGLE = frozenset("•…→—–“”’‘·äöüéèàçñÄÖÜ°§")  # noqa: RUF001 - as they are
 
 
 def estimate(text: str) -> int:
@@ -49,7 +49,12 @@ def estimate(text: str) -> int:
 
 
 def at_most(text: str) -> int:
-    """Give a number of tokens that a text does not exceed."""
+    """Give a number of tokens that a text does not exceed.
+
+    White space, signs, digits and other scripts never do, however they stand together, for a token has a byte at least.
+    A word of letters is held to what words of its length cost beside each other: a long text of nothing but invented
+    words, each picked for its rare letters, can have more.
+    """
     pieces = _PIECES.findall(text)
     spare = SPARE if any(len(piece) > 2 and piece.strip() not in _OWN for piece in pieces) else 0
     return int(sum(map(_at_worst, pieces)) + spare + 0.999)
@@ -117,13 +122,13 @@ def _at_worst(piece: str) -> float:
     first = bare[:1]
     length = len(bare)
     if not first or first.isspace():
-        return 2 + len(piece) // 16 if _is_indent(piece) else len(piece) + 1
+        return 2 + len(piece) // 16 if _is_indent(piece) else len(piece.encode("utf-8")) + 1
     if not first.isascii():
         return 1 if first in _SINGLE else len(piece.encode("utf-8", "surrogatepass"))
     if first.isdigit():
         return (len(piece) - length) + (length + 2) // 3
     if not first.isalpha():
-        return length if length < 3 else 0.9 * length
+        return length if piece.isprintable() else len(piece)  # a control character leaves the blank before it alone
     if bare in _OWN:
         return 1
     if length < 3:

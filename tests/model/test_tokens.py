@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given, settings
@@ -13,6 +14,9 @@ from loomctl.model import tokens
 from loomctl.model.common_words import SIGNS, SMALL, WORDS
 from loomctl.model.tokens import at_most, closely, estimate
 from tests.docs.tokens import count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[2]
 READ = sorted(set(re.findall(r"[A-Za-z]+", (ROOT / "README.md").read_text(encoding="utf-8"))))
@@ -46,12 +50,39 @@ WORDS_OF = st.lists(st.sampled_from(READ) | st.text("aeioustrnlmdcbpqxzgkvwyhjf"
 @example("   102→\t}")
 @example(" ")
 @example("\n \n \n")
+@example("\u1680")
 @example("geminicli carol qqqq zxzx AAAAbbb")
 @example("x" * 5000)
 @example("é" * 50 + "漢字" * 20 + "😀" * 9)
 def test_no_text_has_more_tokens_than_is_said(text: str) -> None:
     """Whatever stands in it: noise, other scripts, white space, words that nobody knows."""
     assert count(text) <= at_most(text)
+
+
+BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
+CONTROLS = "".join(map(chr, [*range(9), *range(14, 28), 127]))
+SIGNED = "".join(one for one in map(chr, range(33, 127)) if not one.isalnum())
+MEASURES = [at_most, closely]
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize(
+    "around", ["{}", " {}", "{} ", " {} ", "\n{}", "{}\n", "a{}", "{}a", "de{}ab", "{0}{0}", " {0}{0}"]
+)
+def test_no_character_has_more_tokens_than_is_said(around: str, measure: Callable[[str], int]) -> None:
+    """Every blank, control character and sign, and every character that counts for one: once, and very often."""
+    for one in (*BLANKS, *CONTROLS, *SIGNED, *tokens._SINGLE):
+        for text in (around.format(one), around.format(one) * 40):
+            assert count(text) <= measure(text), repr(text)
+
+
+@settings(max_examples=300)
+@given(st.text(BLANKS + CONTROLS + SIGNED + "0123456789é漢ß•", max_size=30), st.sampled_from(MEASURES))
+@example("\\*^$?;:!^!#'`$\"@+|)@=,?*|%`<@]", at_most)
+@example(" \x00", closely)
+def test_what_is_no_word_is_held_however_long_it_is(text: str, measure: Callable[[str], int]) -> None:
+    """What is told too low by little adds up: the same forty times over is not more than is said either."""
+    assert count(text * 40) <= measure(text * 40)
 
 
 def test_looms_own_words_are_one_token_each() -> None:
