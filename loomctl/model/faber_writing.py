@@ -118,7 +118,9 @@ def _step_below(old: object, visit: Mapping[str, Any]) -> dict[str, Any]:
     record: dict[str, Any] = dict(old) if isinstance(old, dict) else {}
     status = visit["status"]
     if status in words.OPEN:
-        record = {key: value for key, value in record.items() if key not in ("completed_at", "result", "error")}
+        for key in ("completed_at", "result", "error"):  # of the attempt before
+            _put(record, key, None)
+            del record[key]
         ended = {"status": "in_progress"}
     else:
         word = words.ENDS[status][0]
@@ -143,7 +145,7 @@ def _write_phases(raw: dict[str, Any], view: View, after: State, visits: list[di
         if isinstance(found.get("steps"), dict):
             mine = {visit["step_id"].partition("/")[2]: visit for visit in visits if visit["phase"] == name}
             below = {step_id: _step_below(found["steps"].get(step_id), visit) for step_id, visit in mine.items()}
-            found["steps"] = {**found["steps"], **below}
+            found["steps"] = _over(found["steps"], below)
         if found != stood.get(name):
             changed[name] = found
     if isinstance(listed, list):

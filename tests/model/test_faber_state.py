@@ -16,7 +16,7 @@ from loomctl.model.faber_state import view
 from loomctl.model.faber_writing import written
 from loomctl.model.plan import build_plan
 from loomctl.model.state import STATUSES, accepted
-from tests.faber import ERAS, ORDER, PHASES, PLAN, PLAN_ID, RUN_ID, in_list, unknown_is_kept
+from tests.faber import ERAS, ORDER, PHASES, PLAN, PLAN_ID, RUN_ID, below_phases, in_list, unknown_is_kept
 
 AT = "2026-02-01T00:00:00Z"
 FROZEN = build_plan(faber_plan.workflow(PLAN), plan_id=PLAN_ID, created_at=AT, sources=[])
@@ -281,6 +281,25 @@ def test_a_step_that_is_begun_keeps_what_its_entry_held_in_another_shape(key: st
     found = view(raw, RUN_ID, FROZEN)
     state, _ = visits.start_visit(found.state, "build/implement", "build", at=AT)
     assert "precious" in json.dumps(written(found, state))
+
+
+@pytest.mark.parametrize("step", ["frame/push-frame", "build/implement"])
+@pytest.mark.parametrize("key", [None, "completed_at", "result", "error", "status", "started_at", "attempts"])
+@pytest.mark.parametrize("odd", [["precious"], {"word": "precious"}, [{"id": "x", "odd": "precious"}]])
+def test_a_step_below_its_phase_keeps_what_it_held_in_another_shape(step: str, key: str | None, odd: object) -> None:
+    """The whole record (key None) or one key of it, as the step is ended and as it is begun anew."""
+    raw = below_phases()
+    phase, _, step_id = step.partition("/")
+    holder = raw["phases"][phase]["steps"]
+    if key is None:
+        holder[step_id] = odd
+    else:
+        holder[step_id][key] = odd
+    found = view(raw, RUN_ID, FROZEN)
+    for steps in (["frame/push-frame", "build/implement"], ["build/implement", "frame/push-frame"]):
+        after = written(found, worked(found.state, steps))
+        assert "precious" in json.dumps(after)
+        assert after["phases"][phase]["steps"][step_id]["attempts"] == 7
 
 
 @pytest.mark.parametrize("odd", [["precious"], "precious", [{"id": "x", "odd": "precious"}]])
