@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.scenes import run_folder, state_of
 from tests.e2e.scripted_api import bash, reply
-from tests.e2e.test_outcomes import NEXT, status_of, step, visits, workflow
+from tests.e2e.test_outcomes import status_of, step, take_up, visits, workflow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ def test_a_review_leads_to_a_person_whose_choice_leads_on(assistant: Assistant, 
     loomctl = str(bundle / "bin/loomctl")
     told = assistant.machine.command(loomctl, "choose", "fix", run_id, "--note", "the spec", cwd=assistant.project)
     assert "Now: build/fix" in told
-    answers: list[Reply | str] = ["All right.", NEXT, '{"outcome": "succeeded"}']
+    answers: list[Reply | str] = ["All right.", take_up(), '{"outcome": "succeeded"}']
     third = assistant.run("I have chosen.", resume=first.session_id, answers=answers)
     assert "The next step is build/fix" in third.conversation[1].seen()
     given = third.conversation[-1].tool_results()[-1]

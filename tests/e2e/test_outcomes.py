@@ -21,7 +21,11 @@ pytestmark = pytest.mark.e2e
 
 GOOD = 'All is well.\n\n{"outcome": "succeeded", "context_updates": {"coverage": 72}}'
 BAD = 'All is well.\n\n{"outcome": "succeeded", "context_updates": {"coverage": }}'
-NEXT = reply(bash("loomctl next"))
+
+
+def take_up() -> Reply:
+    """Give a call of `loomctl next` of its own: the host drops a second one that has the first one's id."""
+    return reply(bash("loomctl next"))
 
 
 def workflow(project: Path, *steps: dict[str, Any], level: str = "autonomous") -> None:
@@ -57,7 +61,7 @@ def status_of(project: Path, stage: str) -> dict[str, Any]:
 
 def test_a_bad_answer_is_repaired_in_the_same_conversation(assistant: Assistant) -> None:
     """Bad JSON, the corrective turn, good JSON: the step is done, and the next step's prompt arrives."""
-    turn = start(assistant, BAD, GOOD, NEXT, 'Done. {"outcome": "succeeded"}')
+    turn = start(assistant, BAD, GOOD, take_up(), 'Done. {"outcome": "succeeded"}')
     corrective = turn.conversation[1].pieces()[-1][1] + turn.conversation[1].seen()
     assert "routing" in corrective
     assert "JSON" in corrective
@@ -95,7 +99,12 @@ def test_an_answer_that_stays_bad_fails_its_step(assistant: Assistant) -> None:
 def test_a_workflow_runs_through_in_one_call(assistant: Assistant) -> None:
     """Three steps, each ended by its answer, in one prompt that nobody attends to."""
     workflow(assistant.project, step("one"), step("two"), step("three"))
-    answers: list[Reply | str] = ['{"outcome": "succeeded"}', NEXT, 'Two is done. {"outcome": "succeeded"}', NEXT]
+    answers: list[Reply | str] = [
+        '{"outcome": "succeeded"}',
+        take_up(),
+        'Two is done. {"outcome": "succeeded"}',
+        take_up(),
+    ]
     turn = assistant.run(
         '/loom:run "x" --workflow flow', answers=[*answers, 'Three. {"outcome": "partially_succeeded"}']
     )
@@ -123,7 +132,7 @@ def test_twelve_steps_that_call_no_tool_are_paused_with_the_way_on(assistant: As
 def test_twelve_steps_that_take_up_each_next_one_reach_the_end(assistant: Assistant) -> None:
     """`loomctl next` is a tool call, after which the host counts its blocks anew (D28)."""
     workflow(assistant.project, *(step(f"s{number}") for number in range(12)))
-    answers: list[Reply | str] = [one for _ in range(12) for one in ('{"outcome": "succeeded"}', NEXT)][:-1]
+    answers: list[Reply | str] = [one for _ in range(12) for one in ('{"outcome": "succeeded"}', take_up())][:-1]
     assistant.run('/loom:run "x" --workflow flow', answers=answers)
     assert state_of(assistant.project)["status"] == "completed"
     assert {status for _, status in visits(assistant.project)} == {"succeeded"}
@@ -137,7 +146,7 @@ def test_an_autonomous_run_asks_once_and_then_waits_for_its_user(assistant: Assi
     state = state_of(assistant.project)
     assert (state["status"], state["current_step"]) == ("awaiting_feedback", "build/review")
     assert any("waits for your answer" in line for line in turn.told_user())
-    assistant.run("Blue.", resume=turn.session_id, answers=[GOOD, NEXT, '{"outcome": "succeeded"}'])
+    assistant.run("Blue.", resume=turn.session_id, answers=[GOOD, take_up(), '{"outcome": "succeeded"}'])
     assert visits(assistant.project) == [("build/review", "succeeded"), ("build/fix", "succeeded")]
     assert state_of(assistant.project)["status"] == "completed"
 
@@ -153,7 +162,7 @@ def test_a_guarded_run_leaves_a_question_alone(assistant: Assistant) -> None:
 def test_a_guarded_run_goes_on_up_to_the_next_approval(assistant: Assistant) -> None:
     """It hands on the next step, and stops where its user has to approve."""
     workflow(assistant.project, step("one"), step("two"), step("three", require_approval=True), level="guarded")
-    answers: list[Reply | str] = ['{"outcome": "succeeded"}', NEXT, '{"outcome": "succeeded"}', "never said"]
+    answers: list[Reply | str] = ['{"outcome": "succeeded"}', take_up(), '{"outcome": "succeeded"}', "never said"]
     turn = assistant.run('/loom:run "x" --workflow flow', answers=answers, watch_hooks=True)
     assert len(turn.conversation) == 3
     state = state_of(assistant.project)
@@ -165,7 +174,7 @@ def test_a_guarded_run_goes_on_up_to_the_next_approval(assistant: Assistant) -> 
 def test_an_unattended_run_that_comes_to_an_untrusted_command_says_so_and_stops(assistant: Assistant) -> None:
     """Nothing is run, nobody is sent on for ever; the user gets a line with the run, the command and what to type."""
     workflow(assistant.project, step("one"), {"id": "check", "run": "touch sprung"}, step("two"))
-    answers: list[Reply | str] = ['{"outcome": "succeeded"}', NEXT, "Its user has to trust it.", "never said"]
+    answers: list[Reply | str] = ['{"outcome": "succeeded"}', take_up(), "Its user has to trust it.", "never said"]
     turn = assistant.run('/loom:run "x" --workflow flow', answers=answers, watch_hooks=True)
     assert len(turn.conversation) == 3
     run_id = run_folder(assistant.project).name
@@ -225,7 +234,7 @@ def test_an_object_of_the_steps_own_schema_is_repaired_in_the_same_conversation(
     schemas = assistant.project / ".loom" / "workflows" / "schemas"
     schemas.mkdir()
     (schemas / "risk.schema.json").write_text(json.dumps(risk), encoding="utf-8")
-    answers: list[Reply | str] = ['{"risk": "medium"}', 'So: {"risk": "low"}', NEXT, '{"outcome": "succeeded"}']
+    answers: list[Reply | str] = ['{"risk": "medium"}', 'So: {"risk": "low"}', take_up(), '{"outcome": "succeeded"}']
     turn = assistant.run('/loom:run "x" --workflow flow', answers=answers)
     assert "/risk: 'medium'" in turn.conversation[1].seen()
     assert state_of(assistant.project)["context"]["output.build/audit"] == {"risk": "low"}
@@ -239,7 +248,7 @@ def test_a_command_step_is_run_between_two_steps_of_an_unattended_run(assistant:
     first = assistant.run('/loom:run "x" --workflow flow', answers=["Which colour?", "Which one, please?"])
     run_id = run_folder(assistant.project).name
     assistant.machine.command(str(bundle / "bin/loomctl"), "trust", run_id, "--yes", cwd=assistant.project)
-    answers: list[Reply | str] = ['{"outcome": "succeeded"}', NEXT, '{"outcome": "succeeded"}']
+    answers: list[Reply | str] = ['{"outcome": "succeeded"}', take_up(), '{"outcome": "succeeded"}']
     turn = assistant.run("Blue.", resume=first.session_id, answers=answers)
     (ran,) = turn.conversation[-1].tool_results()
     assert "all 72 pass" in ran.text
@@ -293,6 +302,6 @@ def test_a_compaction_between_done_and_the_result_loses_nothing(assistant: Assis
 def test_a_question_behind_a_directive_is_answered_before_the_step_ends(assistant: Assistant) -> None:
     """An autonomous run is asked what it means, as after every message without a result."""
     asks = f"It would be `{GOOD}`. Shall I end the step with it?"
-    turn = start(assistant, asks, GOOD, NEXT, '{"outcome": "succeeded"}')
+    turn = start(assistant, asks, GOOD, take_up(), '{"outcome": "succeeded"}')
     assert "does not end it" in turn.conversation[1].seen()
     assert visits(assistant.project) == [("build/review", "succeeded"), ("build/fix", "succeeded")]
