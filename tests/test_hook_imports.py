@@ -41,6 +41,7 @@ GIT = {
 TO_DRIVE = ("engine.driving", "engine.settling", "model.run_life", "model.ways", "model.routing", "model.phase_marks")
 TO_END_A_STEP = (
     *("engine.priming", "engine.driving", "engine.settling", "engine.ending", "engine.tracking", "engine.prompts"),
+    *("engine.end_records", "engine.moves"),
     *("engine.context_values", "engine.route_conditions", "engine.usage", "disk.expressions", "disk.working_tree"),
     *("disk.asset_files", "disk.artifact_paths", "model.conditions", "model.secrets"),
 )

@@ -9,7 +9,7 @@ import click
 from loomctl.cli import asking, printing, step
 from loomctl.cli.options import branch_option, json_option, run_argument
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import deciding, driving, finding
+from loomctl.engine import deciding, finding, moves
 from loomctl.model.errors import EXIT_OK
 from loomctl.model.secrets import masked_line
 
@@ -104,7 +104,7 @@ def _told(space: Workspace, driven: Driven, what: str, *, as_json: bool) -> int:
     """Print what became of a decision; to a person in a terminal without the next step, which is the assistant's."""
     if as_json or space.caller.host != TERMINAL:
         return step.told(space, driven, as_json=as_json)
-    lines = [f"Loom: {_decided(driven.ended, what)}. {driving.say_move(driven)}", *driven.notes]
+    lines = [f"Loom: {_decided(driven.ended, what)}. {moves.say_move(driven)}", *driven.notes]
     if driven.move.kind == "step":
         lines.append("In the session that drives the run, say that it may go on.")
     printing.text("\n".join(lines))

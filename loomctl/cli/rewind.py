@@ -8,7 +8,7 @@ import click
 
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import complete_stages, json_option, run_argument
-from loomctl.engine import driving, finding, forking, rewinding
+from loomctl.engine import driving, finding, forking, moves, rewinding
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_OK
 from loomctl.model.secrets import masked_line
@@ -64,7 +64,7 @@ def rewind(run: str | None, stage: str, as_json: bool) -> int:
         )
         return EXIT_OK
     lines = [*_rewound(rewound), *(f"  ! {masked_line(note, 300)}" for note in rewound.notes)]
-    lines.append(driving.say_move(driving.Driven(rewound.run, rewound.move)))
+    lines.append(moves.say_move(driving.Driven(rewound.run, rewound.move)))
     printing.text(telling.whole(space, rewound.run, lines, None))
     return EXIT_OK
 

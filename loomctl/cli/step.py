@@ -12,7 +12,7 @@ import click
 
 from loomctl.cli import asking, inputs, printing, telling
 from loomctl.cli.options import branch_option, json_option, run_argument
-from loomctl.engine import commanding, driving, finding, how_ended, undoing
+from loomctl.engine import commanding, driving, finding, how_ended, moves, undoing
 from loomctl.model import gates, visits
 from loomctl.model.directives import Reading
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
@@ -283,7 +283,7 @@ def _text(space: Workspace, driven: Driven) -> str:
     lines += telling.ran_lines(driven.ran)
     if driven.pending is not None:
         return _at_a_command(driven, lines)
-    lines.append(driving.say_move(driven))
+    lines.append(moves.say_move(driven))
     if driven.slip is not None:
         lines += telling.slip_lines(driven.slip)
     is_over = visits.seen_from(driven.run.state).outcome is not None

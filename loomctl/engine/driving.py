@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import closing, ending, lines, presence, settling
-from loomctl.model import gates, routing, run_life, sessions, visits, ways
+from loomctl.model import gates, run_life, sessions, visits
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -249,57 +249,6 @@ def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allo
         return {**state, "status": status}, [Event(event, {"before": state["status"]}, space.caller.session_id)]
 
     return run._replace(state=space.store.update(run_id, change))
-
-
-def say_move(driven: Driven) -> str:
-    """Say in one line where the run stands after a verb."""
-    state = driven.run.state
-    if visits.is_branch(state):
-        return _say_branch(driven)
-    if driven.move.kind == "approval":
-        from loomctl.engine import gate_texts  # most runs wait for nobody
-
-        return gate_texts.line(driven.run)
-    if driven.move.kind == "completed":
-        return "The run is completed."
-    if driven.move.kind == "failed":
-        return _say_failed(driven.run)
-    if driven.move.kind == "paused" and state["pending_approvals"]:
-        from loomctl.engine import gate_texts
-
-        refused = gate_texts.paused(driven.run)
-        if refused:
-            return refused
-    if driven.move.kind == "paused":
-        return f"The run is paused. To go on: loomctl resume {driven.run.run_id}"
-    way = run_life.way_to(state, driven.move.step)
-    how = ways.how(way) if driven.ended is not None or way.get("not_before") else ""
-    return f"Now: {driven.move.step}" + (f", {masked_line(how, 120)}" if how else "")
-
-
-def _say_branch(driven: Driven) -> str:
-    """Say where a branch stands, and its run once the branch has ended."""
-    outside = visits.seen_from(driven.run.state)
-    name = masked_line(outside.name, 80)
-    if outside.outcome is None:
-        if driven.move.kind == "approval":
-            waits = "; ".join(masked_line(str(one.get("reason")), 200) for one in driven.run.state["pending_approvals"])
-            return f"The branch {name} waits for its user: {waits}."
-        return f"Now: {driven.move.step}" if driven.move.step else f"The branch {name} stands still with its run."
-    return f"The branch {name} has ended: {outside.outcome}. {outside.left}"
-
-
-def _say_failed(run: Run) -> str:
-    """Say that a run failed, and what resuming it does: the step is tried again, or one too often visited once more."""
-    way = run_life.way_to(run.state, None)
-    again = f"loomctl resume {run.run_id}"
-    if way.get("reason") == routing.MAX_VISITS:
-        why = masked_line(str(run.state["errors"][-1]["message"]), 200) if run.state["errors"] else ""
-        return f"The run failed: {why}. To visit it once more: {again}"
-    why = ""
-    if way.get("reason") == routing.NONE and run.state["steps"][-1]["status"] != "failed" and run.state["errors"]:
-        why = ": " + masked_line(str(run.state["errors"][-1]["message"]), 200)
-    return f"The run failed{why}. To try the step again: {again}"
 
 
 def _recorded(space: Workspace) -> list[str]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.engine import answers, context_values, route_conditions, stages, tracking, usage
-from loomctl.model import failures, output_checks, places, routing, run_context, run_life, standing, visits
+from loomctl.engine import answers, context_values, end_records, route_conditions, stages, tracking, usage
+from loomctl.model import output_checks, places, run_context, run_life, standing, visits
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from loomctl.engine.tracking import Tracked
     from loomctl.model.directives import Reading
     from loomctl.model.state import State
-    from loomctl.model.ways import Way
 
 # Outcomes that a person or the assistant gives, and that need no result to be believed (D36).
 WITHOUT_RESULT = ("failed", "skipped")
@@ -181,48 +180,6 @@ def _repair(
     return Ended(state, None, known.reading, message, attempt)
 
 
-class _End(NamedTuple):
-    """How a visit ends, as its file, the state and the events are told.
-
-    failure: why its answer is not taken (D36), "" where it is; reason: why it failed, by whomever.
-    """
-
-    entry: Mapping[str, Any]
-    step: Mapping[str, Any]
-    given: Given
-    known: Gathered
-    tracked: Tracked
-    outcome: str
-    reason: str
-    failure: str
-    changed: run_context.Changed
-    warnings: Sequence[Mapping[str, str]]
-    at: str
-
-    @property
-    def error(self) -> dict[str, Any] | None:
-        """What kind of failure it is; None where it did not fail."""
-        if self.outcome != "failed":
-            return None
-        return failures.error_of(
-            self.reason, command=self.given.command, final=bool(self.failure or self.given.decided)
-        )
-
-    @property
-    def directive(self) -> dict[str, Any]:
-        """What the visit keeps of its directive."""
-        if self.failure:
-            return {"failure_reason": self.reason}
-        reading = self.known.reading
-        found = {
-            "outcome": reading.outcome,
-            "preferred_next_label": reading.preferred_next_label,
-            "suggested_next_ids": list(reading.suggested_next_ids),
-            "failure_reason": self.reason if self.outcome == "failed" else None,
-        }
-        return {key: value for key, value in found.items() if value}
-
-
 def _ended(
     space: Workspace, run: Run, state: State, happened: list[Event], given: Given, known: Gathered, failure: str
 ) -> Ended:
@@ -244,15 +201,16 @@ def _ended(
     )
     state = came.state
     ended = next(one for one in reversed(state["steps"]) if one["stage"] == end.entry["stage"])
-    stages.write_status(run.folder, end.entry["stage"], _status(run, end, ended, came.way, space.caller.session_id))
-    happened += _events(end, ended, came, space.caller.session_id)
+    session_id = space.caller.session_id
+    stages.write_status(run.folder, end.entry["stage"], end_records.status(run, end, ended, came.way, session_id))
+    happened += end_records.events(end, ended, came, session_id)
     if came.follows == "prompt":
         asked = dict(state["pending_approvals"][-1])
         happened.append(Event("approval.requested", asked, space.caller.session_id, end.entry["step_id"]))
     return Ended(state, ended, known.reading)
 
 
-def _decided(space: Workspace, run: Run, state: State, given: Given, known: Gathered, failure: str) -> _End:
+def _decided(space: Workspace, run: Run, state: State, given: Given, known: Gathered, failure: str) -> end_records.End:
     """Decide on the outcome, and store what the answer sets."""
     entry, reading = visits.open_visit(state), known.reading
     assert entry is not None  # callers looked
@@ -262,94 +220,7 @@ def _decided(space: Workspace, run: Run, state: State, given: Given, known: Gath
     reason = (failure or own or given.note) if outcome == "failed" else ""
     changed, warnings = _context(space, state, entry, given, reading, failure=failure)
     step, at = _step_of(run, entry), clock.now()
-    return _End(entry, step, given, known, known.tracked, outcome, reason, failure, changed, warnings, at)
-
-
-def _status(run: Run, end: _End, ended: Mapping[str, Any], way: Way, session_id: str | None) -> dict[str, Any]:
-    """Give the document `status.json` of a stage."""
-    entry, given, tracked, said = end.entry, end.given, end.tracked, end.known.reading.to_dict()
-    routes = said["found"] and not answers.is_custom(end.step)
-    return {
-        "schema_version": 1,
-        "run_id": run.run_id,
-        "step_id": entry["step_id"],
-        "stage": entry["stage"],
-        "visit": entry["visit"],
-        "rank": entry["rank"],
-        "kind": end.step.get("kind", "agent"),
-        "status": end.outcome,
-        "attempt": ended.get("attempt", 1),
-        "failure_reason": end.reason or None,
-        "error": ended.get("error"),
-        "next": ended.get("next"),
-        "note": given.note,
-        "response_source": given.source,
-        "directive": {"source": said["source"], "file": end.known.reading.file, **end.directive} if routes else None,
-        "context_updates": end.changed.applied,
-        "context_before": end.changed.before,
-        "output": end.changed.output,
-        "files_touched": list(tracked.files),
-        **({"files_unknown": tracked.unknown} if tracked.unknown else {}),
-        "assets": list(tracked.assets),
-        "usage": end.known.usage,
-        "repairs": visits.repairs_of(entry),
-        "repair_errors": stages.repair_errors(run.folder, entry["stage"], visits.repairs_of(entry)),
-        "errors": said["errors"] if end.failure else [],
-        "warnings": [*said["warnings"], *end.warnings, *_tracking_warnings(tracked), *_way_warnings(way)],
-        "command": given.command,
-        **({"decided": dict(given.decided)} if given.decided else {}),
-        **({"branches": [dict(one) for one in given.branches], "joined_by": given.joined_by} if given.branches else {}),
-        "artifacts": dict(given.artifacts),
-        "started_at": entry["started_at"],
-        "completed_at": end.at,
-        "session_id": session_id,
-    }
-
-
-def _events(end: _End, ended: Mapping[str, Any], came: run_life.VisitEnd, session_id: str | None) -> list[Event]:
-    """Tell what happened with the end of a visit."""
-    stage, step_id, tracked, used = end.entry["stage"], end.entry["step_id"], end.tracked, end.known.usage
-    properties = {
-        "stage": stage,
-        "status": end.outcome,
-        "response_source": end.given.source,
-        "follows": came.follows,
-        **({"next": ended["next"]} if "next" in ended else {}),
-        "files_touched": list(tracked.files)[:_LISTED],
-        **({"directive_file": end.known.reading.file} if end.known.reading.file else {}),
-        **({"failure_reason": end.reason} if end.reason else {}),
-        **({"files_touched_count": tracked.total} if tracked.total > _LISTED else {}),
-        **({"usage": dict(used)} if used else {}),
-    }
-    told = [Event("stage.completed", properties, session_id, step_id)]
-    told += [Event("asset.captured", {"stage": stage, **one}, session_id, step_id) for one in tracked.assets]
-    if end.changed.applied:
-        keys = sorted(end.changed.applied)
-        told.append(Event("context.updated", {"stage": stage, "keys": keys}, session_id, step_id))
-    if came.way.weighed or came.way.next.get("reason") in _TOLD:
-        told.append(Event("transition.chosen", _choice(stage, came.way), session_id, step_id))
-    if came.follows == "stop" and not visits.is_branch(came.state):
-        reason = end.reason or came.way.why
-        if came.way.next.get("reason") == routing.MAX_VISITS:
-            reason = came.way.why
-        told.append(Event("run.failed", {"step_id": step_id, "failure_reason": reason}, session_id, step_id))
-    return told
-
-
-# Ways that no transition explains, and that are told all the same.
-_TOLD = (routing.RETRY_TARGET, routing.MAX_VISITS)
-
-
-def _choice(stage: str, way: Way) -> dict[str, Any]:
-    """Tell the whole choice of the way on (D45)."""
-    found = {"stage": stage, "step_id": way.next["step_id"], "reason": way.next["reason"]}
-    found["by"] = way.next.get("by", way.next["reason"])
-    if "to" in way.next:
-        found["to"] = way.next["to"]
-    return {**found, "weighed": [dict(one) for one in way.weighed]}
-
-
-_LISTED = 200  # files of a stage that its event names; status.json has all
+    return end_records.End(entry, step, given, known, known.tracked, outcome, reason, failure, changed, warnings, at)
 
 
 def _context(
@@ -378,14 +249,6 @@ def _context(
     key = f"output.{entry['step_id']}"
     dropped = (*given.gone, *(() if "last_response" in own else ("last_response",)))
     return run_context.changed(state["context"], own, updates, output=key, dropped=dropped), warnings + warned
-
-
-def _way_warnings(way: Way) -> list[dict[str, str]]:
-    return [{"code": "CONDITION", "where": "transitions", "message": text} for text in way.warnings]
-
-
-def _tracking_warnings(tracked: Tracked) -> list[dict[str, str]]:
-    return [{"code": "TRACKING", "where": "files_touched", "message": text} for text in tracked.warnings]
 
 
 def answered(space: Workspace, state: State, happened: list[Event]) -> State:

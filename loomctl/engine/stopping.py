@@ -200,7 +200,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
 
     In a run that stands still it is left as it is where its answer does not fit: nothing is asked for there.
     """
-    from loomctl.engine import driving, ending, settling
+    from loomctl.engine import driving, ending, moves, settling
 
     found = closing.ready(space, run, run.state)
     said: list[str] = []
@@ -218,7 +218,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
         result = settling.rest_here(space, run, ended.state)
         opened.append(result)
         now = driving.Driven(run._replace(state=result.state), result.move)
-        said.append(f"Loom: {how} {driving.say_move(now)}")
+        said.append(f"Loom: {how} {moves.say_move(now)}")
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
@@ -280,7 +280,7 @@ def _ended(
     space: Workspace, run: Run, turn: Turn, given: ending.Given, known: ending.Gathered, stop: turn_ends.Stop
 ) -> Stopped:
     """End the visit with the message, or ask for a better one; then hand the next step on where that is to be."""
-    from loomctl.engine import driving, ending, settling  # most stops end nothing
+    from loomctl.engine import driving, ending, moves, settling  # most stops end nothing
 
     held: list[Stopped] = []
     opened: list[settling.Settled] = []
@@ -312,7 +312,7 @@ def _ended(
             from loomctl.model import gates  # most stops end nothing
 
             asks = turn.driven and gates.open_human(state, run.plan) is not None
-            held[:] = [Stopped(line=f"Loom: {said}. {driving.say_move(now)}", waits=asks)]
+            held[:] = [Stopped(line=f"Loom: {said}. {moves.say_move(now)}", waits=asks)]
         happened += result.happened
         if handed and turn.blocks_left <= 0:
             state, paused = _pause(state, space.caller.session_id)

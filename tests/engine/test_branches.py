@@ -14,6 +14,7 @@ from loomctl.engine import (
     deciding,
     driving,
     lines,
+    moves,
     preambles,
     resuming,
     stage_records,
@@ -105,7 +106,7 @@ def test_the_way_through_two_branches(scene: Scene) -> None:
     assert web.state["context"]["base"] == 1
     done(scene, "web", sets(w=1, both="web"))
     driven = done(scene, "web", "Checked.")
-    assert driving.say_move(driven) == (
+    assert moves.say_move(driven) == (
         "The branch web has ended: succeeded. All have ended: build/fan succeeded. "
         "The run's own session goes on: loomctl next"
     )
@@ -227,7 +228,7 @@ def test_all_branches_failed(scene: Scene) -> None:
     begun(scene)
     worked(scene, "api", outcome="failed")
     driven = worked(scene, "web", outcome="failed")
-    assert driving.say_move(driven).endswith("All have ended: build/fan failed. The run is failed.")
+    assert moves.say_move(driven).endswith("All have ended: build/fan failed. The run is failed.")
     assert scene.state["status"] == "failed"
     assert "api: failed, web: failed" in scene.state["errors"][-1]["message"]
     resuming.resume(scene.space(), scene.run_dir.name)
@@ -544,7 +545,7 @@ def test_a_person_decides_in_a_branch(scene: Scene) -> None:
     assert "web: Ship the pages?" in told
     assert "choose" in told
     driven = deciding.choose(scene.space(), scene.run_dir.name, "n", by="Ada")
-    assert driving.say_move(driven) == "Now: build/fan.web.again"
+    assert moves.say_move(driven) == "Now: build/fan.web.again"
     assert scene.state["status"] == "in_progress"
     done(scene, "web")
     assert scene.state["current_step"] == "build/sum"

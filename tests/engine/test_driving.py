@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.engine import deciding, driving, priming, remembering, stopping, undoing
+from loomctl.engine import deciding, driving, moves, priming, remembering, stopping, undoing
 from loomctl.engine.caller import Conversation
 from loomctl.engine.driving import Driven
 from loomctl.model import triggers, visits
@@ -334,7 +334,7 @@ def test_a_gate_waits_for_its_user(scene: Scene) -> None:
     for _ in range(3):
         driven = done(scene)
     assert driven.move.kind == "approval"
-    assert "loomctl approve" in driving.say_move(driven)
+    assert "loomctl approve" in moves.say_move(driven)
     assert go_on(scene).move.kind == "approval"
     assert [item["id"] for item in scene.state["pending_approvals"]] == ["phase:ship"]
     assert deciding.approve(scene.space(), scene.run_dir.name).move.step == "ship/send"
@@ -387,7 +387,7 @@ def test_a_step_that_is_ended_in_a_paused_run_starts_no_other(begun: Scene) -> N
     pause(begun)
     driven = done(begun)
     assert driven.move.kind == "paused"
-    assert "paused" in driving.say_move(driven)
+    assert "paused" in moves.say_move(driven)
     assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded"]
     assert begun.state["status"] == "paused"
 

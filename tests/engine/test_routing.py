@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loomctl.disk.blobs import Blobs
-from loomctl.engine import deciding, driving, preambles, resuming, stage_records, stopping, undoing
+from loomctl.engine import deciding, driving, moves, preambles, resuming, stage_records, stopping, undoing
 from loomctl.engine.driving import Driven
 from loomctl.model import run_life
 from tests.engine.test_ending import status_of
@@ -65,7 +65,7 @@ def test_a_label_leads_back_and_another_one_out(scene: Scene) -> None:
     done(scene)
     driven = done(scene, says("fix"))
     assert driven.move.step == "build/fix"
-    assert driving.say_move(driven) == "Now: build/fix, by the label “[F] Fix”"
+    assert moves.say_move(driven) == "Now: build/fix, by the label “[F] Fix”"
     done(scene)
     assert done(scene, says("A")).move.kind == "completed"
     assert [one["stage"] for one in scene.state["steps"]] == [
@@ -220,9 +220,7 @@ def test_a_success_that_nothing_applies_to_fails_the_run_and_says_so(scene: Scen
     routed(scene, {"to": "yes", "condition": "context.coverage > 80"})
     driven = done(scene, "Well.")
     assert scene.state["status"] == "failed"
-    assert driving.say_move(driven).startswith(
-        "The run failed: no transition of build/ask applies: it ended succeeded."
-    )
+    assert moves.say_move(driven).startswith("The run failed: no transition of build/ask applies: it ended succeeded.")
     assert events(scene, "run.failed")[0]["failure_reason"] == "no transition of build/ask applies: it ended succeeded"
     assert resuming.resume(scene.space()).move.step == "build/ask"
     assert done(scene, '{"context_updates": {"coverage": 81}}').move.step == "build/yes"
@@ -234,7 +232,7 @@ def test_a_step_visited_too_often_fails_the_run_and_a_resume_visits_it_once_more
     done(scene)
     driven = done(scene)
     said = "build/a was visited 1 time, its max_visits"
-    assert driving.say_move(driven) == (
+    assert moves.say_move(driven) == (
         f"The run failed: {said}. To visit it once more: loomctl resume {scene.run_dir.name}"
     )
     (chosen,) = [one for one in events(scene, "transition.chosen") if one["reason"] == "max_visits"]
@@ -249,7 +247,7 @@ def test_a_failure_goes_to_the_retry_target(scene: Scene) -> None:
     done(scene)
     driven = done(scene, outcome="failed", note="it is broken")
     assert driven.move.step == "build/make"
-    assert driving.say_move(driven) == "Now: build/make, for it failed"
+    assert moves.say_move(driven) == "Now: build/make, for it failed"
     (chosen,) = events(scene, "transition.chosen")
     assert (chosen["reason"], [one["why"] for one in chosen["weighed"]]) == (
         "retry_target",
@@ -266,8 +264,8 @@ def test_a_failed_visit_says_what_kind_of_failure_it_is(scene: Scene) -> None:
     assert first["error"] == error == status_of(scene, "001-build.ask@1")["error"]
     assert second["attempt"] == 2
     waits = first["next"]["not_before"]
-    assert driving.say_move(driven) == f"Now: build/ask, tried again, not before {waits}"
-    assert driving.say_move(driving.next_step(scene.space(), scene.run_dir.name)).endswith(f"not before {waits}")
+    assert moves.say_move(driven) == f"Now: build/ask, tried again, not before {waits}"
+    assert moves.say_move(driving.next_step(scene.space(), scene.run_dir.name)).endswith(f"not before {waits}")
     done(scene)
     assert status_of(scene, "002-build.ask@2")["attempt"] == 2
     assert status_of(scene, "002-build.ask@2")["error"] is None
