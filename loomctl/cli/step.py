@@ -13,7 +13,7 @@ import click
 from loomctl.cli import asking, inputs, printing, telling
 from loomctl.cli.options import branch_option, json_option, run_argument
 from loomctl.engine import commanding, driving, finding, how_ended, moves, undoing
-from loomctl.model import gates, visits
+from loomctl.model import gates, places, visits
 from loomctl.model.directives import Reading
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line, visible
@@ -21,6 +21,10 @@ from loomctl.model.secrets import mask, masked_line
 from loomctl.model.visits import OUTCOMES, SPELLINGS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
     from loomctl.engine.commanding import Pending
     from loomctl.engine.driving import Driven
@@ -255,6 +259,12 @@ def _at_a_command(driven: Driven, lines: list[str]) -> str:
     return own
 
 
+def _decided(run: Run, ended: Mapping[str, Any]) -> str:
+    """Give what a person chose, who it was and their note, of a step that a person decides; empty for any other."""
+    place = places.place_of(run.plan, ended["step_id"])
+    return masked_line(str(ended.get("note") or ""), 300) if place and places.is_human(place.step) else ""
+
+
 def _asks_at_a_step(driven: Driven) -> bool:
     """Tell whether the run waits at a step that a person decides, whose question is then shown whole."""
     return driven.move.kind == "approval" and gates.open_human(driven.run.state, driven.run.plan) is not None
@@ -271,7 +281,7 @@ def _text(space: Workspace, driven: Driven) -> str:
         return "\n".join([*lines, *_repair(driven)])
     if driven.ended is not None:
         mark = "✗" if driven.ended["status"] == "failed" else "✓"
-        why = how_ended.why(driven.ended, driven.reading, 300)
+        why = how_ended.why(driven.ended, driven.reading, 300) or _decided(driven.run, driven.ended)
         of = ", ".join(filter(None, (driven.ended["stage"], how_ended.by_file(driven.reading))))
         told = f"{mark} {driven.ended['step_id']}: {driven.ended['status']} ({of})"
         lines.append(f"{told}: {why}" if why else told)

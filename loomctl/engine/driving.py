@@ -30,7 +30,8 @@ class Driven(NamedTuple):
     ended: the visit that it ended, if any; slip: what a phase transition loaded, if one was made; closing: the visit
     whose response is still to come (D27); reading: what the answer of the ended visit means; repair: the message that
     asks for another answer, where the one that was given does not fit (D36); notes: lines that its user must see. ran:
-    the command steps that ended; pending: the one that the run stands at (D30).
+    the command steps that ended; pending: the one that the run stands at (D30). untold: the session is shown the step
+    for the first time: a stop, a person or a command led to it.
     """
 
     run: Run
@@ -43,6 +44,7 @@ class Driven(NamedTuple):
     repair: str = ""
     ran: Sequence[command_ends.Ran] = ()
     pending: commanding.Pending | None = None
+    untold: bool = False
 
 
 def next_step(
@@ -58,6 +60,7 @@ def next_step(
     parallel step; its own next step is given (D43).
     """
     notes = _recorded(space)
+    binding = space.local.binding(space.caller.session_id)
     run = lines.read(space, run_id, branch)
     if visits.seen_from(run.state).outcome is not None:
         return Driven(run, run_life.Move("branch"), notes=notes)
@@ -91,6 +94,7 @@ def next_step(
     made = None if branch else settling.told_of(space, come.run, come.settled)
     notes += [*come.notes, *(presence.noted_stage(space, come.run.state) if come.ran else ())]
     driven = Driven(come.run, come.settled.move, slip=made, notes=notes, ran=come.ran, pending=come.pending)
+    driven = driven._replace(untold=bool(come.ran) or _is_untold(binding, come.run.state))
     if not closed:
         return driven
     return driven._replace(ended=closed[0].entry, reading=closed[0].reading, repair=closed[0].repair)
@@ -293,6 +297,14 @@ def _told_of(space: Workspace, run_id: str) -> Mapping[str, Any]:
     """
     binding = space.local.binding(space.caller.session_id) or {}
     return binding if binding.get("run_id") == run_id and isinstance(binding.get("stage"), str) else {}
+
+
+def _is_untold(binding: Mapping[str, Any] | None, state: State) -> bool:
+    """Tell whether a session was told of another stage of this run than the open one. binding: as it was then."""
+    entry = visits.open_visit(state)
+    if entry is None or binding is None or binding.get("run_id") != state["run_id"]:
+        return False
+    return bool(binding.get("stage") != entry.get("stage"))
 
 
 def _told_of_branch(run: Run, response: str | None, outcome: str | None) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def say_move(driven: Driven) -> str:
-    """Say in one line where the run stands after a verb."""
+    """Say in one line where the run stands after a verb, and by which way it came there where that is new."""
     state = driven.run.state
     if visits.is_branch(state):
         return _say_branch(driven)
@@ -33,7 +33,7 @@ def say_move(driven: Driven) -> str:
     if driven.move.kind == "paused":
         return f"The run is paused. To go on: loomctl resume {driven.run.run_id}"
     way = run_life.way_to(state, driven.move.step)
-    how = ways.how(way) if driven.ended is not None or way.get("not_before") else ""
+    how = ways.how(way) if driven.ended is not None or driven.untold or way.get("not_before") else ""
     return f"Now: {driven.move.step}" + (f", {masked_line(how, 120)}" if how else "")
 
 

@@ -217,7 +217,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
             return state, []
         result = settling.rest_here(space, run, ended.state)
         opened.append(result)
-        now = driving.Driven(run._replace(state=result.state), result.move)
+        now = driving.Driven(run._replace(state=result.state), result.move, ended=ended.entry)
         said.append(f"Loom: {how} {moves.say_move(now)}")
         return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
 

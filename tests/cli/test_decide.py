@@ -61,8 +61,10 @@ def test_a_person_decides_in_a_terminal(cli: Cli, words: list[str], told: str) -
 @pytest.mark.usefixtures("waiting")
 def test_a_session_that_drives_the_run_goes_on_at_once(cli: Cli) -> None:
     """Its user was asked by its host: the next step is printed, and may be ended."""
-    told = cli("choose", "fix", "--by", "Ada").stdout
-    assert told.startswith("✓ build/gate: succeeded (002-build.gate@1)\nNow: build/fix, by the label “[F] Fix”\n")
+    told = cli("choose", "fix", "--by", "Ada", "--note", "slow").stdout
+    assert told.startswith(
+        "✓ build/gate: succeeded (002-build.gate@1): [F] Fix by Ada: slow\nNow: build/fix, by the label “[F] Fix”\n"
+    )
     assert "Mend it." in told
     assert cli("done", given="Mended.").code == 0
 
@@ -72,6 +74,8 @@ def test_the_session_is_told_what_was_decided_elsewhere(cli: Cli) -> None:
     """The next step is opened with the choice, the name and the note."""
     cli("choose", "fix", "--by", "Ada", "--note", "two lines would be kinder", session=None)
     told = cli("next").stdout
+    assert told.startswith("Now: build/fix, by the label “[F] Fix”\n")
+    assert cli("next").stdout.startswith("Now: build/fix\n")
     assert "[F] Fix by Ada: two lines would be kinder" in told
     assert "Mend it." in told
 

@@ -255,6 +255,20 @@ def test_a_failure_goes_to_the_retry_target(scene: Scene) -> None:
     )
 
 
+def test_a_session_is_told_once_by_which_way_a_step_came(scene: Scene) -> None:
+    """After a stop that went on, `next` is the first to show the step: it says the way, and only then."""
+    begun(scene, LOOP, autonomy="autonomous")
+    done(scene)
+    space = scene.space()
+    run = space.store.read(scene.run_dir.name)
+    turn = stopping.Turn(told="002-build.review@1", driven=True, blocks_left=3)
+    assert "The next step is build/fix" in stopping.stopped(space, run, turn, says("fix")).block
+    shown = [moves.say_move(driving.next_step(scene.space(), run.run_id)) for _ in range(2)]
+    assert shown == ["Now: build/fix, by the label “[F] Fix”", "Now: build/fix"]
+    done(scene)
+    assert moves.say_move(driving.next_step(scene.space(), run.run_id)) == "Now: build/review"
+
+
 def test_a_failed_visit_says_what_kind_of_failure_it_is(scene: Scene) -> None:
     """In the state and in its status; a retry of what passes waits, and `next` says until when."""
     begun(scene, [{"id": "ask", "max_retries": 2}])
