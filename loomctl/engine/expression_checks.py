@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import expressions
-from loomctl.model import transitions
+from loomctl.model import bare_words, transitions
 from loomctl.model.critical_artifacts import declared
 from loomctl.model.problems import at, error, shown, warning
 
@@ -46,7 +46,8 @@ _SETS = re.compile(r"(?<![=!<>])=(?![=>])")
 def problems(raw: object) -> Iterator[Problem]:
     """Find syntax errors in every `condition` (JavaScript, D12) and `path_from_state` (JSONPath, D11).
 
-    A condition with a single = is warned of: in JavaScript it sets, so that it is true whatever the value was.
+    A condition with a single = is warned of: in JavaScript it sets, so that it is true whatever the value was. So is
+    one with a text that lacks its quotes: it throws, which counts as false (`bare_words`).
     raw: a workflow as it was read; what is no text is passed over, the parser speaks of it.
     """
     for where, artifact in declared(raw):
@@ -63,7 +64,12 @@ def _problem(
     said = expressions.syntax_error(source, kind) if isinstance(source, str) and source.strip() else None
     if said:
         yield error(code, at(where, key), f"{shown(source)} is no {what}: {said}", hint)
-    elif kind == "condition" and isinstance(source, str) and _SETS.search(_TEXTS.sub("x", source)):
+    if said or kind != "condition" or not isinstance(source, str):
+        return
+    if _SETS.search(_TEXTS.sub("x", source)):
         yield warning(
             "CONDITION_SETS", at(where, key), f"{shown(source)} sets a value: a single = compares nothing", "write =="
         )
+    elif (word := bare_words.found_in(source)) is not None:
+        why = f"{shown(source)} throws, and is false then: {shown(word)} is a name that nothing has"
+        yield warning("CONDITION_WORD", at(where, key), why, f'a text has quotes: "{word}"')

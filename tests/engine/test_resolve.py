@@ -169,6 +169,8 @@ CONDITIONS = [
     ("state.work_id=258", "CONDITION_SETS"),
     ("state.a == 1 && (state.b = 2)", "CONDITION_SETS"),
     ("state.status === 'a = b'", None),
+    ("state.status == paused", "CONDITION_WORD"),
+    ("state.status == 'paused'", None),
     ("state.goal != \"x = 'y'\" && state.a <= 1 && state.b >= 1", None),
     ("/a(?=b)=/.test(state.goal) || state.steps.some(one => one.visit !== 1)", None),
 ]
