@@ -16,6 +16,8 @@ _PIECES = re.compile(
     r" ?(?:[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\s\x00-\x7f]|[^\sA-Za-z0-9\x80-\U0010ffff]+)|\s+?(?= \S|\S|\Z)"
 )
 
+_TWICE = re.compile(r"(.)\1")
+
 # What may follow each letter in a word that reads like one: the pairs that make up 98 % of those in prose and code.
 _FOLLOWS = {
     line[0]: frozenset(line[1:])
@@ -128,7 +130,7 @@ def _at_worst(piece: str) -> float:
     if first.isdigit():
         return (len(piece) - length) + (length + 2) // 3
     if not first.isalpha():
-        return length if piece.isprintable() else len(piece)  # a control character leaves the blank before it alone
+        return _signs_at_worst(piece, bare)
     if bare in _OWN:
         return 1
     if length < 3:
@@ -144,6 +146,16 @@ def _at_worst(piece: str) -> float:
             else 0.24 * length
         )
     return 0.75 * length
+
+
+def _signs_at_worst(piece: str, bare: str) -> int:
+    """Give the most that signs cost: one token each, less where one stands twice in a row, for any such pair is one."""
+    length = len(bare)
+    if not piece.isprintable():
+        return len(piece)  # a control character leaves the blank before it alone
+    if not bare.strip(bare[0]):
+        return length // 2 + 1 if len(piece) > length else (length + 1) // 2
+    return length - 1 if len(piece) == length and _TWICE.search(bare) else length
 
 
 def _is_indent(piece: str) -> bool:
