@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 
 from loomctl.disk.blobs import Blobs
-from loomctl.engine import deciding, driving, moves, preambles, resuming, stage_records, stopping, undoing
+from loomctl.engine import (
+    command_trust,
+    deciding,
+    driving,
+    moves,
+    preambles,
+    resuming,
+    stage_records,
+    stopping,
+    undoing,
+)
 from loomctl.engine.driving import Driven
 from loomctl.model import run_life
 from tests.engine.test_ending import status_of
@@ -267,6 +277,24 @@ def test_a_session_is_told_once_by_which_way_a_step_came(scene: Scene) -> None:
     assert shown == ["Now: build/fix, by the label “[F] Fix”", "Now: build/fix"]
     done(scene)
     assert moves.say_move(driving.next_step(scene.space(), run.run_id)) == "Now: build/review"
+
+
+def test_the_way_that_a_command_opened_is_told_with_what_it_came_to(scene: Scene) -> None:
+    """Whoever called `next`: a session that is bound, and a terminal, which is noted nowhere."""
+    ways = [{"to": "yes", "condition": "outcome == 'succeeded'"}, {"to": "no"}]
+    check = {"id": "check", "run": "true", "transitions": ways}
+    asked: list[Json] = [{"id": "make"}, {"id": "no", "transitions": [{"to": "end"}]}, {"id": "yes"}]
+    make, no, yes = ({"prompt": "Do it.", **one} for one in asked)
+    scene.workflow(phases={"build": {"steps": [make, check, no, yes]}})
+    scene.begin()
+    space = scene.space(None)
+    run = space.store.read(scene.run_dir.name)
+    command_trust.trust(space, run, command_trust.listed(space, run))
+    done(scene)
+    driven = driving.next_step(space, run.run_id)
+    assert [one.status for one in driven.ran] == ["succeeded"]
+    assert moves.say_move(driven) == "Now: build/yes, by its condition"
+    assert moves.say_move(driving.next_step(space, run.run_id)) == "Now: build/yes"
 
 
 def test_a_failed_visit_says_what_kind_of_failure_it_is(scene: Scene) -> None:
