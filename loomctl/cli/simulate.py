@@ -19,7 +19,7 @@ from loomctl.model.plan import build_plan
 from loomctl.model.problems import at, error, kind_of, refusal, warning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.engine.simulating import Played
     from loomctl.model.problems import Problem
@@ -39,8 +39,8 @@ def simulate(workflow: str, outcomes: str | None, begins: str | None, goal: str,
 
     Nothing is written, no command is run, approvals are taken as given. The outcomes are {step: [an object for each
     visit]} in the words of a directive; the last object holds for all visits that follow, and a step that is not named
-    succeeds. Exit code 0 if the run would be completed, 1 if it would fail, 2 if a file cannot be read, 5 if it
-    cannot be used.
+    succeeds. The branches of a parallel step are played one after the other, as declared, until its join goes on. Exit
+    code 0 if the run would be completed, 1 if it would fail, 2 if a file cannot be read, 5 if it cannot be used.
 
     \b
     Examples:
@@ -132,15 +132,7 @@ def _document(plan: Mapping[str, Any], played: Played, warnings: list[dict[str, 
 
 
 def _lines(played: Played) -> list[str]:
-    rows = [
-        [
-            f"{stage['rank']:03}",
-            f"{stage['step_id']}@{stage['visit']}",
-            str(stage["outcome"]),
-            f"→ {one_line(_onward(stage), _SHOWN)}",
-        ]
-        for stage in played.stages
-    ]
+    rows = list(_rows(played.stages))
     lines = [printing.table(["RANK", "STEP", "OUTCOME", "NEXT"], rows), ""] if rows else []
     lines += [_gate(asked) for asked in played.approvals]
     why = f": {one_line(played.why, 300)}" if played.why else ""
@@ -152,13 +144,24 @@ def _lines(played: Played) -> list[str]:
     return lines
 
 
+def _rows(stages: Sequence[Mapping[str, Any]], indent: str = "") -> Iterator[list[str]]:
+    """Give a row for each stage; below a parallel step, further in, one for each branch with its stages."""
+    for stage in stages:
+        step = f"{indent}{stage['step_id']}@{stage['visit']}"
+        yield [f"{stage['rank']:03}", step, str(stage["outcome"]), f"→ {one_line(_onward(stage), _SHOWN)}"]
+        for branch in stage.get("branches", ()):
+            yield ["", f"{indent}  {branch['id']}", str(branch["status"]), one_line(branch.get("why", ""), _SHOWN)]
+            yield from _rows(branch["stages"], indent + "    ")
+
+
 def _gate(asked: Mapping[str, Any]) -> str:
     """Say what somebody would have been asked, with the choices that they would have had."""
     told = f"{one_line(asked['id'], _SHOWN)}: {one_line(asked['reason'], 200)}"
+    where = f" in the branch {asked['branch']}" if "branch" in asked else ""
     if "choices" not in asked:
-        return f"approval taken as given: {told}"
+        return f"approval taken as given{where}: {told}"
     offered = " · ".join(one_line(one, 60) for one in asked["choices"])
-    return f"a person would be asked: {told}" + (f" ({offered})" if offered else "")
+    return f"a person would be asked{where}: {told}" + (f" ({offered})" if offered else "")
 
 
 def _onward(stage: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk.events import Event
 from loomctl.engine import context_values, ending, settling, stages, tracking, usage
 from loomctl.model import branches, places, visits
-from loomctl.model.directives import Reading, is_reserved
+from loomctl.model.directives import Reading
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
     from loomctl.model.state import State
 
-RESULTS, CONFLICTS = "parallel.results", "parallel.conflicts"
 _SAID = 100_000  # characters of a branch's last response that the parallel step's own holds
 
 
@@ -80,15 +79,15 @@ def joined(
         _said(run, entry),
         "branches",
         made.outcome,
-        _note(made),
+        made.note,
         context=context,
         gone=made.changes.gone,
-        updates={key: value for key, value in made.changes.set.items() if not is_reserved(key)},
+        updates=made.updates,
         warnings=warnings,
         branches=records,
         joined_by=by,
     )
-    told = {"stage": entry["stage"], "status": made.outcome, "results": [_short(one) for one in made.results]}
+    told = {"stage": entry["stage"], "status": made.outcome, "results": [branches.short(one) for one in made.results]}
     happened.append(Event("branches.joined", {**told, "conflicts": made.conflicts}, space.caller.session_id, place.key))
     state = {**state, "status": "in_progress"}
     if known is None or known.for_stage != entry["stage"]:
@@ -117,22 +116,8 @@ def _seen(run: Run, entry: Mapping[str, Any], name: str) -> Run:
 
 def _context(space: Workspace, made: branches.FanIn) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Give the engine's keys of a join; what its branches' steps answered comes along."""
-    own = {key: value for key, value in made.changes.set.items() if is_reserved(key)}
-    stored, warnings = context_values.stored(space, {RESULTS: made.results, CONFLICTS: made.conflicts})
-    for key in ("last_stage", "last_response"):
-        own.pop(key, None)
-    return {**own, **stored}, warnings
-
-
-def _note(made: branches.FanIn) -> str:
-    """Say in a line how the branches ended, where not all did well."""
-    if made.outcome in ("succeeded", "skipped"):
-        return ""
-    return ", ".join(f"{one['id']}: {one['status']}" for one in made.results)
-
-
-def _short(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: result[key] for key in ("id", "index", "status")}
+    stored, warnings = context_values.stored(space, made.told)
+    return {**made.own, **stored}, warnings
 
 
 def _said(run: Run, entry: Mapping[str, Any]) -> str:

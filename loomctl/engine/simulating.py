@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.engine import route_conditions
-from loomctl.model import fidelity, gates, places, routing, run_context, run_life, standing, visits
+from loomctl.model import branches, fidelity, gates, places, routing, run_context, run_life, standing, visits
+from loomctl.model.directives import Reading
 from loomctl.model.state import new_state
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from loomctl.model.places import Place
     from loomctl.model.scripts import Script
@@ -25,7 +26,8 @@ AT = "2000-01-01T00:00:00Z"
 class Played(NamedTuple):
     """stages: in their order, as `loomctl simulate --json` gives them; approvals: what somebody would have been asked.
 
-    warnings: `{code, where, message}`; why: why the run failed, empty where it did not.
+    A parallel step is one stage, with its branches' stages inside. warnings: `{code, where, message}`; why: why the run
+    failed, empty where it did not.
     """
 
     state: State
@@ -50,83 +52,157 @@ def play(
 ) -> Played:
     """Play a plan to its end. context: what the run begins with; judge: says what conditions come to.
 
-    It ends, for each step has a bound: its visits in a plan with routes, its retries in every other.
+    Branches are played one after the other, as declared, until the join of their parallel step is met. It ends, for
+    each step has a bound: its visits in a plan with routes, its retries in every other; in a branch, for each visit of
+    the parallel step.
     """
     state = new_state(plan, run_id="simulation", work_id=None, goal=goal, at=AT)
-    played = Played({**state, "context": dict(context or {})}, [], [], [], "")
-    while standing.goes_on(played.state):
-        state, move = run_life.advance(played.state, plan, at=AT)
-        played = played._replace(state=state)
-        if move.kind == "step":
-            played = played._replace(state=_visit(played, plan, places.place_of(plan, move.step), script, judge))
-        if played.state["pending_approvals"]:
-            played.approvals.extend({**asked, "step_id": move.step} for asked in played.state["pending_approvals"])
-            played = played._replace(state=gates.approved(played.state, at=AT)[0])
-    state = played.state
-    played.warnings.extend(_left_over(state, script))
-    return played._replace(why=_why(state))
+    player = _Player(script, judge, [], [])
+    state, stages = player.line({**state, "context": dict(context or {})}, plan)
+    player.warnings.extend(_left_over(state, script))
+    why = _why(state["errors"], stages) if state["status"] == "failed" else ""
+    return Played(state, stages, player.approvals, player.warnings, why)
 
 
-def _why(state: State) -> str:
-    """Say why a run failed, naming the step; empty where it did not."""
-    if state["status"] != "failed" or not state["errors"]:
+class _Player(NamedTuple):
+    """Plays a run, and each branch of a parallel step as the run that it is seen as (D43)."""
+
+    script: Script
+    judge: Judge
+    approvals: list[dict[str, Any]]
+    warnings: list[dict[str, str]]
+
+    def line(self, state: State, plan: Mapping[str, Any]) -> tuple[State, list[dict[str, Any]]]:
+        """Play to the end; gives the stages too."""
+        stages: list[dict[str, Any]] = []
+        while standing.goes_on(state):
+            state, move = run_life.advance(state, plan, at=AT)
+            if move.kind == "step":
+                state = self._visit(state, plan, move.step, stages)
+            if state["pending_approvals"]:
+                self.approvals.extend(
+                    _asked(state, {**one, "step_id": move.step}) for one in state["pending_approvals"]
+                )
+                state = gates.approved(state, at=AT)[0]
+        return state, stages
+
+    def _visit(self, state: State, plan: Mapping[str, Any], key: str | None, stages: list[dict[str, Any]]) -> State:
+        """Begin and end a visit, and tell of it; gives the state after it."""
+        place = places.place_of(plan, key)
+        assert place is not None  # the plan's own
+        by_engine = bool(place.step.get("engine"))
+        state, entry = visits.start_visit(state, place.key, str(place.phase["id"]), at=AT, by_engine=by_engine)
+        came_by = stages[-1]["next"] if stages else {}
+        chosen = fidelity.chosen(
+            transition=came_by.get("fidelity"), step=place.step.get("fidelity"), workflow=plan.get("default_fidelity")
+        )
+        if branches.is_parallel(place.step):
+            end = self._joined(state, plan, place)
+        else:
+            end = self._said(state, plan, place, entry["visit"])
+        directive = _directive(end.said)
+        came = run_life.end_visit(
+            end.state, plan, outcome=end.outcome, at=AT, note=end.note, directive=directive, judge=self.judge
+        )
+        where = f"{place.key}@{entry['visit']}"
+        self.warnings.extend(_warning("CONDITION", where, text) for text in came.way.warnings)
+        self.warnings.extend(_warning("FIDELITY", where, text) for text in chosen.warnings)
+        told: dict[str, Any] = {
+            "step_id": place.key,
+            "visit": entry["visit"],
+            "rank": entry["rank"],
+            **{word: entry[word] for word in ("attempt", "by") if word in entry},
+            "outcome": end.outcome,
+            **{word: value for word, value in directive.items() if value},
+            "fidelity": chosen.fidelity,
+            **({"branches": end.branches} if end.branches else {}),
+            "next": dict(came.way.next),
+            "weighed": [dict(one) for one in came.way.weighed],
+        }
+        stages.append(told)
+        return _bare(came.state, entry) if end.branches else came.state
+
+    def _said(self, state: State, plan: Mapping[str, Any], place: Place, visit: int) -> _End:
+        """End a visit as the script says."""
+        said = self.script.of(place.key, visit)
+        end = _End(state, said, said.outcome or "succeeded")
+        if place.step.get("engine"):
+            return end
+        own: dict[str, Any] = {"last_stage": place.key}
+        if places.is_human(place.step):
+            state = self._decided(state, plan, said)
+            own |= {gates.LABEL_KEY: _label(place, said), gates.TEXT_KEY: ""}
+        context = run_context.changed(state["context"], own, said.context_updates, output="").context
+        return end._replace(state={**state, "context": context})
+
+    def _decided(self, state: State, plan: Mapping[str, Any], said: Reading) -> State:
+        """Tell of a human step's gate, and warn of a label that nobody could choose; gives the state going on."""
+        state = gates.asked(state, plan, at=AT)
+        request = state["pending_approvals"][-1]
+        self.approvals.append(_asked(state, request))
+        label, offered = said.preferred_next_label, request["choices"]
+        if label and not any(routing.matches(label, one) for one in offered):
+            told = f"there are {', '.join(offered)}" if offered else "its transitions have no labels"
+            self.warnings.append(_warning("UNKNOWN_LABEL", request["step_id"], f"{label!r:.60} is no choice: {told}"))
+        return {**state, "pending_approvals": [], "status": "in_progress"}
+
+    def _joined(self, state: State, plan: Mapping[str, Any], place: Place) -> _End:
+        """Play the branches of the open visit as far as the join waits for them, and join them."""
+        state = branches.fanned_out(state, place.step)
+        played: dict[str, dict[str, Any]] = {}
+        made = None
+        for declared in place.step["parallel"]["branches"]:
+            name = str(declared["id"])
+            view = branches.view(state, plan, name)
+            seen, stages = self.line(view.state, view.plan)
+            why = _why(seen["errors"][len(state["errors"]) :], stages) if seen["status"] == "failed" else ""
+            played[name] = {**({"why": why} if why else {}), "stages": stages}
+            state = branches.folded(state, seen)
+            made = branches.fan_in(state, place.step)
+            if made is not None:
+                break
+        assert made is not None  # every branch has ended by now
+        state = branches.left_behind(state)
+        own = {"last_stage": place.key, **made.own, **made.told}
+        changed = run_context.changed(state["context"], own, made.updates, output="", dropped=made.changes.gone)
+        told = [{**branches.short(one), **played.get(one["id"], {"stages": []})} for one in made.results]
+        state = {**state, "context": changed.context, "status": "in_progress"}
+        failed = made.outcome == "failed"
+        return _End(state, Reading(failure_reason=made.note if failed else ""), made.outcome, made.note, told)
+
+
+class _End(NamedTuple):
+    """How a visit ends. state: with its context; branches: of a parallel step, as its stage tells of them."""
+
+    state: State
+    said: Reading
+    outcome: str
+    note: str = ""
+    branches: Sequence[Mapping[str, Any]] = ()
+
+
+def _bare(state: State, entry: Mapping[str, Any]) -> State:
+    """Give a state in which a parallel step's visit has ended."""
+    ended = next(one for one in reversed(state["steps"]) if one["stage"] == entry["stage"])
+    return visits.replaced(state, branches.without_contexts(ended))
+
+
+def _asked(state: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what somebody would have been asked, with the branch that it is asked in, if any."""
+    branch = visits.seen_from(state).name
+    return {**asked, **({"branch": branch} if branch else {})}
+
+
+def _why(errors: Sequence[Mapping[str, Any]], stages: Sequence[Mapping[str, Any]]) -> str:
+    """Say why a run failed, or a branch, naming the step. errors: its own; stages: that it made."""
+    if not errors:
         return ""
-    last, way = state["errors"][-1], state["steps"][-1].get("next", {})
-    names_it = way.get("reason") == routing.MAX_VISITS or last["step_id"] in last["message"]
+    last, way = errors[-1], stages[-1]["next"]
+    names_it = way["reason"] == routing.MAX_VISITS or last["step_id"] in last["message"]
     return str(last["message"]) if names_it else f"{last['step_id']}: {last['message']}"
 
 
-def _visit(played: Played, plan: Mapping[str, Any], place: Place | None, script: Script, judge: Judge) -> State:
-    """Begin and end a visit, and tell of it; gives the state after it."""
-    assert place is not None  # the plan's own
-    by_engine = bool(place.step.get("engine"))
-    state, entry = visits.start_visit(played.state, place.key, str(place.phase["id"]), at=AT, by_engine=by_engine)
-    said = script.of(place.key, entry["visit"])
-    came_by = played.stages[-1]["next"] if played.stages else {}
-    chosen = fidelity.chosen(
-        transition=came_by.get("fidelity"), step=place.step.get("fidelity"), workflow=plan.get("default_fidelity")
-    )
-    outcome = said.outcome or "succeeded"
-    if places.is_human(place.step):
-        state = _decided(played, state, plan, said)
-    if not by_engine:
-        own: dict[str, Any] = {"last_stage": place.key}
-        if places.is_human(place.step):
-            own |= {gates.LABEL_KEY: _label(place, said), gates.TEXT_KEY: ""}
-        changed = run_context.changed(state["context"], own, said.context_updates, output="")
-        state = {**state, "context": changed.context}
-    came = run_life.end_visit(state, plan, outcome=outcome, at=AT, directive=_directive(said), judge=judge)
-    where = f"{place.key}@{entry['visit']}"
-    played.warnings.extend(_warning("CONDITION", where, text) for text in came.way.warnings)
-    played.warnings.extend(_warning("FIDELITY", where, text) for text in chosen.warnings)
-    told: dict[str, Any] = {
-        "step_id": place.key,
-        "visit": entry["visit"],
-        "rank": entry["rank"],
-        **{key: entry[key] for key in ("attempt", "by") if key in entry},
-        "outcome": outcome,
-        **{key: value for key, value in _directive(said).items() if value},
-        "fidelity": chosen.fidelity,
-        "next": dict(came.way.next),
-        "weighed": [dict(one) for one in came.way.weighed],
-    }
-    played.stages.append(told)
-    return came.state
-
-
-def _decided(played: Played, state: State, plan: Mapping[str, Any], said: Any) -> State:
-    """Tell of a human step's gate, and warn of a label that nobody could choose there; gives the state going on."""
-    state = gates.asked(state, plan, at=AT)
-    request = state["pending_approvals"][-1]
-    played.approvals.append(dict(request))
-    label, offered = said.preferred_next_label, request["choices"]
-    if label and not any(routing.matches(label, one) for one in offered):
-        told = f"there are {', '.join(offered)}" if offered else "its transitions have no labels"
-        played.warnings.append(_warning("UNKNOWN_LABEL", request["step_id"], f"{label!r:.60} is no choice: {told}"))
-    return {**state, "pending_approvals": [], "status": "in_progress"}
-
-
-def _directive(said: Any) -> dict[str, Any]:
+def _directive(said: Reading) -> dict[str, Any]:
     """Give what a visit keeps of its directive."""
     return {
         "failure_reason": said.failure_reason,
@@ -135,7 +211,7 @@ def _directive(said: Any) -> dict[str, Any]:
     }
 
 
-def _label(place: Place, said: Any) -> str | None:
+def _label(place: Place, said: Reading) -> str | None:
     """Give the label that was chosen at a human step, as the workflow writes it."""
     label = said.preferred_next_label or ""
     return next((one for one in gates.choices(place.step) if routing.matches(label, one)), None)

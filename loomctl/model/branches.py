@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 KEY = "branches"
 PENDING, CANCELLED = "pending", "cancelled"
+RESULTS, CONFLICTS = "parallel.results", "parallel.conflicts"  # of the context
 ENDED = (*visits.OUTCOMES, CANCELLED)
 # What a branch has of its own; all else of a state is the run's, and a branch changes it there.
 _OWN = ("steps", "context", "status", "current_phase", "current_step", "phases", "pending_approvals", "approvals")
@@ -247,6 +248,29 @@ class FanIn(NamedTuple):
     conflicts: list[dict[str, Any]]
     left: Sequence[str]
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """The keys of the context in which a join tells of itself."""
+        return {RESULTS: self.results, CONFLICTS: self.conflicts}
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The engine's keys that come along from the branches' steps; the join says itself what was last."""
+        last = ("last_stage", "last_response")
+        return {key: value for key, value in self.changes.set.items() if is_reserved(key) and key not in last}
+
+    @property
+    def updates(self) -> dict[str, Any]:
+        """What the branches' steps asked to be set."""
+        return {key: value for key, value in self.changes.set.items() if not is_reserved(key)}
+
+    @property
+    def note(self) -> str:
+        """How the branches ended, in a line, where not all did well."""
+        if self.outcome in (joins.SUCCEEDED, joins.SKIPPED):
+            return ""
+        return ", ".join(f"{one['id']}: {one['status']}" for one in self.results)
+
 
 def fan_in(state: Mapping[str, Any], step: Mapping[str, Any]) -> FanIn | None:
     """Say what the open visit of a parallel step comes to, None where its join waits. step: of the plan."""
@@ -267,6 +291,11 @@ def _result(index: int, record: Mapping[str, Any]) -> dict[str, Any]:
     status = record["status"] if record["status"] in ENDED else CANCELLED
     updates = {key: value for key, value in record.get("set", {}).items() if not is_reserved(key)}
     return {"id": record["id"], "index": index, "status": status, "context_updates": updates}
+
+
+def short(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what a result of a join says of its branch without what that changed."""
+    return {key: result[key] for key in ("id", "index", "status")}
 
 
 def left_behind(state: State) -> State:

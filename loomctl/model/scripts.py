@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.model import directives
-from loomctl.model.places import places
+from loomctl.model import directives, parallel
+from loomctl.model.branches import is_parallel
+from loomctl.model.places import inner, places, with_branches
 from loomctl.model.problems import Problem, at, choices, error, kind_of, shown, warning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.model.directives import Reading
+    from loomctl.model.places import Place
 
 _NOTES = ("RESERVED_KEY", "REASON_UNUSED")  # what a run warns of, a simulation does too
 
@@ -30,8 +32,9 @@ class Script(NamedTuple):
 def read(raw: Any, plan: Mapping[str, Any]) -> tuple[Script, list[Problem]]:
     """Read `{step: [object per visit]}`, in the words of a directive (D33); a single object is a list of one.
 
-    step: a key (`phase/id`), or an id where one step has it. Gives every problem with its JSON path; a reserved key of
-    `context_updates` is left out, with a warning.
+    step: a key (`phase/id`), or an id where one step has it; a branch's step has one in its phase (`fan.web.look`) and
+    one of its own (`look`). A parallel step says nothing: its branches do. Gives every problem with its JSON path; a
+    reserved key of `context_updates` is left out, with a warning.
     """
     if raw is None:
         return Script({}), []
@@ -39,9 +42,10 @@ def read(raw: Any, plan: Mapping[str, Any]) -> tuple[Script, list[Problem]]:
         return Script({}), [error("BAD_OUTCOMES", "$", f"expected an object of steps, got {kind_of(raw)}")]
     found: list[Problem] = []
     visits: dict[str, list[Reading]] = {}
+    names = _Names(plan)
     for name, value in raw.items():
         where = at("$", name)
-        key = _key(name, plan, where, found)
+        key = names.key(name, where, found)
         if key in visits:
             found.append(error("BAD_OUTCOMES", where, f"{key} is named twice", "name each step once"))
         elif key is not None:
@@ -49,21 +53,48 @@ def read(raw: Any, plan: Mapping[str, Any]) -> tuple[Script, list[Problem]]:
     return Script(visits), found
 
 
-def _key(name: str, plan: Mapping[str, Any], where: str, found: list[Problem]) -> str | None:
-    known = [place.key for place in places(plan)]
-    if name in known:
-        return name
-    same = [key for key in known if key.partition("/")[2] == name]
-    if len(same) == 1:
-        return same[0]
-    if same:
-        found.append(
-            error("BAD_OUTCOMES", where, f"{shown(name)} is in {len(same)} phases", f"write {' or '.join(same)}")
-        )
-    else:
-        hint = choices(name, [*known, *(key.partition("/")[2] for key in known)])
-        found.append(error("BAD_OUTCOMES", where, f"the workflow has no step {shown(name)}", hint))
-    return None
+class _Names:
+    """What the steps of a plan are called in a script."""
+
+    def __init__(self, plan: Mapping[str, Any]) -> None:
+        fans = [place for place in places(plan) if is_parallel(place.step)]
+        self._fans = {place.key: [one.key for one in inner(place)] for place in fans}
+        self._keys = [place.key for place in with_branches(plan)]
+        self._own = {key: own for place in fans for key, own in _own_ids(place)}
+
+    def key(self, name: str, where: str, found: list[Problem]) -> str | None:
+        """Give the key of a step that has outcomes; None, with a problem, where that is none or not one."""
+        named = self._named(name)
+        if len(named) == 1 and named[0] in self._fans:
+            message = f"{shown(name)} is a parallel step, which ends as its branches do"
+            found.append(error("BAD_OUTCOMES", where, message, f"write {' or '.join(self._fans[named[0]])}"))
+            return None
+        if len(named) == 1:
+            return named[0]
+        if named:
+            what = "phases" if all(key not in self._own for key in named) else "phases or branches"
+            message = f"{shown(name)} is in {len(named)} {what}"
+            found.append(error("BAD_OUTCOMES", where, message, f"write {' or '.join(named)}"))
+            return None
+        known = [*self._keys, *(key.partition("/")[2] for key in self._keys), *self._own.values()]
+        message = f"the workflow has no step {shown(name)}"
+        found.append(error("BAD_OUTCOMES", where, message, choices(name, list(dict.fromkeys(known)))))
+        return None
+
+    def _named(self, name: str) -> list[str]:
+        """Give the steps that a name may mean: by the key, else by the id in a phase, else by that in a branch."""
+        if name in self._keys:
+            return [name]
+        return [key for key in self._keys if key.partition("/")[2] == name] or [
+            key for key, own in self._own.items() if own == name
+        ]
+
+
+def _own_ids(place: Place) -> Iterator[tuple[str, str]]:
+    """Give key and own id of each step in the branches of a parallel one."""
+    for branch in place.step[parallel.KEY]["branches"]:
+        before = parallel.inner_id(str(place.step["id"]), str(branch["id"]), "")
+        yield from ((str(step["key"]), str(step["id"]).removeprefix(before)) for step in branch["steps"])
 
 
 def _visits(value: Any, where: str, found: list[Problem]) -> list[Reading]:
