@@ -343,7 +343,7 @@ def _has_branches(run: Run, entry: Mapping[str, Any]) -> LoomError:
         f"{entry['step_id']} is a parallel step: it ends with its branches",
         where=run.state_path,
         why=f"open: {', '.join(left)}; one that cannot be done is ended with --branch and --outcome failed",
-        hint=f"loomctl done --branch {left[0] if left else 'NAME'} --help",
+        hint=f"loomctl next --branch {left[0] if left else 'NAME'}",
         exit_code=EXIT_USAGE,
     )
 
