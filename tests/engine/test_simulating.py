@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.engine import simulating
-from loomctl.model import graph_checks, places, routing, scripts, visits
+from loomctl.model import branches, graph_checks, joins, places, routing, scripts, visits
 from loomctl.model.plan import build_plan
 from loomctl.model.problems import errors
 from loomctl.model.workflow import parse
@@ -40,8 +42,8 @@ def workflows(draw: st.DrawFn) -> Json:
 
 
 @st.composite
-def steps(draw: st.DrawFn, name: str, ids: list[str]) -> Json:
-    """Make a step whose ways lead to its phase's steps or out."""
+def steps(draw: st.DrawFn, name: str, ids: list[str], *, inner: bool = False) -> Json:
+    """Make a step whose ways lead to its phase's steps or out; some have branches. inner: it is in one."""
     step: Json = {"id": name, "prompt": draw(st.sampled_from(("Do it.", "/loom:prime-context")))}
     if draw(st.booleans()):
         step["transitions"] = draw(st.lists(transitions(ids), min_size=1, max_size=4))
@@ -54,9 +56,23 @@ def steps(draw: st.DrawFn, name: str, ids: list[str]) -> Json:
         word = draw(st.sampled_from(("continue", "prompt", "stop")))
         step["result_handling"] = {draw(st.sampled_from(("on_failure", "on_warning"))): word}
     step["require_approval"] = draw(st.booleans())
-    if draw(st.integers(0, 3)) == 0:
+    kind = draw(st.sampled_from(("agent", "agent", "agent", "human" if inner else "parallel", "human")))
+    if kind == "human":
         step["kind"] = "human"
+    if kind == "parallel":
+        step["parallel"] = draw(fans(name))
+        step.pop("prompt")
     return step
+
+
+@st.composite
+def fans(draw: st.DrawFn, name: str) -> Json:
+    """Make one to three branches of one or two steps, with ids that no other step has."""
+    held = []
+    for branch in "abc"[: draw(st.integers(1, 3))]:
+        ids = [f"{name}{branch}{number}" for number in range(draw(st.integers(1, 2)))]
+        held.append({"id": branch, "steps": [draw(steps(one, ids, inner=True)) for one in ids]})
+    return {"join": draw(st.sampled_from(joins.JOINS)), "branches": held}
 
 
 @st.composite
@@ -81,7 +97,7 @@ OUTCOMES = st.fixed_dictionaries(
         "outcome": st.sampled_from(visits.OUTCOMES),
         "failure_reason": st.sampled_from(("it broke", "rate limit")),
         "preferred_next_label": st.sampled_from((*LABELS, "a", "nothing like it")),
-        "suggested_next_ids": st.lists(st.sampled_from(("s0", "s1", "two/s2")), max_size=2),
+        "suggested_next_ids": st.lists(st.sampled_from(("s0", "s1", "two/s2", "s0a1")), max_size=2),
         "context_updates": st.fixed_dictionaries({"score": st.integers(0, 99), "flag": st.booleans()}),
     },
 )
@@ -96,9 +112,60 @@ def accepted(raw: Json) -> Json | None:
     return None if errors(graph_checks.problems(plan)) else plan
 
 
-def asking(plan: Json) -> list[str]:
-    """Name the steps of a plan that a person decides."""
-    return [place.key for place in places.places(plan) if places.is_human(place.step)]
+def scripted(plan: Json) -> list[str]:
+    """Name the steps of a plan that a script speaks for: all but those that end as their branches do."""
+    return [place.key for place in places.with_branches(plan) if not branches.is_parallel(place.step)]
+
+
+def asked(plan: Json, stages: list[Json]) -> Iterator[str]:
+    """Name the steps among these stages, and among those of their branches, that a person decided, in their order."""
+    for stage in stages:
+        place = places.find(plan, stage["step_id"])
+        assert place is not None
+        if places.is_human(place.step):
+            yield place.key
+        for branch in stage.get("branches", ()):
+            yield from asked(plan, branch["stages"])
+
+
+def hold(plan: Json, stages: list[Json]) -> None:
+    """Hold that a line of stages, and each branch's, is one way: each leads to the next, the last to its end, and no
+    step has more visits than it may. A retry is a visit, so that its bound holds for both; a branch's step has its own
+    for each visit of the parallel step.
+    """
+    for key, count in Counter(stage["step_id"] for stage in stages).items():
+        place = places.place_of(plan, key)
+        assert place is not None
+        most = places.most_visits(plan, place) if places.is_routed(plan) else 1 + int(place.step["max_retries"])
+        assert count <= most, key
+    for stage, following in itertools.pairwise(stages):
+        assert stage["next"]["step_id"] == following["step_id"]
+        assert stage["next"]["reason"] in routing.REASONS
+    assert stages[-1]["next"]["step_id"] is None
+    for stage in stages:
+        _hold_branches(plan, stage)
+
+
+def _hold_branches(plan: Json, stage: Json) -> None:
+    place = places.place_of(plan, stage["step_id"])
+    assert place is not None
+    assert ("branches" in stage) == branches.is_parallel(place.step)
+    if "branches" not in stage:
+        return
+    declared = dict(branches.plans(plan, place))
+    assert [(one["id"], one["index"]) for one in stage["branches"]] == [(name, n) for n, name in enumerate(declared)]
+    join, every = place.step["parallel"]["join"], [one["status"] for one in stage["branches"]]
+    ended = list(itertools.takewhile(lambda status: status != branches.CANCELLED, every))
+    assert every[len(ended) :] == [branches.CANCELLED] * (len(every) - len(ended))
+    came = [joins.joined(join, [*ended[:n], *[None] * (len(every) - n)]) for n in range(len(ended) + 1)]
+    assert came[:-1] == [None] * len(ended)
+    assert came[-1] is not None
+    assert came[-1].outcome == stage["outcome"]
+    for branch in stage["branches"]:
+        assert bool(branch["stages"]) == (branch["status"] != branches.CANCELLED)
+        assert bool(branch.get("why")) == (branch["status"] == "failed")
+        if branch["stages"]:
+            hold(declared[branch["id"]], branch["stages"])
 
 
 @settings(max_examples=200, deadline=None)
@@ -108,22 +175,14 @@ def test_every_run_ends_within_its_bounds(raw: Json, data: st.DataObject) -> Non
     plan = accepted(raw)
     if plan is None:
         return
-    keys = [place.key for place in places.places(plan)]
-    said = {key: data.draw(st.lists(OUTCOMES, min_size=1, max_size=3), label=key) for key in keys}
+    said = {key: data.draw(st.lists(OUTCOMES, min_size=1, max_size=3), label=key) for key in scripted(plan)}
     script, found = scripts.read(said, plan)
     assert not errors(found)
     played = simulating.play(plan, script, judge=JUDGE)
     assert played.state["status"] in ("completed", "failed")
     assert bool(played.why) == (played.state["status"] == "failed")
-    for key, count in Counter(stage["step_id"] for stage in played.stages).items():
-        place = places.place_of(plan, key)
-        assert place is not None
-        most = places.most_visits(plan, place) if places.is_routed(plan) else 1 + int(place.step["max_retries"])
-        assert count <= most, key
-    human = [stage["step_id"] for stage in played.stages if stage["step_id"] in asking(plan)]
-    assert [one["step_id"] for one in played.approvals if "choices" in one] == human
-    for stage, following in zip(played.stages, played.stages[1:], strict=False):
-        assert stage["next"]["step_id"] == following["step_id"]
-        assert stage["next"]["reason"] in routing.REASONS
-    assert played.stages[-1]["next"]["step_id"] is None
+    hold(plan, played.stages)
+    ranks = [one["rank"] for one in visits.every(played.state) if one["rank"]]
+    assert ranks == list(range(1, len(ranks) + 1))
+    assert [one["step_id"] for one in played.approvals if "choices" in one] == list(asked(plan, played.stages))
     assert simulating.play(plan, script, judge=JUDGE) == played
