@@ -1,7 +1,7 @@
 """A drawing in Graphviz DOT, which `dot_workflow` reads back as the workflow that was drawn (D61).
 
 Lost on the way back: critical artifacts, approvals by phase, autonomy, result handling, and what a plan's phases say
-besides their steps.
+besides their steps. A step of a branch that nothing leads to is left out: in DOT a branch is what its arrows reach.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class _Writer:
         self._drawing = drawing
         self._names: dict[str, str] = {}
         self._by_key: dict[str, str] = {}
+        inside = [node.id for group in drawing.groups for node in each_node(group.groups) if node.step]
+        self._left_out = set(inside) - _reached(drawing)
         steps = [node for node in each_node(drawing.groups) if node.step]
         bare = [node.own_id for node in steps]
         taken: set[str] = set()
@@ -87,14 +89,16 @@ class _Writer:
         for group in self._drawing.groups:
             yield from self._group(group, group.title, "    ")
         for arrow in self._drawing.arrows:
-            yield f"    {self._arrow(arrow)}"
+            if not {arrow.tail, arrow.head} & self._left_out:
+                yield f"    {self._arrow(arrow)}"
         yield "}"
 
     def _group(self, group: Group, phase: str, indent: str) -> Iterator[str]:
         yield f"{indent}subgraph cluster_{group.id} {{"
         yield f"{indent}    label={quoted(_drawn(group.title))}; style=rounded; color=gray"
         for node in group.nodes:
-            yield f"{indent}    {self._node(node, phase)}"
+            if node.id not in self._left_out:
+                yield f"{indent}    {self._node(node, phase)}"
         for inner in group.groups:
             yield from self._group(inner, phase, indent + "    ")
         yield f"{indent}}}"
@@ -138,6 +142,21 @@ class _Writer:
         }
         told = _attributes({key: value for key, value in said.items() if value is not None})
         return f"{quoted(self._names[arrow.tail])} -> {quoted(self._names[arrow.head])}{' ' + told if told else ''}"
+
+
+def _reached(drawing: Drawing) -> set[str]:
+    """Give the nodes to which any arrows lead from a step of the main line, or from the start."""
+    waiting = [node.id for node in (*drawing.loose, *(node for group in drawing.groups for node in group.nodes))]
+    onward: dict[str, list[str]] = {}
+    for arrow in drawing.arrows:
+        onward.setdefault(arrow.tail, []).append(arrow.head)
+    reached: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += onward.get(name, ())
+    return reached
 
 
 def _drawn(text: str) -> str:

@@ -6,10 +6,8 @@ many of a kind are drawn, 60 otherwise.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from loomctl.engine.resolve import resolve_file
 from loomctl.model import graph_dot, graph_text, places, routing, scripts
 from loomctl.model.plan import build_plan
 from loomctl.model.problems import errors
-from tests.engine.test_simulating import JUDGE, LABELS, OUTCOMES, workflows
+from tests.engine.test_simulating import JUDGE, LABELS, OUTCOMES, hold, scripted, workflows
 from tests.scenes import CHECKOUT, Json
 
 EXAMPLES = int(os.environ.get("LOOM_TEST_GRAPHS") or 60)
@@ -58,38 +56,30 @@ def played(plan: Json, said: Json) -> simulating.Played:
     come = simulating.play(plan, script, judge=JUDGE, goal="x")
     assert come.state["status"] in ("completed", "failed")
     assert bool(come.why) == (come.state["status"] == "failed")
-    bounds = {place.key: _bound(plan, place) for place in places.places(plan)}
-    made = Counter(stage["step_id"] for stage in come.stages)
-    assert {key: count for key, count in made.items() if count > bounds[key]} == {}
-    for stage, following in itertools.pairwise(come.stages):
-        assert stage["next"]["step_id"] == following["step_id"]
-        assert stage["next"]["reason"] in routing.REASONS
-    assert come.stages[-1]["next"]["step_id"] is None
+    hold(plan, come.stages)
     return come
 
 
-def _bound(plan: Json, place: places.Place) -> int:
-    """Give the visits that a step may have: a retry is a visit, so its bound holds for both."""
-    return places.most_visits(plan, place) if places.is_routed(plan) else 1 + int(place.step["max_retries"])
-
-
-def way(come: simulating.Played) -> list[tuple[Any, ...]]:
-    """Give what is the same in each form of one workflow: the visits, their outcomes and reasons.
+def way(stages: list[Json]) -> list[tuple[Any, ...]]:
+    """Give what is the same in each form of one workflow: the visits, their outcomes and reasons, those of branches.
 
     A drawing has one plain arrow to the next step, whether that is written as a transition or follows in order.
     """
     plain = {routing.UNCONDITIONAL: routing.ORDER}
     return [
-        (one["step_id"], one["visit"], one["outcome"], one["next"]["step_id"], plain.get(reason, reason))
-        for one in come.stages
-        if (reason := one["next"]["reason"])
+        (
+            *(one["step_id"], one["visit"], one["rank"], one["outcome"], one["next"]["step_id"]),
+            plain.get(one["next"]["reason"], one["next"]["reason"]),
+            [(branch["id"], branch["status"], way(branch["stages"])) for branch in one.get("branches", ())],
+        )
+        for one in stages
     ]
 
 
 def said_of(data: st.DataObject, plan: Json) -> Json:
     """Draw what the steps of a plan say at their visits."""
     answers = st.lists(OUTCOMES | st.just(UNKNOWN), min_size=1, max_size=3)
-    return {place.key: data.draw(answers, label=place.key) for place in places.places(plan)}
+    return {key: data.draw(answers, label=key) for key in scripted(plan)}
 
 
 @IN_FOLDERS
@@ -111,9 +101,17 @@ def drawable(raw: Json) -> Json:
     for phase in raw["phases"].values():
         phase["require_approval"] = False
         for step in phase["steps"]:
-            step.pop("result_handling", None)
-            step["prompt"] = "Do it."
+            _make_drawable(step)
     return raw
+
+
+def _make_drawable(step: Json) -> None:
+    step.pop("result_handling", None)
+    if "parallel" not in step:
+        step["prompt"] = "Do it."
+    for branch in step.get("parallel", {}).get("branches", ()):
+        for inner in branch["steps"]:
+            _make_drawable(inner)
 
 
 @IN_FOLDERS
@@ -128,10 +126,12 @@ def test_a_workflow_and_its_drawing_go_the_same_way(tmp_path: Path, raw: Json, d
     assert plan is not None
     drawn = planned(tmp_path, "drawn.dot", graph_dot.written(graph_text.drawing(plan)))
     assert drawn is not None
-    keys = [place.key for place in places.places(plan)]
-    assume([place.key for place in places.places(drawn)] == keys)  # an id that stands in two phases gets another
+    keys = [place.key for place in places.with_branches(plan)]
+    assume([place.key for place in places.with_branches(drawn)] == keys)  # an id that stands in two phases gets another
     said = said_of(data, plan)
-    assert way(played(drawn, said)) == way(played(plan, said))
+    one, other = played(plan, said), played(drawn, said)
+    assert way(other.stages) == way(one.stages)
+    assert other.state["context"] == one.state["context"]
 
 
 NODES = ("plan", "build", "review", "fix", "tests")
@@ -150,6 +150,7 @@ NODE_SAYS = (
     'prompt="Do it."',
     "shape=tab",
     "shape=diamond",
+    "shape=hexagon",
     "output_schema=routing",
     "max_visits=2",
     "max_retries=1",
@@ -159,6 +160,8 @@ NODE_SAYS = (
     "phase=later",
     'label="A step"',
 )
+IN_BRANCH = tuple(one for one in NODE_SAYS if one not in ("retry_target=plan", "phase=later"))
+JOIN_SAYS = ("", ', prompt="Sum it up."', ", shape=tripleoctagon, max_visits=2")
 EDGE_SAYS = (*(f'label="{one}"' for one in LABELS), *(f'condition="{one}"' for one in GRAMMAR), "weight=3", "weight=-1")
 HEADS = ("retry_target=fix", "max_node_visits=3", "default_max_retries=1", "default_fidelity=compact")
 
@@ -170,11 +173,33 @@ def digraphs(draw: st.DrawFn) -> str:
     lines = [f"graph [{', '.join(draw(st.lists(st.sampled_from(HEADS), max_size=2, unique=True)))}]"]
     lines += [f"{name} [{', '.join(draw(st.lists(st.sampled_from(NODE_SAYS), max_size=3)))}]" for name in used]
     lines.append(f"start -> {used[0]}")
+    if draw(st.booleans()):
+        lines += draw(fan(used))
+        used.append("fan")
     for tail in used:
         for head in draw(st.lists(st.sampled_from([*used, "exit"]), min_size=1, max_size=3)):
             says = draw(st.lists(st.sampled_from(EDGE_SAYS), max_size=2))
-            lines.append(f"{tail} -> {head} [{', '.join(says)}]")
+            lines.append(f"{'joined' if tail == 'fan' else tail} -> {head} [{', '.join(says)}]")
     return "digraph any {\n" + "\n".join(f"    {line}" for line in lines) + "\n}\n"
+
+
+@st.composite
+def fan(draw: st.DrawFn, used: list[str]) -> list[str]:
+    """Write a parallel step, `fan`, up to its join; one step leads to it for sure."""
+    policy = draw(st.sampled_from(("", ", join_policy=any", ", join_policy=first_success", ", join_policy=wait_all")))
+    more = draw(st.sampled_from(("", ", max_visits=2", ", max_retries=1", ", require_approval=true")))
+    lines = [f"fan [shape=component{policy}{more}]", f"joined [shape=tripleoctagon{draw(st.sampled_from(JOIN_SAYS))}]"]
+    lines.append(f"{draw(st.sampled_from(used))} -> fan")
+    for name in ("api", "web", "data")[: draw(st.integers(1, 3))]:
+        held = [f"{name}{number}" for number in range(draw(st.integers(1, 2)))]
+        lines += [f"{one} [{', '.join(draw(st.lists(st.sampled_from(IN_BRANCH), max_size=2)))}]" for one in held]
+        lines.append(f"fan -> {held[0]}{draw(st.sampled_from(('', f' [branch={name}]', ' [fidelity=full]')))}")
+        for tail in held:
+            for head in draw(st.lists(st.sampled_from([*held, "joined"]), min_size=1, max_size=2)):
+                says = draw(st.lists(st.sampled_from(EDGE_SAYS), max_size=2))
+                lines.append(f"{tail} -> {head} [{', '.join(says)}]")
+        lines.append(f"{held[-1]} -> joined")
+    return lines
 
 
 @IN_FOLDERS
@@ -187,3 +212,25 @@ def test_any_digraph_that_a_check_accepts_comes_to_an_end(tmp_path: Path, text: 
     said = said_of(data, plan)
     come = played(plan, said)
     assert played(plan, said) == come
+    drawn = planned(tmp_path, "drawn.dot", graph_dot.written(graph_text.drawing(plan)))
+    assert drawn is not None
+    if [place.key for place in places.with_branches(drawn)] == [place.key for place in places.with_branches(plan)]:
+        assert way(played(drawn, said).stages) == way(come.stages)
+
+
+def test_a_step_of_a_branch_that_nothing_leads_to_is_not_written(tmp_path: Path) -> None:
+    """In DOT a branch is what its arrows reach: what they do not would be read as a step outside of it, or refused."""
+    branch = {
+        "id": "web",
+        "steps": [
+            {"id": "draw", "prompt": "Draw.", "transitions": [{"to": "end"}]},
+            {"id": "lost", "prompt": "Look.", "retry_target": "draw"},
+        ],
+    }
+    raw = {"id": "any", "phases": {"build": {"steps": [{"id": "fan", "parallel": {"branches": [branch]}}]}}}
+    plan = planned(tmp_path, "any.json", json.dumps(raw))
+    assert plan is not None
+    drawn = planned(tmp_path, "drawn.dot", graph_dot.written(graph_text.drawing(plan)))
+    assert drawn is not None
+    assert [place.key for place in places.with_branches(drawn)] == ["build/fan", "build/fan.web.draw"]
+    assert way(played(drawn, {}).stages) == way(played(plan, {}).stages)
