@@ -34,6 +34,7 @@ _TIMES = (
     "granted_at",
     "last_activity",
     "not_before",
+    "rejected_at",
     "requested_at",
     "started_at",
 )

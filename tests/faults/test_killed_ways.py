@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from loomctl.engine import simulating
-from loomctl.model import places, scripts
+from loomctl.model import branches, gates, places, scripts, visits
 from loomctl.model.problems import errors
 from tests.engine.test_simulating import JUDGE, OUTCOMES, accepted, workflows
 from tests.faults.bench import Answer, Bench
@@ -40,21 +41,27 @@ class Verb(NamedTuple):
     calls: list[str]
 
 
-def says(script: Json, key: str, visit: int) -> str:
-    """Give the response of a visit; the last that is scripted holds for all that follow."""
-    said = script.get(key)
-    chosen = said[min(visit, len(said)) - 1] if said else {}
-    return json.dumps(chosen) if chosen else SILENT
+class Responses(tuple[str, ...]):
+    """What a stage's response may be: one that was given, or what a parallel step's branches said last."""
+
+    __slots__ = ()
+
+    def __contains__(self, text: object) -> bool:
+        return super().__contains__(text) or (isinstance(text, str) and text.startswith("## Branch "))
 
 
 class Driver:
-    """Drives a run as an assistant and its user do: end the step, ask for the next one, approve."""
+    """Drives a run as an assistant, its subagents and its user do: ask for a step, end it, approve, decide.
 
-    def __init__(self, stand: Stand, script: Json, session: str = SESSION) -> None:
-        self.stand, self.script, self.session = stand, script, session
+    order: which of the branches that are open is gone on with, and that by what was done so far: the same in a run that
+    was killed and in one that was not. [0] works on them one after the other, as they are declared.
+    """
+
+    def __init__(self, stand: Stand, script: Json, session: str = SESSION, order: Sequence[int] = (0,)) -> None:
+        self.stand, self.script, self.session, self.order = stand, script, session, order
         self.asked = True
         texts = [json.dumps(one) for said in script.values() for one in said]
-        self.responses = (SILENT, *texts)
+        self.responses = Responses((SILENT, *texts))
 
     @property
     def state(self) -> Json:
@@ -66,12 +73,39 @@ class Driver:
         state = self.state
         if state["status"] in OVER:
             return (), None
+        entry = state["steps"][-1] if state["steps"] else {"status": "none"}
+        if entry["status"] == "in_progress" and "branches" in entry:
+            left = branches.still_open(entry)
+            return self._in_branch(left[self.order[_progress(state) % len(self.order)] % len(left)])
         if state["status"] == "awaiting_feedback":
-            return ("approve",), None
-        entry = state["steps"][-1]
+            return self._decide(state["pending_approvals"][0], entry), None
         if not self.asked or entry["status"] != "in_progress":
             return ("next",), None
-        return ("done",), says(self.script, entry["step_id"], entry["visit"])
+        return ("done",), json.dumps(self._says(entry)) if self._says(entry) else SILENT
+
+    def _in_branch(self, record: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:
+        name = str(record["id"])
+        asked = [one for one in self.state["pending_approvals"] if one.get("branch") == name]
+        entry = record["steps"][-1] if record["steps"] else {"status": "none"}
+        if asked:
+            return self._decide(asked[0], entry, "--branch", name), None
+        if entry["status"] != "in_progress":
+            return ("next", "--branch", name), None
+        return ("done", "--branch", name), json.dumps(self._says(entry)) if self._says(entry) else SILENT
+
+    def _decide(self, asked: Json, entry: Json, *where: str) -> tuple[str, ...]:
+        """Approve a gate; decide a human step as the script says, by its label or by its failure."""
+        said = self._says(entry) if asked["id"].startswith("human:") else {}
+        if said.get("outcome") == "failed":
+            return ("reject", *where)
+        label = said.get("preferred_next_label")
+        return ("choose", *where, label) if label else ("approve", *where)
+
+    def _says(self, entry: Json) -> Json:
+        """Give what a visit says; the last that is scripted holds for all that follow."""
+        said = self.script.get(entry["step_id"])
+        chosen: Json = said[min(entry["visit"], len(said)) - 1] if said else {}
+        return chosen
 
     def do(self, **how: Any) -> tuple[tuple[str, ...], Answer] | None:
         """Do it; None where the run is over."""
@@ -92,6 +126,17 @@ class Driver:
         return found
 
 
+def _progress(state: Json) -> int:
+    """Count what was begun, ended and decided so far."""
+    every = list(visits.every(state))
+    approvals = [state, *(record for one in state["steps"] for record in one.get("branches", ()))]
+    return (
+        len(every)
+        + len([one for one in every if one["status"] != "in_progress"])
+        + sum(len(one.get("approvals", [])) + len(one.get("pending_approvals", [])) for one in approvals)
+    )
+
+
 def told(state: Json) -> Json:
     """Give what a state says of its way and its context, times aside."""
     return {**essence(state), "context": state["context"]}
@@ -104,7 +149,10 @@ def files(scene: Scene) -> dict[str, Json]:
         status = json.loads(path.read_bytes())
         way = {**(status.get("next") or {}), "not_before": None}
         kept = ("outcome", "context_updates", "preferred_next_label", "suggested_next_ids", "attempt")
-        found[path.parent.name] = {**{key: status.get(key) for key in kept}, "next": way}
+        label = (status.get("decided") or {}).get("label")
+        joined = [{key: one.get(key) for key in ("id", "status", "set", "gone")} for one in status.get("branches", ())]
+        more = {"next": way, "label": label, "branches": joined}
+        found[path.parent.name] = {**{key: status.get(key) for key in kept}, **more}
     return found
 
 
@@ -177,6 +225,7 @@ def killed_throughout(driver: Driver, undisturbed: list[Verb], where: list[int])
     data=st.data(),
     where=st.lists(st.integers(0, 200), min_size=3, max_size=7),
     session=st.sampled_from([SESSION, OTHER]),
+    order=st.lists(st.integers(0, 2), min_size=1, max_size=4) | st.just([0]),
 )
 def test_a_run_that_is_killed_at_each_verb_goes_the_same_way(
     tmp_path: Path,
@@ -186,27 +235,26 @@ def test_a_run_that_is_killed_at_each_verb_goes_the_same_way(
     data: st.DataObject,
     where: list[int],
     session: str,
+    order: list[int],
 ) -> None:
-    """The same visits with the same outcomes and ways, the same context, status and stages as without a kill; and all
-    of it is what `simulate` says of the same script.
+    """The same visits with the same outcomes and ways, the same context, status and stages as without a kill, whatever
+    the order in which its branches are worked on; and where that is the declared one, all of it is what `simulate` says
+    of the same script.
     """
     plan = accepted(raw)
     assert plan is not None
-    script = {
-        place.key: data.draw(st.lists(OUTCOMES, min_size=1, max_size=3), label=place.key)
-        for place in places.places(plan)
-        if not place.step.get("engine")
-    }
+    script = {key: data.draw(answers(plan, key), label=key) for key in spoken_for(plan)}
     played = scripted(raw, script)
     assert played is not None
-    assume(1 < len(played.stages) <= LONGEST)
+    assume(1 < len(list(visits.every(played.state))) <= LONGEST)
     stand = begun(tmp_path / "shop", forks, user_folders, raw)
-    driver = Driver(stand, script)
+    driver = Driver(stand, script, order=order)
     undisturbed = driver.to_the_end()
     goal, stages, opened = told(driver.state), files(stand.scene), prompts(stand.scene)
-    as_simulated(driver.state, played)
+    if not any(order):
+        as_simulated(driver.state, played)
     stand.put_back()
-    driver = Driver(stand, script, session)
+    driver = Driver(stand, script, session, order)
     taken_up(driver)
     assert killed_throughout(driver, undisturbed, where) > 0
     while (did := driver.do()) is not None:
@@ -218,21 +266,49 @@ def test_a_run_that_is_killed_at_each_verb_goes_the_same_way(
     assert litter(stand.scene) == []
 
 
+def spoken_for(plan: Json) -> list[str]:
+    """Name the steps of a plan that somebody ends: an assistant, a subagent, a person."""
+    return [
+        place.key
+        for place in places.with_branches(plan)
+        if not place.step.get("engine") and not branches.is_parallel(place.step)
+    ]
+
+
+def answers(plan: Json, key: str) -> st.SearchStrategy[list[Json]]:
+    """Draw what a step says at its visits; a person rejects, or chooses what there is to choose."""
+    place = places.find(plan, key)
+    assert place is not None
+    one = OUTCOMES
+    if places.is_human(place.step):
+        offered = gates.choices(place.step)
+        said = [{"preferred_next_label": label} for label in offered] or [{}]
+        one = st.sampled_from([*said, {"outcome": "failed"}])
+    return st.lists(one, min_size=1, max_size=3)
+
+
 def as_simulated(state: Json, played: simulating.Played) -> None:
-    """Hold that a run went the way that its simulation goes."""
-    keys = ("step_id", "visit", "outcome", "to", "reason")
-    went = [
-        (one["step_id"], one["visit"], one["status"], one["next"].get("step_id"), one["next"]["reason"])
-        for one in state["steps"]
-    ]
-    simulated = [
-        (one["step_id"], one["visit"], one["outcome"], one["next"].get("step_id"), one["next"]["reason"])
-        for one in played.stages
-    ]
-    assert went == simulated, keys
+    """Hold that a run went the way that its simulation goes, and so did its branches; times aside."""
+    assert _way(state["steps"]) == _way(played.state["steps"])
     assert state["status"] == played.state["status"]
-    own = {key: value for key, value in played.state["context"].items() if key in ("score", "flag")}
-    assert {key: value for key, value in state["context"].items() if key in ("score", "flag")} == own
+    assert _own(state["context"]) == _own(played.state["context"])
+
+
+def _way(steps: list[Json]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            *(one["step_id"], one["visit"], one["rank"], one["status"]),
+            *((one.get("next") or {}).get(key) for key in ("step_id", "reason", "by", "label")),
+            [(record["id"], record["status"], _way(record["steps"])) for record in one.get("branches", ())],
+        )
+        for one in steps
+    ]
+
+
+def _own(context: Json) -> Json:
+    """Give what a script sets and what a join does, without what refers to responses."""
+    kept = ("score", "flag", "finding", "last_stage", "human.gate.label", "parallel.results", "parallel.conflicts")
+    return {key: value for key, value in context.items() if key in kept}
 
 
 LOOP: Json = {
