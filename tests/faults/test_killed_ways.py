@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
@@ -355,14 +356,82 @@ LOOP_SCRIPT: Json = {
 LOOP_WAY = ["make", "make", "review", "fix", "review", "fix", "review", "tag"]
 
 
-def test_each_verb_of_a_loop_is_killed_and_leads_where_it_would_have_led(
-    tmp_path: Path, forks: Bench, user_folders: Path
+FAN: Json = {
+    "id": "any",
+    "phases": {
+        "build": {
+            "steps": [
+                {
+                    "id": "fan",
+                    "parallel": {
+                        "join": "wait_all",
+                        "branches": [
+                            {
+                                "id": "api",
+                                "steps": [
+                                    {"id": "look", "prompt": "Look.", "max_retries": 1},
+                                    {"id": "draw", "prompt": "Draw.", "require_approval": True},
+                                ],
+                            },
+                            {
+                                "id": "web",
+                                "steps": [
+                                    {
+                                        "id": "ask",
+                                        "kind": "human",
+                                        "prompt": "Ship it?",
+                                        "transitions": [
+                                            {"to": "end", "label": "[Y] Yes"},
+                                            {"to": "again", "label": "[N] No"},
+                                        ],
+                                    },
+                                    {"id": "again", "prompt": "Do it again.", "transitions": [{"to": "ask"}]},
+                                ],
+                            },
+                        ],
+                    },
+                    "transitions": [
+                        {"to": "fan", "condition": "outcome == 'partially_succeeded'"},
+                        {"to": "sum"},
+                    ],
+                },
+                {"id": "sum", "prompt": "Sum it up."},
+            ]
+        }
+    },
+}
+FAN_SCRIPT: Json = {
+    "build/fan.api.look": [
+        {"outcome": "failed", "failure_reason": "HTTP 503"},
+        {"context_updates": {"score": 1, "flag": True}},
+        {"context_updates": {"score": 2, "finding": "f" * 3000}},
+    ],
+    "build/fan.api.draw": [{"outcome": "partially_succeeded"}, {}],
+    "build/fan.web.ask": [{"preferred_next_label": "[N] No"}, {"preferred_next_label": "[Y] Yes"}],
+    "build/fan.web.again": [{"context_updates": {"score": 3}}],
+}
+WRITTEN = [(LOOP, LOOP_SCRIPT, LOOP_WAY, [0]), (FAN, FAN_SCRIPT, ["fan", "fan", "sum"], [0])]
+WRITTEN.append((FAN, FAN_SCRIPT, ["fan", "fan", "sum"], [1, 0, 0]))
+
+
+@pytest.mark.parametrize(
+    ("raw", "script", "wanted", "order"), WRITTEN, ids=["a loop", "branches one by one", "branches in turn"]
+)
+def test_each_verb_of_a_way_is_killed_and_leads_where_it_would_have_led(
+    tmp_path: Path,
+    forks: Bench,
+    user_folders: Path,
+    raw: Json,
+    script: Json,
+    wanted: list[str],
+    order: list[int],
 ) -> None:
-    """Through a retry, labels, a condition, a failure's own way and an approval: after each kill the run stands where
-    the verb without a kill leaves it, with the same visits, context and files of its stages.
+    """Through a retry, labels, a condition, a failure's own way and an approval, and through all of that in branches
+    and their join: after each kill the run stands where the verb without a kill leaves it, with the same visits,
+    context and files of its stages.
     """
-    stand = begun(tmp_path / "shop", forks, user_folders, LOOP)
-    driver = Driver(stand, LOOP_SCRIPT)
+    stand = begun(tmp_path / "shop", forks, user_folders, raw)
+    driver = Driver(stand, script, order=order)
     killed, offset = 0, itertools.cycle(range(STRIDE))
     while (verb := driver.verb())[0]:
         stand.keep()
@@ -384,9 +453,11 @@ def test_each_verb_of_a_loop_is_killed_and_leads_where_it_would_have_led(
             assert (told(driver.state), files(stand.scene)) == (goal, stages), (verb, fault)
             sound(stand.scene, driver.responses)
         driver.asked = verb[0] == ("next",)
-    assert [one["step_id"].partition("/")[2] for one in driver.state["steps"]] == LOOP_WAY
+    assert [one["step_id"].partition("/")[2] for one in driver.state["steps"]] == wanted
     assert driver.state["status"] == "completed"
-    played = scripted(LOOP, LOOP_SCRIPT)
+    played = scripted(raw, script)
     assert played is not None
-    as_simulated(driver.state, played)
+    if not any(order):
+        as_simulated(driver.state, played)
+    assert _own(driver.state["context"]) == _own(played.state["context"])
     assert killed > 50
