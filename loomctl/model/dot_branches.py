@@ -100,7 +100,24 @@ class _Finder:
             elif name not in members:
                 members[name] = None
                 waiting += [(onward.to, onward.at) for onward in self._ways[name]]
+            if not waiting:
+                waiting += self._retried(members)
         return members
+
+    def _retried(self, members: Mapping[str, None]) -> list[tuple[str, int]]:
+        """Give the steps to which nothing but the `retry_target` of a branch's step leads: they are of that branch."""
+        found: list[tuple[str, int]] = []
+        for name in members:
+            said = self._nodes[name].get("retry_target")
+            if said is None or said.text in members or said.text not in self._roles:
+                continue
+            role = self._roles[said.text]
+            if is_step(role) and role.kind != PARALLEL and not role.joins and not self._is_led_to(said.text, members):
+                found.append((said.text, said.at))
+        return found[:1]
+
+    def _is_led_to(self, name: str, members: Mapping[str, None]) -> bool:
+        return any(way.to == name for tail, ways in self._ways.items() if tail not in (name, *members) for way in ways)
 
     def _check_apart(self, name: str, branches: Sequence[Branch]) -> None:
         owner: dict[str, str] = {}

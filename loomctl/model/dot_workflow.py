@@ -196,7 +196,7 @@ class _Conversion:
         return {**step, "transitions": transitions} if transitions else step
 
     def _branch(self, branch: Branch, where: str) -> dict[str, Any]:
-        order = [name for name in self._met([branch.first], self._ways) if name in branch.members]
+        order = [name for name in self._met(branch.members, self._ways) if name in branch.members]
         steps: list[dict[str, Any]] = []
         for index, name in enumerate(order):
             following = order[index + 1] if index + 1 < len(order) else dot_ways.END

@@ -234,3 +234,26 @@ def test_a_step_of_a_branch_that_nothing_leads_to_is_not_written(tmp_path: Path)
     assert drawn is not None
     assert [place.key for place in places.with_branches(drawn)] == ["build/fan", "build/fan.web.draw"]
     assert way(played(drawn, {}).stages) == way(played(plan, {}).stages)
+
+
+def test_a_step_that_only_a_retry_leads_to_is_of_its_branch(tmp_path: Path) -> None:
+    """No arrow of a workflow in DOT says so, for a `retry_target` is none; it is read back where it was."""
+    branch = {
+        "id": "web",
+        "steps": [
+            {"id": "draw", "prompt": "Draw.", "retry_target": "mend", "transitions": [{"to": "end"}]},
+            {"id": "mend", "prompt": "Mend it."},
+        ],
+    }
+    steps = [{"id": "fan", "parallel": {"branches": [branch]}}, {"id": "sum", "prompt": "Sum it up."}]
+    plan = planned(tmp_path, "any.json", json.dumps({"id": "any", "phases": {"main": {"steps": steps}}}))
+    assert plan is not None
+    drawn = planned(tmp_path, "drawn.dot", graph_dot.written(graph_text.drawing(plan)))
+    assert drawn is not None
+    said = {"draw": {"outcome": "failed"}}
+    come = played(drawn, said)
+    assert way(come.stages) == way(played(plan, said).stages)
+    assert [one["step_id"] for one in come.stages[0]["branches"][0]["stages"]] == [
+        "main/fan.web.draw",
+        "main/fan.web.mend",
+    ]
