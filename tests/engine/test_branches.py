@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -637,6 +638,46 @@ def test_branches_are_worked_on_at_the_same_time(scene: Scene) -> None:
     assert len(events(scene, "branches.joined")) == 1
     assert scene.loomctl("check", str(scene.run_dir / "events.jsonl")).code == 0
     assert scene.loomctl("check", str(scene.run_dir / "state.json")).code == 0
+
+
+@pytest.mark.parametrize("behind", [True, False], ids=["a step behind", "the last step"])
+@pytest.mark.parametrize("joins", [True, False], ids=["joins", "leaves another open"])
+def test_one_of_two_processes_ends_a_branch_s_step(scene: Scene, behind: bool, joins: bool) -> None:
+    """Both end the step that they were told of at the same moment: one does, the other is told that it is over, and
+    nothing of it is lost or done twice, neither the step behind it nor the join.
+    """
+    begun(scene, fan(API, {**WEB, "steps": WEB["steps"][: 2 if behind else 1]}))
+    if joins:
+        worked(scene, "api", sets(api=1))
+    opened(scene, "web")
+    start = Barrier(2)
+
+    def end(number: int) -> tuple[int, str]:
+        start.wait()
+        ended = Scene.loomctl(scene, "done", "--branch", "web", "--json", given=sets(**{f"by{number}": number}))
+        error = json.loads(ended.stdout).get("error") or {}
+        return ended.code, str(error.get("code", ""))
+
+    with ThreadPoolExecutor(2) as pool:
+        came = list(pool.map(end, range(2)))
+    ended = [number for number, (code, _) in enumerate(came) if code == 0]
+    first = next(one for one in fan_visit(scene)["branches"] if one["id"] == "web")["steps"][0]
+    assert first["status"] == "succeeded"
+    refusals = {"STAGE_MOVED", "NO_OPEN_STEP", "BRANCH_ENDED", "BRANCH_OVER", "NOT_PARALLEL"}
+    if behind and len(ended) == 2:  # the second began once the first was done: it ended the step behind, as it was told
+        assert statuses(scene)["web"] == "succeeded"
+    else:
+        assert len(ended) == 1
+        assert {said for code, said in came if code} <= refusals
+    set_by = status_of(scene, first["stage"])["context_updates"]
+    assert set_by in [{f"by{number}": number} for number in ended]
+    over = not behind or len(ended) == 2
+    assert len(events(scene, "branches.joined")) == int(joins and over)
+    if joins and over:
+        assert scene.state["context"].items() >= {"api": 1, **set_by}.items()
+        assert scene.state["current_step"] == "build/sum"
+    assert scene.loomctl("check", str(scene.run_dir / "state.json")).code == 0
+    assert scene.loomctl("check", str(scene.run_dir / "events.jsonl")).code == 0
 
 
 def test_a_stage_of_a_branch_is_found_and_explained(scene: Scene) -> None:

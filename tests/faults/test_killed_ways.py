@@ -42,15 +42,6 @@ class Verb(NamedTuple):
     calls: list[str]
 
 
-class Responses(tuple[str, ...]):
-    """What a stage's response may be: one that was given, or what a parallel step's branches said last."""
-
-    __slots__ = ()
-
-    def __contains__(self, text: object) -> bool:
-        return super().__contains__(text) or (isinstance(text, str) and text.startswith("## Branch "))
-
-
 class Driver:
     """Drives a run as an assistant, its subagents and its user do: ask for a step, end it, approve, decide.
 
@@ -62,7 +53,7 @@ class Driver:
         self.stand, self.script, self.session, self.order = stand, script, session, order
         self.asked = True
         texts = [json.dumps(one) for said in script.values() for one in said]
-        self.responses = Responses((SILENT, *texts))
+        self.responses = (SILENT, *texts)
 
     @property
     def state(self) -> Json:

@@ -127,6 +127,47 @@ def at_a_gate(stand: Stand, then: Callable[[Stand], Answer] = lambda stand: stan
     assert then(stand).code == 0
 
 
+def at_a_fan(stand: Stand, *ended: str) -> None:
+    """Have the second step be a parallel one of two branches, come to it, begin both, and end those that are named."""
+    phases = json.loads((stand.scene.run_dir / "plan.json").read_text(encoding="utf-8"))["phases"]
+    fan, like = phases[0]["steps"][1], phases[1]["steps"][0]
+    held = [
+        {"id": name, "steps": [{**like, "key": f"frame/note.{name}.look", "id": f"note.{name}.look"}]}
+        for name in ("api", "web")
+    ]
+    fan.update(kind="parallel", parallel={"join": "wait_all", "branches": held})
+    stand.scene.edit_plan(phases=phases)
+    assert done(stand).code == 0
+    for name in ("api", "web"):
+        assert stand.cli("next", "--branch", name).code == 0
+    for name in ended:
+        assert branch_done(stand, name).code == 0
+
+
+def branch_done(stand: Stand, name: str, **how: Any) -> Answer:
+    """End the step of a branch, with an answer that sets a value."""
+    return stand.cli("done", "--branch", name, given=DECIDED, **how)
+
+
+def branch_done_again(stand: Stand, name: str) -> Answer:
+    """End it unless it has ended, and go on."""
+    entry = next(one for one in stand.scene.state["steps"] if "branches" in one)
+    record = next(one for one in entry["branches"] if one["id"] == name)
+    if record["status"] == "in_progress":
+        assert branch_done(stand, name).code == 0
+    return stand.cli("next")
+
+
+def joined(stand: Stand, _: Answer) -> None:
+    """Hold that the branches came together, with what both did, and that the stage's file tells the same."""
+    entry = next(one for one in stand.scene.state["steps"] if "branches" in one)
+    told = json.loads((stand.scene.run_dir / "stages" / entry["stage"] / "status.json").read_bytes())
+    assert [one["set"]["n"] for one in told["branches"]] == [1, 1]
+    assert (told["status"], told["joined_by"], entry["status"]) == ("succeeded", "web", "succeeded")
+    assert [one["status"] for one in stand.scene.state["context"]["parallel.results"]] == ["succeeded"] * 2
+    assert stand.scene.state["context"]["n"] == 1
+
+
 def choose(stand: Stand, **how: Any) -> Answer:
     """Decide that step."""
     return stand.cli("choose", "on", "--by", "Ada", "--note", RESPONSE.strip(), **how)
@@ -209,6 +250,22 @@ DEEDS: dict[str, Deed] = {
     ),
     "choose": Deed(
         lambda stand, fault: choose(stand, **fault), chosen_again, before=at_a_gate, after=told_of_the_guide
+    ),
+    "done of a branch": Deed(
+        lambda stand, fault: branch_done(stand, "api", **fault),
+        lambda stand: branch_done_again(stand, "api"),
+        before=at_a_fan,
+    ),
+    "done of a branch that joins": Deed(
+        lambda stand, fault: branch_done(stand, "web", **fault),
+        lambda stand: branch_done_again(stand, "web"),
+        before=lambda stand: at_a_fan(stand, "api"),
+        after=joined,
+    ),
+    "undo of a join": Deed(
+        lambda stand, fault: stand.cli("undo", **fault),
+        lambda stand: stand.cli("next") if stand.scene.state["current_step"] == "frame/note" else stand.cli("undo"),
+        before=lambda stand: at_a_fan(stand, "api", "web"),
     ),
     "undo of a choice": Deed(
         lambda stand, fault: stand.cli("undo", **fault),
