@@ -225,6 +225,7 @@ def _noted(space: Workspace, value: Any) -> Any:
 
 
 def _refuse_over(state: Mapping[str, Any], run_id: str) -> None:
+    branches.refuse_ended(state)
     if state["status"] in OVER:
         raise LoomError(
             "BAD_STATUS",

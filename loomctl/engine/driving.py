@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import closing, ending, lines, presence, settling
-from loomctl.model import gates, run_life, sessions, visits
+from loomctl.model import branches, gates, run_life, sessions, visits
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -263,6 +263,7 @@ def _recorded(space: Workspace) -> list[str]:
 
 
 def _refuse_standing(state: Mapping[str, Any], run_id: str) -> None:
+    branches.refuse_ended(state)
     status = state["status"]
     if status in ("paused", "failed"):
         raise LoomError(
@@ -312,16 +313,8 @@ def _told_of_branch(run: Run, response: str | None, outcome: str | None) -> Mapp
 
     Raises NO_RESPONSE where nothing says how it ended, and BRANCH_ENDED.
     """
-    outside = visits.seen_from(run.state)
-    branch = outside.name
-    if outside.outcome is not None:
-        raise LoomError(
-            "BRANCH_ENDED",
-            f"the branch {branch} of {outside.step_id} has ended: {outside.outcome}",
-            why="what it was asked for is done; the run's own session goes on once all have ended",
-            hint=f"loomctl next --branch {branch}",
-            exit_code=EXIT_USAGE,
-        )
+    branches.refuse_ended(run.state)
+    branch = visits.seen_from(run.state).name
     if response is None and outcome is None:
         raise LoomError(
             "NO_RESPONSE",
@@ -362,7 +355,11 @@ def _refuse_moved(run_id: str, entry: Mapping[str, Any], told: Mapping[str, Any]
 
 
 def refuse_over(state: Mapping[str, Any], run_id: str) -> None:
-    """Refuse what is to be done in a run that is completed or cancelled. Raises BAD_STATUS (D4)."""
+    """Refuse what is to be done in a run that is completed or cancelled, or in a branch that has ended (D4, D43).
+
+    Raises BAD_STATUS and BRANCH_ENDED.
+    """
+    branches.refuse_ended(state)
     if state["status"] in OVER:
         raise LoomError(
             "BAD_STATUS",

@@ -325,6 +325,19 @@ def without_contexts(entry: Mapping[str, Any]) -> dict[str, Any]:
 # ---- What is refused.
 
 
+def refuse_ended(seen: Mapping[str, Any]) -> None:
+    """Refuse what is to be done in a branch, seen as a run, that has ended; a run passes. Raises BRANCH_ENDED."""
+    outside = visits.seen_from(seen)
+    if outside.outcome is not None:
+        raise LoomError(
+            "BRANCH_ENDED",
+            f"the branch {outside.name} of {outside.step_id} has ended: {outside.outcome}",
+            why="what it was asked for is done; the run's own session goes on once all have ended",
+            hint=f"loomctl next --branch {outside.name}",
+            exit_code=EXIT_USAGE,
+        )
+
+
 def _not_parallel(state: Mapping[str, Any], name: str) -> LoomError:
     return LoomError(
         "NOT_PARALLEL",

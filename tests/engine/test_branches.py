@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from loomctl.disk.events import Event
 from loomctl.engine import (
     context_history,
     contexts,
@@ -353,6 +354,26 @@ def test_a_branch_that_is_over(scene: Scene) -> None:
     refused("BRANCH_ENDED", lambda: done(scene, "api"))
     worked(scene, "web", "a", "b")
     refused("NOT_PARALLEL", lambda: opened(scene, "api"))
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "failed"])
+def test_an_ended_branch_is_not_called_a_run_that_is_over(scene: Scene, outcome: str) -> None:
+    """Whatever is to be done in it, also where it was read before somebody else ended it."""
+    begun(scene)
+    opened(scene, "api")
+    space, run_id = scene.space(), scene.run_dir.name
+    line = lines.read(space, run_id, "api")
+
+    def late(state: Json) -> tuple[Json, list[Event]]:
+        driving.refuse_over(state, run_id)
+        return state, []
+
+    worked(scene, "api", outcome=outcome)
+    before = scene.state
+    refused("BRANCH_ENDED", lambda: lines.update(space, line, late))
+    refused("BRANCH_ENDED", lambda: contexts.put(space, run_id, {"a": 1}, branch="api"))
+    refused("BRANCH_ENDED", lambda: deciding.approve(space, run_id, branch="api"))
+    assert scene.state == before
 
 
 def test_work_on_a_branch_that_was_left_behind_counts_nowhere(scene: Scene) -> None:
