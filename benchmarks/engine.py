@@ -1,8 +1,9 @@
-"""What the choice of the next step costs in graphs of 10, 100 and 1,000 steps, and a resume after as many stages.
+"""What a choice of the next step costs in graphs of 10 to 1,000 steps, a resume, and the end of a step in a branch.
 
 Run it with a Python that has Loom's packages: `python benchmarks/engine.py [--runs N] [--json]`. Medians of interleaved
-runs; a ratio compares with ten steps, or stages. Choices are timed in this process: a visit begins, ends, and the next
-one is chosen among three transitions. A resume is a whole process. It works in a temporary folder.
+runs; a ratio compares with ten steps, stages or branches. Choices are timed in this process: a visit begins, ends, and
+the next one is chosen among three transitions. A resume and a `loomctl done --branch` are whole processes. It works in
+a temporary folder.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import stand
 from benchmarks.stand import MAIN
-from loomctl.model import run_life, visits
+from loomctl.model import branches, run_life, visits
 from loomctl.model.plan import build_plan
 from loomctl.model.state import new_state
 
@@ -28,6 +29,8 @@ CHOICES = 200  # in one measurement
 AT = "2026-01-01T00:00:00Z"
 FLAT = 2.0  # a choice, from 10 steps to 1,000
 RESUMED = 3.0  # a resume, from 10 stages to 1,000
+FANS = (10, 100)  # branches
+JOINED = 3.0  # the end of a branch's step, from 10 branches to 100
 
 
 def workflow(size: int) -> dict[str, Any]:
@@ -104,6 +107,53 @@ class Resumed:
         self.times.append(time.perf_counter() - began)
 
 
+class Fan:
+    """A project whose run is at a parallel step of so many branches, each with one step that is open.
+
+    joins: all but one have ended, so that its end joins them.
+    """
+
+    def __init__(self, base: Path, size: int, *, joins: bool) -> None:
+        self.name = f"loomctl done --branch, {size:,} branches" + (", the join" if joins else "")
+        self.times: list[float] = []
+        self.joins = joins
+        self.root = base / f"fan-{size}-{joins}"
+        (self.root / ".git").mkdir(parents=True)
+        held = [{"id": f"b{number}", "steps": [{"id": "do", "prompt": "Do it."}]} for number in range(size)]
+        steps = [{"id": "fan", "parallel": {"branches": held}}, {"id": "sum", "prompt": "Sum it up."}]
+        stand.project_of(self.root, {"phases": {"build": {"steps": steps}}})
+        self.env = stand.environment(base, self.root)
+        self.folder = Path(stand.begin(self.root, self.env)["run_dir"])
+        self._begin(size, size - 1 if joins else 0)
+        self.kept = {name: (self.folder / name).read_bytes() for name in ("state.json", "events.jsonl")}
+
+    def _begin(self, size: int, ended: int) -> None:
+        """Open the step of each branch, and end so many of them."""
+        state = json.loads((self.folder / "state.json").read_bytes())
+        plan = json.loads((self.folder / "plan.json").read_bytes())
+        for number in range(size):
+            seen = branches.view(state, plan, f"b{number}")
+            one, move = run_life.advance(seen.state, seen.plan, at=AT)
+            one, _ = visits.start_visit(one, str(move.step), "build", at=AT)
+            if number >= size - ended:
+                one = run_life.end_visit(one, seen.plan, outcome="succeeded", at=AT).state
+                one, _ = run_life.advance({**one, "context": {f"k{number}": number}}, seen.plan, at=AT)
+            state = branches.folded(state, one)
+        (self.folder / "state.json").write_text(json.dumps(state))
+
+    def measure(self) -> None:
+        """Time the end of the first branch's step, a whole process, and put the run back."""
+        began = time.perf_counter()
+        command = [sys.executable, "-I", MAIN, "done", "--branch", "b0", "--outcome", "succeeded"]
+        stand.output_of(command, cwd=self.root, env=self.env)
+        self.times.append(time.perf_counter() - began)
+        ended = json.loads((self.folder / "state.json").read_bytes())["steps"][0]
+        if ended["branches"][0]["status"] != "succeeded" or (ended["status"] == "succeeded") != self.joins:
+            raise SystemExit(f"{self.name}: the branch did not end as it was to end")
+        for name, data in self.kept.items():
+            (self.folder / name).write_bytes(data)
+
+
 def main() -> int:
     """Measure and print the table; the exit code is 1 if a row is over its number."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -114,6 +164,8 @@ def main() -> int:
         groups: list[tuple[float, list[Any]]] = [
             (FLAT, [Graph(size) for size in SIZES]),
             (RESUMED, [Resumed(base, size) for size in SIZES]),
+            (JOINED, [Fan(base, size, joins=False) for size in FANS]),
+            (JOINED, [Fan(base, size, joins=True) for size in FANS]),
         ]
         for number in range(options.runs + 1):
             for _, cases in groups:
