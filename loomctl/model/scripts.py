@@ -72,8 +72,7 @@ class _Names:
         if len(named) == 1:
             return named[0]
         if named:
-            what = "phases" if all(key not in self._own for key in named) else "phases or branches"
-            message = f"{shown(name)} is in {len(named)} {what}"
+            message = f"{shown(name)} names {len(named)} steps"
             found.append(error("BAD_OUTCOMES", where, message, f"write {' or '.join(named)}"))
             return None
         known = [*self._keys, *(key.partition("/")[2] for key in self._keys), *self._own.values()]

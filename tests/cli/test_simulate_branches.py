@@ -151,7 +151,7 @@ def test_left_over_outcomes_of_a_branch(scene: Scene, cli: Cli) -> None:
     ("name", "words"),
     [
         ("fan", "is a parallel step, which ends as its branches do; write build/fan.api.look or build/fan.web.look"),
-        ("look", "is in 2 phases or branches; write build/fan.api.look or build/fan.web.look"),
+        ("look", "names 2 steps; write build/fan.api.look or build/fan.web.look"),
         ("lokk", "did you mean look?"),
         ("fan.web.lok", "did you mean fan.web.look?"),
     ],
