@@ -134,7 +134,7 @@ def _line(space: Workspace, run_id: str, verb: str, branch: str | None) -> Run:
             f"{len(waiting)} branches of {entry['step_id']} wait for somebody",
             where=run.state_path,
             why=f"they are {', '.join(waiting)}",
-            hint=f"loomctl {verb} --branch {waiting[0]} --help",
+            hint=gates.command(gates.APPROVE if verb == gates.CHOOSE else verb, run_id, "", waiting[0]),
             exit_code=EXIT_USAGE,
         )
     return lines.seen(run, waiting[0]) if waiting else run

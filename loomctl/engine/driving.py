@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import closing, ending, lines, presence, settling
-from loomctl.model import branches, gates, run_life, sessions, visits
+from loomctl.model import branches, gates, run_life, sessions, standing, visits
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -123,6 +123,7 @@ def done(
     notes = _recorded(space)
     run = lines.read(space, run_id, branch)
     if branch:
+        run = _begun_to_be_ended(space, run, outcome)
         told = _told_of_branch(run, response, outcome)
     from loomctl.engine import command_ends
 
@@ -187,12 +188,12 @@ def _refuse_human(run: Run, state: State) -> None:
     found = gates.open_human(state, run.plan)
     if found is None:
         return
-    offered = gates.choices(found[1].step)
+    offered, branch = gates.choices(found[1].step), visits.seen_from(state).name
     raise LoomError(
         "HUMAN_STEP",
         f"{found[1].key} is decided by a person, not ended by its result",
         why=f"they choose one of {', '.join(masked_line(one, 60) for one in offered)}" if offered else "",
-        hint=gates.command(gates.CHOOSE, run.run_id, offered[0]) if offered else f"loomctl approve {run.run_id}",
+        hint=gates.command(gates.CHOOSE if offered else gates.APPROVE, run.run_id, (*offered, "")[0], branch),
         exit_code=EXIT_USAGE,
     )
 
@@ -281,12 +282,13 @@ _AFTER = {"paused": "resume", "failed": "resume"}
 
 def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
     waits = bool(state["pending_approvals"])
+    branch = "" if state["status"] in _AFTER else visits.seen_from(state).name
     return LoomError(
         "NO_OPEN_STEP",
         f"no step of this run is being worked on (status {state['status']})",
         where=run.state_path,
         why="the run waits for its user's approval" if waits else "",
-        hint=f"loomctl {'approve' if waits else _AFTER.get(state['status'], 'next')} {run.run_id}",
+        hint=gates.command("approve" if waits else _AFTER.get(state["status"], "next"), run.run_id, "", branch),
         exit_code=EXIT_USAGE,
     )
 
@@ -306,6 +308,19 @@ def _is_untold(binding: Mapping[str, Any] | None, state: State) -> bool:
     if entry is None or binding is None or binding.get("run_id") != state["run_id"]:
         return False
     return bool(binding.get("stage") != entry.get("stage"))
+
+
+def _begun_to_be_ended(space: Workspace, run: Run, outcome: str | None) -> Run:
+    """Open the first step of a branch that nobody has begun, and that is ended by hand without work (D43)."""
+    begun = bool(run.state["steps"]) or visits.seen_from(run.state).outcome is not None
+    if begun or outcome not in ending.WITHOUT_RESULT or not standing.goes_on(run.state):
+        return run
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        settled = settling.rest_here(space, run, state)
+        return settled.state, settled.happened
+
+    return lines.update(space, run, change)
 
 
 def _told_of_branch(run: Run, response: str | None, outcome: str | None) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk.events import Event
 from loomctl.engine import context_values, ending, settling, stages, tracking, usage
-from loomctl.model import branches, places, visits
+from loomctl.model import branches, places, run_life, standing, visits
 from loomctl.model.directives import Reading
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -48,11 +48,21 @@ def _gathered(space: Workspace, run: Run, entry: Mapping[str, Any]) -> ending.Ga
     )
 
 
-def last_one(state: State) -> str:
-    """Give the branch whose last step was begun last: where nobody knows which end met the join, it is taken for it."""
+def caught_up(run: Run, state: State, happened: list[Event], session_id: str | None, *, at: str) -> State:
+    """End the branches whose last step ended while the run stood still; adds to `happened` that they did."""
     entry = branches.fan(state)
-    begun = [(one["steps"][-1]["rank"], str(one["id"])) for one in entry["branches"] if one["steps"]] if entry else []
-    return max(begun, default=(0, ""))[1]
+    for record in branches.still_open(entry) if entry is not None else ():
+        view = branches.view(state, run.plan, str(record["id"]))
+        if not record["steps"] or visits.open_visit(view.state) is not None or not standing.goes_on(view.state):
+            continue
+        after, move = run_life.advance(view.state, view.plan, at=at)
+        if move.kind == "completed":
+            state = branches.folded(state, after)
+            ended = branches.view(state, run.plan, str(record["id"])).state
+            outside = visits.seen_from(ended)
+            late = {"branch": outside.name, "stage": outside.stage, "status": outside.outcome}
+            happened.append(Event("branch.ended", late, session_id, outside.step_id))
+    return state
 
 
 def joined(

@@ -192,8 +192,8 @@ def _refuse(run: Run, state: Mapping[str, Any], stage: str) -> None:
 
 
 def _gone(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    there = {entry.get("stage") for entry in after["steps"]}
-    return [entry["stage"] for entry in before["steps"] if entry.get("stage") and entry["stage"] not in there]
+    there = {entry.get("stage") for entry in (*visits.every({"steps": after["steps"][:-1]}), *after["steps"][-1:])}
+    return [entry["stage"] for entry in visits.every(before) if entry.get("stage") and entry["stage"] not in there]
 
 
 def _of_branches(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

@@ -131,8 +131,13 @@ def _joined_late(
     if not place.step.get("parallel"):
         return None
     from loomctl.engine import joining  # most steps have no branches
+    from loomctl.model import branches
 
-    found = joining.joined(space, run, state, happened, joining.last_one(state), None)
+    now = joining.caught_up(run, state, happened, space.caller.session_id, at=clock.now())
+    entry = branches.fan(now)
+    found = joining.joined(space, run, now, happened, branches.ended_last(entry), None) if entry is not None else None
+    if found is None and now is not state:
+        return Settled(now, happened, [], False, run_life.Move("step", step=place.key))
     return None if found is None else found.settled
 
 

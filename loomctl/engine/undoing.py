@@ -52,6 +52,8 @@ def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
     run = lines.read(space, run_id, branch)
     from loomctl.engine import command_ends
 
+    _refuse_begun(run.state)
+    one_back(run, run.state, None)  # what is refused stops no command
     notes += filter(None, [command_ends.stop_open(space, run)])
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -99,18 +101,32 @@ def _within(run: Run, back: Back, status: Mapping[str, Any], session_id: str | N
 
     entry = visits.open_visit(back.state)
     assert entry is not None  # it was taken back
-    records, name = status.get("branches"), status.get("joined_by")
+    records, name = status.get("branches"), str(status.get("joined_by"))
     state = visits.replaced(back.state, {**entry, branches.KEY: records})
     try:
-        line = lines.seen(run._replace(state=accepted(state, where=stages.STATUS)), str(name))
+        return _until_it_waits(run._replace(state=accepted(state, where=stages.STATUS)), back, name, session_id)
     except LoomError:  # the file does not tell, or somebody edited it
         bare = {key: value for key, value in entry.items() if key != branches.KEY}
         place = places.place_of(run.plan, entry["step_id"])
         state = visits.replaced(back.state, bare)
         return back._replace(state=branches.fanned_out(state, place.step) if place else state, unread=True)
-    inner = one_back(line, line.state, session_id)
-    told = inner.happened._replace(properties={**inner.happened.properties, "branch": name})
-    return back._replace(state=branches.folded(state, inner.state), inner=(inner._replace(happened=told),))
+
+
+def _until_it_waits(run: Run, back: Back, name: str, session_id: str | None) -> Back:
+    """Take back the end that joined the branches, and each other by which they would be joined again at once."""
+    from loomctl.model import branches
+
+    state, inner = run.state, list(back.inner)
+    place = places.place_of(run.plan, (visits.open_visit(state) or {})["step_id"])
+    while name:
+        line = lines.seen(run._replace(state=state), name)
+        one = one_back(line, line.state, session_id)
+        told = one.happened._replace(properties={**one.happened.properties, "branch": name})
+        state = branches.folded(state, one.state)
+        inner.append(one._replace(happened=told))
+        met = place is not None and branches.fan_in(state, place.step) is not None
+        name = branches.ended_last(branches.fan(state) or {branches.KEY: []}) if met else ""
+    return back._replace(state=state, inner=tuple(inner))
 
 
 def _refuse_begun(state: State) -> None:

@@ -211,6 +211,17 @@ def _outcome(seen: Mapping[str, Any]) -> str:
     return joins.PARTIAL if last == joins.FAILED else str(last)
 
 
+def ended_last(entry: Mapping[str, Any]) -> str:
+    """Give the branch of a visit that ended last, as far as its times tell; empty where none has."""
+    ended = [
+        (str(last.get("completed_at") or ""), last["rank"], str(record["id"]))
+        for record in entry[KEY]
+        if record["status"] in visits.OUTCOMES
+        and (last := next((one for one in reversed(record["steps"]) if one["status"] in visits.OUTCOMES), None))
+    ]
+    return max(ended, default=("", 0, ""))[2]
+
+
 def _changes(base: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
     changed = {
         key: value for key, value in context.items() if key not in base or not run_context.same(base[key], value)
@@ -317,7 +328,7 @@ def _closed(steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def without_contexts(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Give a visit that is joined without what its branches changed: the stage's `status.json` keeps that."""
-    bare = ("set", "gone", "approvals", "feedback", "current_step")
+    bare = ("set", "gone", "feedback", "current_step")
     records = [{key: value for key, value in record.items() if key not in bare} for record in entry[KEY]]
     return {**entry, KEY: records}
 

@@ -144,6 +144,8 @@ def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool 
         problem = misfit(path, value, shape)
         if problem is not None:
             raise _bad(where, *problem)
+    for path, why in _damaged_branches(raw) if whole else ():
+        raise _bad(where, path, why)
     if run_id is not None and raw["run_id"] != run_id:
         raise LoomError(
             "RUN_ID_MISMATCH",
@@ -202,6 +204,27 @@ def _of_visit(path: str, visit: Any) -> Iterator[tuple[str, object, Shape]]:
         for number, one in enumerate(record["steps"]):
             yield f"{inner}.steps[{number}]", one, _IN_BRANCH
             yield from _of_visit(f"{inner}.steps[{number}]", one)
+
+
+_BRANCH_STATUSES = (
+    *("pending", "in_progress", "awaiting_feedback", "succeeded", "failed", "partially_succeeded", "skipped"),
+    "cancelled",
+)
+
+
+def _damaged_branches(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Give what of a parallel step's branches no Loom wrote: none at all, one twice, a status that there is not."""
+    for index, visit in enumerate(raw["steps"]):
+        records = visit.get("branches")
+        if records is None:
+            continue
+        path = f"$.steps[{index}].branches"
+        names = [record["id"] for record in records]
+        if not names or len(set(names)) != len(names):
+            yield path, "a parallel step has branches, each once"
+        for place, record in enumerate(records):
+            if record["status"] not in _BRANCH_STATUSES:
+                yield f"{path}[{place}].status", f"a branch is one of {', '.join(_BRANCH_STATUSES)}"
 
 
 def _bad(where: str, path: str, why: str) -> LoomError:

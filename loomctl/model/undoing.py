@@ -7,7 +7,7 @@ from loomctl.model.errors import EXIT_USAGE, LoomError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.model.state import State
@@ -36,18 +36,14 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
             exit_code=EXIT_USAGE,
         )
     entry = dict(last)
-    registered = entry.pop("artifacts", None) or {}
-    artifacts = dict(state["artifacts"])
-    for name, value in registered.get("before", {}).items():
-        if value is None:
-            artifacts.pop(name, None)
-        else:
-            artifacts[name] = value
+    first = state["steps"].index(last)
+    inside = [one for after in state["steps"][first + 1 :] for one in branch_visits(after)]
+    artifacts = _unregistered(state["artifacts"], [*_newest_first(inside), entry])
+    entry.pop("artifacts", None)
     for mark in _OF_ITS_END:
         entry.pop(mark, None)
     entry.update(status="in_progress", completed_at=None)
-    first = state["steps"].index(last)
-    left, gone = state["steps"][:first], {_visit_of(one) for one in state["steps"][first:]}
+    left, gone = state["steps"][:first], {_visit_of(one) for one in (*state["steps"][first:], *inside)}
     phases, taken_back = phase_marks.undone(state, plan, entry["phase"], left)
     state = {
         **sessions.uncompleted_phases(state, taken_back),
@@ -74,9 +70,28 @@ def cut(state: State, stage: str, *, with_it: bool) -> State:
     """
     at = next(index for index, entry in enumerate(state["steps"]) if entry.get("stage") == stage)
     first = at if with_it else at + 1
-    gone = {_visit_of(one) for one in state["steps"][first:]} - {_visit_of(one) for one in state["steps"][:first]}
+    inside = [one for after in state["steps"][first:] for one in branch_visits(after)]
+    ends = {_visit_of(one) for one in (*state["steps"][first:], *inside)}
+    gone = ends - {_visit_of(one) for one in state["steps"][:first]}
     errors = [error for error in state["errors"] if _visit_of(error) not in gone]
-    return {**state, "steps": state["steps"][:first], "errors": errors}
+    artifacts = _unregistered(state["artifacts"], _newest_first(inside))
+    return {**state, "steps": state["steps"][:first], "errors": errors, "artifacts": artifacts}
+
+
+def _newest_first(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return sorted(found, key=lambda one: -one["rank"] if type(one.get("rank")) is int else 0)
+
+
+def _unregistered(artifacts: Mapping[str, Any], taken_back: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Give the artifacts as they were before visits registered some. taken_back: the newest first."""
+    kept = dict(artifacts)
+    for entry in taken_back:
+        for name, value in (entry.get("artifacts") or {}).get("before", {}).items():
+            if value is None:
+                kept.pop(name, None)
+            else:
+                kept[name] = value
+    return kept
 
 
 def as_it_ended(state: State, plan: Mapping[str, Any], stage: str) -> State:

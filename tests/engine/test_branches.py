@@ -19,6 +19,7 @@ from loomctl.engine import (
     moves,
     preambles,
     resuming,
+    rewinding,
     stage_records,
     stopping,
     undoing,
@@ -734,3 +735,83 @@ def test_where_a_run_stands_is_said_in_one_word(scene: Scene) -> None:
     worked(scene, "api")
     assert not {"run.completed", "phase.completed"} & set(scene.event_names())
     assert standing.goes_on(scene.state)
+
+
+# ---- What a review found.
+
+
+def test_a_late_join_is_taken_back_whatever_was_open(scene: Scene) -> None:
+    """In a paused run one branch failed while another was open: an undo and a rewind find their way back."""
+    begun(scene, fan(API, WEB, join="any", transitions=[{"to": "sum", "on_failure": True}]), first=True)
+    done(scene, None)
+    opened(scene, "api")
+    opened(scene, "web")
+    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    done(scene, "api", outcome="failed")
+    resuming.resume(scene.space(), scene.run_dir.name)
+    assert scene.state["current_step"] == "build/sum"
+    undoing.undo(scene.space(), scene.run_dir.name)
+    assert statuses(scene) == {"api": "in_progress", "web": "in_progress"}
+    done(scene, "api", outcome="failed")
+    rewinding.rewind(scene.space(), scene.run_dir.name, "plan")
+    assert [one["stage"] for one in scene.state["steps"]] == ["001-build.plan@1"]
+
+
+def test_branches_that_ended_while_the_run_stood_still(scene: Scene) -> None:
+    """Their last results were kept; the resume ends the branches and joins them."""
+    begun(scene, fan(API, {**WEB, "steps": WEB["steps"][:1]}))
+    opened(scene, "api")
+    opened(scene, "web")
+    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    done(scene, "api", sets(a=1))
+    done(scene, "web", sets(w=1))
+    assert resuming.resume(scene.space(), scene.run_dir.name).move.step == "build/sum"
+    assert {key: scene.state["context"][key] for key in ("a", "w")} == {"a": 1, "w": 1}
+    assert [one["branch"] for one in events(scene, "branch.ended")] == ["api", "web"]
+
+
+def test_what_a_branch_registered_goes_with_it(scene: Scene) -> None:
+    """A rewind to the parallel step, or before it, leaves no artifact and no error of the branches."""
+    begun(scene, first=True)
+    done(scene, None)
+    opened(scene, "api")
+    done(scene, "api", artifacts={"spec": "{project_root}/a.md"})
+    worked(scene, "web", outcome="failed")
+    assert scene.state["artifacts"]
+    rewound = rewinding.rewind(scene.space(), scene.run_dir.name, "fan")
+    assert (scene.state["artifacts"], scene.state["errors"]) == ({}, [])
+    assert "003-build.fan.api.look@1" in rewound.gone
+    worked(scene, "api")
+    opened(scene, "web")
+    done(scene, "web", artifacts={"spec": "{project_root}/b.md"})
+    rewinding.rewind(scene.space(), scene.run_dir.name, "plan")
+    assert scene.state["artifacts"] == {}
+
+
+def test_a_refused_undo_stops_no_command(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing in the branch has ended; what runs there goes on."""
+    monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
+    begun(scene, fan({"id": "slow", "steps": [{"id": "go", "run": "sleep 600"}]}, API))
+    assert scene.loomctl("trust", "--yes", session=None).code == 0
+    assert scene.loomctl("next", "--branch", "slow").code == 0
+    refused("NOTHING_TO_UNDO", lambda: undoing.undo(scene.space(), scene.run_dir.name, "slow"))
+    assert "command.ended" not in scene.event_names()
+    assert "was stopped" in scene.loomctl("cancel").stdout
+
+
+def test_a_branch_that_was_not_begun_is_ended_by_hand(scene: Scene) -> None:
+    """As the step's own text says; with a result it is begun first, and the hint says how."""
+    begun(scene)
+    assert refused("NO_OPEN_STEP", lambda: done(scene, "web")).hint.startswith("loomctl next --branch web")
+    done(scene, "web", None, outcome="failed", note="nobody has time")
+    assert statuses(scene) == {"api": "pending", "web": "failed"}
+
+
+def test_what_was_approved_in_a_branch_stays_on_record(scene: Scene) -> None:
+    """In the branch's own record, after the join, too."""
+    gated = {"id": "api", "steps": [{"id": "risky", "prompt": "Do it.", "require_approval": True}]}
+    begun(scene, fan(gated))
+    opened(scene, "api")
+    deciding.approve(scene.space(), scene.run_dir.name, by="Ada")
+    done(scene, "api")
+    assert [one["by"] for one in fan_visit(scene)["branches"][0]["approvals"]] == ["Ada"]
