@@ -52,8 +52,8 @@ def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
     run = lines.read(space, run_id, branch)
     from loomctl.engine import command_ends
 
-    _refuse_begun(run.state)
-    one_back(run, run.state, None)  # what is refused stops no command
+    if command_ends.open_work(run) is not None:
+        one_back(run, run.state, None)  # what is refused stops no command
     notes += filter(None, [command_ends.stop_open(space, run)])
 
     def change(state: State) -> tuple[State, list[Event]]:
