@@ -191,8 +191,8 @@ def test_the_schema_has_the_words_of_the_classes() -> None:
     assert of_state["status"]["enum"] == list(state.STATUSES)
     visit_words = SCHEMAS["state"]["$defs"]["visit"]["properties"]["status"]["enum"]
     branch_words = SCHEMAS["state"]["$defs"]["branch"]["properties"]["status"]["enum"]
-    assert branch_words == list(state._BRANCH_STATUSES)
-    assert branch_words == [branches.PENDING, "in_progress", "awaiting_feedback", *branches.ENDED]
+    assert branch_words == list(joins.STATUSES)
+    assert {*visits.OUTCOMES, branches.CANCELLED} == set(joins.ENDED)
     assert properties("$defs", "parallel")["join"]["enum"] == list(joins.JOINS)
     assert set(visit_words) == {*visits.OPEN, *visits.OUTCOMES}
     way = SCHEMAS["state"]["$defs"]["next"]["properties"]

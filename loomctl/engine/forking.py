@@ -135,7 +135,7 @@ def _origin(run: Run, named: str) -> _Origin:
             hint=earlier,
             exit_code=EXIT_USAGE,
         )
-    kept = [visit["stage"] for one in every[: at + 1] for visit in (one, *taking_back.branch_visits(one))]
+    kept = [visit["stage"] for one in every[: at + 1] for visit in (one, *visits.within(one))]
     return _Origin(run, entry, kept, [one["stage"] for one in every[at + 1 :]])
 
 
@@ -193,7 +193,7 @@ def _names(origin: _Origin) -> Iterator[str]:
 
 def _assets(origin: _Origin) -> Iterator[str]:
     kept = set(origin.kept)
-    every = [visit for one in origin.run.state["steps"] for visit in (one, *taking_back.branch_visits(one))]
+    every = [visit for one in origin.run.state["steps"] for visit in (one, *visits.within(one))]
     for visit in every:
         if visit.get("stage") not in kept:
             continue

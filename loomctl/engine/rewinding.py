@@ -131,7 +131,7 @@ def set_by_hand(run: Run, since: str) -> list[str]:
 def meant(run: Run, named: str, *, verb: str) -> Mapping[str, Any]:
     """Give the visit that is meant. Raises NO_SUCH_STAGE, and IN_PARALLEL for one of a branch."""
     found = stage_records.find(run, named)
-    outer = next((one for one in run.state["steps"] if any(v is found for v in taking_back.branch_visits(one))), None)
+    outer = next((one for one in run.state["steps"] if any(v is found for v in visits.within(one))), None)
     if outer is not None:
         option = "--to" if verb == "rewind" else "--at"
         raise LoomError(
@@ -199,7 +199,7 @@ def _gone(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 def _of_branches(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Name the stages of the branches that go: those of every visit that is not the same any more."""
     kept = len(after["steps"]) - 1
-    return [one["stage"] for entry in before["steps"][kept:] for one in taking_back.branch_visits(entry)]
+    return [one["stage"] for entry in before["steps"][kept:] for one in visits.within(entry)]
 
 
 def _branches_anew(space: Workspace, run: Run, state: State, stage: str) -> tuple[State, settling.Settled | None]:

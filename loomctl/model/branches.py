@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 KEY = "branches"
-PENDING, CANCELLED = "pending", "cancelled"
+PENDING, CANCELLED, ENDED = joins.PENDING, joins.CANCELLED, joins.ENDED
 RESULTS, CONFLICTS = "parallel.results", "parallel.conflicts"  # of the context
-ENDED = (*visits.OUTCOMES, CANCELLED)
 # What a branch has of its own; all else of a state is the run's, and a branch changes it there.
 _OWN = ("steps", "context", "status", "current_phase", "current_step", "phases", "pending_approvals", "approvals")
 _ALSO_OWN = ("feedback", "completed_at", visits.AS_BRANCH)

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 WAIT_ALL, FIRST_SUCCESS, ANY = "wait_all", "first_success", "any"
 JOINS = (WAIT_ALL, FIRST_SUCCESS, ANY)
 SUCCEEDED, FAILED, PARTIAL, SKIPPED = "succeeded", "failed", "partially_succeeded", "skipped"
+# A branch's: before its first step, and of one that a join went on without; and all that there are.
+PENDING, CANCELLED = "pending", "cancelled"
+ENDED = (SUCCEEDED, FAILED, PARTIAL, SKIPPED, CANCELLED)
+STATUSES = (PENDING, "in_progress", "awaiting_feedback", *ENDED)
 
 
 class Joined(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from loomctl.model import joins
 from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError, quoted
 from loomctl.model.shapes import ANY_OBJECT, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit
 
@@ -206,12 +207,6 @@ def _of_visit(path: str, visit: Any) -> Iterator[tuple[str, object, Shape]]:
             yield from _of_visit(f"{inner}.steps[{number}]", one)
 
 
-_BRANCH_STATUSES = (
-    *("pending", "in_progress", "awaiting_feedback", "succeeded", "failed", "partially_succeeded", "skipped"),
-    "cancelled",
-)
-
-
 def _damaged_branches(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Give what of a parallel step's branches no Loom wrote: none at all, one twice, a status that there is not."""
     for index, visit in enumerate(raw["steps"]):
@@ -223,8 +218,8 @@ def _damaged_branches(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if not names or len(set(names)) != len(names):
             yield path, "a parallel step has branches, each once"
         for place, record in enumerate(records):
-            if record["status"] not in _BRANCH_STATUSES:
-                yield f"{path}[{place}].status", f"a branch is one of {', '.join(_BRANCH_STATUSES)}"
+            if record["status"] not in joins.STATUSES:
+                yield f"{path}[{place}].status", f"a branch is one of {', '.join(joins.STATUSES)}"
 
 
 def _bad(where: str, path: str, why: str) -> LoomError:

@@ -37,8 +37,8 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         )
     entry = dict(last)
     first = state["steps"].index(last)
-    inside = [one for after in state["steps"][first + 1 :] for one in branch_visits(after)]
-    artifacts = _unregistered(state["artifacts"], [*_newest_first(inside), entry])
+    inside = [one for after in state["steps"][first + 1 :] for one in visits.within(after)]
+    artifacts = _unregistered(state["artifacts"], [*reversed(inside), entry])
     entry.pop("artifacts", None)
     for mark in _OF_ITS_END:
         entry.pop(mark, None)
@@ -70,16 +70,12 @@ def cut(state: State, stage: str, *, with_it: bool) -> State:
     """
     at = next(index for index, entry in enumerate(state["steps"]) if entry.get("stage") == stage)
     first = at if with_it else at + 1
-    inside = [one for after in state["steps"][first:] for one in branch_visits(after)]
+    inside = [one for after in state["steps"][first:] for one in visits.within(after)]
     ends = {_visit_of(one) for one in (*state["steps"][first:], *inside)}
     gone = ends - {_visit_of(one) for one in state["steps"][:first]}
     errors = [error for error in state["errors"] if _visit_of(error) not in gone]
-    artifacts = _unregistered(state["artifacts"], _newest_first(inside))
+    artifacts = _unregistered(state["artifacts"], inside[::-1])
     return {**state, "steps": state["steps"][:first], "errors": errors, "artifacts": artifacts}
-
-
-def _newest_first(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return sorted(found, key=lambda one: -one["rank"] if type(one.get("rank")) is int else 0)
 
 
 def _unregistered(artifacts: Mapping[str, Any], taken_back: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -111,22 +107,6 @@ def as_it_ended(state: State, plan: Mapping[str, Any], stage: str) -> State:
     state = {**opened, **kept, "status": "pending", "pending_approvals": again}
     state.pop("pending_triggers", None)
     return state
-
-
-def in_branches(state: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give the visits that belong to a branch of a parallel step."""
-    return [visit for entry in state["steps"] for visit in branch_visits(entry)]
-
-
-def branch_visits(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give the visits of one parallel step's branches, in the branches' order; none of any other visit."""
-    branches = entry.get("branches")
-    found = [one.get("steps") for one in branches if isinstance(one, dict)] if isinstance(branches, list) else []
-    return [visit for steps in found if isinstance(steps, list) for visit in steps if _is_staged(visit)]
-
-
-def _is_staged(visit: object) -> bool:
-    return isinstance(visit, dict) and isinstance(visit.get("stage"), str) and isinstance(visit.get("step_id"), str)
 
 
 def _visit_of(of: object) -> tuple[str, str] | None:

@@ -35,9 +35,12 @@ def every(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Give all visits in the order in which they began, those in branches behind their parallel step's (D43)."""
     for entry in state["steps"]:
         yield entry
-        if "branches" in entry:
-            inner = [one for record in entry["branches"] for one in record["steps"]]
-            yield from sorted(inner, key=lambda one: one["rank"])
+        yield from within(entry)
+
+
+def within(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give the visits in the branches of a parallel step's, in the order in which they began; none of any other."""
+    return sorted((one for record in entry.get("branches", ()) for one in record["steps"]), key=lambda one: one["rank"])
 
 
 def highest_rank(state: Mapping[str, Any]) -> int:
