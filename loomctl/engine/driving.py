@@ -125,12 +125,9 @@ def done(
     if branch:
         run = _begun_to_be_ended(space, run, outcome)
         told = _told_of_branch(run, response, outcome)
-    from loomctl.engine import command_ends
-
-    by_hand = command_ends.take_over(space, run, outcome)
-    if by_hand is not None:  # its command may end in this moment, and the run go on
-        told = {"stage": by_hand.stage, "step": by_hand.step_id}
-    ends = response is not None or by_hand is not None or branch is not None
+    by_hand = _by_hand(space, run, outcome)
+    told = by_hand or told
+    ends = response is not None or bool(by_hand) or branch is not None
     known = _known_of(space, run, response) if ends else None
     found = closing.ready(space, run, run.state) if not ends and _is_closing(run.state) else None
     source = "done" if response is not None or not branch else "none"
@@ -168,6 +165,17 @@ def done(
     if ended[0].entry is not None:
         notes += ending.unregistered(run, ended[0].entry)
     return Driven(run, settled[0].move, ended[0].entry, made, None, notes, ended[0].reading, ended[0].repair)
+
+
+def _by_hand(space: Workspace, run: Run, outcome: str | None) -> Mapping[str, Any]:
+    """Let a person end a command step; gives its stage and step, empty where the open step is none (D30).
+
+    Its command may end in this moment, and the run go on.
+    """
+    from loomctl.engine import command_ends
+
+    work = command_ends.take_over(space, run, outcome)
+    return {"stage": work.stage, "step": work.step_id} if work is not None else {}
 
 
 def _open_for(run: Run, state: State, told: Mapping[str, Any]) -> dict[str, Any]:

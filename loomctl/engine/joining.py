@@ -6,7 +6,6 @@ from loomctl.disk.events import Event
 from loomctl.engine import context_values, ending, settling, stages, tracking, usage
 from loomctl.model import branches, places, run_life, standing, visits
 from loomctl.model.directives import Reading
-from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
@@ -19,13 +18,6 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 _SAID = 100_000  # characters of a branch's last response that the parallel step's own holds
-
-
-class Joined(NamedTuple):
-    """A run whose parallel step was joined. left: the branches that it went on without, seen as they were then."""
-
-    settled: settling.Settled
-    left: list[Run]
 
 
 def foreseen(space: Workspace, run: Run, outside: visits.Outside) -> ending.Gathered | None:
@@ -59,15 +51,22 @@ def caught_up(run: Run, state: State, happened: list[Event], session_id: str | N
         if move.kind == "completed":
             state = branches.folded(state, after)
             ended = branches.view(state, run.plan, str(record["id"])).state
-            outside = visits.seen_from(ended)
-            late = {"branch": outside.name, "stage": outside.stage, "status": outside.outcome}
-            happened.append(Event("branch.ended", late, session_id, outside.step_id))
+            happened.append(ended_now(ended, session_id))
     return state
+
+
+def ended_now(state: State, session_id: str | None) -> Event:
+    """Tell of a branch, seen as a run, that it has ended, and of one that failed why."""
+    outside = visits.seen_from(state)
+    told: dict[str, Any] = {"branch": outside.name, "stage": outside.stage, "status": outside.outcome}
+    if outside.outcome == "failed" and state["errors"]:
+        told["failure_reason"] = str(state["errors"][-1]["message"])
+    return Event("branch.ended", told, session_id, outside.step_id)
 
 
 def joined(
     space: Workspace, run: Run, state: State, happened: list[Event], by: str, known: ending.Gathered | None
-) -> Joined | None:
+) -> settling.Settled | None:
     """End the open parallel step if its join is met, and go on; adds to `happened` what did. None: it waits.
 
     For who holds the run's lock. by: the branch whose end it is; known: as it was foreseen, else it is found out now.
@@ -107,16 +106,7 @@ def joined(
     state = visits.replaced(ended.state, branches.without_contexts(ended.entry))
     settled = settling.rest_here(space, run, state)
     happened += settled.happened
-    return Joined(settled, left)
-
-
-def after(space: Workspace, run: Run, made: Joined) -> None:
-    """Do what a join leaves to do once the lock is free: commands of branches that were left are stopped."""
-    for line in made.left:
-        from loomctl.engine import command_ends
-
-        command_ends.stop_left(space, line)
-    settling.begun(space, run, made.settled)
+    return settled._replace(left=left)
 
 
 def _seen(run: Run, entry: Mapping[str, Any], name: str) -> Run:

@@ -6,15 +6,13 @@ ends the last of them, or the one that the join waits for, joins them in the sam
 
 from __future__ import annotations
 
-from loomctl.disk.events import Event
 from loomctl.disk.lock import PATIENCE
 from loomctl.model import branches, visits
 from loomctl.model.errors import EXIT_HELD, LoomError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from loomctl.disk.events import Event
     from loomctl.disk.store import Change, Run
     from loomctl.engine.caller import Workspace
     from loomctl.model.state import State
@@ -64,11 +62,11 @@ def update(
     outside = visits.seen_from(line.state)
     if not outside.stage:
         return line._replace(state=space.store.update(line.run_id, change, durable=durable, patience=patience))
-    from loomctl.engine import joining  # most runs have no branches
+    from loomctl.engine import joining, settling  # most runs have no branches
 
     whole = line._replace(plan=line.plan["whole"])
     known = joining.foreseen(space, whole, outside) if may_end else None
-    joined: list[joining.Joined] = []
+    joined: list[settling.Settled] = []
 
     def within(state: State) -> tuple[State, list[Event]]:
         joined.clear()
@@ -83,17 +81,17 @@ def update(
         state = branches.folded(state, after)
         ended = branches.view(state, whole.plan, outside.name, outside.stage).state
         if visits.seen_from(ended).outcome is not None and outside.outcome is None:
-            happened.append(_ended(ended, space.caller.session_id))
+            happened.append(joining.ended_now(ended, space.caller.session_id))
         found = joining.joined(space, whole, state, happened, outside.name, known)
         if found is not None:
             joined.append(found)
-            state = found.settled.state
+            state = found.state
         return state, happened
 
     state = space.store.update(line.run_id, within, durable=durable, patience=patience)
     whole = whole._replace(state=state)
     if joined:
-        joining.after(space, whole, joined[0])
+        settling.begun(space, whole, joined[0])
     return seen(whole, outside.name, outside.stage)
 
 
@@ -123,12 +121,3 @@ def over(run_id: str, outside: visits.Outside) -> LoomError:
 
 def _of_branch(happened: Event, branch: str) -> Event:
     return happened._replace(properties={**happened.properties, "branch": branch})
-
-
-def _ended(state: State, session_id: str | None) -> Event:
-    outside = visits.seen_from(state)
-    told: dict[str, Any] = {"branch": outside.name, "stage": outside.stage, "status": outside.outcome}
-    reason = str(state["errors"][-1]["message"]) if outside.outcome == "failed" and state["errors"] else ""
-    return Event(
-        "branch.ended", {**told, **({"failure_reason": reason} if reason else {})}, session_id, outside.step_id
-    )

@@ -26,7 +26,8 @@ class Settled(NamedTuple):
     """Where a run came to rest.
 
     entered: the phases that were entered, as (before, after); engine_primed: a step that is only a priming was
-    passed (D7). opened: the visit that was opened, if one was.
+    passed (D7). opened: the visit that was opened, if one was. left: branches that a join on the way went on
+    without, as they were seen then (D43).
     """
 
     state: State
@@ -35,6 +36,7 @@ class Settled(NamedTuple):
     engine_primed: bool
     move: run_life.Move
     opened: Mapping[str, Any] | None = None
+    left: Sequence[Run] = ()
 
 
 def settle(space: Workspace, run: Run, state: State) -> Settled:
@@ -138,7 +140,7 @@ def _joined_late(
     found = joining.joined(space, run, now, happened, branches.ended_last(entry), None) if entry is not None else None
     if found is None and now is not state:
         return Settled(now, happened, [], False, run_life.Move("step", step=place.key))
-    return None if found is None else found.settled
+    return found
 
 
 def asking(space: Workspace, run: Run, state: State, happened: list[Event], *, at: str) -> State:
@@ -229,10 +231,15 @@ def rest_here(space: Workspace, run: Run, state: State) -> Settled:
 
 
 def begun(space: Workspace, run: Run, settled: Settled) -> None:
-    """Note what the checkout is as a visit that was opened begins, once the run's lock is free (D39). Never raises.
+    """Note what the checkout is as a visit that was opened begins, once the run's lock is free (D39).
 
-    Of a command's visit it is noted as the command starts: trust and time may lie between (D40).
+    Of a command's visit it is noted as the command starts: trust and time may lie between (D40). Commands of branches
+    that a join went on without are stopped.
     """
+    for line in settled.left:
+        from loomctl.engine import command_ends  # most joins leave nothing behind
+
+        command_ends.stop_left(space, line)
     if settled.opened is not None and not _is_command(run, settled.opened):
         from loomctl.engine import tracking  # a session's start opens none
 

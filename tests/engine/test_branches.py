@@ -815,3 +815,17 @@ def test_what_was_approved_in_a_branch_stays_on_record(scene: Scene) -> None:
     deciding.approve(scene.space(), scene.run_dir.name, by="Ada")
     done(scene, "api")
     assert [one["by"] for one in fan_visit(scene)["branches"][0]["approvals"]] == ["Ada"]
+
+
+def test_a_late_join_stops_what_it_goes_on_without(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a join does that is met at once: the command of a branch that is left behind does not go on."""
+    monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
+    begun(scene, fan({"id": "slow", "steps": [{"id": "go", "run": "sleep 600"}]}, API, join="any"))
+    assert scene.loomctl("trust", "--yes", session=None).code == 0
+    assert scene.loomctl("next", "--branch", "slow").code == 0
+    opened(scene, "api")
+    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    done(scene, "api")
+    assert resuming.resume(scene.space(), scene.run_dir.name).move.step == "build/sum"
+    assert statuses(scene) == {"slow": "cancelled", "api": "succeeded"}
+    assert [one["stopped"] for one in events(scene, "command.ended")] == [True]
