@@ -124,7 +124,7 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
     problems += references.stepless(workflow)
     if not errors(problems):
         plan = build_plan(merged, plan_id="check", created_at="", sources=[])
-        problems += graph_checks.problems(plan, lambda key: _place_in(chain, key))
+        problems += _placed_in(chain, graph_checks.problems(plan, lambda key: _place_in(chain, key)))
     if errors(problems):
         return Resolved(path, None, None, sources, problems)
     return Resolved(path, workflow, merged, sources, problems)
@@ -137,6 +137,14 @@ def _place_in(chain: list[_Link], key: str) -> str:
         if where is not None:
             return f"{link.name}: {where}" if link.name else where
     return "$"
+
+
+def _placed_in(chain: list[_Link], problems: list[Problem]) -> list[Problem]:
+    """Say of findings in the graph where they stand in the text of the file that `_place_in` names."""
+    for link in chain:
+        own = f"{link.name}: " if link.name else ""
+        problems = placed(problems, {own + where: own + place for where, place in link.places.items()})
+    return problems
 
 
 def _parent(chain: list[_Link], places: Places, problems: list[Problem]) -> str | None:

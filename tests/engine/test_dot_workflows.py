@@ -83,6 +83,16 @@ def test_what_is_wrong_with_a_step_is_said_with_its_line(tmp_path: Path) -> None
     ]
 
 
+def test_what_is_wrong_with_the_graph_is_said_with_its_line(tmp_path: Path) -> None:
+    """Of the file itself, and of an ancestor in DOT, which is named."""
+    text = 'digraph Two {\n  start -> a -> exit\n  a [prompt="First."]\n  lost [prompt="Never."]\n}'
+    project(tmp_path, two__dot=text, more__json=json.dumps({"id": "more", "extends": "two"}))
+    unreachable = [one for one in checked(tmp_path, "two.dot") if one[1] == "UNREACHABLE_STEP"]
+    assert unreachable == [("warning", "UNREACHABLE_STEP", "line 4, column 3")]
+    inherited = [one for one in checked(tmp_path, "more.json") if one[1] == "UNREACHABLE_STEP"]
+    assert inherited == [("warning", "UNREACHABLE_STEP", "{project_root}/.loom/workflows/two.dot: line 4, column 3")]
+
+
 def test_a_workflow_may_extend_one_in_dot(tmp_path: Path) -> None:
     """What JSON adds to it: artifacts, autonomy; a problem of the parent names its file and line."""
     more = {"id": "more", "extends": "line", "autonomy": "autonomous"}
