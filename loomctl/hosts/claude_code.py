@@ -16,10 +16,11 @@ from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine.caller import Caller, Workspace, workspace
 from loomctl.hosts.claude_transcript import NOTICE, Transcript
 from loomctl.model.errors import LoomError
+from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any, TypeVar
 
     from loomctl.disk.events import Event as Happening
@@ -33,6 +34,14 @@ HOST = "claude-code"
 LARGEST_EVENT = 64 * 1024 * 1024
 # A restore that cannot be seen is tried again this often for one compaction, then left to the user.
 RESTORES = 2
+
+
+class Given(NamedTuple):
+    """What an event gives: text for the model, a line for people (each may be empty), and the slip that it came of."""
+
+    text: str
+    line: str
+    slip: Slip | None = None
 
 
 def main(arguments: list[str]) -> int:
@@ -100,9 +109,14 @@ def host_pid() -> int | None:
 
 
 def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
+    given = session_start(space, event)
+    return _context("SessionStart", given.text, given.line) if given is not None else None
+
+
+def session_start(space: Workspace, event: dict[str, Any]) -> Given | None:
     """Record and prime a session of a run; announce what may not be primed; say nothing where nothing is active."""
     from loomctl.disk import known
-    from loomctl.engine import announcing, finding, remembering
+    from loomctl.engine import announcing, finding, presence, remembering
     from loomctl.hosts import claude_binding
     from loomctl.model import triggers
 
@@ -117,19 +131,20 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
     found = finding.find(space, over=False)
     if found.run_id is None:
         if found.candidates:
-            return _told("SessionStart", announcing.candidates(found.candidates))
-        return _told("SessionStart", announcing.unreadable(found.unreadable)) if found.unreadable else None
+            return _both(announcing.candidates(found.candidates))
+        return _both(announcing.unreadable(found.unreadable)) if found.unreadable else None
     if not known.is_known(found.run_id, space.store.folder):
-        return _told("SessionStart", announcing.unknown_run(found.run_id))
+        return _both(announcing.unknown_run(found.run_id))
     damaged = space.local.damaged_binding(space.caller.session_id)
     if damaged:
         notes.append(f"this session's binding cannot be read: {damaged}; loomctl resume {found.run_id} binds it again")
     if not found.may_write:
         holders = space.local.live_sessions(found.run_id, but=space.caller.session_id, conversing=True)
         if holders:
-            return _told("SessionStart", announcing.held_elsewhere(found.run_id, holders))
-        return _primed(space, found.run_id, triggers.session_start(source), notes, may_write=False)
-    return _enter_and_prime(space, found.run_id, source, compaction, path, notes)
+            return _both(announcing.held_elsewhere(found.run_id, holders))
+        return primed(space, found.run_id, triggers.session_start(source), notes, may_write=False)
+    environment = presence.surroundings(space) if source != "compact" else {}
+    return enter_and_prime(space, found.run_id, source, environment, compaction, path, notes)
 
 
 def _digested(space: Workspace) -> str:
@@ -156,18 +171,23 @@ def _kept(notes: list[str], write: Callable[[], Kept]) -> Kept | None:
         return None
 
 
-def _enter_and_prime(
-    space: Workspace, run_id: str, source: str, compaction: str, transcript_path: str | None, notes: list[str]
-) -> str | None:
+def enter_and_prime(
+    space: Workspace,
+    run_id: str,
+    source: str,
+    environment: Mapping[str, Any],
+    compaction: str,
+    transcript_path: str | None,
+    notes: list[str],
+) -> Given:
     """Record the session and prime it in one update of the state; the text goes out even if it cannot be recorded.
 
-    compaction: "auto" or "manual", as PreCompact said; after an automatic one the turn goes on, and the final message
-    of a closing step is still to come (D27).
+    environment: this machine, as the session's record describes it. compaction: "auto" or "manual", as PreCompact said;
+    after an automatic one the turn goes on, and the final message of a closing step is still to come (D27).
     """
     from loomctl.engine import announcing, presence, priming, remembering
     from loomctl.model import triggers, visits
 
-    environment = presence.surroundings(space) if source != "compact" else {}
     run = space.store.read(run_id)
     entry = visits.open_visit(run.state)
     in_a_turn = source == "compact" and compaction == "auto"
@@ -200,7 +220,7 @@ def _enter_and_prime(
         notes.append(f"this could not be recorded: {_words(error)}")
     told = bool(made[0].text)
     _kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=told))
-    return _delivered(space, made[0], "SessionStart", notes)
+    return _delivered(space, made[0], notes)
 
 
 def _with_owed(event: Event, state: State) -> Event:
@@ -211,9 +231,7 @@ def _with_owed(event: Event, state: State) -> Event:
     return settling.with_owed(event, state)
 
 
-def _primed(
-    space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool, at: str = "SessionStart"
-) -> str | None:
+def primed(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool) -> Given:
     """Prime a session whose record need not change."""
     from loomctl.engine import presence, priming, remembering
 
@@ -229,22 +247,22 @@ def _primed(
             notes.append(f"this could not be recorded: {_words(error)}")
     if may_write and made.text:
         _kept(notes, lambda: presence.note_stage(space, run.state))
-    return _delivered(space, made, at, notes)
+    return _delivered(space, made, notes)
 
 
-def _delivered(space: Workspace, made: Slip, event_name: str, notes: list[str]) -> str:
+def _delivered(space: Workspace, made: Slip, notes: list[str]) -> Given:
     """Remember what was given, and say it in one line."""
     from loomctl.engine import priming, remembering
     from loomctl.model.secrets import masked_line
 
     _kept(notes, lambda: remembering.remember(space, made))
     line = "; ".join([priming.one_line_for_people(made), *(masked_line(note, 600) for note in notes)])
-    return _context(event_name, made.text or None, line)
+    return Given(made.text, line, made)
 
 
-def _told(event_name: str, line: str) -> str:
+def _both(line: str) -> Given:
     """One line, for the user and the assistant alike."""
-    return _context(event_name, line, line)
+    return Given(line, line)
 
 
 def _context(event_name: str, text: str | None, line: str | None) -> str:
@@ -371,7 +389,8 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
     space.local.note_primed(session_id, {**before, "restores": {boundary: tried + 1}})
     remembering.forget(space)
     event_now = triggers.session_start("compact")
-    return _primed(space, run_id, event_now, [], may_write=found.may_write, at="UserPromptSubmit")
+    given = primed(space, run_id, event_now, [], may_write=found.may_write)
+    return _context("UserPromptSubmit", given.text, given.line)
 
 
 def _words(error: Exception) -> str:
@@ -390,7 +409,7 @@ def _failure(space: Workspace | None, name: str, error: Exception) -> str | None
     line = claude_failures.line(space, name, error, _words(error))
     if name in ("pre-compact", "session-end"):
         return None
-    return _told("SessionStart", f"Loom: {line}") if name == "session-start" else _context("", None, line)
+    return _context("SessionStart", f"Loom: {line}" if name == "session-start" else None, line)
 
 
 _ANSWERS: dict[str, Callable[[Workspace, dict[str, Any]], str | None]] = {
