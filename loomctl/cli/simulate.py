@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, inputs, printing
-from loomctl.cli.options import complete_workflows, json_option
+from loomctl.cli import asking, inputs, printing, simulated_event
+from loomctl.cli.options import complete_runs, complete_workflows, json_option
+from loomctl.cli.simulated_event import Asked
 from loomctl.disk import files, strict_json, strict_yaml, trouble, workflow_files
 from loomctl.engine import resolve, simulating
 from loomctl.model import directives, scripts
@@ -29,12 +30,38 @@ _SHOWN = 120
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW", shell_complete=complete_workflows)
+@click.argument("workflow", metavar="[WORKFLOW]", required=False, shell_complete=complete_workflows)
 @click.option("--outcomes", metavar="FILE", help="How each step ends, JSON or YAML; -: standard input.")
 @click.option("--context", "begins", metavar="FILE|JSON", help="The context that the run begins with.")
 @click.option("--goal", default="", metavar="TEXT", help="What the run is for, as conditions see it in state.goal.")
+@click.option(
+    "--event", metavar="E", help="Print what the model gets at this event: startup, compact, phase_start:P, …"
+)
+@click.option(
+    "--at", "where", metavar="STEP[@VISIT]", help="With --event: where the run stands (default: its first step)."
+)
+@click.option("--work-id", metavar="ID", help="With --event: the work item that the run is for.")
+@click.option(
+    "--run",
+    "run_id",
+    metavar="RUN",
+    shell_complete=complete_runs,
+    help="With --event: a run as it stands, no workflow.",
+)
+@click.option("--session", metavar="ID", help="With --event and a run: the session id of the conversation.")
 @json_option
-def simulate(workflow: str, outcomes: str | None, begins: str | None, goal: str, as_json: bool) -> int:
+def simulate(
+    workflow: str | None,
+    outcomes: str | None,
+    begins: str | None,
+    goal: str,
+    event: str | None,
+    where: str | None,
+    work_id: str | None,
+    run_id: str | None,
+    session: str | None,
+    as_json: bool,
+) -> int:
     """Play a workflow without an assistant: which steps it visits, in which order, and why each came next.
 
     Nothing is written, no command is run, approvals are taken as given. The outcomes are {step: [an object for each
@@ -42,12 +69,24 @@ def simulate(workflow: str, outcomes: str | None, begins: str | None, goal: str,
     succeeds. The branches of a parallel step are played one after the other, as declared, until its join goes on. Exit
     code 0 if the run would be completed, 1 if it would fail, 2 if a file cannot be read, 5 if it cannot be used.
 
+    With --event it prints, byte for byte, what the model would get when a session starts (startup, resume, clear,
+    fork), after a compaction (compact), or at a trigger (phase_start:build, phase_transition:frame->build): of a
+    workflow that has come to --at, or without WORKFLOW of a run as it stands. Exit code 4 if a required artifact is
+    missing.
+
     \b
     Examples:
       loomctl simulate core
       loomctl simulate .loom/workflows/review.yaml --outcomes tests/fix-once.yaml
       loomctl simulate review --outcomes tests/fix-once.yaml --context '{"coverage": 81}' --json
+      loomctl simulate review --event compact --at build/fix
+      loomctl simulate --event resume
     """
+    asked = Asked(event, where, work_id, run_id, session)
+    if workflow is None:
+        asked.refuse_unused(("--outcomes", outcomes), ("--context", begins), ("--goal", goal))
+        return simulated_event.of_run(asked, as_json=as_json)
+    asked.refuse_beside_a_workflow()
     inputs.only_one_from_stdin(outcomes, begins, hint=_HELP)
     space = asking.any_space()
     project = space.project
@@ -63,6 +102,9 @@ def simulate(workflow: str, outcomes: str | None, begins: str | None, goal: str,
     _refuse(found, "these outcomes cannot be played", outcomes or "")
     context, kept_out = _context(begins)
     judge = simulating.without_disk(space.caller.environment_python)
+    if event is not None:
+        began = simulated_event.Began(plan, script, judge, context, goal, (*found, *kept_out))
+        return simulated_event.of_workflow(space, asked, began, as_json=as_json)
     played = simulating.play(plan, script, judge=judge, context=context, goal=goal)
     told = [{"code": one.code, "where": one.where, "message": one.message} for one in (*found, *kept_out)]
     warnings = [*told, *played.warnings]

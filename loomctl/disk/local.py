@@ -89,11 +89,14 @@ class Local:
         }
         self._write(self._sessions, session_id, binding)
         self._mark(session_id)
+        self._make_room()
+        return binding
+
+    def _make_room(self) -> None:
         from loomctl.disk import heartbeats, spool
 
         heartbeats.make_room(self._base)
         spool.make_room(self._base)
-        return binding
 
     def refresh(self, binding: dict[str, Any], *, pid: int | None, transcript_path: str | None) -> dict[str, Any]:
         """Note what a hook event tells of a bound session; the file's time is the session's last sign of life."""

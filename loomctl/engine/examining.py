@@ -45,8 +45,9 @@ class Examiner:
     def __init__(self, space: Workspace, run: Run, due_by_trigger: Sequence[Mapping[str, Any]]) -> None:
         self._space, self._run, self._due = space, run, due_by_trigger
         self._unknown: dict[str, str] = {}
-        is_fabers = os.path.dirname(run.state_path) != run.folder
-        self._own = {"state_path": run.state, "plan_path": run.plan} if is_fabers else None
+        # FABER's files say it in other words; those of a run that is only simulated are not there.
+        as_files = os.path.dirname(run.state_path) == run.folder and os.path.lexists(run.state_path)
+        self._own = None if as_files else {"state_path": run.state, "plan_path": run.plan}
         self._known = prompts.placeholder_values(space.project, run)
         recorded = tuple(sessions.roots(run.state))
         self._roots = Roots(

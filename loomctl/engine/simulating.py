@@ -37,6 +37,24 @@ class Played(NamedTuple):
     why: str
 
 
+def until(
+    plan: Mapping[str, Any],
+    script: Script,
+    state: State,
+    *,
+    judge: Judge,
+    step: str | None = None,
+    visit: int = 1,
+) -> State | None:
+    """Play a plan until a step is open; gives the state there, None where the play ends before.
+
+    step: its key, one of the run's own line; None: the first that is not the engine's. visit: which of its visits.
+    """
+    player = _Player(script, judge, [], [], _Goal(step, visit))
+    state, _ = player.line(state, plan)
+    return state if visits.open_visit(state) is not None else None
+
+
 def without_disk(python: str | None) -> Judge:
     """Make what evaluates conditions over a context that holds plain values. python: as `judge_with` takes it."""
     return route_conditions.judge_with(lambda state, _: (dict(state["context"]), []), python)
@@ -64,6 +82,19 @@ def play(
     return Played(state, stages, player.approvals, player.warnings, why)
 
 
+class _Goal(NamedTuple):
+    """Where a play stops: at a visit of a step, or of the first that is not the engine's."""
+
+    step: str | None
+    visit: int
+
+    def is_met(self, state: State, place: Place) -> bool:
+        """Tell whether the visit that is about to begin is the one."""
+        if self.step is None:
+            return not place.step.get("engine")
+        return place.key == self.step and len(visits.of_step(state, self.step)) + 1 == self.visit
+
+
 class _Player(NamedTuple):
     """Plays a run, and each branch of a parallel step as the run that it is seen as (D43)."""
 
@@ -71,14 +102,18 @@ class _Player(NamedTuple):
     judge: Judge
     approvals: list[dict[str, Any]]
     warnings: list[dict[str, str]]
+    goal: _Goal | None = None
 
     def line(self, state: State, plan: Mapping[str, Any]) -> tuple[State, list[dict[str, Any]]]:
         """Play to the end; gives the stages too."""
         stages: list[dict[str, Any]] = []
         while standing.goes_on(state):
             state, move = run_life.advance(state, plan, at=AT)
-            if move.kind == "step":
-                state = self._visit(state, plan, move.step, stages)
+            place = places.place_of(plan, move.step) if move.kind == "step" else None
+            if place is not None and self.goal is not None and self.goal.is_met(state, place):
+                return _opened(state, plan, place), stages
+            if place is not None:
+                state = self._visit(state, plan, place, stages)
             if state["pending_approvals"]:
                 self.approvals.extend(
                     _asked(state, {**one, "step_id": move.step}) for one in state["pending_approvals"]
@@ -86,10 +121,8 @@ class _Player(NamedTuple):
                 state = gates.approved(state, at=AT)[0]
         return state, stages
 
-    def _visit(self, state: State, plan: Mapping[str, Any], key: str | None, stages: list[dict[str, Any]]) -> State:
+    def _visit(self, state: State, plan: Mapping[str, Any], place: Place, stages: list[dict[str, Any]]) -> State:
         """Begin and end a visit, and tell of it; gives the state after it."""
-        place = places.place_of(plan, key)
-        assert place is not None  # the plan's own
         by_engine = bool(place.step.get("engine"))
         state, entry = visits.start_visit(state, place.key, str(place.phase["id"]), at=AT, by_engine=by_engine)
         came_by = stages[-1]["next"] if stages else {}
@@ -169,6 +202,12 @@ class _Player(NamedTuple):
         state = {**state, "context": changed.context, "status": "in_progress"}
         failed = made.outcome == "failed"
         return _End(state, Reading(failure_reason=made.note if failed else ""), made.outcome, made.note, told)
+
+
+def _opened(state: State, plan: Mapping[str, Any], place: Place) -> State:
+    """Begin a visit, as far as its step waits for a person."""
+    state, _ = visits.start_visit(state, place.key, str(place.phase["id"]), at=AT)
+    return gates.asked(state, plan, at=AT) if places.is_human(place.step) else state
 
 
 class _End(NamedTuple):

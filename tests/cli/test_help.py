@@ -42,7 +42,7 @@ ALL = dict(commands(loomctl))
 
 def understood(line: str) -> None:
     """Parse a command line as far as that goes without running it. Raises click's errors."""
-    bare = re.split(r"<<| < |[|;#]|&&|>(?!=)| {2,}", line.replace("->", "-"))[0]
+    bare = re.split(r"<<| < |[|;#]|&&|\b2?>(?!=)|>(?!=)| {2,}", line.replace("->", "-"))[0]
     words = shlex.split(bare)[1:]
     command: click.Command = loomctl
     context = click.Context(loomctl, info_name="loomctl")

@@ -1,0 +1,159 @@
+"""`loomctl simulate --event`: the text that the model would get, on standard output, byte for byte."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loomctl.cli import asking, printing
+from loomctl.disk import files
+from loomctl.disk.store import Run
+from loomctl.engine import finding, simulating
+from loomctl.hosts import claude_simulating
+from loomctl.hosts.claude_code import Given
+from loomctl.model import ids, places, triggers
+from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.fences import one_line
+from loomctl.model.state import new_state
+from loomctl.model.units import utf8_bytes, utf16_units
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loomctl.engine.caller import Workspace
+    from loomctl.model.problems import Problem
+    from loomctl.model.scripts import Script
+    from loomctl.model.ways import Judge
+
+_HELP = "loomctl simulate --help"
+
+
+class Asked(NamedTuple):
+    """The options of an event, as they were given."""
+
+    event: str | None
+    where: str | None
+    work_id: str | None
+    run_id: str | None
+    session: str | None
+
+    def refuse_unused(self, *others: tuple[str, str | None]) -> None:
+        """Refuse what has no meaning for a run as it stands, or a command that names neither. Raises USAGE."""
+        if self.event is None:
+            raise _usage("a workflow is missing", "it is named, or with --event a run as it stands is meant")
+        of_a_workflow = (*others, ("--at", self.where), ("--work-id", self.work_id))
+        _refuse(of_a_workflow, "without WORKFLOW a run is looked at as it stands")
+
+    def refuse_beside_a_workflow(self) -> None:
+        """Refuse what has no meaning for a workflow. Raises USAGE."""
+        of_a_run = (("--run", self.run_id), ("--session", self.session))
+        _refuse(of_a_run, "it belongs to a run as it stands, without WORKFLOW")
+        if self.event is None:
+            _refuse((("--at", self.where), ("--work-id", self.work_id)), "it belongs to --event")
+
+
+class Began(NamedTuple):
+    """A workflow that is to be played up to a step. warnings: of what it is played with."""
+
+    plan: dict[str, Any]
+    script: Script
+    judge: Judge
+    context: Mapping[str, Any]
+    goal: str
+    warnings: Sequence[Problem]
+
+
+def of_run(asked: Asked, *, as_json: bool) -> int:
+    """Print what a run's conversation would get at the event now."""
+    assert asked.event is not None  # refuse_unused
+    _check(asked.event)
+    space = asking.space()
+    found = finding.to_read(space, asked.run_id)
+    assert found.run_id is not None  # to_read raises instead
+    given = claude_simulating.of_run(space, found.run_id, asked.event, asked.session)
+    return _print(asked.event, found.run_id, given, as_json=as_json)
+
+
+def of_workflow(space: Workspace, asked: Asked, began: Began, *, as_json: bool) -> int:
+    """Print what the model would get in a run of a workflow that has come to a step."""
+    assert asked.event is not None  # its caller asks
+    _check(asked.event)
+    for one in began.warnings:
+        printing.note(f"loomctl: {one.code} at {one_line(one.where, 200)}: {one_line(one.message, 400)}")
+    run = _run(space, asked, began)
+    return _print(asked.event, run.run_id, claude_simulating.of_workflow(space, run, asked.event), as_json=as_json)
+
+
+def _run(space: Workspace, asked: Asked, began: Began) -> Run:
+    """Make the run that stands at the step. Raises NO_SUCH_STEP, NOT_REACHED."""
+    work = asked.work_id or began.goal or "simulation"
+    plan_id = ids.make_plan_id(space.project.name, work)
+    run_id = f"{plan_id}-run-{simulating.AT.replace(':', '-')}"
+    plan = {**began.plan, "plan_id": plan_id}
+    work_id = asked.work_id.lstrip("#") if asked.work_id else None
+    state = new_state(plan, run_id=run_id, work_id=work_id, goal=began.goal, at=simulating.AT)
+    step, visit = _place(plan, asked.where) if asked.where is not None else (None, 1)
+    there = simulating.until(
+        plan, began.script, {**state, "context": dict(began.context)}, judge=began.judge, step=step, visit=visit
+    )
+    if there is None:
+        raise LoomError(
+            "NOT_REACHED",
+            f"the play ends without coming to {asked.where or 'a step'}",
+            why="the outcomes lead another way",
+            hint=_HELP,
+            exit_code=EXIT_FINDINGS,
+        )
+    folder = space.store.run_dir(run_id)
+    return Run(run_id, folder, there, plan, os.path.join(folder, "state.json"), os.path.join(folder, "plan.json"))
+
+
+def _place(plan: Mapping[str, Any], named: str) -> tuple[str, int]:
+    """Read `STEP[@VISIT]`; a step is named by its key, or by its id where one has it."""
+    name, _, number = named.partition("@")
+    visit = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 0 if number else 1
+    keys = [place.key for place in places.places(plan) if not place.step.get("engine")]
+    found = [key for key in keys if key == name] or [key for key in keys if key.partition("/")[2] == name]
+    if len(found) == 1 and visit > 0:
+        return found[0], visit
+    what = (
+        f"{len(found)} steps are called {name!r:.80}" if len(found) > 1 else f"{named!r:.80} is no step of the workflow"
+    )
+    known = ", ".join(keys[:20]) + (f" and {len(keys) - 20} more" if len(keys) > 20 else "")
+    raise _usage(what, f"there are {one_line(known, 600)}; @2 names the second visit", code="NO_SUCH_STEP")
+
+
+def _check(event: str) -> None:
+    if event not in claude_simulating.SOURCES and triggers.from_word(event) is None:
+        words = ", ".join((*claude_simulating.SOURCES, "phase_start:build", "phase_transition:frame->build", "manual"))
+        raise _usage(f"{event!r:.80} is no event that gives a text", f"there are {words}", code="UNKNOWN_EVENT")
+
+
+def _print(event: str, run_id: str, given: Given | None, *, as_json: bool) -> int:
+    text, line, slip = given if given is not None else Given("", "")
+    if as_json:
+        printing.document(
+            {
+                "event": event,
+                "run_id": run_id,
+                "text": text,
+                "line": line,
+                "size": {"utf16_units": utf16_units(text), "utf8_bytes": utf8_bytes(text)},
+                "slip": slip.to_dict() if slip is not None else None,
+            }
+        )
+    else:
+        files.write_all(sys.stdout.fileno(), text.encode("utf-8", "backslashreplace"))
+        printing.note(line or "loomctl: nothing would be given")
+    return EXIT_MISSING if slip is not None and slip.failed else EXIT_OK
+
+
+def _refuse(options: Sequence[tuple[str, str | None]], why: str) -> None:
+    given = [name for name, value in options if value]
+    if given:
+        raise _usage(f"{' and '.join(given)} cannot be given here", why)
+
+
+def _usage(what: str, why: str, *, code: str = "USAGE") -> LoomError:
+    return LoomError(code, what, why=why, hint=_HELP, exit_code=EXIT_USAGE)

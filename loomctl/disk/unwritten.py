@@ -1,0 +1,86 @@
+"""A store that is read as it is and never written: what would be written is kept in memory, and read from there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loomctl.disk import clock, files, layouts
+from loomctl.disk.local import Local
+from loomctl.disk.lock import PATIENCE
+from loomctl.disk.store import Run, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from loomctl.disk.layouts import Home
+    from loomctl.disk.store import Change
+    from loomctl.model.state import State
+
+
+class UnwrittenStore(Store):
+    """Takes the place of a store for what must leave no trace (`loomctl simulate --event`)."""
+
+    def __init__(self, folder: str, roots: Sequence[str] = ()) -> None:
+        super().__init__(folder, roots)
+        self._made: dict[str, Run] = {}
+
+    def put(self, run: Run) -> None:
+        """Let there be a run, or this one in the place of the one on disk."""
+        self._made[run.run_id] = run
+
+    def has(self, run_id: str) -> bool:
+        """As the store's, with what was put here."""
+        return run_id in self._made or super().has(run_id)
+
+    def home(self, run_id: str) -> Home:
+        """As the store's; a run that was put here has the home that it would be written to."""
+        if run_id in self._made and not super().has(run_id):
+            return layouts.looms(self.folder, run_id)
+        return super().home(run_id)
+
+    def read_state(self, run_id: str) -> State:
+        """As the store's, with what was changed here."""
+        return self._made[run_id].state if run_id in self._made else super().read_state(run_id)
+
+    def read(self, run_id: str, *, to_show: bool = False) -> Run:
+        """As the store's, with what was changed here."""
+        return self._made[run_id] if run_id in self._made else super().read(run_id, to_show=to_show)
+
+    def update(self, run_id: str, change: Change, *, durable: bool = True, patience: float = PATIENCE) -> State:  # noqa: ARG002 - the store's own
+        """Change the state that is kept here; what happened is forgotten."""
+        run = self.read(run_id)
+        after, happened = change(run.state)
+        if after == run.state and not happened:
+            return run.state
+        after = {**after, "revision": after.get("revision", 0) + 1, "updated_at": clock.now()}
+        self.put(run._replace(state=after))
+        return after
+
+
+class UnwrittenLocal(Local):
+    """Takes the place of what this machine alone keeps, in the same way."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self._kept: dict[str, bytes] = {}
+
+    def _write(self, folder: str, session_id: str, value: dict[str, Any]) -> None:
+        self._kept[self._path(folder, session_id)] = files.to_json(value)
+
+    def _read(self, folder: str, session_id: str | None) -> dict[str, Any] | None:
+        kept = self._kept.get(self._path(folder, session_id)) if session_id else None
+        if kept is None:
+            return super()._read(folder, session_id)
+        found: dict[str, Any] = files.parse_json(kept, where=folder)
+        return found
+
+    def _mark(self, session_id: str) -> None:
+        """Leave no mark: who lives is asked of those that are there."""
+
+    def _make_room(self) -> None:
+        """Make no room for what hooks note."""
+
+    @staticmethod
+    def _tried(write: Callable[[str], None], name: str) -> None:
+        """Leave what makes looking quicker as it is."""

@@ -1,0 +1,117 @@
+"""What the model would get at one of Claude Code's session events, made by the hook's own code and never written."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from loomctl.disk.local import TERMINAL
+from loomctl.disk.unwritten import UnwrittenLocal, UnwrittenStore
+from loomctl.engine import presence, priming, recording
+from loomctl.engine.caller import Caller, Workspace
+from loomctl.hosts import claude_code
+from loomctl.hosts.claude_code import Given
+from loomctl.hosts.claude_transcript import Transcript
+from loomctl.model import triggers, visits
+from loomctl.model.errors import EXIT_USAGE, LoomError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from loomctl.disk.store import Run
+
+# The host's words for why a session starts, each with what it is.
+SOURCES = ("startup", "resume", "clear", "compact", "fork")
+# Those that give a conversation a new session id.
+_NEW = ("startup", "clear", "fork")
+# Those by which a new session inherits its run (D2).
+_INHERITS = ("clear", "fork")
+SESSION = "simulation"
+
+
+def of_run(space: Workspace, run_id: str, event: str, session_id: str | None = None) -> Given | None:
+    """Give what the model would get at an event now; None where a hook would be silent.
+
+    event: one of SOURCES, or a trigger's word. session_id: of the conversation that it would come in; by default the
+    latest that is bound to the run, and a new one where the host would make one. What tools gave is digested first, as
+    before every look. Raises STEP_CLOSING where a start would end a step before it primes.
+    """
+    recording.digest(space)
+    latest = _latest(space, run_id)
+    if session_id is None:
+        session_id = SESSION if latest is None or event in _NEW else str(latest["session_id"])
+    binding = space.local.binding(session_id)
+    path = (binding or {}).get("transcript_path")
+    simulated = _workspace(space, session_id, path if isinstance(path, str) else None)
+    if binding is None and latest is not None and event in _INHERITS:
+        bound = {"host": claude_code.HOST, "pid": None, "inherited_from": latest["session_id"]}
+        simulated.local.bind(session_id, run_id, **bound)
+    if event not in SOURCES:
+        return _at_a_trigger(simulated, space.store.read(run_id), event)
+    _refuse_closing(simulated, session_id, event)
+    if event == "compact":  # as PreCompact notes it; after one that a person asked for a closing step would be ended
+        simulated.local.note_primed(session_id, {**simulated.local.primed(session_id), "compacting": "auto"})
+    told = {"session_id": session_id, "source": event, "transcript_path": path or "", "cwd": space.project.root}
+    return claude_code.session_start(simulated, told)
+
+
+def of_workflow(space: Workspace, run: Run, event: str) -> Given:
+    """Give what the model would get in a run that is on no disk, and that one session has driven so far."""
+    simulated = _workspace(space, SESSION, None)
+    store, local = simulated.store, simulated.local
+    assert isinstance(store, UnwrittenStore)
+    store.put(run)
+    if event == "startup":  # a new conversation drives no run
+        return claude_code.primed(simulated, run.run_id, triggers.session_start(event), [], may_write=False)
+    environment = {"hostname": SESSION, "project_root": space.project.root}
+    local.bind(SESSION, run.run_id, host=claude_code.HOST, pid=None)
+    store.update(run.run_id, lambda state: presence.enter(simulated, state, "bound", environment))
+    if event not in SOURCES:
+        return _at_a_trigger(simulated, store.read(run.run_id), event)
+    if event in _INHERITS:
+        simulated = simulated._replace(caller=simulated.caller._replace(session_id=f"{SESSION}-{event}"))
+        local.bind(f"{SESSION}-{event}", run.run_id, host=claude_code.HOST, pid=None, inherited_from=SESSION)
+    return claude_code.enter_and_prime(simulated, run.run_id, event, environment, "auto", None, [])
+
+
+def _at_a_trigger(space: Workspace, run: Run, word: str) -> Given:
+    """Give what `next` would put before the step, or `prime-context` gives, in a command's budget (D19)."""
+    event = triggers.from_word(word)
+    assert event is not None  # its caller checked the word
+    made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
+    return Given(made.text, priming.one_line_for_people(made), made)
+
+
+def _workspace(space: Workspace, session_id: str, transcript: str | None) -> Workspace:
+    caller = Caller(
+        session_id=session_id,
+        host=claude_code.HOST,
+        pid=None,
+        cwd=space.project.root,
+        conversation=Transcript(transcript),
+        on_hook_path=True,
+        environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
+    )
+    store = UnwrittenStore(space.project.store, space.project.faber_roots)
+    return Workspace(space.project, store, UnwrittenLocal(store.local), space.settings, caller)
+
+
+def _latest(space: Workspace, run_id: str) -> dict[str, Any] | None:
+    """Give the binding of the conversation that drove the run last on this machine."""
+    bound = [one for one in space.local.bindings() if one["run_id"] == run_id and one.get("host") != TERMINAL]
+    return bound[-1] if bound else None
+
+
+def _refuse_closing(space: Workspace, session_id: str, source: str) -> None:
+    binding = space.local.binding(session_id)
+    if binding is None or source == "compact" or not space.store.has(binding["run_id"]):
+        return
+    entry = visits.open_visit(space.store.read_state(binding["run_id"]))
+    if entry is not None and entry["status"] == "closing":
+        raise LoomError(
+            "STEP_CLOSING",
+            f"the step {entry['step_id']} is closing: a session that starts would end it first",
+            why="with what it answered, which is read from the transcript then",
+            hint=f"loomctl next {binding['run_id']}",
+            exit_code=EXIT_USAGE,
+        )

@@ -1,0 +1,201 @@
+"""`loomctl simulate --event`: a workflow's artifacts tested as a project's CI tests them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.scenes import SESSION, Ended, Scene, artifact, fingerprint
+
+SPEC = artifact("spec", "specs/spec.md", reload_triggers=["session_start"])
+NOTES = artifact("notes", "notes.md", required=False, reload_triggers=["compaction_detected"])
+GUIDE = artifact("guide", "guide.md", required=False, reload_triggers=["phase_start:build"])
+FILES = {"specs/spec.md": "# Spec\n\nIt is heliotrope.\n", "notes.md": "amber\n", "guide.md": "cobalt\n"}
+WORDS = {"spec": "heliotrope", "notes": "amber", "guide": "cobalt"}
+
+
+@pytest.fixture(autouse=True)
+def project(scene: Scene) -> None:
+    """Give the project a workflow with three artifacts and their files."""
+    scene.workflow([SPEC, NOTES, GUIDE])
+    for path, text in FILES.items():
+        scene.write(path, text)
+
+
+@pytest.mark.parametrize(
+    ("event", "given"),
+    [
+        ("startup", {"spec"}),
+        ("resume", {"spec"}),
+        ("clear", {"spec"}),
+        ("fork", {"spec"}),
+        ("compact", {"spec", "notes"}),
+        ("phase_start:build", {"guide"}),
+        ("phase_transition:frame->build", {"guide"}),
+        ("manual", {"spec", "notes", "guide"}),
+    ],
+)
+def test_each_event_gives_what_its_triggers_say(cli: Cli, scene: Scene, event: str, given: set[str]) -> None:
+    """In a run of a workflow that is on no disk; nothing is written."""
+    cli("simulate", "tiny")  # every command compiles the settings
+    before = fingerprint(scene.root)
+    ended = cli("simulate", "tiny", "--event", event, session=None)
+    assert ended.code == 0
+    assert {name for name, word in WORDS.items() if word in ended.stdout} == given
+    assert ended.stdout.splitlines()[-1].startswith("Loom slip ")
+    assert not ended.stdout.endswith("\n")
+    assert fingerprint(scene.root) == before
+
+
+@pytest.mark.parametrize("event", ["startup", "resume", "clear", "fork", "compact", "phase_start:build"])
+def test_the_same_files_always_give_the_same(cli: Cli, event: str) -> None:
+    """The clock, the session and the machine are not in it."""
+    first = cli("simulate", "tiny", "--event", event, "--goal", "add dark mode")
+    assert cli("simulate", "tiny", "--event", event, "--goal", "add dark mode", session=None) == first
+
+
+def test_the_run_stands_where_it_is_told(cli: Cli) -> None:
+    """At a step, by its key or id, at a visit; by default at its first."""
+    first = cli("simulate", "tiny", "--event", "compact").stdout
+    assert "Ask what is wanted." in first
+    assert "Done so far:" not in first
+    later = cli("simulate", "tiny", "--event", "compact", "--at", "polish").stdout
+    assert "Polish it." in later
+    assert "- frame/ask: succeeded\n- build/make: succeeded" in later
+    assert cli("simulate", "tiny", "--event", "compact", "--at", "build/polish@1").stdout == later
+
+
+def test_outcomes_and_context_lead_there(cli: Cli, scene: Scene) -> None:
+    """The way to the step is played as without --event."""
+    steps = [
+        {
+            "id": "review",
+            "prompt": "Review.",
+            "transitions": [{"to": "fix", "label": "fix"}, {"to": "end", "weight": 1}],
+        },
+        {"id": "fix", "prompt": "Fix it.", "transitions": [{"to": "review"}]},
+    ]
+    wanted = artifact("report", "r.md", condition="state.context.coverage > 80")
+    scene.workflow(conditional=[wanted], phases={"build": {"steps": steps}}, name="loop")
+    scene.write("r.md", "vermilion")
+    said = json.dumps({"review": [{"preferred_next_label": "fix", "context_updates": {"coverage": 81}}]})
+    asked = ["simulate", "loop", "--event", "compact", "--outcomes", "-"]
+    assert "vermilion" not in cli(*asked, given=said).stdout
+    assert "visit 2" in (there := cli(*asked, "--at", "review@2", given=said).stdout)
+    assert "vermilion" in there
+    assert "vermilion" in cli(*asked, "--context", '{"coverage": 90}', given="{}").stdout
+    missed = cli("simulate", "loop", "--event", "compact", "--at", "fix")
+    assert (missed.code, missed.stdout) == (1, "")
+    assert "NOT_REACHED" in missed.stderr
+
+
+def test_a_human_step_waits_and_a_parallel_step_is_open(cli: Cli, scene: Scene) -> None:
+    """As a session meets them that starts there."""
+    branches = [{"id": "api", "steps": [{"id": "look", "prompt": "Look at it."}]}]
+    steps = [
+        {"id": "ask", "kind": "human", "prompt": "Is it amber?", "transitions": [{"to": "fan", "label": "yes"}]},
+        {"id": "fan", "prompt": "Look around.", "parallel": {"branches": branches}},
+    ]
+    scene.workflow([], {"build": {"steps": steps}}, name="gated")
+    asked = cli("simulate", "gated", "--event", "resume").stdout
+    assert "awaiting_feedback" in asked
+    assert "Is it amber?" in asked
+    fan = cli(
+        "simulate",
+        "gated",
+        "--event",
+        "resume",
+        "--at",
+        "fan",
+        "--outcomes",
+        "-",
+        given='{"ask": {"preferred_next_label": "yes"}}',
+    )
+    assert "step build/fan" in fan.stdout
+
+
+def test_a_required_artifact_that_is_missing_is_exit_code_4(cli: Cli, scene: Scene) -> None:
+    """The text is what the model would get; an optional one is a warning alone."""
+    (scene.root / "notes.md").unlink()
+    assert cli("simulate", "tiny", "--event", "compact").code == 0
+    (scene.root / "specs" / "spec.md").unlink()
+    ended = cli("simulate", "tiny", "--event", "compact")
+    assert ended.code == 4
+    assert "Required artifact spec could not be given (missing" in ended.stdout
+
+
+def test_a_work_id_fills_its_placeholder(cli: Cli, scene: Scene) -> None:
+    """As in a run that was started on a tracker's item."""
+    scene.workflow([artifact("spec", "specs/{work_id}.md")], name="by-item")
+    scene.write("specs/258.md", "ochre")
+    assert "ochre" in cli("simulate", "by-item", "--event", "startup", "--work-id", "#258").stdout
+    assert cli("simulate", "by-item", "--event", "startup").code == 4
+
+
+def test_the_runs_own_files_are_rendered(cli: Cli, scene: Scene) -> None:
+    """Though there are none."""
+    scene.workflow([artifact("state", "{state_path}", type="json")], name="own")
+    text = cli("simulate", "own", "--event", "compact").stdout
+    assert '"current_step": "frame/ask"' in text
+
+
+def test_as_json(cli: Cli) -> None:
+    """The text with its size, the line that people see, and the slip."""
+    ended = cli("simulate", "tiny", "--event", "compact", "--json")
+    document: dict[str, Any] = json.loads(ended.stdout)
+    assert document["text"] == cli("simulate", "tiny", "--event", "compact").stdout
+    assert document["size"]["utf8_bytes"] == len(document["text"].encode())
+    assert document["line"].startswith(f"Loom: run {document['run_id']}, 2 artifacts")
+    assert {one["id"]: one["form"] for one in document["slip"]["artifacts"]} == {
+        "spec": "full",
+        "notes": "full",
+        "guide": None,
+    }
+
+
+@pytest.mark.parametrize("event", ["startup", "resume", "clear", "fork", "compact", "manual"])
+def test_of_a_run_as_it_stands(cli: Cli, scene: Scene, event: str) -> None:
+    """The hook prints the same, and the simulation leaves the run and what this machine keeps as they were."""
+    scene.begin()
+    before = fingerprint(scene.store)
+    ended = cli("simulate", "--event", event, session=None)
+    assert ended.code == 0
+    assert fingerprint(scene.store) == before
+    if event in ("resume", "compact"):
+        assert scene.hook("session-start", source=event).context == ended.stdout
+    assert ("does not drive the run" in ended.stdout) == (event == "startup" and "Loom slip" in ended.stdout)
+
+
+def test_a_step_that_is_closing_is_not_guessed(cli: Cli, scene: Scene) -> None:
+    """A start would end it with what the transcript holds then; after a compaction the turn goes on."""
+    scene.begin()
+    assert cli("done").code == 0
+    ended = cli("simulate", "--event", "resume")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "STEP_CLOSING" in ended.stderr
+    assert "is closing" in cli("simulate", "--event", "compact").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["simulate"], "a workflow is missing"),
+        (["simulate", "--event", "compact", "--goal", "x"], "--goal cannot be given here"),
+        (["simulate", "--event", "compact", "--at", "ask"], "--at cannot be given here"),
+        (["simulate", "tiny", "--event", "compact", "--run", "x"], "--run cannot be given here"),
+        (["simulate", "tiny", "--at", "ask"], "--at cannot be given here"),
+        (["simulate", "tiny", "--event", "lunch"], "'lunch' is no event"),
+        (["simulate", "tiny", "--event", "compact", "--at", "nowhere"], "'nowhere' is no step"),
+        (["simulate", "tiny", "--event", "compact", "--at", "ask@0"], "'ask@0' is no step"),
+        (["simulate", "--event", "resume", "--session", "../x"], "session id"),
+    ],
+)
+def test_what_cannot_be_asked(cli: Cli, scene: Scene, words: list[str], what: str) -> None:
+    """It is refused as a mistake of the command line, before anything is played."""
+    scene.begin()
+    ended: Ended = cli(*words, session=SESSION)
+    assert ended.code == 2
+    assert what in ended.stderr
