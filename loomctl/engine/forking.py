@@ -70,6 +70,12 @@ class _Origin(NamedTuple):
     kept: Sequence[str]
     later: Sequence[str]
 
+    @property
+    def after(self) -> list[str]:
+        """The stages after it, with those of branches, whose files no other stage names while their step is open."""
+        every = [one for one in self.run.state["steps"] if one.get("stage") in self.later]
+        return [visit["stage"] for one in every for visit in (one, *visits.within(one))]
+
 
 def fork(space: Workspace, run_id: str, at: str) -> Forked:
     """Make a new run of the same plan that is as this one was when a stage had ended; this one is not changed.
@@ -101,8 +107,8 @@ def fork(space: Workspace, run_id: str, at: str) -> Forked:
         origin.kept,
         steps,
         count,
-        rewinding.touched(origin.run, origin.later),
-        [path for name in reversed(origin.later) if os.path.isfile(path := rewinding.patch_path(origin.run, name))],
+        rewinding.touched(origin.run, origin.after),
+        [path for name in reversed(origin.after) if os.path.isfile(path := rewinding.patch_path(origin.run, name))],
         notes,
     )
 

@@ -35,6 +35,7 @@ from loomctl.engine import (
     rewinding,
     stage_changes,
     stage_records,
+    tracking,
     undoing,
 )
 from loomctl.engine.forking import Forked
@@ -443,6 +444,20 @@ def test_a_stage_of_a_branch_is_refused(scene: Scene) -> None:
     assert {key: forked.run.state["context"][key] for key in ("api", "web")} == {"api": 1, "web": 1}
     resuming.resume(space, forked.run.run_id)
     assert driving.next_step(space, forked.run.run_id).move.step == "build/sum"
+
+
+def test_files_of_branches_that_are_worked_on_count_as_changed_later(scene: Scene) -> None:
+    """No other stage names them while their parallel step is open."""
+    branches = [{"id": name, "steps": [{"id": "look", "prompt": "Look."}]} for name in ("api", "web")]
+    steps = [{"id": "plan", "prompt": "Plan."}, {"id": "fan", "parallel": {"branches": branches}}]
+    begun(scene, {"build": {"steps": steps}})
+    done(scene, "planned")
+    space, run_id = scene.space(), scene.run_dir.name
+    driving.next_step(space, run_id, branch="api")
+    driving.done(space, run_id, branch="api", response="Looked.")
+    made = {"files": [{"path": "api.py", "by": ["tool"]}], "count": 1}
+    scene.write(f".loom/runs/{run_id}/stages/003-build.fan.api.look@1/{tracking.CHANGES}", json.dumps(made))
+    assert fork(scene, "plan").changed == ["api.py"]
 
 
 # ---- Any plan; and whatever comes between.
