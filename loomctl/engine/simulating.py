@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.engine import route_conditions
 from loomctl.model import branches, fidelity, gates, places, routing, run_context, run_life, standing, visits
 from loomctl.model.directives import Reading
+from loomctl.model.errors import LoomError
 from loomctl.model.state import new_state
 
 if TYPE_CHECKING:
@@ -177,6 +178,11 @@ class _Player(NamedTuple):
         if label and not any(routing.matches(label, one) for one in offered):
             told = f"there are {', '.join(offered)}" if offered else "its transitions have no labels"
             self.warnings.append(_warning("UNKNOWN_LABEL", request["step_id"], f"{label!r:.60} is no choice: {told}"))
+        elif not label and said.outcome in (None, "succeeded"):
+            try:
+                gates.decision(state, plan, gates.APPROVE)
+            except LoomError as error:  # a person would have to choose
+                self.warnings.append(_warning(error.code, request["step_id"], f"{error.what}: {error.why}"))
         return {**state, "pending_approvals": [], "status": "in_progress"}
 
     def _joined(self, state: State, plan: Mapping[str, Any], place: Place) -> _End:

@@ -123,6 +123,15 @@ def test_why_a_branch_and_a_run_failed(scene: Scene, cli: Cli) -> None:
     assert told["stages"][0]["failure_reason"] == "api: failed, web: failed"
 
 
+def test_a_choice_that_nobody_scripted_is_warned_of(scene: Scene, cli: Cli) -> None:
+    """A person could not approve there, but has to choose; a script that says so, or a failure, is taken as it is."""
+    no_yes = {**ASK, "transitions": [{"to": "end", "label": "now"}, {"to": "again", "label": "later"}]}
+    phases = fan("wait_all", branch("web", no_yes, "again"))
+    for words, code in (({}, ["CHOICE_NEEDED"]), ({"preferred_next_label": "now"}, []), ({"outcome": "failed"}, [])):
+        _, told = played(scene, cli, phases, {"ask": words} if words else {})
+        assert [one["code"] for one in told["warnings"]] == code
+
+
 def test_people_in_branches(scene: Scene, cli: Cli) -> None:
     """Gates and human steps are told with their branch, the choice leads on within it."""
     gated = {"id": "risky", "prompt": "x", "require_approval": True}
