@@ -95,6 +95,21 @@ def by_hand_since(run: Run, at: str) -> list[str]:
     )
 
 
+def by_hand_in_branches(run: Run, at: str) -> list[str]:
+    """Name what a person set in branches at a time or later, `BRANCH: KEY`; none where the log cannot be read."""
+    found: list[str] = []
+    try:
+        for entry in _entries(run):
+            properties = entry["properties"]
+            branch, keys = properties.get("branch"), properties.get("keys")
+            by_hand = entry["event"] == EVENT and properties.get("by") == USER and str(entry.get("ts") or "") >= at
+            if by_hand and isinstance(branch, str) and isinstance(keys, list):
+                found += [f"{branch}: {key}" for key in keys]
+    except (OSError, LoomError):
+        return []
+    return list(dict.fromkeys(found))
+
+
 def noted(key: str, value: Any) -> Any:
     """Give a value as the log may hold it: its secrets masked, as the log does to whatever it is given (D21)."""
     return masked({key: value})[key]

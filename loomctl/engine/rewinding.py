@@ -118,14 +118,21 @@ def _open_already(space: Workspace, run: Run, stage: str, notes: list[str]) -> R
 
 
 def set_by_hand(run: Run, since: str) -> list[str]:
-    """Say which values of the context somebody set by hand since a time: they are no stage's, and stay."""
-    keys = context_history.by_hand_since(run, since)
-    if not keys:
-        return []
-    named = ", ".join(masked_line(key, 80) for key in keys[:10]) + (f", and {len(keys) - 10} more" if keys[10:] else "")
-    return (
-        [f"set by hand since then, and left as it is: {named} (loomctl context history {run.run_id})"] if keys else []
-    )
+    """Say which values of the context somebody set by hand since a time.
+
+    They are no stage's, and stay; those of a branch are its own, and are gone with it.
+    """
+    look = f"(loomctl context history {run.run_id})"
+    kept = _named(context_history.by_hand_since(run, since))
+    gone = _named(context_history.by_hand_in_branches(run, since))
+    return [
+        *([f"set by hand since then, and left as it is: {kept} {look}"] if kept else []),
+        *([f"set by hand in branches since then, and gone with them: {gone}"] if gone else []),
+    ]
+
+
+def _named(keys: Sequence[str]) -> str:
+    return ", ".join(masked_line(key, 80) for key in keys[:10]) + (f", and {len(keys) - 10} more" if keys[10:] else "")
 
 
 def meant(run: Run, named: str, *, verb: str) -> Mapping[str, Any]:

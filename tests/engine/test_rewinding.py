@@ -304,6 +304,21 @@ def test_what_was_set_by_hand_since_stays_and_is_named(scene: Scene) -> None:
     assert {key: scene.state["context"].get(key) for key in ("a", "mine")} == {"a": None, "mine": 1}
 
 
+def test_what_was_set_by_hand_in_a_branch_is_gone_with_it_and_named(scene: Scene) -> None:
+    """It is the branch's own; going back before the branch begins it anew."""
+    branches = [{"id": name, "steps": [{"id": "look", "prompt": "Look."}]} for name in ("api", "web")]
+    steps = [{"id": "plan", "prompt": "Plan."}, {"id": "fan", "parallel": {"branches": branches}}]
+    begun(scene, {"build": {"steps": steps}})
+    done(scene, "planned")
+    space, run_id = scene.space(), scene.run_dir.name
+    driving.next_step(space, run_id, branch="web")
+    contexts.put(space, run_id, {"mine": 1}, branch="web")
+    rewound = rewind(scene, "plan")
+    assert [note for note in rewound.notes if "by hand" in note] == [
+        "set by hand in branches since then, and gone with them: web: mine"
+    ]
+
+
 # ---- What a session was given.
 
 
