@@ -54,6 +54,7 @@ COMMANDS = {
     "tidy": "tidy:tidy",
     "gc": "gc:gc",
     "check": "check:check",
+    "verify": "verify:verify",
     "simulate": "simulate:simulate",
     "doctor": "doctor:doctor",
     "schema": "bundle:schema",

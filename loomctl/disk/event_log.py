@@ -6,6 +6,7 @@ A line that is no entry (torn off by a kill, damaged, written by somebody else) 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,6 +51,15 @@ def all_of(path: str) -> Iterator[Line]:
         descriptor = files.open_regular(path)
     except FileNotFoundError:
         return
+    with os.fdopen(descriptor, "rb", buffering=0) as source:
+        yield from _lines(source.fileno(), 0)
+
+
+def every(run_dir: str) -> Iterator[Line]:
+    """Give every line of a run's log, oldest first. Raises OSError (one that is not there, too) and UNSAFE_LINK."""
+    descriptor = _opened(run_dir)
+    if descriptor is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.path.join(run_dir, FILE))
     with os.fdopen(descriptor, "rb", buffering=0) as source:
         yield from _lines(source.fileno(), 0)
 
@@ -175,6 +185,8 @@ def _lines(
 
 
 def _joined(rest: bytes, part: bytes) -> bytes:
+    if not part or len(rest) >= LONGEST_LINE:
+        return rest
     return rest + part if len(rest) + len(part) <= LONGEST_LINE else (rest + part)[:LONGEST_LINE]
 
 

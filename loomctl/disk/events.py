@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 FILE = "events.jsonl"
 _FARTHEST = 16 << 20  # bytes from the end in which an entry is looked for; no entry is as long
+_KNOWN_WITHIN = 1 << 20  # bytes from the end in which the entry that the state remembers is looked for
+_MOST = 1 << 62  # the highest number that an entry can have
 
 
 class Event(NamedTuple):
@@ -37,8 +39,8 @@ def append(run_dir: str, run_id: str, events: Sequence[Event], *, durable: bool,
     """Append events in one write; the caller holds the run's lock. Gives the new head.
 
     What a kill tore off after the last entry is closed by a newline and an event that says so; it is never taken for an
-    entry (D53). known: the head that the state remembers; a file that ends before it, or otherwise, is told by an event
-    too (D54).
+    entry (D53). known: the head that the state remembers; a file that ends before it, or otherwise, or that has another
+    line in its place, is told by an event too (D54).
     """
     descriptor = files.open_own(os.path.join(run_dir, FILE), os.O_RDWR | os.O_APPEND)
     try:
@@ -46,8 +48,9 @@ def append(run_dir: str, run_id: str, events: Sequence[Event], *, durable: bool,
         notes: list[Event] = []
         if torn:
             notes.append(Event("ledger.torn_line", {"bytes": len(torn), "sha256": digests.of_bytes(torn)}))
-        if known is not None and known.seq >= found.seq and known != found:
-            told = {"expected": known._asdict(), "found": found._asdict()}
+        there = found if known is None or known.seq >= found.seq else _at_known(descriptor, known)
+        if known is not None and known != there:
+            told = {"expected": known._asdict(), "found": there._asdict()}
             notes.append(Event("ledger.mismatch", told))
         seq, sha256 = max(found.seq, known.seq if known else 0), found.sha256
         lines = [b""] if torn and not torn.endswith(b"\n") else []  # its newline closes the torn line
@@ -108,6 +111,21 @@ def _tail(descriptor: int, size: int) -> tuple[Head, bytes]:
         reach *= 4
 
 
+def _at_known(descriptor: int, known: Head) -> Head:
+    """Give the entry that has a number the state remembers, where others were appended behind it without the state.
+
+    One that stands too far from the end is taken for what the state remembers: `loomctl verify` reads it.
+    """
+    size = os.fstat(descriptor).st_size
+    start = max(0, size - _KNOWN_WITHIN)
+    lines = os.pread(descriptor, size - start, start).split(b"\n")
+    for line in reversed(lines[1 if start else 0 : -1]):
+        seq = seq_of(line)
+        if 0 < seq <= known.seq:
+            return Head(seq, digests.of_bytes(line))
+    return known if start or known.seq <= 0 else Head(0, "")
+
+
 def seq_of(line: bytes) -> int:
     """Give an entry's number; 0 for a line that is no entry."""
     try:
@@ -122,10 +140,10 @@ def is_entry(value: object) -> bool:
     """Tell an entry of the log, as it was parsed, from whatever else a line can hold."""
     if not isinstance(value, dict) or not isinstance(value.get("event"), str) or not isinstance(value.get("prev"), str):
         return False
-    return type(value.get("seq")) is int and value["seq"] > 0
+    return type(value.get("seq")) is int and 0 < value["seq"] <= _MOST
 
 
 def head_of(value: object) -> Head | None:
     """Read the head that a state remembers; None where it holds none."""
     seq, sha256 = (value.get("seq"), value.get("sha256")) if isinstance(value, dict) else (None, None)
-    return Head(seq, sha256) if type(seq) is int and isinstance(sha256, str) else None
+    return Head(seq, sha256) if type(seq) is int and abs(seq) <= _MOST and isinstance(sha256, str) else None

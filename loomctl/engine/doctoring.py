@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loomctl.disk import bundle_lines
-from loomctl.engine import blob_checks, hook_checks, hook_trial, machine_checks, project_checks
+from loomctl.engine import blob_checks, hook_checks, hook_trial, log_checks, machine_checks, project_checks
 from loomctl.model.errors import LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.findings import FAIL, Finding
@@ -37,6 +37,7 @@ CHECKS: dict[str, Check] = {
     "config": project_checks.config,
     "runs": project_checks.runs,
     "states": project_checks.states,
+    "ledgers": log_checks.ledgers,
     "blobs": blob_checks.blobs,
     "known": project_checks.known,
     "locks": project_checks.locks,

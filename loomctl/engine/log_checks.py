@@ -1,73 +1,79 @@
-"""What is wrong with a run's `events.jsonl`: lines that are no entries, numbers and hashes that do not fit (D54)."""
+"""What is wrong with the `events.jsonl` of runs, as `check` and the doctor tell it: the verdict of `verify` (D54)."""
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
-from loomctl.disk import digests, events, files
+from loomctl.disk import event_log, events, files
+from loomctl.engine import verifying
+from loomctl.model.counts import counted
 from loomctl.model.errors import LoomError, quoted
+from loomctl.model.findings import PASS, WARN, Finding, gathered
 from loomctl.model.problems import error, warning
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from loomctl.engine.chain import Fault
+    from loomctl.engine.patient import Patient
     from loomctl.model.problems import Problem
 
-_LARGEST = 256 << 20
-_NOTES = ("ledger.torn_line", "ledger.mismatch")
+MOST_READ = 64 << 20  # bytes of logs that the doctor reads
+COPY = "what is gone is in no other file of Loom's; a copy of yours may have it"
 
 
 def check_log(path: str) -> list[Problem]:
-    """Give every fault of a log; those that an entry of the log itself tells of are warnings."""
+    """Give every fault of a log by its path, and the state beside it; what a kill left at its end is a warning."""
+    run_id = os.path.basename(os.path.dirname(os.path.abspath(path)))
     try:
-        data = files.read_bytes(path, limit=_LARGEST)
-    except (OSError, LoomError) as problem:
-        return [error("UNREADABLE", "$", str(problem), f"ls -l {quoted(path)}")]
-    hint = f"loomctl resume {os.path.basename(os.path.dirname(os.path.abspath(path)))}"
-    found: list[Problem] = []
-    last, unread = events.Head(0, ""), ""
-    for number, line in enumerate(data.split(b"\n"), 1):
-        if not line:
-            continue
-        entry = _entry(line)
-        if entry is None:
-            unread = unread or f"line {number}"
-            continue
-        name, seq = entry["event"], entry["seq"]
-        if unread:
-            found.append(_torn(unread, told=name in _NOTES, hint=hint))
-        if (seq, entry["prev"]) != (last.seq + 1, last.sha256):
-            told = name in _NOTES
-            message = f"entry {seq} does not follow on entry {last.seq}: lines are missing, or were changed"
-            whole = "what is gone is in no other file of Loom's; a copy of yours may have it"
-            found.append((warning if told else error)("BROKEN_CHAIN", f"line {number}", message, whole))
-        last, unread = events.Head(seq, digests.of_bytes(line)), ""
-    if unread:
-        found.append(_torn(unread, told=False, hint=hint))
-    return [*found, *_beside_the_state(path, last, hint)]
+        found = verifying.of_log(path, run_id, _state_beside(path), event_log.all_of(path))
+    except LoomError as unreadable:
+        return [error("UNREADABLE", "$", unreadable.why or unreadable.what, f"ls -l {quoted(path)}")]
+    problems = [_problem(fault) for fault in found.faults]
+    if found.torn_at is not None and found.ok:
+        message = "this is no entry: a kill cut a write off here; the next write closes it"
+        problems.append(warning("TORN_LINE", f"line {found.torn_at.line}", message, f"loomctl verify {run_id}"))
+    return problems
 
 
-def _torn(where: str, *, told: bool, hint: str) -> Problem:
-    message = "this is no entry: a write was cut off here, or the file was changed"
-    if told:
-        return warning("TORN_LINE", where, f"{message}; the log tells of it")
-    return error("TORN_LINE", where, message, hint)
+def _problem(fault: Fault) -> Problem:
+    message = f"{fault.what}: {fault.why}" if fault.why else fault.what
+    return error(fault.code, f"line {fault.line}", message, COPY)
 
 
-def _beside_the_state(path: str, last: events.Head, hint: str) -> list[Problem]:
-    """Compare the log's end with what the run's state remembers of it."""
+def _state_beside(path: str) -> dict[str, Any] | None:
     try:
         state = files.read_json(os.path.join(os.path.dirname(path), "state.json"))
     except (OSError, LoomError):  # has an error of its own
-        return []
-    known = events.head_of(state.get("ledger_head") if isinstance(state, dict) else None)
-    if known is None or known.seq < last.seq or known == last:
-        return []
-    message = f"the log ends with entry {last.seq}, the state remembers entry {known.seq}; the next update tells of it"
-    return [error("LOG_CUT_OFF", "$", message, hint)]
+        return None
+    return state if isinstance(state, dict) else None
 
 
-def _entry(line: bytes) -> dict[str, Any] | None:
-    return json.loads(line) if events.seq_of(line) else None
+def ledgers(patient: Patient) -> Finding:
+    """Whether the logs of the active runs are those that were written, as `verify` has it."""
+    if patient.store is None:
+        return Finding(PASS, "no project, so no logs")
+    troubles: list[Finding] = []
+    left, unread, read = MOST_READ, 0, 0
+    for run_id in patient.active:
+        size = _size(os.path.join(patient.store.run_dir(run_id), events.FILE))
+        if size > left:
+            unread += 1
+            continue
+        left, read = left - size, read + 1
+        fault = verifying.verify(patient.store, run_id).fault
+        if fault is not None:
+            found = f"the log of {run_id} does not fit at line {fault.line}: {fault.what}"
+            troubles.append(Finding(WARN, found, f"loomctl verify {run_id}"))
+    fine = f"the logs of the active runs are those that were written ({read})" if read else "no active run has a log"
+    if unread:
+        fine += f"; {counted(unread, 'log')}, over {MOST_READ >> 20} MB in all, were not read: loomctl verify --all"
+    return gathered(troubles, fine)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0

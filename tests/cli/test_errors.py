@@ -368,6 +368,8 @@ FAILING = [
     Failing(["show", "shop"], 5, "RUN_ID_MISMATCH", copied_run),
     Failing(["paths", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["check", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
+    Failing(["verify", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    Failing(["verify", "shop", "--all"], 2, "USAGE", begin),
     Failing(["graph", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
     Failing(["simulate", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
     Failing(["simulate", "core", "--outcomes", "nowhere.json"], 2, "UNREADABLE", None, None),

@@ -69,6 +69,8 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["paths"], {"paths"}),
     (["check", "tiny"], {"ok", "files"}),
     (["check"], {"ok", "files"}),
+    (["verify"], {"run_id", "path", "ok", "entries", "checkpoint", "proven", "unproven", "torn", "fault", "faults"}),
+    (["verify", "--all"], {"ok", "runs", "unreadable"}),
     (["simulate", "tiny"], {"workflow_id", "stages", "status", "why", "context", "approvals", "warnings"}),
     (["schema", "state"], {"kind", "schema"}),
     (["plugin", "path"], {"path"}),

@@ -59,7 +59,7 @@ def reasons() -> Iterator[tuple[str, str]]:
             if not isinstance(node, ast.Call):
                 continue
             called = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            if called == "Verdict" and isinstance(node.args[0], ast.Name):
+            if called == "Verdict" and node.args and isinstance(node.args[0], ast.Name):
                 yield from ((node.args[0].id.lower(), word) for word in _words(node.args[1]))
             named = {keyword.arg: keyword.value for keyword in node.keywords}
             if called == "Reading" and "problem" in named:

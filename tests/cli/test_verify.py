@@ -1,0 +1,112 @@
+"""`loomctl verify` says what of a run's log is proven, what is not, and where it first does not fit (D54)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loomctl.disk import events
+from loomctl.disk.events import Event
+from tests.scenes import Scene
+
+
+def begun(scene: Scene) -> str:
+    """Begin a run, and give its id."""
+    scene.workflow()
+    return scene.begin().run.run_id
+
+
+def log(scene: Scene) -> Path:
+    """Give the log of the only run."""
+    return scene.run_dir / events.FILE
+
+
+def test_a_whole_log_is_proven(scene: Scene) -> None:
+    """One line, exit code 0."""
+    run_id = begun(scene)
+    told = scene.loomctl("verify")
+    count = len(scene.events())
+    assert (told.code, told.stdout) == (0, f"✓ {run_id}: {count} events proven, up to the last checkpoint\n")
+
+
+def test_a_changed_log_is_a_finding_with_its_place(scene: Scene) -> None:
+    """Line, byte and reason; the same in JSON; the doctor and `check` say the same; exit codes 1 and 5."""
+    run_id = begun(scene)
+    data = log(scene).read_bytes()
+    at = data.index(b'"run_id"', data.index(b"\n"))
+    log(scene).write_bytes(data[:at] + b" " + data[at:])
+    told = scene.loomctl("verify", run_id)
+    assert told.code == 1
+    second = data.index(b"\n") + 1
+    assert f"first: line 2, byte {second:,} (CHANGED_ENTRY)" in told.stdout
+    document = scene.loomctl("verify", "--json")
+    assert (document.code, document.json["ok"], document.json["proven"]) == (1, False, False)
+    assert (document.json["fault"]["line"], document.json["fault"]["at"]) == (2, second)
+    checked = scene.loomctl("check", str(log(scene)))
+    assert checked.code == 5
+    assert "CHANGED_ENTRY at line 2" in checked.stdout
+    (doctor,) = [one for one in scene.loomctl("doctor", "--json").json["checks"] if one["id"] == "ledgers"]
+    assert (doctor["status"], doctor["hint"]) == ("WARN", f"loomctl verify {run_id}")
+    assert "line 2" in doctor["found"]
+
+
+def test_what_is_unproven_and_torn_is_said_and_no_finding(scene: Scene) -> None:
+    """Events without a state, and half a line, as kills leave them."""
+    run_id = begun(scene)
+    lines = len(scene.events())
+    events.append(str(scene.run_dir), run_id, [Event("a", {}), Event("b", {})], durable=False)
+    with log(scene).open("ab") as file:
+        file.write(b'{"seq":')
+    told = scene.loomctl("verify")
+    assert told.code == 0
+    assert f"unproven: 2 events behind the last checkpoint, from line {lines + 1}" in told.stdout
+    assert f"torn: 7 bytes at the end are no entry, from line {lines + 3}" in told.stdout
+    assert scene.loomctl("check", str(log(scene))).code == 0
+    scene.loomctl("done", "--outcome", "failed")
+    again = scene.loomctl("verify")
+    assert (again.code, "torn before: 1 line" in again.stdout, "unproven" in again.stdout) == (0, True, False)
+
+
+def test_every_run_is_verified_and_one_that_cannot_be_read_is_named(scene: Scene) -> None:
+    """The worst decides the exit code."""
+    begun(scene)
+    scene.begin("another")
+    assert scene.loomctl("verify", "--all").stdout.count("✓") == 2
+    first, second = scene.run_dirs
+    (first / events.FILE).write_bytes(b"")
+    assert scene.loomctl("verify", "--all").code == 1
+    (second / "state.json").write_text("{", encoding="utf-8")
+    told = scene.loomctl("verify", "--all", "--json")
+    assert told.code == 5
+    assert [one["run_id"] for one in told.json["unreadable"]] == [second.name]
+    assert [one["ok"] for one in told.json["runs"]] == [False]
+
+
+@pytest.mark.parametrize("what", ["undo", "rewind", "fork", "restored", "archived", "over"])
+def test_whatever_became_of_a_run_its_log_is_proven(scene: Scene, what: str, tmp_path: Path) -> None:
+    """Undone, rewound, forked, its state put back, archived and brought back, or completed."""
+    run_id = begun(scene)
+    for _ in range(2):
+        assert scene.loomctl("done", "--outcome", "succeeded", "--response-file", "-", given="x").code == 0
+    if what == "undo":
+        assert scene.loomctl("undo").code == 0
+    if what == "rewind":
+        assert scene.loomctl("rewind", "--to", "1").code == 0
+    if what == "fork":
+        assert scene.loomctl("fork", "--at", "1", session=None).code == 0
+    if what == "restored":
+        (scene.run_dir / "state.json").write_text("{", encoding="utf-8")
+        assert scene.loomctl("verify", run_id).code == 5
+        assert scene.loomctl("state", "restore", run_id, "--yes").code == 0
+    if what == "archived":
+        scene.loomctl("cancel", session=None)
+        archive = str(tmp_path / "a.tar.gz")
+        assert scene.loomctl("runs", "archive", run_id, "--to", archive).code == 0
+        assert scene.loomctl("runs", "restore", archive).code == 0
+    if what == "over":
+        for _ in range(2):
+            scene.loomctl("done", "--outcome", "succeeded", "--response-file", "-", given="x")
+        assert scene.state["status"] == "completed"
+    found = scene.loomctl("verify", "--all", "--json").json
+    assert [(one["proven"], one["faults"]) for one in found["runs"]] == [(True, [])] * len(scene.run_dirs), found
