@@ -148,6 +148,14 @@ def _command_ended(properties: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _evidence(properties: Mapping[str, Any]) -> list[str]:
+    listed = properties.get("items")
+    items = [one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, dict)]
+    lacking = ", ".join(_word(one.get("name")) for one in items if one.get("passed") is not True)
+    told = f"missing: {lacking}" if lacking else f"all {len(items)} found"
+    return [_word(properties.get("stage")), told, *_plain(properties, "stage", "passed", "items")]
+
+
 def _asset_captured(properties: Mapping[str, Any]) -> list[str]:
     size = properties.get("bytes")
     told = counted(size, "byte") if type(size) is int else _word(size)
@@ -234,6 +242,7 @@ LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "stage.handed_on": _STAGE,
     "stage.closing": _STAGE,
     "stage.repair_requested": _STAGE,
+    "evidence.checked": _evidence,
     "stage.completed": _stage_completed,
     "stage.undone": _STAGE,
     "transition.chosen": _transition_chosen,

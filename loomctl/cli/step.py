@@ -233,6 +233,8 @@ def _repair(driven: Driven) -> list[str]:
     """Say what is wrong with an answer, and how the step is ended with another."""
     entry = visits.open_visit(driven.run.state)
     name = masked_line(entry["step_id"], 120) if entry else "The step"
+    if driven.repair.startswith("EVIDENCE_MISSING"):
+        return [f"{name} is not ended.", "", visible(mask(driven.repair)[0])]
     return [
         f"{name} is not ended.",
         "",

@@ -37,13 +37,13 @@ def begun(space: Workspace, run: Run, work: Work) -> Run:
 
 def _order(space: Workspace, run: Run, work: Work) -> command_runs.Order:
     command = command_trust.expanded(space, run, work.step)
-    cwd = _workdir(space, run, command.get("workdir"))
+    cwd = workdir(space, run, command.get("workdir"))
     timeout = work.step.get("timeout")
     seconds = float(timeout) if isinstance(timeout, (int, float)) else None
     return command_runs.Order(work.folder, run.run_id, work.step_id, work.stage, command["run"], cwd, seconds)
 
 
-def _workdir(space: Workspace, run: Run, declared: str | None) -> str:
+def workdir(space: Workspace, run: Run, declared: str | None) -> str:
     """Give the absolute folder a command works in: the project's root, or one below it (D10). Raises PATH_ESCAPE."""
     root = space.project.root
     path = os.path.realpath(os.path.join(root, declared or ""))

@@ -30,7 +30,18 @@ def listed(space: Workspace, run: Run) -> list[dict[str, str]]:
     It is read off the steps themselves, for they are what is executed, and expanded, for what a state holds goes into
     the command. Raises UNRESOLVED_PLACEHOLDER, PLACEHOLDER_UNQUOTABLE.
     """
-    return [expanded(space, run, place.step) for place in places.with_branches(run.plan) if is_command(place.step)]
+    return [
+        expanded(space, run, {**place.step, "run": script})
+        for place in places.with_branches(run.plan)
+        for script in scripts_of(place.step)
+    ]
+
+
+def scripts_of(step: Mapping[str, Any]) -> list[str]:
+    """Give what a step of a plan runs: its own command, then those that its evidence asks for."""
+    listed = step.get("evidence")
+    own = [step["run"]] if is_command(step) else []
+    return [*own, *(one["run"] for one in (listed if isinstance(listed, list) else ()) if one["kind"] == "command")]
 
 
 def expanded(space: Workspace, run: Run, step: Mapping[str, Any]) -> dict[str, str]:

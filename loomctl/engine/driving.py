@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import closing, ending, lines, presence, settling
-from loomctl.model import branches, gates, run_life, sessions, standing, visits
+from loomctl.model import branches, gates, places, run_life, sessions, standing, visits
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -128,7 +128,7 @@ def done(
     by_hand = _by_hand(space, run, outcome)
     told = by_hand or told
     ends = response is not None or bool(by_hand) or branch is not None
-    known = _known_of(space, run, response) if ends else None
+    known = _known_of(space, run, ending.Given(response, "done", outcome)) if ends else None
     found = closing.ready(space, run, run.state) if not ends and _is_closing(run.state) else None
     source = "done" if response is not None or not branch else "none"
     given = ending.Given(response, source, outcome, note, artifacts or {})
@@ -148,6 +148,7 @@ def done(
             came = closed
             notes.append(said)
         else:
+            _refuse_unheard(run, entry, now)
             marked = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
             return sessions.active(_marked(space, state, now), space.caller.session_id, at=clock.now()), [marked]
         ended.append(came)
@@ -191,6 +192,24 @@ def _open_for(run: Run, state: State, told: Mapping[str, Any]) -> dict[str, Any]
     return entry
 
 
+def _refuse_unheard(run: Run, entry: Mapping[str, Any], given: ending.Given) -> None:
+    """Refuse to wait for the final message of a step that has a command to pass: no hook runs one (D23).
+
+    Raises NO_RESPONSE.
+    """
+    place = places.place_of(run.plan, entry["step_id"])
+    wanted = (place.step.get("evidence") or ()) if place else ()
+    if given.outcome in ending.WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
+        return
+    raise LoomError(
+        "NO_RESPONSE",
+        f"{masked_line(entry['step_id'], 120)} is ended with its result on standard input",
+        why="a command has to pass before it counts as done, and only `loomctl done` runs it",
+        hint=f"loomctl done {run.run_id} --response-file result.md",
+        exit_code=EXIT_USAGE,
+    )
+
+
 def _refuse_human(run: Run, state: State) -> None:
     """Refuse to end a step that a person decides: the assistant's word is not theirs. Raises HUMAN_STEP."""
     found = gates.open_human(state, run.plan)
@@ -227,12 +246,12 @@ def _marked(space: Workspace, state: State, given: ending.Given) -> State:
     )
 
 
-def _known_of(space: Workspace, run: Run, response: str | None) -> ending.Gathered | None:
+def _known_of(space: Workspace, run: Run, given: ending.Given) -> ending.Gathered | None:
     """Find out what the end of the open visit needs to know, before the lock is taken; None where nothing is ended."""
     entry = visits.open_visit(run.state)
     if entry is None or run.state["status"] in OVER:
         return None
-    return ending.gather(space, run, entry, ending.Given(response, "done"))
+    return ending.gather(space, run, entry, _with_marked(entry, given))
 
 
 def _is_closing(state: Mapping[str, Any]) -> bool:

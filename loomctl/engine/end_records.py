@@ -93,6 +93,7 @@ def status(run: Run, end: End, ended: Mapping[str, Any], way: Way, session_id: s
         "errors": said["errors"] if end.failure else [],
         "warnings": [*said["warnings"], *end.warnings, *_tracking_warnings(tracked), *_way_warnings(way)],
         "command": given.command,
+        **({"evidence": end.known.evidence.to_dict()} if end.known.evidence else {}),
         **({"decided": dict(given.decided)} if given.decided else {}),
         **({"branches": [dict(one) for one in given.branches], "joined_by": given.joined_by} if given.branches else {}),
         "artifacts": dict(given.artifacts),
@@ -118,6 +119,8 @@ def events(end: End, ended: Mapping[str, Any], came: run_life.VisitEnd, session_
         **({"usage": dict(used)} if used else {}),
     }
     told = [Event("stage.completed", properties, session_id, step_id)]
+    if end.known.evidence:
+        told.insert(0, Event("evidence.checked", {"stage": stage, **end.known.evidence.to_dict()}, session_id, step_id))
     told += [Event("asset.captured", {"stage": stage, **one}, session_id, step_id) for one in tracked.assets]
     if end.changed.applied:
         keys = sorted(end.changed.applied)

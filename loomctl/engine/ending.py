@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
+    from loomctl.engine.evidence import Checked
     from loomctl.engine.tracking import Tracked
     from loomctl.model.directives import Reading
     from loomctl.model.state import State
@@ -61,13 +62,15 @@ class Given(NamedTuple):
 class Gathered(NamedTuple):
     """What was found out about a visit's end.
 
-    for_stage: whose; reading: what its answer means; tracked: None of a visit that does not end by this answer.
+    for_stage: whose; reading: what its answer means; tracked: None of a visit that does not end by this answer;
+    evidence: what was found of what the step has to show, None where that is nothing.
     """
 
     for_stage: str
     reading: Reading
     tracked: Tracked | None
     usage: Mapping[str, Any] | None
+    evidence: Checked | None = None
 
 
 class Ended(NamedTuple):
@@ -84,20 +87,66 @@ class Ended(NamedTuple):
 
 
 def gather(
-    space: Workspace, run: Run, entry: Mapping[str, Any], given: Given, reading: Reading | None = None
+    space: Workspace,
+    run: Run,
+    entry: Mapping[str, Any],
+    given: Given,
+    reading: Reading | None = None,
+    *,
+    may_run: bool = True,
 ) -> Gathered:
     """Find out what a visit's end needs to know; takes no lock, changes no state, and raises nothing of its own.
 
     reading: what the answer means, where that was read already. Of an answer that will be asked for again nothing else
-    is found out: its visit does not end.
+    is found out: its visit does not end. may_run: whether commands that are evidence may be run, which takes time.
     """
     step = _step_of(run, entry)
     reading = reading or answers.read(space, run, entry, step, given.response, alone=visits.is_branch(run.state))
     if _is_refused(step, entry, given, reading):
         return Gathered(entry["stage"], reading, None, None)
+    shown = _shown(space, run, entry, given, reading, may_run=may_run)
+    if _lacks(step, entry, shown):
+        return Gathered(entry["stage"], reading, None, None, shown)
+    return _tracked(space, run, entry, given, Gathered(entry["stage"], reading, None, None, shown))
+
+
+def _tracked(space: Workspace, run: Run, entry: Mapping[str, Any], given: Given, known: Gathered) -> Gathered:
+    """Add what only an answer that ends its visit needs: what it touched, and what it cost."""
     # Who works on a branch has a conversation of its own, which nobody here can see.
     used = None if given.command or visits.is_branch(run.state) else usage.of_visit(space, run, entry)
-    return Gathered(entry["stage"], reading, tracking.ended(space, run, dict(entry)), used)
+    return known._replace(tracked=tracking.ended(space, run, dict(entry)), usage=used)
+
+
+def _shown(
+    space: Workspace, run: Run, entry: Mapping[str, Any], given: Given, reading: Reading, *, may_run: bool
+) -> Checked | None:
+    """Check the evidence for an end; None where the step needs none, or ends without (`failed`, `skipped`)."""
+    step = _step_of(run, entry)
+    if not step.get("evidence") or _breaks_schema(step, given, reading):
+        return None
+    from loomctl.engine import evidence  # most steps have nothing to show
+
+    outcome = given.outcome or reading.outcome or "succeeded"
+    updates = {**given.context, **given.updates, **reading.context_updates}
+    return evidence.check(space, run, entry, step, outcome, updates, may_run=may_run)
+
+
+def _corrections(step: Mapping[str, Any]) -> int:
+    """Give how often a step may be asked for evidence; nobody can be asked to mend what a command left."""
+    return 0 if step.get("kind") == "command" else output_checks.retries(step)
+
+
+def _lacks(step: Mapping[str, Any], entry: Mapping[str, Any], shown: Checked | None) -> bool:
+    """Tell whether an answer ends nothing because its evidence is missing, or cannot be judged here."""
+    if shown is None or shown.passed:
+        return False
+    return shown.pending or visits.repairs_of(entry) < _corrections(step)
+
+
+def asks_for_evidence(run: Run, state: Mapping[str, Any], known: Gathered) -> bool:
+    """Tell whether an answer would be asked for anew because of what its step did not show."""
+    entry = visits.open_visit(state)
+    return entry is not None and _lacks(_step_of(run, entry), entry, known.evidence)
 
 
 def _step_of(run: Run, entry: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -142,18 +191,72 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
     entry = visits.open_visit(state)
     assert entry is not None  # callers looked
     if known.for_stage != entry["stage"]:
-        known = gather(space, run, entry, given)
+        known = gather(space, run, entry, given, may_run=False)  # the run's lock is held
     step = _step_of(run, entry)
     if _is_refused(step, entry, given, known.reading):
         if _cannot_be_judged(known.reading):
             return Ended(state, None, known.reading, unchecked(known.reading))
         return _repair(space, run, state, happened, given, known, step)
+    known = _with_evidence(space, run, entry, given, known)
+    if _lacks(step, entry, known.evidence):
+        return _unshown(space, run, state, happened, given, known, step)
     if known.tracked is None:  # it was to be repaired when it was gathered
-        known = gather(space, run, entry, given, known.reading)
+        known = _tracked(space, run, entry, given, known)
     failure = ""
     if _breaks_schema(step, given, known.reading):
         failure = output_checks.exhausted(visits.repairs_of(entry))
+    elif known.evidence is not None and not known.evidence.passed:
+        from loomctl.engine import evidence
+
+        failure = evidence.exhausted(known.evidence, visits.repairs_of(entry))
     return _ended(space, run, state, happened, given, known, failure)
+
+
+def _with_evidence(space: Workspace, run: Run, entry: Mapping[str, Any], given: Given, known: Gathered) -> Gathered:
+    """Let the evidence be that of this end: it may have been gathered for another outcome than is given now."""
+    outcome = given.outcome or known.reading.outcome or "succeeded"
+    if outcome in WITHOUT_RESULT:
+        return known._replace(evidence=None)
+    if known.evidence is not None:
+        return known
+    return known._replace(evidence=_shown(space, run, entry, given, known.reading, may_run=False))
+
+
+def _unshown(
+    space: Workspace,
+    run: Run,
+    state: State,
+    happened: list[Event],
+    given: Given,
+    known: Gathered,
+    step: Mapping[str, Any],
+) -> Ended:
+    """Keep an answer whose evidence is missing, and make the message that says so.
+
+    What nobody could judge here is not counted as a correction.
+    """
+    from loomctl.engine import evidence
+
+    entry, shown = visits.open_visit(state), known.evidence
+    assert entry is not None  # the caller looked
+    assert shown is not None  # it is missing
+    if given.response is not None:
+        stages.write_candidate(run.folder, entry["stage"], given.response)
+    allowed, attempt = _corrections(step), 0
+    told = {"stage": entry["stage"], **shown.to_dict()}
+    happened.append(Event("evidence.checked", told, space.caller.session_id, entry["step_id"]))
+    if not shown.pending:
+        attempt = visits.repairs_of(entry) + 1
+        lacking = [one for one in shown.items if not one.passed]
+        errors = [{"code": "EVIDENCE_MISSING", "where": one.name, "message": one.why} for one in lacking]
+        asked = evidence.message(step, shown, attempt, allowed)
+        stages.write_repaired(
+            run.folder, entry["stage"], attempt, response=given.response or "", asked=asked, errors=errors
+        )
+        state = visits.repaired(state)
+        properties = {"stage": entry["stage"], "attempt": attempt, "of": allowed, "errors": ["EVIDENCE_MISSING"]}
+        happened.append(Event("stage.repair_requested", properties, space.caller.session_id, entry["step_id"]))
+    return Ended(state, None, known.reading, evidence.message(step, shown, attempt, allowed), attempt)
 
 
 def _repair(

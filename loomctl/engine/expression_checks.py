@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import expressions
-from loomctl.model import bare_words, transitions
+from loomctl.model import bare_words, evidence, transitions
 from loomctl.model.critical_artifacts import declared
 from loomctl.model.problems import at, error, shown, warning
 
@@ -53,6 +53,9 @@ def problems(raw: object) -> Iterator[Problem]:
     for where, artifact in declared(raw):
         for kind in _KINDS:
             yield from _problem(artifact, where, *kind)
+    for where, wanted in evidence.declared(raw):
+        yield from _problem(wanted, where, *_OF_TRANSITION)
+        yield from _problem(wanted, where, "state", *_KINDS[1][1:])
     for where, transition in transitions.declared(raw):
         yield from _problem(transition, where, *_OF_TRANSITION)
 

@@ -96,8 +96,16 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
 
         asked = [_instruction(step, known)] if step.get("prompt") else []
         return "\n\n".join([*lines, *asked, fan_texts.instruction(step)])
-    lines += [_instruction(step, known), *_where(step, known), *_ways(step)]
+    lines += [_instruction(step, known), *_where(step, known), *_ways(step), *_evidence(step)]
     return "\n\n".join(lines)
+
+
+def _evidence(step: Mapping[str, Any]) -> list[str]:
+    if not step.get("evidence"):
+        return []
+    from loomctl.engine import evidence  # most steps have nothing to show
+
+    return evidence.instruction(step)
 
 
 def _ways(step: Mapping[str, Any]) -> list[str]:

@@ -112,7 +112,11 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
 
         found = _given(entry, response)
         recording.digest(space, _DIGESTS)  # what is not digested now would be told of the next step (D59)
-        ended = _ended(space, run, turn, found, ending.gather(space, run, entry, found, reading), stop)
+        known = ending.gather(space, run, entry, found, reading)
+        if turn.blocks_left <= 0 and stop.open and ending.asks_for_evidence(run, run.state, known):
+            stages.write_candidate(run.folder, entry["stage"], message)
+            return Stopped(line=_paused(space, run))
+        ended = _ended(space, run, turn, found, known, stop)
         if ended.block or not any(one.step.get("kind") == "command" for one in places.places(run.plan)):
             return ended
         waits = _at_untrusted(space, space.store.read(run.run_id), turn)

@@ -56,6 +56,12 @@ def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     try:
         beside = visits.seen_from(run.state).open
         _begin(space, run.run_id, stage, elsewhere.folder(space, run, entry), beside)
+    except Exception:  # noqa: BLE001, S110 - whatever it is, no step is held up by it
+        pass
+    try:
+        from loomctl.engine import evidence  # a session's start opens no visit
+
+        evidence.begin(space, run, entry)
     except Exception:  # noqa: BLE001 - whatever it is, no step is held up by it
         return
 

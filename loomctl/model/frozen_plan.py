@@ -43,6 +43,7 @@ _STEP = Shape(
         "transitions": LIST,
         "retry_target": TEXT,
         "parallel": OBJECT,
+        "evidence": LIST,
     },
     ("key", "id"),
 )
@@ -60,6 +61,14 @@ _TRANSITION = Shape(
     },
     ("to",),
 )
+_EVIDENCE = {
+    "file": Shape({"kind": TEXT, "file": TEXT}, {"changed": FLAG}),
+    "command": Shape({"kind": TEXT, "run": TEXT}, {"timeout": NUMBER}),
+    "state": Shape(
+        {"kind": TEXT},
+        {"state": TEXT, "path_steps": _LIST_OR_NULL, "condition": TEXT, "condition_code": _LIST_OR_NULL},
+    ),
+}
 _HANDLING = Shape({}, {"on_success": TEXT, "on_warning": TEXT, "on_failure": TEXT})
 _ARTIFACT = Shape(
     {"id": TEXT, "type": TEXT},
@@ -142,8 +151,20 @@ def _of_step(path: str, step: Any, where: str) -> Iterator[tuple[str, str] | Non
     yield misfit(f"{path}.result_handling", step.get("result_handling", {}), _HANDLING)
     for place, transition in enumerate(step.get("transitions", ())):
         yield misfit(f"{path}.transitions[{place}]", transition, _TRANSITION)
+    for place, wanted in enumerate(step.get("evidence", ())):
+        yield from _of_evidence(f"{path}.evidence[{place}]", wanted)
     if "parallel" in step:
         yield from _of_branches(f"{path}.parallel", step["parallel"], where)
+
+
+def _of_evidence(path: str, wanted: Any) -> Iterator[tuple[str, str] | None]:
+    kind = wanted.get("kind") if isinstance(wanted, dict) else None
+    if not isinstance(kind, str) or kind not in _EVIDENCE:
+        yield path, f"evidence has a kind, one of {', '.join(_EVIDENCE)}"
+        return
+    yield misfit(path, wanted, _EVIDENCE[kind])
+    if kind == "state" and ("state" in wanted) == ("condition" in wanted):
+        yield path, "evidence in the state is a path or a condition"
 
 
 def _of_branches(path: str, parallel: Any, where: str) -> Iterator[tuple[str, str] | None]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KEY = "parallel"
 LONGEST = 100  # characters of a branch's step with the names before it, in which it is known
 # What an assistant or a command is asked for; a parallel step asks for nothing but its branches.
-NOT_FOR_PARALLEL = ("command", "skill", "run", "timeout", "workdir", "output_schema", "output_retries")
+NOT_FOR_PARALLEL = ("command", "skill", "run", "timeout", "workdir", "output_schema", "output_retries", "evidence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

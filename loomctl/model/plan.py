@@ -167,6 +167,8 @@ def _said(step: Step, names: Names) -> dict[str, Any]:
     said = {key: value for key in kept if (value := getattr(step, key)) is not None}
     if "transitions" in said:
         said["transitions"] = [_transition(one, names) for one in step.transitions or ()]
+    if "evidence" in said:
+        said["evidence"] = [one.frozen() for one in step.evidence or ()]
     if "retry_target" in said:
         said["retry_target"] = names.key(said["retry_target"])
     return said
@@ -191,13 +193,14 @@ def retry_target(workflow: Workflow) -> str:
 def _commands(workflow: Workflow, skipped: Sequence[str]) -> list[dict[str, str]]:
     """List what a machine would be asked to run, in the order of the steps: it is trusted by this list's hash (D23)."""
     return [
-        {"step": f"{phase.id}/{name}", "run": step.run, **({"workdir": step.workdir} if step.workdir else {})}
+        {"step": f"{phase.id}/{name}", "run": run, **({"workdir": step.workdir} if step.workdir else {})}
         for phase in workflow.phases or ()
         if phase.enabled is not False
         for _, outer in phase.each_step()
         if outer.id not in skipped and f"{phase.id}/{outer.id}" not in skipped
         for name, step in _with_branches(outer)
-        if step.run is not None
+        for run in (step.run, *(one.run for one in step.evidence or ()))
+        if run is not None
     ]
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loomctl.model import parallel, transitions
+from loomctl.model import evidence, parallel, transitions
 from loomctl.model.fidelity import FIDELITIES
 from loomctl.model.fields import ID_RULE, Fields, is_id, only
 from loomctl.model.ids import slug
@@ -15,6 +15,7 @@ from loomctl.model.policies import read_handling
 from loomctl.model.problems import choices, error, kind_of, shown
 
 if TYPE_CHECKING:
+    from loomctl.model.evidence import Evidence
     from loomctl.model.parallel import Parallel
     from loomctl.model.policies import ResultHandling
     from loomctl.model.problems import Problem
@@ -25,10 +26,7 @@ HUMAN = "human"
 ROUTING = "routing"
 LONGEST_TIMEOUT = 7 * 24 * 3600  # seconds
 # What the design has and nothing executes yet; a workflow that says so is refused, never half obeyed.
-LATER_FIELDS = (
-    "evidence",
-    "steps_parallel",
-)
+LATER_FIELDS = ("steps_parallel",)
 # What Loom adds to a step of FABER's shape; a plan of FABER's that says such a thing means something else.
 ADDED_FIELDS = (
     "run",
@@ -41,6 +39,7 @@ ADDED_FIELDS = (
     "transitions",
     "retry_target",
     "parallel",
+    "evidence",
 )
 # FABER's fields that are kept and change nothing here.
 INERT_FIELDS = (
@@ -71,6 +70,7 @@ class Step:
     run: a shell command that Loom runs itself (D30); timeout: its seconds; workdir: where the step works, below the
     project. output_schema: `routing`, or `@FILE` beside the workflow (D36). fidelity: of its preamble (D46).
     retry_target: the step to which a failure leads that no transition is meant for (D45). parallel: its branches (D43).
+    evidence: what the engine has to find before the step counts as done.
     """
 
     id: str
@@ -90,6 +90,7 @@ class Step:
     transitions: tuple[Transition, ...] | None = None
     retry_target: str | None = None
     parallel: Parallel | None = None
+    evidence: tuple[Evidence, ...] | None = None
     max_retries: int | None = None
     require_approval: bool | None = None
     result_handling: ResultHandling | None = None
@@ -117,6 +118,8 @@ class Step:
             values["transitions"] = [transition.to_dict() for transition in self.transitions]
         if self.parallel is not None:
             values["parallel"] = self.parallel.to_dict()
+        if self.evidence is not None:
+            values["evidence"] = [one.to_dict() for one in self.evidence]
         return only(self.KEYS, {**values, "result_handling": handling and handling.to_dict()}, self.extra)
 
 
@@ -166,6 +169,7 @@ def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem])
         transitions=transitions.read_all(fields, problems),
         retry_target=transitions.read_target(fields, "retry_target"),
         parallel=parallel.read(fields, step_id, seen, problems, read),
+        evidence=evidence.read_all(fields, problems),
         max_retries=fields.whole("max_retries"),
         require_approval=fields.flag("require_approval"),
         result_handling=read_handling(fields, problems),
@@ -207,6 +211,10 @@ def _check_run(fields: Fields, kind: str | None, problems: list[Problem]) -> Non
         if fields.has(key):
             message = f"{key} is for what an assistant answers; a command has its exit code"
             fields.fail("NOT_FOR_COMMANDS", key, message, f"leave {key} out")
+    listed = fields.raw(evidence.KEY)
+    if any(isinstance(one, dict) and "run" in one for one in (listed if isinstance(listed, list) else ())):
+        message = "a command step is a command; another one that has to pass is a step of its own"
+        fields.fail("NOT_FOR_COMMANDS", evidence.KEY, message, "make it a step with run")
 
 
 def _check_human(fields: Fields, description: str | None, problems: list[Problem]) -> None:
@@ -215,7 +223,7 @@ def _check_human(fields: Fields, description: str | None, problems: list[Problem
         if fields.has(key):
             message = f"{key} is for an assistant; at a step of kind: human a person decides, and nothing {why}"
             fields.fail("NOT_FOR_HUMANS", key, message, f"ask in words in prompt, and leave {key} out")
-    for key in ("output_schema", "output_retries"):
+    for key in ("output_schema", "output_retries", evidence.KEY):
         if fields.has(key):
             message = f"{key} is for what an assistant answers; a person chooses a label"
             fields.fail("NOT_FOR_HUMANS", key, message, f"leave {key} out")

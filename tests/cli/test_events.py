@@ -98,6 +98,10 @@ EXAMPLES: dict[str, tuple[Json, str]] = {
         {"stage": "2-x@1", "exit_code": 1, "signal": None, "duration_ms": 1234, "timed_out": False, "bytes": 1},
         "2-x@1 exit code 1 after 1.2 s 1 byte",
     ),
+    "evidence.checked": (
+        {"stage": "2-x@1", "passed": False, "items": [{"name": "a", "passed": True}, {"name": "b", "passed": False}]},
+        "2-x@1 missing: b",
+    ),
     "asset.captured": (
         {"stage": "2-x@1", "path": "junit.xml", "bytes": 5, "sha256": "0", "stored": "y"},
         "2-x@1 junit.xml (5 bytes)",

@@ -71,8 +71,17 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     "stage.handed_on": ("the assistant is sent on to the next step in the same turn", {"stage": "the next"}),
     "stage.closing": ("`loomctl done` without a result: the final message will be the result", {"stage": ""}),
     "stage.repair_requested": (
-        "an answer does not hold what the step's schema asks for, and is asked for again",
+        "an answer does not hold what the step's schema asks for, or its evidence is missing: it is asked for again",
         {"stage": "", "attempt": "from 1", "of": "repairs in all", "errors": "the codes of what is wrong"},
+    ),
+    "evidence.checked": (
+        "what a step has to show was looked for as it was to end",
+        {
+            "stage": "",
+            "passed": "whether all of it is there",
+            "items": "`kind`: `file`, `command`, `state`; `name`, as it is declared; `passed`; `sha256` of the file, "
+            "the command's output or the value; `why` it is missing, or how it was told",
+        },
     ),
     "stage.completed": (
         "a visit of a step ends, well or not",

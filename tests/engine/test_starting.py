@@ -121,7 +121,7 @@ def test_a_prompt_that_cannot_be_filled_stops_before_anything_is_written(scene: 
 
 def test_a_workflow_with_errors_starts_nothing(scene: Scene) -> None:
     """A workflow that `check` refuses is refused by `run`, before anything is written."""
-    scene.workflow(phases={"frame": {"steps": [{"id": "ask", "prompt": "x", "evidence": []}]}})
+    scene.workflow(phases={"frame": {"steps": [{"id": "ask", "prompt": "x", "steps_parallel": []}]}})
     scene.space()
     before = fingerprint(scene.root)
     with pytest.raises(LoomError) as caught:

@@ -283,5 +283,5 @@ def test_a_plan_is_json_and_the_same_every_time() -> None:
 def test_a_bad_workflow_gives_no_plan() -> None:
     """What has errors is refused, with all of them."""
     with pytest.raises(LoomError) as caught:
-        planned(phases={"build": {"steps": [{"id": "one", "prompt": "x", "evidence": []}]}})
+        planned(phases={"build": {"steps": [{"id": "one", "prompt": "x", "steps_parallel": []}]}})
     assert caught.value.code == "NOT_SUPPORTED"

@@ -96,7 +96,18 @@ REFUSED = [
     (with_step(workdir="a/../../b"), "PATH_ESCAPE", STEP_AT + ".workdir"),
     (with_step(workdir=""), "EMPTY_TEXT", STEP_AT + ".workdir"),
     ({**with_step(), "default_fidelity": "most"}, "UNKNOWN_VALUE", "$.default_fidelity"),
-    (with_step(evidence=[]), "NOT_SUPPORTED", STEP_AT + ".evidence"),
+    (with_step(steps_parallel={}), "NOT_SUPPORTED", STEP_AT + ".steps_parallel"),
+    (with_step(evidence={}), "WRONG_TYPE", STEP_AT + ".evidence"),
+    (with_step(evidence=[7]), "WRONG_TYPE", STEP_AT + ".evidence[0]"),
+    (with_step(evidence=[""]), "EMPTY_TEXT", STEP_AT + ".evidence[0].file"),
+    (with_step(evidence=["x", {}]), "ONE_EVIDENCE", STEP_AT + ".evidence[1]"),
+    (with_step(evidence=[{"file": "x", "run": "y"}]), "ONE_EVIDENCE", STEP_AT + ".evidence[0]"),
+    (with_step(evidence=["a/../../x"]), "PATH_ESCAPE", STEP_AT + ".evidence[0].file"),
+    (with_step(evidence=["a/**.js"]), "BAD_GLOB", STEP_AT + ".evidence[0].file"),
+    (with_step(evidence=[{"run": "x", "timeout": -1}]), "OUT_OF_RANGE", STEP_AT + ".evidence[0].timeout"),
+    (with_step(evidence=[{"run": "x", "timeout": "1"}]), "WRONG_TYPE", STEP_AT + ".evidence[0].timeout"),
+    (with_step(evidence=["x"] * 21), "OUT_OF_RANGE", STEP_AT + ".evidence"),
+    (with_step(kind="human", evidence=["x"]), "NOT_FOR_HUMANS", STEP_AT + ".evidence"),
     (with_step(transitions={}), "WRONG_TYPE", STEP_AT + ".transitions"),
     (with_step(transitions=["fix"]), "WRONG_TYPE", STEP_AT + ".transitions[0]"),
     (with_step(transitions=[{}]), "MISSING_FIELD", STEP_AT + ".transitions[0].to"),
@@ -286,12 +297,11 @@ def test_fabers_pause_before_release_is_an_approval() -> None:
 def test_one_error_carries_all() -> None:
     """What `run` raises says every error with its place; findings of one kind give it their code."""
     with pytest.raises(LoomError) as caught:
-        Workflow.from_dict(with_step(evidence=[], steps_parallel={}), where="sample.json")
+        Workflow.from_dict(with_step(steps_parallel={}), where="sample.json")
     assert caught.value.code == "NOT_SUPPORTED"
-    assert "$.phases.build.steps[0].evidence: evidence is not supported yet" in caught.value.why
     assert "$.phases.build.steps[0].steps_parallel: steps_parallel is not supported yet" in caught.value.why
     with pytest.raises(LoomError) as caught:
-        Workflow.from_dict(with_step(evidence=[], max_retries=-1))
+        Workflow.from_dict(with_step(steps_parallel={}, max_retries=-1))
     assert caught.value.code == "INVALID_WORKFLOW"
 
 

@@ -1,0 +1,128 @@
+"""The files that a step has to show: found by a path or a pattern within the roots, known by what is in them (D10)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import artifact_paths, digests, files
+from loomctl.model.errors import LoomError
+from loomctl.model.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from loomctl.disk.artifact_paths import Roots
+
+MOST = 1000  # files that one pattern names
+_MOST_LOOKED = 100_000  # entries of folders that are looked at for one pattern
+_LARGEST = 256 << 20  # bytes of a file that is read; a larger one is known by size and time
+_PASSED = (".git", ".loom", ".fractary")
+_BLOCK = 1 << 20
+
+
+class Seen(NamedTuple):
+    """What a path or a pattern names.
+
+    digests: by the path as it is shown; newest: when the last of them was written, in nanoseconds; why: what kept it
+    from being told whole, else empty.
+    """
+
+    digests: dict[str, str]
+    newest: int = 0
+    why: str = ""
+
+
+def is_pattern(text: str) -> bool:
+    """Tell whether a text names files by a pattern."""
+    return any(mark in text for mark in "*?[")
+
+
+def look(declared: str, known: Mapping[str, str | None], roots: Roots) -> Seen:
+    """Find the files and hash them. Raises nothing for what is there; what is refused or unreadable is in `why`."""
+    try:
+        paths, why = _paths(declared, known, roots)
+    except LoomError as refused:
+        return Seen({}, why=refused.what)
+    found: dict[str, str] = {}
+    newest = 0
+    for path in paths:
+        try:
+            digest, written = _digest(path)
+        except OSError as error:
+            why = why or f"{artifact_paths.shown(path, roots)} cannot be read: {error.strerror or error}"
+            continue
+        found[artifact_paths.shown(path, roots)] = digest
+        newest = max(newest, written)
+    return Seen(found, newest, why)
+
+
+def together(seen: Mapping[str, str]) -> str:
+    """Give one hash of several files: of a single one its own, of more that of the lines `HASH  PATH`, by path."""
+    if len(seen) == 1:
+        (only,) = seen.values()
+        return only
+    lines = "".join(f"{seen[path]}  {path}\n" for path in sorted(seen))
+    return digests.of_text(lines)
+
+
+def _paths(declared: str, known: Mapping[str, str | None], roots: Roots) -> tuple[list[str], str]:
+    if not is_pattern(declared):
+        path = artifact_paths.locate(declared, known, roots).path
+        return ([path] if os.path.isfile(path) else []), ""
+    parts = declared.split("/")
+    first = next(index for index, part in enumerate(parts) if is_pattern(part))
+    base = artifact_paths.locate("/".join(parts[:first]) or "{project_root}", known, roots).path
+    wanted = [artifact_paths.expanded(part, known) for part in parts[first:] if part not in ("", ".")]
+    found: list[str] = []
+    left = [_MOST_LOOKED]
+    for path in _matching(base, wanted, left):
+        try:
+            place = artifact_paths.locate(path, known, roots)
+        except LoomError:  # a link out of the roots
+            continue
+        if place.path not in found:
+            found.append(place.path)
+        if len(found) == MOST:
+            return found, f"only the first {MOST:,} files were looked at"
+    return found, "" if left[0] > 0 else f"only the first {_MOST_LOOKED:,} entries of its folders were looked at"
+
+
+def _matching(folder: str, parts: Sequence[str], left: list[int]) -> Iterator[str]:
+    """Give the files below a folder that match, by name; folders behind links are not entered."""
+    from fnmatch import fnmatchcase
+
+    part, rest = parts[0], parts[1:]
+    if part == "**":
+        yield from _matching(folder, rest or ("*",), left)
+    try:
+        with os.scandir(folder) as listed:
+            entries = sorted(listed, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        left[0] -= 1
+        if left[0] <= 0:
+            return
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if is_folder and entry.name in _PASSED:
+            continue
+        if part == "**":
+            if is_folder:
+                yield from _matching(entry.path, parts, left)
+        elif fnmatchcase(entry.name, part):
+            if rest and is_folder:
+                yield from _matching(entry.path, rest, left)
+            elif not rest and not is_folder and entry.is_file():
+                yield entry.path
+
+
+def _digest(path: str) -> tuple[str, int]:
+    descriptor = files.open_regular(path)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_size > _LARGEST:
+            return digests.of_text(f"{status.st_size} {status.st_mtime_ns}"), status.st_mtime_ns
+        return digests.of_parts(iter(lambda: os.read(descriptor, _BLOCK), b"")), status.st_mtime_ns
+    finally:
+        os.close(descriptor)

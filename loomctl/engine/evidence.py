@@ -1,0 +1,366 @@
+"""What a step has to show, checked by the engine as it ends: the assistant's word for it is not enough.
+
+Files are held against what they were as the step began, by content; values against the state as it will be; commands
+are run by `loomctl done` alone, once they are trusted, and never by a hook (D23).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from loomctl.disk import artifact_paths, digests, evidence_files, files
+from loomctl.engine import prompts, stages
+from loomctl.model import places
+from loomctl.model.errors import LoomError
+from loomctl.model.paths_in_state import MISSING
+from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.disk.artifact_paths import Roots
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+
+FILE, COMMAND, STATE = "file", "command", "state"
+NEEDED = ("succeeded", "partially_succeeded")  # the outcomes that have to be shown
+NOTED = "evidence.json"  # in the stage's folder: what the files were as the step began
+TIMEOUT = 600.0  # seconds of a command that says nothing
+_LONGEST_NAME, _LONGEST_WHY = 300, 300
+
+
+class Item(NamedTuple):
+    """One piece of evidence.
+
+    sha256: of the file, the command's output or the value; pending: nobody could judge it here, and another answer
+    would not help.
+    """
+
+    kind: str
+    name: str
+    passed: bool
+    sha256: str = ""
+    why: str = ""
+    pending: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as `status.json` and the event hold it."""
+        found: dict[str, Any] = {"kind": self.kind, "name": self.name, "passed": self.passed}
+        return {**found, **({"sha256": self.sha256} if self.sha256 else {}), **({"why": self.why} if self.why else {})}
+
+
+class Checked(NamedTuple):
+    """What a step showed, in declared order."""
+
+    items: Sequence[Item]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all of it is there."""
+        return all(item.passed for item in self.items)
+
+    @property
+    def pending(self) -> bool:
+        """Whether some of it could not be judged, and nothing that could is missing."""
+        return not self.passed and all(item.passed or item.pending for item in self.items)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as `status.json` and the event hold it."""
+        return {"passed": self.passed, "items": [item.to_dict() for item in self.items]}
+
+
+def asked_of(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Give what a step of a plan has to show."""
+    listed = step.get("evidence")
+    return list(listed) if isinstance(listed, list) else []
+
+
+def name_of(item: Mapping[str, Any]) -> str:
+    """Name a piece of evidence as it is declared, for people and files."""
+    return masked_line(str(item.get("file") or item.get("run") or item.get("state") or item.get("condition")), 300)
+
+
+# ---- As a step begins.
+
+
+def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
+    """Note what the files are that a visit has to change, in its stage's folder: it goes with the run. May raise."""
+    place = places.place_of(run.plan, str(entry.get("step_id")))
+    wanted = [one for one in asked_of(place.step if place else {}) if one["kind"] == FILE and one.get("changed")]
+    if not wanted:
+        return
+    known, roots = prompts.placeholder_values(space.project, run), _roots(space, run)
+    noted = {str(one["file"]): evidence_files.look(str(one["file"]), known, roots).digests for one in wanted}
+    folder = stages.folder(run.folder, entry["stage"])
+    files.make_folder(folder, mode=0o755)
+    files.write_atomically(os.path.join(folder, NOTED), files.to_json({"schema_version": 1, "files": noted}))
+
+
+def _noted(run: Run, stage: str) -> dict[str, dict[str, str]]:
+    try:
+        held = files.parse_json((stages.read_text(run.folder, stage, NOTED) or "{}").encode(), where=NOTED)
+    except LoomError:
+        return {}
+    found = held.get("files") if isinstance(held, dict) else None
+    return {key: one for key, one in found.items() if isinstance(one, dict)} if isinstance(found, dict) else {}
+
+
+def _roots(space: Workspace, run: Run) -> Roots:
+    return artifact_paths.Roots(
+        space.project.root, run.folder, space.project.plugin_root, tuple(space.settings.extra_roots)
+    )
+
+
+# ---- As it ends.
+
+
+def check(
+    space: Workspace,
+    run: Run,
+    entry: Mapping[str, Any],
+    step: Mapping[str, Any],
+    outcome: str,
+    updates: Mapping[str, Any],
+    *,
+    may_run: bool,
+) -> Checked | None:
+    """Check what a visit has to show; None where that is nothing. Raises nothing of its own.
+
+    outcome, updates: how it is about to end, and what it sets then. may_run: whether commands may be run here; on the
+    hook path they may not, whatever is said (D23).
+    """
+    wanted = asked_of(step)
+    if not wanted or outcome not in NEEDED:
+        return None
+    noted, scope = _noted(run, entry["stage"]), _scope(run, outcome, updates)
+    found: list[Item] = []
+    commands: list[tuple[int, Mapping[str, Any]]] = []
+    for number, one in enumerate(wanted, 1):
+        if one["kind"] == FILE:
+            found.append(_file(space, run, entry, one, noted))
+        elif one["kind"] == STATE:
+            found.append(_value(space, one, scope))
+        else:
+            commands.append((number, one))
+            found.append(Item(COMMAND, name_of(one), passed=False, pending=True))
+    rest = [item for item in found if item.kind != COMMAND]
+    if commands and all(item.passed for item in rest):  # what is missing anyway needs no command
+        for number, one in commands:
+            found[number - 1] = _command(space, run, entry, step, one, number, may_run=may_run)
+    elif commands:
+        found = [one._replace(why="not run while the rest is missing") if one.kind == COMMAND else one for one in found]
+    return Checked(tuple(found))
+
+
+def _file(
+    space: Workspace,
+    run: Run,
+    entry: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    noted: Mapping[str, Mapping[str, str]],
+) -> Item:
+    declared, name = str(wanted["file"]), name_of(wanted)
+    seen = evidence_files.look(declared, prompts.placeholder_values(space.project, run), _roots(space, run))
+    if not seen.digests:
+        return Item(FILE, name, passed=False, why=masked_line(seen.why or "there is no such file", _LONGEST_WHY))
+    sha256 = evidence_files.together(seen.digests)
+    if not wanted.get("changed"):
+        return Item(FILE, name, passed=True, sha256=sha256)
+    before = noted.get(declared)
+    if before is None:
+        from loomctl.engine import tracking  # most steps were noted
+
+        if seen.newest >= tracking.began_at(space, run, entry):
+            why = "told by its time alone: nothing was noted when the step began"
+            return Item(FILE, name, passed=True, sha256=sha256, why=why)
+    elif any(before.get(path) != digest for path, digest in seen.digests.items()):
+        return Item(FILE, name, passed=True, sha256=sha256)
+    return Item(FILE, name, passed=False, sha256=sha256, why="it has not changed since the step began")
+
+
+def _scope(run: Run, outcome: str, updates: Mapping[str, Any]) -> dict[str, Any]:
+    from loomctl.model import route_scope, run_context  # most ends have nothing to show
+
+    state = {**run.state, "context": {**run.state["context"], **updates}}
+    nested = route_scope.nested(run_context.scope(state, run.plan))
+    return {"state": {**state, "context": nested}, "outcome": outcome, "context": nested, "preferred_label": None}
+
+
+def _value(space: Workspace, wanted: Mapping[str, Any], scope: Mapping[str, Any]) -> Item:
+    name = name_of(wanted)
+    is_path = "state" in wanted
+    try:
+        value = _read(space, wanted, scope, is_path=is_path)
+    except _UnjudgedError as unjudged:
+        return Item(STATE, name, passed=False, why=unjudged.args[0], pending=unjudged.args[1])
+    sha256 = "" if value is MISSING else digests.of_bytes(files.to_json(value))
+    if value is MISSING or value is None or value is False:
+        why = "the state has nothing there" if value is MISSING else f"it is {'null' if value is None else 'false'}"
+        return Item(STATE, name, passed=False, sha256=sha256, why=why if is_path else "it does not hold")
+    return Item(STATE, name, passed=True, sha256=sha256)
+
+
+class _UnjudgedError(Exception):
+    """Why a value could not be judged, and whether that is no fault of the answer."""
+
+
+def _read(space: Workspace, wanted: Mapping[str, Any], scope: Mapping[str, Any], *, is_path: bool) -> Any:
+    """Give what a path finds in the state, or a condition's truth: simple ones here, others by a child (D11, D12)."""
+    code = wanted.get("path_steps" if is_path else "condition_code")
+    if code is not None and is_path:
+        from loomctl.model import paths_in_state
+
+        return paths_in_state.read(code, scope["state"])
+    if code is not None:
+        from loomctl.model.conditions import ConditionThrew, NeedsEngine, evaluate
+
+        try:
+            return evaluate(code, scope)
+        except ConditionThrew as threw:
+            raise _UnjudgedError(masked_line(str(threw), _LONGEST_WHY), False) from None
+        except NeedsEngine:
+            pass
+    from loomctl.disk import expressions
+
+    question = expressions.Question(
+        "path" if is_path else "condition", str(wanted["state" if is_path else "condition"])
+    )
+    (answer,) = expressions.answer([question], scope, environment_python=space.caller.environment_python)
+    if answer.status != "ok":
+        raise _UnjudgedError(masked_line(answer.message, _LONGEST_WHY), answer.status == "needs_environment")
+    return answer.value
+
+
+# ---- Commands.
+
+
+def _command(
+    space: Workspace,
+    run: Run,
+    entry: Mapping[str, Any],
+    step: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    number: int,
+    *,
+    may_run: bool,
+) -> Item:
+    name = name_of(wanted)
+    if space.caller.on_hook_path or not may_run:
+        return Item(COMMAND, name, passed=False, why="it is run by `loomctl done`, with the result", pending=True)
+    from loomctl.engine import command_trust
+
+    try:
+        if command_trust.untrusted(space, run):
+            why = f"this machine does not trust the run's commands: loomctl trust {run.run_id}"
+            return Item(COMMAND, name, passed=False, why=why, pending=True)
+        return _run(space, run, entry, {**step, "run": wanted["run"]}, wanted, number)
+    except (LoomError, OSError) as error:
+        what = error.what if isinstance(error, LoomError) else str(error)
+        return Item(COMMAND, name, passed=False, why=masked_line(what, _LONGEST_WHY), pending=True)
+
+
+def _run(
+    space: Workspace,
+    run: Run,
+    entry: Mapping[str, Any],
+    step: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    number: int,
+) -> Item:
+    """Run a command to its end, or to where `next` would stop waiting; what still runs then is waited for again."""
+    from loomctl.disk import command_runs
+    from loomctl.engine import command_starts, command_trust, commanding
+
+    folder = os.path.join(stages.folder(run.folder, entry["stage"]), f"evidence-{number}")
+    files.refuse_links(run.folder, folder)
+    until = time.monotonic() + commanding.patience()
+    if command_runs.look(folder).kind == command_runs.NONE:
+        command = command_trust.expanded(space, run, step)
+        seconds = float(wanted.get("timeout") or TIMEOUT)
+        cwd = command_starts.workdir(space, run, command.get("workdir"))
+        order = command_runs.Order(
+            folder, run.run_id, str(entry["step_id"]), entry["stage"], command["run"], cwd, seconds
+        )
+        command_runs.start(order, command_starts.environment(run.run_id, str(entry["step_id"]), folder))
+    standing = command_runs.wait(folder, until)
+    name = name_of(wanted)
+    if standing.kind == command_runs.RUNNING:
+        why = "it still runs: give the result again to wait for it"
+        return Item(COMMAND, name, passed=False, why=why, pending=True)
+    sha256 = digests.of_parts(command_runs.log_parts(folder))
+    code = standing.result.get("exit_code") if standing.kind == command_runs.ENDED else None
+    kept = _put_aside(folder)
+    if code == 0:
+        return Item(COMMAND, name, passed=True, sha256=sha256)
+    why = _ended(standing.kind, standing.result, float(wanted.get("timeout") or TIMEOUT))
+    return Item(COMMAND, name, passed=False, sha256=sha256, why=f"{why}; its output: {kept}")
+
+
+def _ended(kind: str, result: Mapping[str, Any], seconds: float) -> str:
+    if kind != "ended":
+        return "how it ended is not known"
+    if result.get("timed_out"):
+        return f"timed out after {seconds:g} s"
+    if result.get("exit_code") is None:
+        return masked_line(str(result.get("error") or f"ended by {result.get('signal') or 'a signal'}"), 200)
+    return f"exit code {result['exit_code']}"
+
+
+def _put_aside(folder: str) -> str:
+    """Keep what a command left under a name of its own, so that the next check runs it anew; gives its log's path."""
+    from loomctl.disk import command_files
+
+    number = 1
+    while os.path.lexists(f"{folder}.{number}"):
+        number += 1
+    os.rename(folder, f"{folder}.{number}")
+    return os.path.join(f"{folder}.{number}", command_files.LOG)
+
+
+# ---- What is said of it.
+
+
+def instruction(step: Mapping[str, Any]) -> list[str]:
+    """Tell an assistant what a step has to show; nothing where that is nothing."""
+    wanted = asked_of(step)
+    if not wanted:
+        return []
+    lines = "\n".join(f"- {_asks(one)}" for one in wanted)
+    own = "" if step.get("run") or not any(one["kind"] == COMMAND for one in wanted) else " End it with `loomctl done`."
+    return [f"It counts as done only when Loom finds this evidence:{own}\n\n{lines}"]
+
+
+def _asks(wanted: Mapping[str, Any]) -> str:
+    name = name_of(wanted)
+    if wanted["kind"] == FILE:
+        return f"the file `{name}`, " + ("new or changed since the step began" if wanted.get("changed") else "there")
+    if wanted["kind"] == COMMAND:
+        return f"the command `{name}` ends with exit code 0; Loom runs it"
+    if "state" in wanted:
+        return f"the run's state has a value at `{name}`, neither null nor false"
+    return f"`{name}` is true"
+
+
+def missing(checked: Checked) -> str:
+    """Say in one line what is missing."""
+    return "; ".join(f"{item.name}: {item.why or 'missing'}" for item in checked.items if not item.passed)
+
+
+def message(step: Mapping[str, Any], checked: Checked, attempt: int, allowed: int) -> str:
+    """Say what a step that was said to be done has not shown, and what to do. attempt: 0 where it is not counted."""
+    lines = [f"EVIDENCE_MISSING: the step {masked_line(str(step['key']), 120)} is not done: Loom did not find", ""]
+    lines += [f"- {item.kind} `{item.name}`: {item.why or 'missing'}" for item in checked.items if not item.passed]
+    if attempt:
+        asks = f"Mend that, and end the step again with its result. (Correction {attempt} of {allowed}.)"
+    else:
+        asks = "End it with `loomctl done` and its result on standard input, once that can be checked."
+    return "\n".join([*lines, "", asks])
+
+
+def exhausted(checked: Checked, allowed: int) -> str:
+    """Say that evidence is missing for good; the step's failure reason."""
+    return masked_line(f"evidence is missing after {allowed} correction(s): {missing(checked)}", 600)
