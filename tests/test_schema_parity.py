@@ -20,6 +20,7 @@ from loomctl.engine.resolve import resolve
 from loomctl.model import (
     branches,
     critical_artifacts,
+    evidence,
     joins,
     parallel,
     plan,
@@ -168,6 +169,10 @@ def test_the_schema_has_the_keys_of_the_classes() -> None:
     assert set(properties("$defs", "step")) == {*steps.Step.KEYS, *steps.LATER_FIELDS, *steps.INERT_FIELDS}
     assert set(properties("$defs", "parallel")) == {*parallel.Parallel.KEYS}
     assert set(properties("$defs", "branch")) == {*parallel.Branch.KEYS}
+    assert set(properties("$defs", "evidence_item")) == {*evidence.Evidence.KEYS}
+    of_plan = SCHEMAS["plan"]["$defs"]["step"]["properties"]["evidence"]["items"]["properties"]
+    assert set(of_plan) == {"kind", *evidence.Evidence.KEYS, "path_steps", "condition_code"}
+    assert of_plan["kind"]["enum"] == [evidence.FILE, evidence.COMMAND, evidence.STATE]
     assert set(properties("$defs", "transition")) == {*transitions.Transition.KEYS}
     assert set(SCHEMAS["plan"]["$defs"]["transition"]["properties"]) == {*transitions.Transition.KEYS, "condition_code"}
     assert set(properties("$defs", "artifact")) == {*critical_artifacts.CriticalArtifact.KEYS}
@@ -198,6 +203,8 @@ def test_the_schema_has_the_words_of_the_classes() -> None:
     way = SCHEMAS["state"]["$defs"]["next"]["properties"]
     assert way["reason"]["enum"] == list(routing.REASONS)
     weight = properties("$defs", "transition")["weight"]
+    assert properties("$defs", "step")["evidence"]["maxItems"] == evidence.MOST
+    assert properties("$defs", "evidence_item")["timeout"]["maximum"] == evidence.LONGEST_TIMEOUT
     assert (weight["minimum"], weight["maximum"]) == (-transitions.HEAVIEST, transitions.HEAVIEST)
 
 

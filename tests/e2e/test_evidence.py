@@ -1,0 +1,48 @@
+"""In a real conversation the assistant's word for it ends no step that has something to show."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.scenes import run_folder, state_of
+from tests.e2e.scripted_api import Reply, reply, tool
+from tests.e2e.test_outcomes import status_of, step, take_up, workflow
+
+if TYPE_CHECKING:
+    from tests.e2e.assistant import Assistant
+
+pytestmark = pytest.mark.e2e
+
+SAID = 'The report is written. {"outcome": "succeeded"}'
+
+
+def test_a_step_is_done_when_its_file_is_there(assistant: Assistant) -> None:
+    """Said to be done without the file, asked once more, the file made: the step ends with its hash in the ledger."""
+    workflow(assistant.project, step("report", evidence=["out/report.md"]), step("then"))
+    made = reply(tool("Write", file_path=str(assistant.project / "out" / "report.md"), content="found\n"))
+    answers: list[Reply | str] = [SAID, made, SAID, take_up(), 'Done. {"outcome": "succeeded"}']
+    turn = assistant.run('/loom:run "x" --workflow flow', answers=answers, watch_hooks=True, allowed_tools="Write")
+    corrective = turn.conversation[1].pieces()[-1][1] + turn.conversation[1].seen()
+    assert "EVIDENCE_MISSING" in corrective
+    assert "out/report.md" in corrective
+    state = state_of(assistant.project)
+    assert [(entry["step_id"], entry["status"]) for entry in state["steps"]] == [
+        ("build/report", "succeeded"),
+        ("build/then", "succeeded"),
+    ]
+    sha256 = hashlib.sha256(b"found\n").hexdigest()
+    assert status_of(assistant.project, "001-build.report@1")["evidence"]["items"][0]["sha256"] == sha256
+    assert [(one["passed"], one["items"][0].get("sha256")) for one in checked(assistant)] == [
+        (False, None),
+        (True, sha256),
+    ]
+
+
+def checked(assistant: Assistant) -> list[dict[str, Any]]:
+    """Give what the ledger of the only run tells of evidence."""
+    lines = (run_folder(assistant.project) / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    return [entry["properties"] for entry in map(json.loads, lines) if entry["event"] == "evidence.checked"]
