@@ -276,12 +276,26 @@ def _in_words(found: Run, record: Record) -> list[str]:
         spent = command.get("duration_ms")
         time = f", {spent / 1000:.1f} s" if isinstance(spent, (int, float)) else ""
         lines.append(f"command   {_words(str(command.get('script')))}: {record.command}{time}")
+    lines += _evidence(record)
     for kind in ("errors", "warnings"):
         for one in record.items(kind):
             told = one if isinstance(one, dict) else {"message": one}
             code = " ".join(str(told[key]) for key in ("code", "where") if told.get(key))
             said = ": ".join(part for part in (code, str(told.get("message") or "")) if part)
             lines.append(f"{kind[:-1]:<9} {_words(said)}")
+    return lines
+
+
+def _evidence(record: Record) -> list[str]:
+    """Tell what a stage had to show, and what was found of it."""
+    listed = record.section("evidence").get("items")
+    lines = []
+    for one in listed if isinstance(listed, list) else ():
+        if not isinstance(one, dict):
+            continue
+        mark, sha256 = "✓" if one.get("passed") is True else "✗", one.get("sha256")
+        told = [f"{mark} {one.get('kind')} {one.get('name')}", *([str(one["why"])] if one.get("why") else [])]
+        lines.append(f"evidence  {_words(': '.join(told))}{f' ({sha256[:12]}…)' if isinstance(sha256, str) else ''}")
     return lines
 
 

@@ -110,3 +110,22 @@ def test_whatever_became_of_a_run_its_log_is_proven(scene: Scene, what: str, tmp
         assert scene.state["status"] == "completed"
     found = scene.loomctl("verify", "--all", "--json").json
     assert [(one["proven"], one["faults"]) for one in found["runs"]] == [(True, [])] * len(scene.run_dirs), found
+
+
+def test_what_a_stage_showed_is_told_and_simulated_as_there(scene: Scene) -> None:
+    """`show` names each piece of evidence with its hash; a simulation takes it as found; a refused `done` says why."""
+    steps = [{"id": "make", "prompt": "Make it.", "evidence": ["x.md", {"file": "y.md", "changed": False}]}]
+    scene.workflow(phases={"build": {"steps": steps}})
+    run_id = scene.begin().run.run_id
+    scene.write("y.md", "y")
+    refused = scene.loomctl("done", "--response-file", "-", "--json", given="Made.")
+    assert (refused.code, refused.json["outcome"]) == (1, None)
+    assert refused.json["repair"].startswith("EVIDENCE_MISSING: the step build/make is not done")
+    assert "x.md" in scene.loomctl("done", "--response-file", "-", given="Made.").stdout
+    scene.write("x.md", "x")
+    assert scene.loomctl("done", "--response-file", "-", given="Made.").code == 0
+    shown = scene.loomctl("show", run_id, "make").stdout
+    assert "evidence  ✓ file x.md (2d711642b726…)" in shown
+    assert "evidence  ✓ file y.md (" in shown
+    assert scene.loomctl("simulate", "tiny", "--json").json["status"] == "completed"
+    assert scene.loomctl("verify", run_id).code == 0
