@@ -8,6 +8,7 @@ import pytest
 
 from loomctl.disk import events
 from loomctl.disk.events import Event
+from tests.faber import RUN_ID, lay
 from tests.scenes import Scene
 
 
@@ -129,3 +130,15 @@ def test_what_a_stage_showed_is_told_and_simulated_as_there(scene: Scene) -> Non
     assert "evidence  ✓ file y.md (" in shown
     assert scene.loomctl("simulate", "tiny", "--json").json["status"] == "completed"
     assert scene.loomctl("verify", run_id).code == 0
+
+
+def test_a_run_of_fabers_is_verified_where_loom_keeps_its_log(scene: Scene) -> None:
+    """Its state is FABER's own file, which holds the checkpoint; the log lies in the store. Before Loom it has none."""
+    lay(scene)
+    assert scene.loomctl("verify", RUN_ID).code == 0
+    assert scene.loomctl("resume").code == 0
+    told = scene.loomctl("verify", "--json")
+    assert (told.code, told.json["proven"], told.json["run_id"]) == (0, True, RUN_ID)
+    path = scene.store / "runs" / RUN_ID / events.FILE
+    path.write_bytes(path.read_bytes().replace(b"run.", b"ran.", 1))
+    assert scene.loomctl("verify").code == 1
