@@ -204,7 +204,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
 
     In a run that stands still it is left as it is where its answer does not fit: nothing is asked for there.
     """
-    from loomctl.engine import driving, ending, moves, settling
+    from loomctl.engine import driving, moves, settling
 
     found = closing.ready(space, run, run.state)
     said: list[str] = []
@@ -214,7 +214,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
         said.clear()
         opened.clear()
         happened: list[Event] = []
-        if found is not None and not _under_way(state) and ending.breaks_schema(run, state, found.given, found.known):
+        if found is not None and not _under_way(state) and _would_ask(run, state, found):
             return state, []
         ended, how = closing.close(space, run, state, happened, found)
         if ended is None:
@@ -229,6 +229,15 @@ def closed_without_message(space: Workspace, run: Run) -> str:
     if opened:
         settling.begun(space, run._replace(state=state), opened[0])
     return said[0] if said else ""
+
+
+def _would_ask(run: Run, state: State, found: closing.Ready) -> bool:
+    """Tell whether an answer would be asked for anew, for what it lacks or for what its step did not show."""
+    from loomctl.engine import ending
+
+    return ending.breaks_schema(run, state, found.given, found.known) or ending.asks_for_evidence(
+        run, state, found.known
+    )
 
 
 def _handed_on(space: Workspace, entry: Mapping[str, Any] | None) -> Event:

@@ -301,6 +301,17 @@ def test_a_closing_step_is_held_to_it(scene: Scene) -> None:
     assert status(scene)["status"] == "succeeded"
 
 
+def test_a_closing_step_of_a_paused_run_is_asked_for_nothing(scene: Scene) -> None:
+    """A session that starts meets it: it stays as it is, and no correction is counted."""
+    run_id = begin(scene, "x.md")
+    driving.done(scene.space(), run_id, response=None)
+    scene.edit(status="paused")
+    space = scene.space(on_hook_path=True)
+    assert stopping.closed_without_message(space, space.store.read(run_id)) == ""
+    assert scene.state["steps"][-1]["status"] == "closing"
+    assert checked(scene) == []
+
+
 def test_a_command_step_without_its_evidence_has_failed(scene: Scene) -> None:
     """Exit code 0 is not enough; nobody is asked to mend it."""
     steps: list[Json] = [{"id": "make", "run": "echo made", "evidence": ["x.md"]}]
