@@ -37,6 +37,10 @@ def main() -> int:
 
         load(arguments[1], with_yaml=True)
         return 0
+    if arguments == ["statusline"] and sys.flags.no_site:  # the launcher found no line that it could print itself
+        from loomctl.hosts.claude_status_line import main as draw
+
+        return draw()
     if arguments in (["doctor"], ["doctor", "--json"]):  # it speaks where nothing but Python is well
         from loomctl.cli.diagnosis import main as examine
 

@@ -85,8 +85,8 @@ def test_every_hook_is_answered_and_bounded() -> None:
 
 
 def test_the_names_are_the_promised_ones() -> None:
-    """Three commands and three skills, one for one."""
-    assert [path.stem for path in COMMANDS] == ["prime-context", "resume", "run"]
+    """Three commands with a skill each, and one that only people need."""
+    assert [path.stem for path in COMMANDS] == ["prime-context", "resume", "run", "status"]
     assert [path.parent.name for path in SKILLS] == ["prime-context", "resume", "run"]
 
 

@@ -12,7 +12,7 @@ from loomctl.cli import documents, streams, system_errors
 from loomctl.disk import project
 from loomctl.engine import doctoring
 from loomctl.engine.patient import Patient
-from loomctl.hosts import claude_doctoring
+from loomctl.hosts import claude_doctoring, claude_transcript
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
 from loomctl.model.findings import FAIL, PASS, WARN
 
@@ -65,7 +65,7 @@ def _patient() -> Patient:
         cwd = ""
     # Started by the launcher with the standard library alone: it says which environment there is, if any.
     here = sys.executable if importlib.util.find_spec("click") and not sys.flags.no_site else ""
-    return Patient(
+    patient = Patient(
         cwd=cwd,
         project=project.find((cwd, os.environ.get("CLAUDE_PROJECT_DIR", ""))),
         environment_python=os.environ.get("LOOM_ENV_PYTHON", "") if sys.flags.no_site else here,
@@ -73,6 +73,8 @@ def _patient() -> Patient:
         now=time.time(),
         program="" if sys.flags.no_site else sys.argv[0],
     )
+    patient.conversation = claude_transcript.Transcript(None)
+    return patient
 
 
 def _document(findings: Mapping[str, Finding]) -> str:

@@ -32,6 +32,8 @@ COMMANDS = {
     "trust": "standing:trust",
     "prime-context": "prime:prime_context",
     "preamble": "preamble:preamble",
+    "status": "status:status",
+    "statusline": "statusline:statusline",
     "runs": "runs:runs",
     "show": "show:show",
     "graph": "graph:graph",

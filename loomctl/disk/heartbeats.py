@@ -13,6 +13,7 @@ EVENTS = (
     "session-start", "user-prompt-submit", "pre-tool-use", "post-tool-use", "post-tool-use-failure", "pre-compact",
     "stop", "session-end",
 )  # fmt: skip
+WORK = ".work"
 _FOLDER = "hooks"
 _TOLD = "skew-told"
 
@@ -53,6 +54,23 @@ def read(local: str) -> dict[str, Beat]:
         version, _, rest = line.partition(" ")
         session_id, _, launcher = rest.partition(" ")
         found[event] = Beat(at, "" if session_id == "-" else session_id, version, launcher)
+    return found
+
+
+def begun(local: str) -> dict[str, float]:
+    """Give since when hooks work that have not ended their work, by event; seconds since 1970.
+
+    The launcher notes `begun` in a second file before it starts Python, and `ended` over it afterwards: what a host has
+    killed, for it took too long, stays begun.
+    """
+    found = {}
+    for event in EVENTS if has_room(local) else ():
+        path = os.path.join(local, _FOLDER, event + WORK)
+        try:
+            if not os.path.islink(path) and files.read_bytes(path, limit=1 << 10).startswith(b"begun"):
+                found[event] = os.stat(path).st_mtime
+        except (OSError, LoomError):
+            continue
     return found
 
 

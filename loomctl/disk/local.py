@@ -12,7 +12,7 @@ from loomctl.model.ids import checked_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 # A binding of a session whose process is not known counts as alive for this long after its last sign.
@@ -174,7 +174,7 @@ class Local:
             files.make_folder(self._live)
             os.close(files.open_own(mark, os.O_WRONLY))
 
-    def last_sign(self, binding: dict[str, Any]) -> float:
+    def last_sign(self, binding: Mapping[str, Any]) -> float:
         """Give when a bound session last showed that it lives, in seconds since 1970."""
         return _last_sign(self._path(self._sessions, binding["session_id"]))
 
@@ -184,11 +184,11 @@ class Local:
         same = [entry for entry in self._living() if processes.same(_process(entry), identity)]
         return same[-1] if same else None
 
-    def is_alive(self, binding: dict[str, Any]) -> bool:
+    def is_alive(self, binding: Mapping[str, Any]) -> bool:
         """Tell whether a bound session still lives: not ended, its process running, or a sign within half an hour."""
         return not binding.get("ended") and self._may_live(binding)
 
-    def _may_live(self, binding: dict[str, Any]) -> bool:
+    def _may_live(self, binding: Mapping[str, Any]) -> bool:
         process = _process(binding)
         if process.get("pid"):
             return processes.lives(process)
@@ -285,7 +285,7 @@ def _identity(path: str) -> tuple[int, ...]:
     return there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns, there.st_ctime_ns
 
 
-def _process(binding: dict[str, Any]) -> dict[str, Any]:
+def _process(binding: Mapping[str, Any]) -> dict[str, Any]:
     process = binding.get("process")
     return process if isinstance(process, dict) else {}
 

@@ -67,7 +67,7 @@ def newer_writer(state: State) -> list[str]:
     writer = sessions.last_writer(state)
     if writer in ("", __version__):
         return []
-    from loomctl.model.versions import is_older
+    from loomctl.model.versions import skews
 
-    newer = is_older(__version__, writer)
+    newer = skews(__version__, writer=writer)
     return [f"loomctl {writer} worked on it, the plugin is {__version__}: loomctl doctor"] if newer else []

@@ -8,7 +8,7 @@ from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from loomctl.disk.config import Settings
@@ -33,6 +33,10 @@ class Conversation:
     def usage_since(self, at: str, beside: Sequence[Conversation] = ()) -> dict[str, Any] | None:  # noqa: ARG002
         """Give the models and tokens that were used since a time, here and beside; None if that is not known (D41)."""
         return None
+
+    def called(self) -> Mapping[str, float]:
+        """Give when hooks were last called, by event, in seconds since 1970, as far as what was said shows it."""
+        return {}
 
     def another(self, path: str | None) -> Conversation:  # noqa: ARG002 - as above
         """Give another session's conversation of the same host, by its transcript's path."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import calendar
 import os
 import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import bundle_lines, files, heartbeats
-from loomctl.disk.local import TERMINAL
+from loomctl.engine import hook_health
 from loomctl.model.errors import LoomError, quoted
 from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
 
@@ -17,15 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loomctl.disk.heartbeats import Beat
+    from loomctl.engine.hook_health import Health
     from loomctl.engine.patient import Patient
-
-# What a conversation cannot go without for long; the other two come with a compaction and at the end.
-_EXPECTED = ("session-start", "user-prompt-submit", "pre-tool-use", "stop")
-# How much later than its last hook a session may show that it lives: commands that a prompt brings along run between.
-_BETWEEN = 10 * 60
-# How long a run must have been driven before a hook that never fired is worth a word.
-_LONG = 30 * 60
-_DAY = 24 * 3600
+    from loomctl.model.silence import Silent
 
 
 def switch(patient: Patient) -> Finding:  # noqa: ARG001 - all checks have one shape
@@ -106,55 +99,38 @@ def firings(patient: Patient) -> Finding:
 def _firings(patient: Patient) -> Finding:
     if patient.store is None or patient.local is None:
         return Finding(PASS, "no project, so no hook is noted")
-    driving = [entry for entry in patient.local.bindings() if entry.get("host") != TERMINAL]
-    beats = beats_of(patient)
+    health = hook_health.look(patient.local, patient.store.local, patient.conversation, now=patient.now)
+    driving, beats = health.driving, health.beats
     details = [f"{event}: {_when(patient, beats.get(event))}" for event in heartbeats.EVENTS]
-    facts = {"fired": [{"event": event, **_fact(beat)} for event, beat in beats.items()]}
-    if not heartbeats.has_room(patient.store.local):
+    silent = [{"event": one.event or "all", "how": one.how} for one in health.silent]
+    facts = {"fired": [{"event": event, **_fact(beat)} for event, beat in beats.items()], "silent": silent}
+    if not health.has_room:
         if not driving:
             return Finding(PASS, "no session has driven a run here yet, so no hook is noted")
         return Finding(WARN, "hooks have no place here to note that they fired", "loomctl resume")
     if not driving and not beats:
         return Finding(PASS, "no session of an assistant drives a run here, and no hook has fired")
-    troubles = list(_silence(patient, driving, beats)) or list(_gaps(driving, beats))
+    troubles = [_silence(patient, health, one) for one in health.silent]
+    if not beats and not troubles:
+        bound = patient.now - hook_health.seconds(driving[-1].get("bound_at"))
+        said = f"no hook has fired yet; the session {str(driving[-1]['session_id'])[:60]} drives a run since "
+        troubles = [Finding(WARN, said + hook_health.ago(bound), "claude plugin list")]
     newest = max(beats, key=lambda event: beats[event].at) if beats else ""
     fine = f"{len(beats)} of {len(heartbeats.EVENTS)} hooks have fired here, the last one {newest}: "
     fine += _when(patient, beats.get(newest))
     return gathered(troubles, fine, details=details, facts=facts)
 
 
-def _silence(patient: Patient, driving: list[dict[str, Any]], beats: dict[str, Beat]) -> Iterator[Finding]:
-    """Find that a session worked on its run while no hook fired at all."""
-    if not driving or patient.local is None:
-        return
-    latest = max(driving, key=patient.local.last_sign)
-    sign = patient.local.last_sign(latest)
-    heard = max((beat.at for beat in beats.values()), default=0.0)
-    if heard >= sign - _BETWEEN:
-        return
+def _silence(patient: Patient, health: Health, one: Silent) -> Finding:
+    """Tell of a silent hook; that none fires at all is a failure, but for a session that was bound a moment ago."""
+    if one.event or patient.local is None:
+        return Finding(WARN, hook_health.said(one, patient.now), "claude plugin list")
+    latest = health.driving[-1]
     name = str(latest["session_id"])[:60]
-    if not beats and patient.now - _seconds(latest.get("bound_at")) < _BETWEEN:
-        bound = _ago(patient.now - _seconds(latest.get("bound_at")))
-        yield Finding(
-            WARN, f"no hook has fired yet; the session {name} drives a run since {bound}", "claude plugin list"
-        )
-        return
-    since = f"since {_ago(patient.now - heard)}" if heard else "here, ever"
-    found = f"no hook has fired {since}, though the session {name} worked on its run {_ago(patient.now - sign)}"
-    yield Finding(FAIL, found, "claude plugin enable loom@loom")
-
-
-def _gaps(driving: list[dict[str, Any]], beats: dict[str, Beat]) -> Iterator[Finding]:
-    """Find hooks that stayed silent while others fired."""
-    newest = max(beat.at for beat in beats.values())
-    begun = min((_seconds(entry.get("bound_at")) for entry in driving), default=newest)
-    for event in _EXPECTED:
-        if event not in beats and newest - begun > _LONG:
-            yield Finding(WARN, f"the hook {event} has never fired here, though others have", "claude plugin list")
-    prompt, stop = beats.get("user-prompt-submit"), beats.get("stop")
-    if prompt and stop and abs(prompt.at - stop.at) > _DAY:
-        late = "stop" if stop.at < prompt.at else "user-prompt-submit"
-        yield Finding(WARN, f"the hook {late} has been silent for over a day while others fired", "claude plugin list")
+    since = f"since {hook_health.ago(patient.now - one.since)}" if one.since else "here, ever"
+    sign = hook_health.ago(patient.now - patient.local.last_sign(latest))
+    found = f"no hook has fired {since}, though the session {name} worked on its run {sign}"
+    return Finding(FAIL, found, "claude plugin enable loom@loom")
 
 
 def _fact(beat: Beat) -> dict[str, str]:
@@ -165,28 +141,9 @@ def _fact(beat: Beat) -> dict[str, str]:
 def _when(patient: Patient, beat: Beat | None) -> str:
     if beat is None:
         return "never"
-    said = _ago(patient.now - beat.at)
+    said = hook_health.ago(patient.now - beat.at)
     said += f", in the session {beat.session_id[:60]}" if beat.session_id else ""
     return said + (f", by {beat.version[:40]}" if beat.version else "")
-
-
-def _ago(seconds: float) -> str:
-    """Say how long ago something was: `5 minutes ago`."""
-    if seconds < -60:
-        return "in the future (the clock was set back)"
-    for size, unit in ((_DAY, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= size:
-            count = int(seconds // size)
-            return f"{count} {unit}{'' if count == 1 else 's'} ago"
-    return "just now"
-
-
-def _seconds(stamp: object) -> float:
-    """Give a `YYYY-MM-DDTHH:MM:SSZ` as seconds since 1970; 0 for what is none."""
-    try:
-        return float(calendar.timegm(time.strptime(str(stamp), "%Y-%m-%dT%H:%M:%SZ")))
-    except ValueError:
-        return 0.0
 
 
 def session_start_entry(bundle: str) -> tuple[str, float]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from loomctl import __version__
 from loomctl.disk import bundle_lines, children, files, git, half_made, own_environment, sizes, user_folders
+from loomctl.engine import hook_health
 from loomctl.engine.hook_checks import beats_of
-from loomctl.model import sessions
 from loomctl.model import versions as of_versions
 from loomctl.model.errors import LoomError
 from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
@@ -208,21 +208,20 @@ def _version_of(program: str, patient: Patient) -> str:
 
 def _hook_skew(patient: Patient) -> Iterator[Finding]:
     beats = beats_of(patient)
-    latest = max(beats.values(), key=lambda beat: beat.at, default=None)
-    if latest is None or latest.version in ("", __version__):
-        return
-    behind = patient.is_helper and not of_versions.is_older(latest.version, __version__)
-    found = f"the hooks that fired last here are {latest.version}, this loomctl is {__version__}"
-    hint = bundle_lines.UPDATE_HELPER if behind else bundle_lines.update_plugin(patient.bundle)
-    yield Finding(WARN, found, hint, [f"they are {latest.launcher}"])
+    for skew in hook_health.skews(beats, None):
+        latest = max(beats.values(), key=lambda beat: beat.at)
+        behind = patient.is_helper and skew.newer
+        found = f"the hooks that fired last here are {skew.version}, this loomctl is {__version__}"
+        hint = bundle_lines.UPDATE_HELPER if behind else bundle_lines.update_plugin(patient.bundle)
+        yield Finding(WARN, found, hint, [f"they are {latest.launcher}"])
 
 
 def _run_skew(patient: Patient) -> Iterator[Finding]:
     for run_id, state in patient.active.items():
-        writer = sessions.last_writer(state)
-        if of_versions.is_older(__version__, writer):
+        for skew in hook_health.skews({}, state):
             hint = bundle_lines.update(patient.bundle)
-            yield Finding(WARN, f"the run {run_id} was last worked on by loomctl {writer}, this is {__version__}", hint)
+            found = f"the run {run_id} was last worked on by loomctl {skew.version}, this is {__version__}"
+            yield Finding(WARN, found, hint)
 
 
 def disk(patient: Patient) -> Finding:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from loomctl.disk.local import Local
 from loomctl.disk.project import plugin_root
 from loomctl.disk.store import Store
+from loomctl.engine.caller import Conversation
 from loomctl.model.errors import LoomError
 from loomctl.model.state import is_active
 
@@ -29,6 +30,7 @@ class Patient:
     ) -> None:
         self.cwd, self.project, self.environment_python = cwd, project, environment_python
         self.session_id, self.now, self.program = session_id, now, program
+        self.conversation = Conversation()  # whoever knows the host gives one that can be seen
         self.bundle = project.plugin_root if project else plugin_root()
         self.launcher = os.path.join(self.bundle, "bin", "loomctl")
         self.store = Store(project.store, project.faber_roots) if project else None  # as a hook has it

@@ -55,8 +55,8 @@ def main(arguments: list[str]) -> int:
         return 0
     space: Workspace | None = None
     try:
-        event = _read_event()
-        space = _workspace(event)
+        event = read_event()
+        space = workspace_of(event)
         output = answer(space, event) if space is not None else None
     except Exception as error:  # noqa: BLE001 - a hook fails open, whatever happened (D55)
         output = _failure(space, name, error)
@@ -68,7 +68,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _read_event() -> dict[str, Any]:
+def read_event() -> dict[str, Any]:
+    """Read the event on standard input. Raises BAD_EVENT."""
     data = sys.stdin.buffer.read(LARGEST_EVENT + 1)
     if len(data) > LARGEST_EVENT:
         raise LoomError("BAD_EVENT", f"the hook event has over {LARGEST_EVENT} bytes")
@@ -86,7 +87,8 @@ def _text(event: dict[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _workspace(event: dict[str, Any]) -> Workspace | None:
+def workspace_of(event: dict[str, Any]) -> Workspace | None:
+    """Give the workspace that an event's session works in; None where there is no project."""
     found = project.find((os.environ.get("CLAUDE_PROJECT_DIR", ""), os.environ.get("PWD", ""), _text(event, "cwd")))
     if found is None:
         return None
@@ -109,6 +111,9 @@ def host_pid() -> int | None:
 
 
 def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
+    from loomctl.disk import status_shim
+
+    _kept([], status_shim.renew_own)
     given = session_start(space, event)
     return _context("SessionStart", given.text, given.line) if given is not None else None
 

@@ -15,7 +15,7 @@ from loomctl.model.ids import checked_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
 LARGEST = 512 * 1024 * 1024
@@ -39,6 +39,12 @@ class Transcript(Conversation):
     def another(self, path: str | None) -> Transcript:
         """Give another session's transcript."""
         return Transcript(path)
+
+    def called(self) -> Mapping[str, float]:
+        """Give when hooks were last called, by event, as far as the end of the transcript shows it."""
+        from loomctl.hosts import claude_calls  # no hook asks
+
+        return claude_calls.called(self._path)
 
     def holds(self, slips: Collection[str]) -> frozenset[str]:
         """Tell which slip ids stand in the live part: after the last compaction (or kept by it), on the live branch.

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.e2e
 
 AFTER = ["PostToolUse", "PostToolUseFailure"]
 EVENTS = [*AFTER, "PreCompact", "PreToolUse", "SessionEnd", "SessionStart", "Stop", "UserPromptSubmit"]
-NAMES = ["loom:prime-context", "loom:resume", "loom:run"]
+SKILLS = ["loom:prime-context", "loom:resume", "loom:run"]
+NAMES = [*SKILLS, "loom:status"]
 
 
 def test_validates_strictly_and_provides_what_it_should(assistant: Assistant, bundle: Path) -> None:
@@ -26,7 +27,7 @@ def test_validates_strictly_and_provides_what_it_should(assistant: Assistant, bu
     provides = report["provides"]
     assert sorted(hook["event"] for hook in provides["hooks"]) == EVENTS
     assert sorted(provides["commands"]) == NAMES
-    assert sorted(provides["skills"]) == NAMES
+    assert sorted(provides["skills"]) == SKILLS
     assert provides["bin"] == ["loomctl"]
     blocking = [finding["code"] for finding in report["directory"]["findings"] if finding["blocking"]]
     assert blocking == []

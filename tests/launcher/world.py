@@ -23,9 +23,10 @@ TOOLS = ("cat", "mkdir", "readlink", "rm", "sh")
 # Stands where the package's own __main__ does and tells, in one JSON document, how it was started.
 REPORT = """
 import hashlib, json, os, sys
-told = sys.stdin.buffer.read() if sys.argv[1:2] == ["hook"] else b""
+is_quick = sys.argv[1:2] == ["hook"] or sys.argv[1:] == ["statusline"]
+told = sys.stdin.buffer.read() if is_quick else b""
 packages = None
-if sys.argv[1:2] != ["hook"]:
+if not is_quick:
     import click, jsonpath_ng, jsonschema, psutil, yaml
     packages = os.path.dirname(os.path.dirname(click.__file__))
     compiled = click.__cached__

@@ -1,0 +1,333 @@
+"""`loomctl status`: where a run stands, on one screen for people; as a document for scripts."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loomctl import __version__
+from loomctl.cli import asking, event_lines, printing
+from loomctl.cli.options import json_option, run_argument
+from loomctl.disk import event_log, trouble
+from loomctl.disk.local import TERMINAL
+from loomctl.engine import finding, hook_health, overview, savings_tally
+from loomctl.engine.savings_tally import Tally
+from loomctl.model import columns, sessions
+from loomctl.model.counts import counted
+from loomctl.model.errors import EXIT_OK, LoomError
+from loomctl.model.fences import one_line
+from loomctl.model.secrets import masked_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+    from loomctl.engine.hook_health import Health
+
+_LABELS = 10  # columns of what stands before each line
+_NARROWEST, _WIDEST = 24, 100
+_EVENTS = 3
+_LARGEST_LOG = 64 << 20  # bytes of tool steps whose sums are worth the time
+_MARKS = {"done": "✓", "open": "▸", "skipped": "-", "pending": "·"}
+_GREEN, _YELLOW, _RED = "green", "yellow", "red"
+_COLOURS = {"completed": _GREEN, "in_progress": _GREEN, "failed": _RED, "cancelled": _RED}
+
+
+@click.command()
+@run_argument
+@json_option
+def status(run: str | None, as_json: bool) -> int:
+    """Tell on one screen where a run stands, what it waits for, and the one command that leads on.
+
+    Its phases and open step, who works on it, what this conversation was given, what the last compaction kept, the last
+    events, and whether hooks fire. `loomctl runs` lists all runs; `loomctl show` tells each step of one in full.
+
+    \b
+    Examples:
+      loomctl status
+      loomctl status shop-258 --json
+    """
+    space = asking.space()
+    run_id = finding.to_read(space, run).run_id
+    assert run_id is not None  # to_read raises instead
+    now = time.time()
+    found = space.store.read(run_id, to_show=True)
+    told = _document(space, found, now)
+    if as_json:
+        printing.document(told)
+        return EXIT_OK
+    wide = _width()
+    for line, colour in _lines(found, told, now, wide):
+        printing.text(line, **({"fg": colour} if colour else {}))
+    return EXIT_OK
+
+
+# ---- What there is to tell.
+
+
+def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
+    state = run.state
+    living = space.local.live_sessions(run.run_id, conversing=True)
+    asks_itself = space.caller.host != TERMINAL and finding.is_bound(space, run.run_id)
+    session_id = space.caller.session_id if asks_itself else (living[-1] if living else None)
+    session_id = session_id or state["sessions"].get("current_session_id")
+    health = hook_health.look(space.local, space.store.local, space.caller.conversation, now=now, session_id=session_id)
+    waits = overview.waits(run, is_driven=asks_itself or bool(living))
+    phases = overview.progress(run)
+    tally = _tally(run)
+    return {
+        "run_id": run.run_id,
+        "run_dir": run.folder,
+        "status": state["status"],
+        "workflow_id": state["workflow_id"],
+        "work_id": state.get("work_id"),
+        "goal": state.get("goal"),
+        "phases": phases,
+        "steps": {"done": sum(one["done"] for one in phases), "total": sum(one["steps"] for one in phases)},
+        "step": overview.open_step(run),
+        "waits": {"for": waits.who, "why": waits.why},
+        "next": waits.command or None,
+        "sessions": {"count": sessions.count(state), "summary": sessions.summary(state), "alive": living},
+        "driver": _driver(state),
+        "compactions": _compactions(state),
+        "context": overview.given(space, run, session_id if isinstance(session_id, str) else None),
+        "saved": {"tokens_before": tally.before, "tokens_after": tally.after, "saved_percent": tally.percent},
+        "events": _events(run),
+        "hooks": _hooks(health),
+        "versions": {
+            "loomctl": __version__,
+            "hooks": max(health.beats.values(), key=lambda beat: beat.at).version if health.beats else None,
+            "run": sessions.last_writer(state) or None,
+            "skew": [one._asdict() for one in hook_health.skews(health.beats, state)],
+        },
+    }
+
+
+def _tally(run: Run) -> Tally:
+    try:
+        return savings_tally.of(run.folder, Tally(), most=_LARGEST_LOG)
+    except (OSError, LoomError):
+        return Tally()
+
+
+def _driver(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give who holds the run's lease, as far as its state says; None where nobody does."""
+    lease = state.get("lease")
+    if not isinstance(lease, dict) or not isinstance(lease.get("session_id"), str):
+        return None
+    return {key: lease.get(key) for key in ("session_id", "host", "hostname", "since", "seen")}
+
+
+def _compactions(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Give how often conversations of the run were compacted, and the last of them with its receipt, if it has one."""
+    every = [
+        entry
+        for record in sessions.history(state)
+        for entry in record.get("compactions") or ()
+        if isinstance(entry, dict)
+    ]
+    last = max(every, key=lambda entry: str(entry.get("at") or ""), default=None)
+    return {"count": len(every), "last": last}
+
+
+def _events(run: Run) -> list[dict[str, Any]]:
+    try:
+        lines = event_log.tail(run.folder, _EVENTS)
+    except (OSError, LoomError) as error:
+        return [{"ts": None, "event": None, "said": f"the log cannot be read: {trouble.said(error)}"}]
+    return [
+        {"ts": line.entry.get("ts"), "event": line.entry.get("event"), "said": event_lines.said(line.entry)}
+        for line in lines
+        if line.entry is not None
+    ]
+
+
+def _hooks(health: Health) -> dict[str, Any]:
+    newest = max(health.beats, key=lambda event: health.beats[event].at, default=None)
+    return {
+        "fired": len(health.beats),
+        "last": newest and {"event": newest, "at": _stamp(health.beats[newest].at)},
+        "silent": [
+            {"event": one.event or "all", "how": one.how, "since": _stamp(one.since) if one.since else None}
+            for one in health.silent
+        ],
+        "expected": bool(health.driving),
+    }
+
+
+def _stamp(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
+# ---- The screen.
+
+
+def _width() -> int:
+    """Give the columns to write in: what COLUMNS says, else the terminal, else 80."""
+    said = os.environ.get("COLUMNS", "")
+    wide = int(said[:6]) if said.isascii() and said[:6].isdigit() else 0
+    if wide <= 0 and sys.stdout.isatty():
+        try:
+            wide = os.get_terminal_size(sys.stdout.fileno()).columns
+        except OSError:
+            wide = 0
+    return max(_NARROWEST, min(_WIDEST, wide if wide > 0 else 80))
+
+
+def _lines(run: Run, told: Mapping[str, Any], now: float, wide: int) -> list[tuple[str, str]]:
+    """Give the screen's lines with their colours, each at most `wide` columns but for a command, which stays whole."""
+    shown = Screen(wide)
+    standing = told["status"].replace("_", " ")
+    shown.put("run", told["run_id"], most=2)
+    shown.put("status", one_line(standing, 80), colour=_COLOURS.get(told["status"], _YELLOW))
+    work = f"work item {masked_line(str(told['work_id']), 80)}, " if told["work_id"] else ""
+    shown.put("workflow", f"{work}{'by ' if work else ''}{masked_line(str(told['workflow_id']), 80)}")
+    if told["goal"]:
+        shown.put("goal", masked_line(str(told["goal"]), 400), most=2)
+    _put_course(shown, told, now)
+    colour = _YELLOW if told["waits"]["for"] == "user" else ""
+    shown.put("waits", _waits(told["waits"]), most=3, colour=colour)
+    if told["next"]:
+        shown.whole("next", told["next"])
+    _put_sessions(shown, told, now)
+    _put_context(shown, told)
+    _put_health(shown, told, now)
+    for number, event in enumerate(told["events"]):
+        said = f"{str(event['ts'] or '')[11:19]} {event['event'] or ''} {masked_line(event['said'], 300)}"
+        shown.put("events" if number == 0 else "", said)
+    return shown.lines
+
+
+class Screen:
+    """Lines with a label before each, wrapped to a width; what is put there is masked already."""
+
+    def __init__(self, wide: int) -> None:
+        self._wide = wide
+        self.lines: list[tuple[str, str]] = []
+
+    def put(self, label: str, text: str, *, most: int = 1, colour: str = "") -> None:
+        """Put a text behind its label, in at most so many lines."""
+        text = one_line(text, 2000)
+        parts = columns.wrapped(text, self._wide - _LABELS, most)
+        for number, part in enumerate(parts):
+            self.lines.append((f"{label if number == 0 else '':<{_LABELS}}{part}", colour))
+
+    def whole(self, label: str, text: str) -> None:
+        """Put what is to be pasted: in one piece, on a line of its own where it is too wide for one with its label."""
+        text = one_line(text, 2000)
+        if columns.width(text) <= self._wide - _LABELS:
+            self.lines.append((f"{label:<{_LABELS}}{text}", ""))
+        else:
+            self.lines += [(label, ""), (text, "")]
+
+
+def _put_course(shown: Screen, told: Mapping[str, Any], now: float) -> None:
+    """Put the phases with their marks, and the open step with its branches."""
+    marked = " ".join(f"{_MARKS[one['status']]} {masked_line(one['id'], 40)}" for one in told["phases"])
+    done = f"{told['steps']['done']} of {counted(told['steps']['total'], 'step')}"
+    if marked:
+        shown.put("phases", f"{marked} ({done})", most=2)
+    step = told["step"]
+    if step is None:
+        return
+    how = "is closing" if step["status"] == "closing" else f"since {hook_health.ago(_elapsed(step['since'], now))}"
+    how = how.replace("since just now", "begun just now").replace(" ago", "", 1) if how.startswith("since") else how
+    shown.put("step", f"{masked_line(str(step['id']), 120)}@{step['visit']} {how}")
+    if step["branches"]:
+        parts = [f"{masked_line(one['id'], 40)} {_branch(one)}" for one in step["branches"]]
+        shown.put("branches", "; ".join(parts), most=2)
+
+
+def _branch(one: Mapping[str, Any]) -> str:
+    at = f" at {masked_line(str(one['step']), 60)}" if one["step"] and one["status"] != "ended" else ""
+    return one_line(one["status"].replace("_", " "), 40) + at
+
+
+def _waits(waits: Mapping[str, Any]) -> str:
+    """Say for whom a run waits, and why."""
+    if waits["for"] == "nobody":
+        return f"for nobody: {waits['why']}"
+    who = {"user": "its user", "assistant": "the assistant", "loom": "Loom"}[waits["for"]]
+    return f"for {who}: {waits['why']}"
+
+
+def _put_sessions(shown: Screen, told: Mapping[str, Any], now: float) -> None:
+    driver, alive = told["driver"], told["sessions"]["alive"]
+    by = ""
+    if driver is not None:
+        where = f" on {masked_line(str(driver['hostname']), 40)}" if driver["hostname"] else ""
+        since = hook_health.seconds(driver["since"])
+        began = f", who came {hook_health.ago(now - since)}" if since else ""
+        by = f"; driven by {masked_line(driver['session_id'], 40)}{where}{began}"
+    elif alive:
+        by = f"; {len(alive)} of them at work here"
+    shown.put("sessions", told["sessions"]["summary"] + by, most=2)
+    last = told["compactions"]["last"]
+    if last is not None:
+        times = "once" if told["compactions"]["count"] == 1 else f"{told['compactions']['count']:,} times"
+        at = hook_health.ago(_elapsed(last.get("at"), now))
+        shown.put("compacted", f"{times}, the last {at} ({_word(last.get('trigger'))}){_survived(last)}", most=2)
+
+
+def _survived(last: Mapping[str, Any]) -> str:
+    """Say what survived a compaction, where somebody looked."""
+    receipt = last.get("receipt")
+    if not isinstance(receipt, dict):
+        return ""
+    if receipt.get("proven") is not True:
+        return ": unproven, for the host gave no summary"
+    parts = [
+        f"{word} {len(names)}" for word in ("kept", "lost", "restored") if isinstance(names := receipt.get(word), list)
+    ]
+    return f": {', '.join(parts)}" if parts else ""
+
+
+def _put_context(shown: Screen, told: Mapping[str, Any]) -> None:
+    context, saved = told["context"], told["saved"]
+    has, lacks = context["given"], context["not_given"]
+    if has or lacks:
+        parts = [f"given: {_names(has)}"] if has else ["nothing given yet"]
+        parts += [f"not given: {_names(lacks)}"] if lacks else []
+        shown.put("context", "; ".join(parts), most=2)
+    if saved["saved_percent"] is not None:
+        shown.put("saved", f"{saved['saved_percent']:g} % of {counted(saved['tokens_before'], 'token')} of tool output")
+
+
+def _names(names: Sequence[str]) -> str:
+    first = ", ".join(masked_line(name, 40) for name in names[:8])
+    return f"{first} and {len(names) - 8} more" if len(names) > 8 else first
+
+
+def _put_health(shown: Screen, told: Mapping[str, Any], now: float) -> None:
+    """Put what is the matter with hooks and versions, or that nothing is."""
+    hooks = told["hooks"]
+    for one in hooks["silent"][:2]:
+        from loomctl.model.silence import Silent
+
+        event = "" if one["event"] == "all" else one["event"]
+        silent = Silent(event, one["how"], hook_health.seconds(one["since"]))
+        shown.put("hooks", f"! {hook_health.said(silent, now)}: loomctl doctor", most=2, colour=_RED)
+    if not hooks["silent"] and hooks["last"]:
+        at = hook_health.ago(now - hook_health.seconds(hooks["last"]["at"]))
+        shown.put("hooks", f"none is silent; the last was {hooks['last']['event']}, {at}")
+    elif not hooks["silent"] and hooks["expected"]:
+        shown.put("hooks", "none has fired yet", colour=_YELLOW)
+    for skew in told["versions"]["skew"]:
+        what = "the hooks are" if skew["part"] == "hooks" else "the run was last worked on by"
+        said = f"! {what} {masked_line(skew['version'], 40)}, this loomctl is {__version__}: loomctl doctor"
+        shown.put("versions", said, most=2, colour=_YELLOW)
+
+
+def _word(value: object) -> str:
+    return masked_line(str(value or "?"), 20)
+
+
+def _elapsed(stamp: object, now: float) -> float:
+    """Give the seconds since a stamp; 0 for what is none."""
+    at = hook_health.seconds(stamp)
+    return now - at if at else 0.0

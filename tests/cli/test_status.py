@@ -1,0 +1,399 @@
+"""`loomctl status` and `loomctl statusline`: one screen and one line, for people, whatever a run holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from loomctl import __version__
+from loomctl.model import columns
+from tests.cli.conftest import Cli
+from tests.engine.test_hook_checks import ALL, MINUTE, bind_times, fire
+from tests.scenes import CHECKOUT, OTHER, SESSION, Json, Scene, artifact
+
+DAY = 24 * 3600
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run at its first step, with an artifact that was given and one that is not there."""
+    scene.write("spec.md", "# The spec\n")
+    scene.workflow([artifact("spec", "spec.md"), artifact("notes", "notes.md", required=False)])
+    scene.begin()
+    return scene
+
+
+def fields(screen: str) -> dict[str, str]:
+    """Read the screen: what stands behind each label."""
+    found: dict[str, str] = {}
+    label = ""
+    for line in screen.splitlines():
+        label = line[:10].strip() or label
+        found[label] = f"{found.get(label, '')} {line[10:]}".strip()
+    return found
+
+
+def test_one_screen_says_where_a_run_stands(begun: Scene, cli: Cli) -> None:
+    """Within 24 lines of 80 columns: run, phases, step, what it waits for, the next command, and what is known."""
+    fire(begun, ALL)
+    bind_times(begun, SESSION, bound=DAY, sign=MINUTE)
+    screen = cli("status").stdout
+    lines = screen.splitlines()
+    assert len(lines) <= 24
+    assert all(columns.width(line) <= 80 for line in lines)
+    told = fields(screen)
+    assert told["run"] == begun.state["run_id"]
+    assert told["status"] == "in progress"
+    assert told["goal"] == "add dark mode"
+    assert told["phases"] == "▸ frame · build · ship (0 of 4 steps)"
+    assert told["step"] == "frame/ask@1 begun just now"
+    assert told["waits"] == "for the assistant: the step's result"
+    assert told["next"] == "loomctl done"
+    assert told["context"] == "given: spec; not given: notes"
+    assert told["hooks"].startswith("none is silent; the last was ")
+    assert "phase.started frame" in told["events"]
+    assert len([line for line in lines if line.startswith("events")]) == 1
+
+
+@pytest.mark.usefixtures("begun")
+def test_the_document_says_the_same(cli: Cli) -> None:
+    """For scripts; its keys are promised."""
+    told = cli("status", "--json").json
+    assert list(told) == [
+        *("schema_version", "run_id", "run_dir", "status", "workflow_id", "work_id", "goal", "phases", "steps", "step"),
+        *("waits", "next", "sessions", "driver", "compactions", "context", "saved", "events", "hooks", "versions"),
+    ]
+    assert told["steps"] == {"done": 0, "total": 4}
+    assert told["waits"] == {"for": "assistant", "why": "the step's result"}
+    assert (told["driver"], told["compactions"]) == (None, {"count": 0, "last": None})
+    assert told["context"] == {"session_id": SESSION, "given": ["spec"], "not_given": ["notes"]}
+    assert told["versions"] == {"loomctl": __version__, "hooks": None, "run": __version__, "skew": []}
+    assert told["hooks"] == {"fired": 0, "last": None, "silent": [], "expected": True}
+
+
+STANDINGS: dict[str, tuple[Json, str, str]] = {
+    "paused": ({"status": "paused"}, "for its user: it is paused", "loomctl resume {run}"),
+    "failed": ({"status": "failed"}, "for its user: it failed", "loomctl resume {run}"),
+    "completed": ({"status": "completed"}, "for nobody: it is completed", ""),
+    "cancelled": ({"status": "cancelled"}, "for nobody: it was cancelled", "loomctl resume {run} --reopen"),
+    "approval": (
+        {
+            "status": "awaiting_feedback",
+            "pending_approvals": [{"id": "phase:ship", "reason": "the phase ship begins", "requested_at": "x"}],
+        },
+        "for its user: The run waits for approval: the phase ship begins.",
+        "loomctl approve {run}",
+    ),
+    "an answer": (
+        {"status": "awaiting_feedback", "feedback": {"stage": "001-frame.ask@1", "message": "Which colour?"}},
+        "for its user: an answer to: Which colour?",
+        "loomctl next {run}",
+    ),
+    "trust": (
+        {"status": "awaiting_feedback", "feedback": {"kind": "trust", "message": "trust in its commands: make"}},
+        "for its user: trust in its commands: make",
+        "loomctl trust {run}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STANDINGS)
+def test_what_a_run_waits_for(begun: Scene, cli: Cli, name: str) -> None:
+    """For whom, why, and the one command that leads on; the line says the same in a word."""
+    changes, waits, following = STANDINGS[name]
+    begun.edit(**changes)
+    told = fields(cli("status").stdout)
+    assert told["waits"] == waits
+    assert told.get("next", "") == following.replace("{run}", begun.state["run_id"])
+    line = cli("statusline").stdout
+    word = {"an answer": "answer", "approval": "approve", "trust": "trust", "paused": "resume", "failed": "resume"}
+    assert line.rstrip().endswith(f"next: {word[name]}" if name in word else "1 artifact")
+
+
+def test_a_run_that_nobody_drives_is_taken_up(begun: Scene, cli: Cli) -> None:
+    """From a terminal, with no live session: resume is what leads on."""
+    path = begun.store / f"local/sessions/{SESSION}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "ended": True}))
+    told = fields(cli("status", session=None).stdout)
+    assert told["next"] == f"loomctl resume {begun.state['run_id']}"
+    assert told["waits"] == "for the assistant: no live session works on it"
+
+
+def test_driver_and_compactions_are_told_as_far_as_they_are_known(begun: Scene, cli: Cli) -> None:
+    """A lease with its machine, and what survived the last compaction, where somebody looked."""
+    (record,) = begun.state["sessions"]["session_history"]
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 7200))
+    receipt = {"proven": True, "kept": ["a", "b", "c"], "lost": ["d"], "restored": ["d"]}
+    record["compactions"] = [{"at": "2026-01-01T00:00:00Z", "trigger": "auto"}, {"at": at, "trigger": "manual"}]
+    record["compactions"][-1]["receipt"] = receipt
+    begun.edit(
+        lease={
+            "epoch": 3,
+            "session_id": OTHER,
+            "host": "claude-code",
+            "hostname": "machine-b",
+            "since": at,
+            "seen": at,
+        },
+        sessions={**begun.state["sessions"], "session_history": [record]},
+    )
+    told = fields(cli("status").stdout)
+    assert told["compacted"] == "2 times, the last 2 hours ago (manual): kept 3, lost 1, restored 1"
+    assert f"driven by {OTHER} on machine-b, who came 2 hours ago" in told["sessions"]
+    record["compactions"][-1]["receipt"] = {"proven": False}
+    begun.edit(
+        lease={"epoch": 4, "session_id": None}, sessions={**begun.state["sessions"], "session_history": [record]}
+    )
+    told = fields(cli("status").stdout)
+    assert told["compacted"].endswith("(manual): unproven, for the host gave no summary")
+    assert "driven by" not in told["sessions"]
+
+
+@pytest.mark.parametrize("value", ["x", 7, [], {"session_id": 5}, {"epoch": "x"}])
+def test_a_lease_of_another_shape_troubles_nobody(begun: Scene, cli: Cli, value: object) -> None:
+    """It is another version's, or damaged: it is not told."""
+    begun.edit(lease=value)
+    assert cli("status", "--json").json["driver"] is None
+
+
+HOSTILE = "\x1b]0;title\x07\x1b[2J\u202edrawkcab\u2066 AKIAIOSFODNN7EXAMPLE 世界" * 3
+
+
+@pytest.mark.parametrize("wide", ["80", "40", "24", "1", "300"])
+def test_hostile_text_is_harmless_and_fits(begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch, wide: str) -> None:
+    """Controls and turns are visible, secrets masked, wide characters counted twice, in whatever width."""
+    monkeypatch.setenv("COLUMNS", wide)
+    begun.edit(goal=HOSTILE, work_id=HOSTILE, status="awaiting_feedback", feedback={"message": HOSTILE})
+    for command in ("status", "statusline"):
+        shown = cli(command).stdout
+        assert "\x1b" not in shown
+        assert "\x07" not in shown
+        assert "\u202e" not in shown
+        assert "\u2066" not in shown
+        assert "AKIAIOSFODNN7EXAMPLE" not in shown
+        room = max(24, min(100, int(wide))) if command == "status" else min(80, int(wide))
+        run = begun.state["run_id"]
+        assert [line for line in shown.splitlines() if columns.width(line) > room and run not in line] == []
+
+
+def test_no_run_is_said_with_the_ways_forward(scene: Scene, cli: Cli) -> None:
+    """In text and as a document; several candidates are listed."""
+    for command in ("status", "statusline"):
+        told = cli(command)
+        assert (told.code, told.stdout) == (3, "")
+        assert "No active run" in told.stderr
+        assert 'loomctl run "what to do" starts one' in told.stderr
+    scene.workflow()
+    scene.begin(session=SESSION)
+    scene.begin("another thing", session=OTHER)
+    told = cli("status", session=None)
+    assert told.code == 3
+    assert "2 runs could be meant" in told.stderr
+    assert all(folder.name in told.stderr for folder in scene.run_dirs)
+
+
+# ---- What is the matter with hooks, and with versions.
+
+
+def test_a_silent_hook_is_an_alarm_everywhere(begun: Scene, cli: Cli) -> None:
+    """`status`, the line and the doctor go by one rule."""
+    bind_times(begun, SESSION, bound=2 * DAY, sign=MINUTE)
+    fire(begun, {event: ago for event, ago in ALL.items() if event != "stop"})
+    told = fields(cli("status").stdout)
+    assert told["hooks"] == "! the hook stop has never fired here, though it should have: loomctl doctor"
+    assert cli("status", "--json").json["hooks"]["silent"] == [{"event": "stop", "how": "never", "since": None}]
+    assert cli("statusline").stdout.startswith("! hook stop silent · loom ")
+    (check,) = [one for one in cli("doctor", "--json").json["checks"] if one["id"] == "heartbeats"]
+    assert (check["status"], check["silent"]) == ("WARN", [{"event": "stop", "how": "never"}])
+    fire(begun, ALL)
+    assert fields(cli("status").stdout)["hooks"].startswith("none is silent")
+    assert cli("statusline").stdout.startswith("loom ")
+
+
+def test_a_hook_that_was_cut_off_is_an_alarm(begun: Scene, cli: Cli) -> None:
+    """It fired, and a host that would not wait killed it."""
+    bind_times(begun, SESSION, bound=2 * DAY, sign=MINUTE)
+    fire(begun, ALL)
+    mark = begun.store / "local/hooks/session-start.work"
+    mark.write_text("begun\n")
+    os.utime(mark, (time.time() - 5 * MINUTE,) * 2)
+    said = "the hook session-start began its work 5 minutes ago and did not end it: it was cut off, or took too long"
+    assert said in fields(cli("status").stdout)["hooks"]
+    assert cli("statusline").stdout.startswith("! hook session-start cut off · loom ")
+    (check,) = [one for one in cli("doctor", "--json").json["checks"] if one["id"] == "heartbeats"]
+    assert check["found"] == said
+
+
+def test_a_conversation_that_shows_a_missing_hook_is_believed(begun: Scene, cli: Cli) -> None:
+    """A tool was used ten minutes ago and no hook heard of it."""
+    bind_times(begun, SESSION, bound=DAY, sign=MINUTE)
+    fire(begun, {**ALL, "post-tool-use": 2.0 * DAY})
+    transcript = begun.root.parent / "t.jsonl"
+    path = begun.store / f"local/sessions/{SESSION}.json"
+    binding = json.loads(path.read_text()) | {"transcript_path": str(transcript), "ended": True}
+    path.write_text(json.dumps(binding))
+
+    def stamp(ago: float) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(time.time() - ago))
+
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "x"}
+    entries = [
+        {"type": "user", "timestamp": stamp(2 * DAY), "message": {"content": "hello"}},
+        {"type": "user", "timestamp": stamp(10 * MINUTE), "message": {"content": [result]}},
+    ]
+    transcript.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    silent = cli("status", "--json").json["hooks"]["silent"]
+    assert [(one["event"], one["how"]) for one in silent] == [("post-tool-use", "stopped")]
+    fire(begun, {**ALL, "post-tool-use": 10.0 * MINUTE})
+    assert cli("status", "--json").json["hooks"]["silent"] == []
+
+
+def test_other_versions_are_told(begun: Scene, cli: Cli) -> None:
+    """Hooks of another version, and a run that a newer Loom worked on."""
+    bind_times(begun, SESSION, bound=DAY, sign=MINUTE)
+    fire(begun, ALL)
+    for event in ALL:
+        path = begun.store / "local/hooks" / event
+        path.write_text(f"9.9.9 {SESSION} /x/bin/loomctl\n")
+    told = cli("status", "--json").json
+    assert told["versions"]["skew"] == [{"part": "hooks", "version": "9.9.9", "newer": True}]
+    assert "! the hooks are 9.9.9, this loomctl is" in cli("status").stdout
+    assert cli("statusline").stdout.startswith("! hooks of another version · loom ")
+
+
+def test_a_state_of_a_newer_loom_is_refused(begun: Scene, cli: Cli) -> None:
+    """Exit code 7 (D52); the status line says it where the launcher asks."""
+    begun.edit(schema_version=99)
+    assert cli("status").code == 7
+
+
+# ---- The line, made for the launcher.
+
+
+def draw(scene: Scene, **environ: str) -> str:
+    """Draw the line as the launcher asks for it, in a process with the standard library alone."""
+    import sys
+
+    from tests.scenes import MAIN
+
+    given = json.dumps({"session_id": SESSION, "cwd": str(scene.root)})
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(MAIN), "statusline"],
+        cwd=scene.root,
+        env={**scene.environ(None), **environ},
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_the_line_is_kept_for_the_launcher(begun: Scene) -> None:
+    """Head, state, what is counted, and the forms with their widths; its time is before the state was read."""
+    before = time.time()
+    line = draw(begun)
+    path = begun.store / "local/statusline" / SESSION
+    head, state, saved, *forms = path.read_text().splitlines()
+    assert (head, state) == (f"loom {__version__}", str(begun.run_dir / "state.json"))
+    assert saved == f"saved {begun.state['run_id']} 0 0 0"
+    assert (
+        line.rstrip() == forms[0].partition(" ")[2] == f"loom {begun.state['plan_id']} · frame/ask@1 · 0/4 · 1 artifact"
+    )
+    assert all(columns.width(form.partition(" ")[2]) == int(form.partition(" ")[0]) for form in forms)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert before - 1 < path.stat().st_mtime <= time.time()
+    assert draw(begun, COLUMNS="30") == "loom frame/ask@1\n"
+
+
+def test_what_was_saved_is_counted_on_from_where_it_ended(begun: Scene) -> None:
+    """Each step once, a torn line not yet, and a log that began anew from its beginning."""
+    log = begun.run_dir / "tool_steps.jsonl"
+    step = json.dumps({"id": "t", "tool_name": "Bash", "tokens_before": 100, "tokens_after": 20})
+    log.write_text(f"{step}\n")
+    assert "saved 80%" in draw(begun)
+    with log.open("a") as more:
+        more.write(json.dumps({"id": "u", "tokens_before": 100, "tokens_after": 100}) + "\n" + step[:20])
+    assert "saved 40%" in draw(begun)
+    with log.open("a") as more:
+        more.write(f"{step[20:]}\n")
+    assert "saved 53%" in draw(begun)
+    log.write_text(f"{step}\n")
+    assert "saved 80%" in draw(begun)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\n\n\n", b"loom 1\nx\nsaved x 1 2\n", b"loom 1\nx\nsaved run -5 1e9 {}\n"])
+def test_a_damaged_file_is_made_anew(begun: Scene, data: bytes) -> None:
+    """Whatever stands there."""
+    line = draw(begun)
+    path = begun.store / "local/statusline" / SESSION
+    path.write_bytes(data)
+    assert draw(begun) == line
+    assert path.read_bytes() != data
+
+
+def test_a_run_that_cannot_be_read_says_so_in_the_line(begun: Scene) -> None:
+    """Damaged, or of a newer Loom; the doctor knows more."""
+    begun.edit(schema_version=99)
+    assert draw(begun).rstrip().endswith("of a newer Loom · next: doctor")
+    (begun.run_dir / "state.json").write_text("{")
+    assert draw(begun).rstrip().endswith("not readable · next: doctor")
+
+
+def test_no_link_is_written_through(begun: Scene) -> None:
+    """A repository that brings a link along has nothing written where it leads; the line is shown all the same."""
+    outside = begun.root.parent / "outside"
+    outside.mkdir()
+    (begun.store / "local/statusline").symlink_to(outside)
+    assert draw(begun).startswith("loom ")
+    assert list(outside.iterdir()) == []
+
+
+def test_nothing_is_drawn_where_hooks_are_off_or_no_run_is_bound(begun: Scene) -> None:
+    """LOOM_DISABLED (D57), and a session of another run."""
+    assert draw(begun, LOOM_DISABLED="1") == ""
+    (begun.store / f"local/sessions/{SESSION}.json").unlink()
+    assert draw(begun) == ""
+
+
+# ---- How it comes into an assistant's settings.
+
+
+def test_the_snippet_names_a_script_that_stays(begun: Scene, cli: Cli, tmp_path: Path) -> None:
+    """The JSON for the settings; the script draws the line, and changes nothing of the user's."""
+    told = cli("statusline", "--snippet", "--json").json
+    script = Path(told["script"])
+    assert told["settings"] == {"statusLine": {"type": "command", "command": str(script)}}
+    assert stat.S_IMODE(script.stat().st_mode) == 0o700
+    shown = cli("statusline", "--snippet").stdout
+    assert json.loads(shown.partition("\n\n")[2].partition("\n\n")[0]) == told["settings"]
+    assert str(CHECKOUT / "bin/loomctl") in script.read_text()
+    given = json.dumps({"session_id": SESSION, "cwd": str(begun.root)})
+    done = subprocess.run(
+        [str(script)], input=given, capture_output=True, text=True, cwd=tmp_path, env=begun.environ(None), check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("loom ")
+
+
+def test_after_an_update_the_script_follows(begun: Scene, cli: Cli) -> None:
+    """The next start of a session writes it for the launcher that it was started by; without a script none is made."""
+    state_home = Path(os.environ["LOOM_STATE_HOME"])
+    begun.hook("session-start", source="startup", environ={"LOOM_PLUGIN_ROOT": str(CHECKOUT)})
+    assert not (state_home / "statusline").exists()
+    script = Path(cli("statusline", "--snippet", "--json").json["script"])
+    fresh = script.read_text()
+    script.write_text(fresh.replace(str(CHECKOUT), "/gone/0.0.1"))
+    done = subprocess.run([str(script)], input="{}", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    begun.hook("session-start", source="startup", environ={"LOOM_PLUGIN_ROOT": str(CHECKOUT)})
+    assert script.read_text() == fresh
+    begun.hook("session-start", source="startup", environ={"LOOM_PLUGIN_ROOT": "/not/there"})
+    assert script.read_text() == fresh
