@@ -26,6 +26,7 @@ FEW, MANY = 10, 100_000  # tool steps in a run's log
 
 
 SMALL = "PostToolUse of a small result (2 KB)"
+LINE = "the status line, as it was prepared"
 LARGE = "PostToolUse of a result that is replaced live (60 KB)"
 
 
@@ -92,6 +93,7 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
         case(f"{SMALL}, {MANY:,} steps before it", None, "post-tool-use", after(_lines(2_000)), many),
         case(f"{LARGE}, {MANY:,} steps before it", None, "post-tool-use", after(_lines(60_000)), many),
     ]
+    cases += _status_lines(base, env)
     listed = Case(
         "modules",
         None,
@@ -102,6 +104,24 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
     )
     modules = _modules(listed, run_id)
     return cases, modules
+
+
+def _status_lines(base: Path, env: dict[str, str]) -> list[Case]:
+    """Give the rows of the status line: as settings name it, drawn from what stands ready, and made anew each time."""
+    project = base / "line"
+    project.mkdir()
+    _a_run(project, env)
+    there = {**env, "CLAUDE_PROJECT_DIR": str(project), "PWD": str(project), "COLUMNS": "80"}
+    loomctl = [sys.executable, "-I", stand.MAIN]
+    stand.output_of([*loomctl, "statusline", "--snippet"], cwd=project, env=there)
+    script = str(base / "home" / "state" / "statusline")
+    transcript = base / "transcript.jsonl"
+    transcript.write_text("{}\n")
+    given = {"session_id": SESSION, "transcript_path": str(transcript), "cwd": str(project), "cost": {"x": "y" * 900}}
+    told = json.dumps(given, separators=(",", ":"))
+    drawn = Case(LINE, 0.8, [script], told, project, there)
+    alone = [sys.executable, "-I", "-S", stand.MAIN, "statusline"]
+    return [drawn, Case("the status line, made anew", None, alone, told, project, there)]
 
 
 def _a_run(project: Path, env: dict[str, str]) -> str:

@@ -34,6 +34,8 @@ CASES = [
     ("done", "step", set()),
     ("prime-context", "prime", {"loomctl.engine.driving"}),
     ("preamble", "preamble", DRIVING),
+    ("status", "status", DRIVING),
+    ("statusline", "statusline", DRIVING),
     ("runs", "runs", DRIVING),
     ("stages", "stages", DRIVING),
     ("events", "events", DRIVING),

@@ -44,6 +44,11 @@ def space(*, make: bool = False) -> Workspace:
     return made
 
 
+def of_the_host() -> Conversation:
+    """Give what other sessions' conversations are found by, whoever asks: hooks are Claude Code's."""
+    return claude_transcript.Transcript(None)
+
+
 def _here() -> str:
     try:
         return os.getcwd()

@@ -76,7 +76,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
     asks_itself = space.caller.host != TERMINAL and finding.is_bound(space, run.run_id)
     session_id = space.caller.session_id if asks_itself else (living[-1] if living else None)
     session_id = session_id or state["sessions"].get("current_session_id")
-    health = hook_health.look(space.local, space.store.local, space.caller.conversation, now=now, session_id=session_id)
+    health = hook_health.look(space.local, space.store.local, asking.of_the_host(), now=now, session_id=session_id)
     waits = overview.waits(run, is_driven=asks_itself or bool(living))
     phases = overview.progress(run)
     tally = _tally(run)

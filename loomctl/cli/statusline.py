@@ -44,6 +44,7 @@ def statusline(snippet: bool, as_json: bool) -> int:
     if snippet:
         return _snippet(as_json=as_json)
     space = asking.space()
+    space = space._replace(caller=space.caller._replace(conversation=asking.of_the_host()))
     run_id = finding.to_read(space).run_id
     assert run_id is not None  # to_read raises instead
     run = space.store.read(run_id)

@@ -101,7 +101,7 @@ def changed(path: str) -> float | None:
 
 
 def session_files(local: str) -> Iterator[SessionFile]:
-    """Give the files that name a session: bindings, and what sessions were given."""
+    """Give the files that name a session: bindings, what sessions were given, and their status lines."""
     for name in ("sessions", "primed"):
         for found in below(os.path.join(local, name)):
             session_id, dot, ending = os.path.basename(found.path).rpartition(".")
@@ -109,6 +109,20 @@ def session_files(local: str) -> Iterator[SessionFile]:
                 run_id = _content(found.path).get("run_id")
                 known = run_id if isinstance(run_id, str) else None
                 yield SessionFile(found.path, session_id, known, found.changed, found.bytes)
+    for found in below(os.path.join(local, "statusline")):
+        name = os.path.basename(found.path)
+        if not is_leftover(name):
+            yield SessionFile(found.path, name, _run_of_line(found.path), found.changed, found.bytes)
+
+
+def _run_of_line(path: str) -> str | None:
+    """Give the run whose line was prepared in a file; None where it names none."""
+    try:
+        lines = files.read_bytes(path, limit=1 << 14).decode("utf-8", "replace").split("\n")
+    except (OSError, LoomError):
+        return None
+    words = lines[2].split(" ") if len(lines) > 2 else []
+    return words[1] if words[:1] == ["saved"] and len(words) > 1 else None
 
 
 def _content(path: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import os
 
 from loomctl.disk import files, user_folders
 
-NAME = "statusline"
 _SCRIPT = """#!/bin/sh
 # The status line of Loom, for the settings of an assistant. `loomctl statusline --snippet` made it, and the start of a
 # session makes it again once Loom stands elsewhere, as after an update.
@@ -21,15 +20,9 @@ exit 0
 """
 
 
-def path() -> str:
-    """Give the script's place; empty where this machine has no home for it."""
-    folder = user_folders.state_home()
-    return os.path.join(folder, NAME) if folder else ""
-
-
 def write(launcher: str) -> str:
     """Write the script, for a launcher; gives its place, empty where there is none. Raises OSError and UNSAFE_LINK."""
-    place = path()
+    place = user_folders.status_script()
     if place:
         files.make_folder(os.path.dirname(place))
         files.write_atomically(place, _content(launcher), mode=0o700, durable=False)
@@ -42,7 +35,7 @@ def renew_own() -> None:
     Raises OSError and UNSAFE_LINK.
     """
     root = os.environ.get("LOOM_PLUGIN_ROOT", "")  # the launcher says it
-    place, launcher = path(), os.path.join(root, "bin", "loomctl")
+    place, launcher = user_folders.status_script(), os.path.join(root, "bin", "loomctl")
     if not place or not os.path.isabs(root):
         return
     try:

@@ -29,6 +29,11 @@ def state_home() -> str:
     return _xdg("XDG_STATE_HOME", ".local/state")
 
 
+def status_script() -> str:
+    """Give the place of the script that a user's settings may name as their status line; empty without a home."""
+    return os.path.join(state_home(), "statusline") if state_home() else ""
+
+
 def config_home() -> str:
     """Give the folder of the user's own settings; empty where there is no home.
 

@@ -111,9 +111,12 @@ def host_pid() -> int | None:
 
 
 def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
-    from loomctl.disk import status_shim
+    from loomctl.disk import user_folders
 
-    _kept([], status_shim.renew_own)
+    if os.path.lexists(user_folders.status_script()):
+        from loomctl.disk import status_shim  # most users have none
+
+        _kept([], status_shim.renew_own)
     given = session_start(space, event)
     return _context("SessionStart", given.text, given.line) if given is not None else None
 

@@ -96,6 +96,8 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["outcome", "--from", "-"], READING),
     (["trust"], {"run_id", "trusted", "commands", "artifacts"}),
     (["runs"], {"runs"}),
+    (["status"], {"run_id", "status", "phases", "step", "waits", "next", "hooks", "versions"}),
+    (["statusline"], {"run_id", "line", "alarm"}),
     (["runs", "list"], {"runs"}),
     (["doctor"], {"ok", "checks"}),
     (["pause"], {"run_id", "status"}),

@@ -1,0 +1,103 @@
+"""The real assistant: a hook that it does not call is noticed, and its status line shows where the run stands."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.scenes import done, start_run, state_of
+from tests.e2e.terminal import PROMPT, assistant_terminal
+
+if TYPE_CHECKING:
+    from tests.e2e.assistant import Assistant
+
+pytestmark = pytest.mark.e2e
+
+# What each hook is called in hooks.json, of those whose silence the conversation shows.
+WATCHED = {
+    "Stop": "stop",
+    "UserPromptSubmit": "user-prompt-submit",
+    "PostToolUse": "post-tool-use",
+    "PreToolUse": "pre-tool-use",
+}
+
+
+def without(bundle: Path, folder: Path, event: str) -> Path:
+    """Copy the bundle with the hooks of one event taken out, as a user's settings would."""
+    copy = folder / "bundle"
+    shutil.copytree(bundle, copy)
+    path = copy / "hooks/hooks.json"
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    del raw["hooks"][event]
+    path.write_text(json.dumps(raw), encoding="utf-8")
+    return copy
+
+
+def asked(assistant: Assistant, bundle: Path, *words: str) -> Any:
+    """Ask Loom in the assistant's project, from a terminal."""
+    told = assistant.machine.command(str(bundle / "bin/loomctl"), *words, "--json", cwd=assistant.project)
+    return json.loads(told)
+
+
+@pytest.mark.parametrize("event", WATCHED)
+def test_a_hook_that_is_not_called_is_noticed(assistant: Assistant, bundle: Path, tmp_path: Path, event: str) -> None:
+    """Its event is taken out: status and doctor name it, and no other, once the session has worked without it."""
+    lame = dataclasses.replace(assistant, plugin_dir=without(bundle, tmp_path, event))
+    first = start_run(lame)
+    lame.run("go on", resume=first.session_id, answers=[done(), "It is done."], allowed_tools="Bash(loomctl:*)")
+    silent = asked(lame, bundle, "status")["hooks"]["silent"]
+    assert [(one["event"], one["how"]) for one in silent] == [(WATCHED[event], "never")]
+    checks = {check["id"]: check for check in asked(lame, bundle, "doctor")["checks"]}
+    assert checks["heartbeats"]["status"] == "WARN"
+    assert f"the hook {WATCHED[event]} has never fired here" in checks["heartbeats"]["found"]
+
+
+def test_with_all_hooks_nothing_is_silent(assistant: Assistant, bundle: Path) -> None:
+    """The same work, compacted besides: no alarm, and the screen fits."""
+    first = start_run(assistant)
+    assistant.run("go on", resume=first.session_id, answers=[done(), "It is done."])
+    assistant.run("/compact", resume=first.session_id)
+    told = asked(assistant, bundle, "status")
+    assert told["hooks"]["silent"] == []
+    assert told["compactions"]["count"] == 1
+    screen = assistant.machine.command(str(bundle / "bin/loomctl"), "status", cwd=assistant.project)
+    assert len(screen.splitlines()) <= 24
+    assert max(map(len, screen.splitlines())) <= 80
+
+
+@pytest.mark.usefixtures("tmux")
+def test_the_status_line_is_on_the_screen(installed: Assistant, bundle: Path, tmp_path: Path) -> None:
+    """Installed from the marketplace, with the snippet in the user's settings: the run's step, then the next one.
+
+    The snippet is of a Loom in another folder, as before an update; a session's start makes its script follow.
+    """
+    before = shutil.copytree(bundle, tmp_path / "before the update")
+    given = asked(installed, before, "statusline", "--snippet")
+    settings = installed.machine.config / "settings.json"
+    known = json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {}
+    settings.write_text(json.dumps({**known, **given["settings"]}), encoding="utf-8")
+    installed.api.script("It is begun.", done(), "The first step is done.")
+    with assistant_terminal(installed) as terminal:
+        terminal.wait_for(PROMPT)
+        assert "loom " not in terminal.screen().splitlines()[-1]
+        terminal.enter('/loom:run "add dark mode" --workflow core')
+        terminal.wait_for("It is begun.")
+        first = state_of(installed.project)["current_step"]
+        label = state_of(installed.project)["plan_id"]
+        terminal.wait_for(f"loom {label[:20]}", f"{first}@1")
+        terminal.enter("/loom:status")
+        terminal.wait_for("The first step is done.")
+        second = state_of(installed.project)["current_step"]
+        assert second != first
+        terminal.wait_for(f"{second}@1 · 1/")
+        terminal.enter("/clear")
+        terminal.wait_for("SessionStart:clear says: Loom: run ")
+        terminal.enter("/exit")
+    script = Path(given["script"]).read_text(encoding="utf-8")
+    assert str(bundle / "bin/loomctl") in script
+    assert str(before) not in script
