@@ -128,11 +128,15 @@ def _compactions(state: Mapping[str, Any]) -> dict[str, Any]:
     every = [
         entry
         for record in sessions.history(state)
-        for entry in record.get("compactions") or ()
+        for entry in _list(record.get("compactions"))
         if isinstance(entry, dict)
     ]
     last = max(every, key=lambda entry: str(entry.get("at") or ""), default=None)
     return {"count": len(every), "last": last}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _events(run: Run) -> list[dict[str, Any]]:

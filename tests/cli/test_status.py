@@ -162,6 +162,17 @@ def test_a_lease_of_another_shape_troubles_nobody(begun: Scene, cli: Cli, value:
     assert cli("status", "--json").json["driver"] is None
 
 
+@pytest.mark.parametrize("value", [7, "x", {"a": 1}, [None, "x", {"at": 5}], [{"at": "x", "receipt": [1]}]])
+def test_compactions_of_another_shape_trouble_nobody(begun: Scene, cli: Cli, value: object) -> None:
+    """What cannot be read as one is not told, or told without what it lacks."""
+    (record,) = begun.state["sessions"]["session_history"]
+    record["compactions"] = value
+    begun.edit(sessions={**begun.state["sessions"], "session_history": [record]})
+    told = cli("status", "--json")
+    assert told.code in (0, 5), told.stderr
+    assert cli("status").code == told.code
+
+
 HOSTILE = "\x1b]0;title\x07\x1b[2J\u202edrawkcab\u2066 AKIAIOSFODNN7EXAMPLE 世界" * 3
 
 
