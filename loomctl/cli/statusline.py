@@ -47,7 +47,7 @@ def statusline(snippet: bool, as_json: bool) -> int:
     space = space._replace(caller=space.caller._replace(conversation=asking.of_the_host()))
     run_id = finding.to_read(space).run_id
     assert run_id is not None  # to_read raises instead
-    run = space.store.read(run_id)
+    run = space.store.read(run_id, to_show=True)
     session_id = space.caller.session_id if finding.is_bound(space, run_id) else None
     told = status_lines.told(space, run, session_id, Tally(), now=status_lines.clock())
     line = status_line.fitting(status_line.forms(told), status_lines.room(os.environ.get("COLUMNS", "")))

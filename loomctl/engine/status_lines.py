@@ -43,7 +43,7 @@ def of_session(space: Workspace, session_id: str, *, now: float) -> list[str]:
     run_id = binding["run_id"]
     state_path, tally = space.store.home(run_id).state, Tally()
     try:
-        run = space.store.read(run_id)
+        run = space.store.read(run_id, to_show=True)
         tally = _counted(space, run, session_id)
         made = status_line.forms(told(space, run, session_id, tally, now=now))
     except LoomError as error:

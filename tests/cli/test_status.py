@@ -13,9 +13,10 @@ import pytest
 
 from loomctl import __version__
 from loomctl.model import columns
+from tests import faber
 from tests.cli.conftest import Cli
 from tests.engine.test_hook_checks import ALL, MINUTE, bind_times, fire
-from tests.scenes import CHECKOUT, OTHER, SESSION, Json, Scene, artifact
+from tests.scenes import CHECKOUT, OTHER, SESSION, Json, Scene, artifact, fingerprint
 
 DAY = 24 * 3600
 
@@ -160,6 +161,19 @@ def test_a_lease_of_another_shape_troubles_nobody(begun: Scene, cli: Cli, value:
     """It is another version's, or damaged: it is not told."""
     begun.edit(lease=value)
     assert cli("status", "--json").json["driver"] is None
+
+
+@pytest.mark.parametrize("layout", faber.LAYOUTS)
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_run_of_fabers_is_told_as_far_as_it_is_known(scene: Scene, cli: Cli, layout: str, planned: bool) -> None:
+    """With its steps or, where nobody knows them, without; nothing is written."""
+    faber.lay(scene, layout, plan=faber.PLAN if planned else None)
+    before = fingerprint(scene.root)
+    told = cli("status", session=None)
+    assert told.code == 0, told.stderr
+    assert fields(told.stdout)["run"]
+    assert cli("statusline", session=None).stdout.startswith("loom ")
+    assert {path: seen[1] for path, seen in fingerprint(scene.root).items()} == {p: s[1] for p, s in before.items()}
 
 
 @pytest.mark.parametrize("value", [7, "x", {"a": 1}, [None, "x", {"at": 5}], [{"at": "x", "receipt": [1]}]])
