@@ -48,6 +48,7 @@ COMMANDS = {
     "why": "why:why",
     "diff": "diff:diff",
     "assets": "assets:assets",
+    "report": "report:report",
     "dump": "dump:dump_command",
     "context": "context:context",
     "state": "state:state",

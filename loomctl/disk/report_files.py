@@ -1,0 +1,191 @@
+"""The files of a report: the page's style and script, the page where it is written, what is copied beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from loomctl.disk import files
+from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_PARTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "page")
+_GENERATOR = b'<meta name="generator" content="loomctl report '
+_LOOKED_AT = 4096  # bytes of a page in which it says by whom it was made
+_MARK = "loom-report.txt"  # in a folder of copies: what stands in it came from a report
+_SAYS = "Copies that `loomctl report --with-files` made, and replaces.\n"
+_SAFE = re.compile(r"[^A-Za-z0-9._@+-]")
+_LONGEST = 100  # characters of a copy's name
+_PIECE = 1 << 20
+
+
+def part(name: str) -> str:
+    """Give the page's style or script: `report.css`, `report.js`."""
+    return files.read_bytes(os.path.join(_PARTS, name)).decode()
+
+
+def excerpt(path: str, limit: int, *, tail: bool = False) -> tuple[str, int]:
+    """Give so many bytes of a file as text, from its beginning or its end, and the file's size. Raises OSError.
+
+    Bytes that are no UTF-8 are replaced.
+    """
+    descriptor = files.open_regular(path)
+    try:
+        size = os.fstat(descriptor).st_size
+        if tail and size > limit:
+            os.lseek(descriptor, size - limit, os.SEEK_SET)
+        data = files.read_up_to(descriptor, limit)
+    finally:
+        os.close(descriptor)
+    return files.text_of(data, "replace"), size
+
+
+def link(relative: str) -> str:
+    """Give a relative path as a link that is one whatever its names are."""
+    before = "" if relative.startswith("../") else "./"
+    return before + quote(os.fsencode(relative.replace(os.sep, "/")), safe="/@+~")
+
+
+def check_target(path: str, *, force: bool, again: str) -> None:
+    """Refuse to write over a file that is no report, unless forced; over a folder always. Raises FILE_EXISTS."""
+    if not os.path.lexists(path) or (not os.path.isdir(path) and (force or _is_report(path))):
+        return
+    raise LoomError(
+        "FILE_EXISTS",
+        "there is something in the place of the report, and nothing was written",
+        where=path,
+        why="a folder stands there" if os.path.isdir(path) else "it is no report of Loom's; --force replaces it",
+        hint=f"ls -ld {quoted(path)}" if os.path.isdir(path) else again,
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _is_report(path: str) -> bool:
+    try:
+        descriptor = files.open_regular(path)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as held:
+        return _GENERATOR in held.read(_LOOKED_AT)
+
+
+def write(path: str, page: str) -> int:
+    """Write the page, whole or not at all; gives its size. Raises OSError."""
+    data = page.encode("utf-8", "backslashreplace")
+    files.write_atomically(path, data)
+    return len(data)
+
+
+class Copies(NamedTuple):
+    """What was copied. folder: where; links: by path below the run's folder; bytes: in all; failed: `(path, why)`."""
+
+    folder: str
+    links: dict[str, str]
+    bytes: int
+    failed: list[tuple[str, str]]
+
+
+def folder_beside(path: str) -> str:
+    """Give the folder of a report's copies: `report_files` beside `report.html`."""
+    return f"{os.path.splitext(path)[0]}_files"
+
+
+def check_folder(folder: str) -> None:
+    """Refuse a folder that holds something else than a report's copies. Raises FOLDER_TAKEN."""
+    if not os.path.lexists(folder):
+        return
+    own = os.path.isdir(folder) and not os.path.islink(folder)
+    if own and (os.path.isfile(os.path.join(folder, _MARK)) or not os.listdir(folder)):
+        return
+    raise LoomError(
+        "FOLDER_TAKEN",
+        "there is something in the place of the report's files, and nothing was written",
+        where=folder,
+        why="it holds no copies of a report; name another report with -o, or move it away",
+        hint=f"ls -l {quoted(folder)}",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def copy(run_dir: str, relatives: Iterable[str], folder: str) -> Copies:
+    """Copy files of a run beside its report, byte for byte, and put them in the place of those before.
+
+    Names that a file system or a browser could take for something else are written with `_`, and a part of their hash.
+    It is made beside its place and renamed. Raises OSError; then the copies before are still there.
+    """
+    beside = f"{folder}.{os.getpid()}.tmp"
+    shutil.rmtree(beside, ignore_errors=True)  # of a process that had this number
+    os.mkdir(beside, 0o700)
+    made = Copies(folder, {}, 0, [])
+    try:
+        files.write_atomically(os.path.join(beside, _MARK), _SAYS.encode(), durable=False)
+        for relative in relatives:
+            name = _safe(relative)
+            try:
+                files.refuse_links(run_dir, os.path.join(run_dir, relative))
+                size = _copied(os.path.join(run_dir, relative), os.path.join(beside, name))
+            except LoomError as error:
+                made.failed.append((relative, error.what))
+            except OSError as error:
+                if error.filename != os.path.join(run_dir, relative):
+                    raise
+                made.failed.append((relative, error.strerror or str(error)))
+            else:
+                made.links[relative] = link(f"{os.path.basename(folder)}/{name}")
+                made = made._replace(bytes=made.bytes + size)
+        _put(beside, folder)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    return made
+
+
+def _safe(relative: str) -> str:
+    return "/".join(_safe_name(name) for name in relative.split("/"))
+
+
+def _safe_name(name: str) -> str:
+    shown = _SAFE.sub("_", name)
+    if shown == name and len(name) <= _LONGEST and not name.startswith("."):
+        return name
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
+    stem, extension = os.path.splitext(shown.lstrip(".") or "_")
+    return f"{stem[: _LONGEST - 30]}-{digest}{extension[:20]}"
+
+
+def _copied(source: str, target: str) -> int:
+    descriptor = _opened(source)
+    with os.fdopen(descriptor, "rb") as held:
+        files.make_folder(os.path.dirname(target))
+        size = 0
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as out:
+            while piece := held.read(_PIECE):
+                out.write(piece)
+                size += len(piece)
+    return size
+
+
+def _opened(source: str) -> int:
+    try:
+        return files.open_regular(source)
+    except OSError as error:
+        raise files.naming(error, source) from None
+
+
+def _put(beside: str, folder: str) -> None:
+    old = f"{folder}.{os.getpid()}.old"
+    if os.path.lexists(folder):
+        os.rename(folder, old)
+    try:
+        os.rename(beside, folder)
+    except OSError:
+        if os.path.lexists(old):
+            os.rename(old, folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,270 @@
+"""A run as a report tells it: one document made of all that can be read of it, for the page and for scripts.
+
+A run that is damaged is told as far as it can be read, and the document says what could not be (`troubles`). Nothing
+of a run is changed; only what hooks put aside is recorded first, as for `loomctl savings`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from loomctl import __version__
+from loomctl.disk import archives, clock, event_log, events, files, recovery
+from loomctl.disk.store import Run, Store
+from loomctl.engine import keeping, recording, reporting_facts, reporting_stages
+from loomctl.engine.reporting_events import Told
+from loomctl.model import frozen_plan, ids, sessions
+from loomctl.model.errors import LoomError
+from loomctl.model.secrets import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from loomctl.engine.caller import Workspace
+
+SCHEMA_VERSION = 1
+_FILES = 500  # files touched that a report lists
+_NEVER_READ = ("SCHEMA_TOO_NEW", "RUN_ID_MISMATCH")  # whole, but not to be told as this run by this version
+_HOMES = re.compile(r"(?<![\w.}~-])(?:/home|/Users|/var/home)/[^/\s\"'<>:;,)\]]+")
+
+
+@contextmanager
+def opened(space: Workspace, named: str | None, find: Callable[[str | None], str]) -> Iterator[tuple[Workspace, str]]:
+    """Give the workspace and the id of the run that is meant; an archived run is unpacked into a folder that goes.
+
+    find: gives a run's id, or raises NO_SUCH_RUN. Raises what it does, and BAD_ARCHIVE.
+    """
+    try:
+        run_id = find(named)
+    except LoomError as error:
+        path = _archive(space, named) if error.code in ("NO_SUCH_RUN", "BAD_ID") and named else None
+        if path is None:
+            raise
+        with tempfile.TemporaryDirectory(prefix="loom-report-") as folder:
+            into = os.path.join(folder, "runs")
+            os.mkdir(into)
+            unpacked = archives.unpack(path, into)
+            yield space._replace(store=Store(folder)), ids.checked_id(unpacked.run_id)
+        return
+    recording.digest(space)  # what waits belongs into it
+    yield space, run_id
+
+
+def _archive(space: Workspace, named: str) -> str | None:
+    try:
+        return keeping.archive_named(space, named)
+    except LoomError:
+        return None
+
+
+def gather(space: Workspace, run_id: str, say: Callable[[Mapping[str, Any]], str]) -> dict[str, Any]:
+    """Give the report's document (docs/reference/report.md has its keys). say: puts an event into words.
+
+    Its secrets are masked, and paths of this machine and of those that the run's sessions were on are shortened (D9,
+    D21). Raises what finding the run does, SCHEMA_TOO_NEW and RUN_ID_MISMATCH; all else that cannot be read is said.
+    """
+    troubles: list[dict[str, str]] = []
+
+    def fail(error: LoomError | OSError) -> None:
+        told = error if isinstance(error, LoomError) else _as_trouble(error)
+        found = {"code": told.code, "what": told.what + (f": {told.where}" if told.where else "")}
+        if found not in troubles:
+            troubles.append(found)
+
+    run = _read(space, run_id, fail)
+    told = Told(say)
+    try:
+        told.read(_log(run))
+    except (LoomError, OSError) as error:
+        fail(error)
+    if told.broken:
+        troubles.append({"code": "BROKEN_LINES", "what": f"{told.broken:,} lines of {events.FILE} are no entries"})
+    stages = reporting_stages.all_of(run, fail)
+    touched = list(reporting_stages.files_of(stages))
+    for one in stages:
+        del one["touched"]
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "made_at": clock.now(),
+        "made_by": __version__,
+        "run": _run(run),
+        "progress": reporting_stages.progress(run),
+        "troubles": troubles,
+        "phases": reporting_stages.phases(run),
+        "stages": stages,
+        "sessions": reporting_facts.all_sessions(run, _earlier(space, run_id, fail)),
+        "turns": told.turns,
+        "decisions": told.decisions,
+        "approvals": reporting_facts.approvals(run.state),
+        "errors": reporting_facts.errors(run.state, stages),
+        "primings": told.primings,
+        "savings": reporting_facts.savings(run.folder),
+        "artifacts": reporting_facts.artifacts(space, run, told.primings),
+        "made": {str(name): str(path) for name, path in run.state["artifacts"].items()},
+        "files": touched[:_FILES],
+        "files_total": len(touched),
+        "moments": told.moments(),
+        "events": {"total": told.total, "broken": told.broken, "rows": told.rows()},
+    }
+    return _fit_to_show(document, _shortener(space, run))
+
+
+def _as_trouble(error: OSError) -> LoomError:
+    what = error.strerror or str(error)
+    return LoomError("UNREADABLE", what, where=str(error.filename or ""), hint="loomctl doctor")
+
+
+def _log(run: Run) -> Iterator[event_log.Line]:
+    path = os.path.join(run.folder, events.FILE)
+    files.refuse_links(run.folder, path)
+    return event_log.all_of(path)
+
+
+def _earlier(space: Workspace, run_id: str, fail: Callable[[LoomError | OSError], None]) -> list[dict[str, Any]]:
+    try:
+        return space.store.earlier_sessions(run_id)
+    except (LoomError, OSError) as error:
+        fail(error)
+        return []
+
+
+def _run(run: Run) -> dict[str, Any]:
+    state = run.state
+    forked, waits = state.get("forked_from"), state.get("feedback")
+    names = ("work_id", "goal", "created_at", "updated_at", "completed_at")
+    return {
+        "run_id": run.run_id,
+        "plan_id": str(state.get("plan_id") or ""),
+        "workflow_id": str(state.get("workflow_id") or ""),
+        "status": str(state["status"]),
+        **{key: str(state.get(key) or "") for key in names},
+        "phase": str(state.get("current_phase") or ""),
+        "step": str(state.get("current_step") or ""),
+        "forked_from": {key: str(forked.get(key) or "") for key in ("run_id", "stage", "at")}
+        if isinstance(forked, dict)
+        else None,
+        "waits_for": str(waits.get("message") or waits.get("kind") or "an answer") if isinstance(waits, dict) else "",
+        "driver": reporting_facts.driver(state),
+    }
+
+
+# ---- Reading what may be damaged.
+
+
+def _read(space: Workspace, run_id: str, fail: Callable[[LoomError | OSError], None]) -> Run:
+    """Read a run; in the place of a state or plan that cannot be read, the newest that can, or an empty one."""
+    home = space.store.home(run_id)
+    try:
+        return space.store.read(run_id, to_show=True)
+    except LoomError as error:
+        if error.code in _NEVER_READ:
+            raise
+        fail(error)
+    state = None
+    for name in (os.path.basename(home.state), *recovery.kept_states(home)):
+        try:
+            state = space.store.read_home(
+                home if name == os.path.basename(home.state) else recovery.kept_home(home, name)
+            )
+            break
+        except LoomError as error:
+            if error.code in _NEVER_READ:
+                raise
+            fail(error)
+    path = os.path.join(home.folder, "plan.json")
+    try:
+        files.refuse_links(home.folder, path)
+        plan = frozen_plan.accepted(files.read_json(path), where=path)
+    except (LoomError, OSError) as error:
+        fail(error)
+        plan = {"plan_id": run_id, "workflow_id": "", "phases": [], "artifacts": []}
+    return Run(run_id, home.folder, state or _unknown(run_id), plan, home.state, path)
+
+
+def _unknown(run_id: str) -> dict[str, Any]:
+    """Give a state that knows nothing, for a run of which only the log and the stages' files are left."""
+    return {
+        "run_id": run_id,
+        "plan_id": ids.split_run_id(run_id)[0],
+        "workflow_id": "",
+        "status": "unknown",
+        "phases": {},
+        "steps": [],
+        "context": {},
+        "artifacts": {},
+        "errors": [],
+        "pending_approvals": [],
+        "sessions": {"session_history": [], "total_sessions": 0},
+        "context_metadata": {},
+    }
+
+
+# ---- What leaves the machine.
+
+
+def _shortener(space: Workspace, run: Run) -> Callable[[str], str]:
+    """Give what writes a machine's own folders short: the project as `{project_root}`, a home as `~`."""
+    known = {root: "{project_root}" for root in (space.project.root, *sessions.roots(run.state)) if len(root) > 1}
+    known[os.path.dirname(run.folder)] = "{runs}"
+    for home in (os.path.expanduser("~"), "/root"):
+        if len(home) > 1:
+            known.setdefault(home, "~")
+    roots = sorted(known, key=len, reverse=True)
+    pattern = re.compile("(?:" + "|".join(map(re.escape, roots)) + r")(?![\w.-])")
+
+    def short(text: str) -> str:
+        if "/" not in text:
+            return text
+        return _HOMES.sub("~", pattern.sub(lambda found: known[found.group()], text))
+
+    return short
+
+
+def _fit_to_show(document: dict[str, Any], short: Callable[[str], str]) -> dict[str, Any]:
+    """Mask secrets and shorten paths in every text; where files are (`at` of a file) stays, for links are made of it."""
+    places = [one for stage in document["stages"] for one in _files_of(stage)]
+    kept = [one["at"] for one in places]
+    shown: dict[str, Any] = _shortened(masked(document), short)
+    again = [one for stage in shown["stages"] for one in _files_of(stage)]
+    for one, at in zip(again, kept, strict=True):
+        one["at"] = at
+    return shown
+
+
+def _files_of(stage: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [*stage["texts"], *stage["others"], *stage["assets"]]
+
+
+def _shortened(value: Any, short: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return short(value)
+    if isinstance(value, dict):
+        return {short(key): _shortened(child, short) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_shortened(child, short) for child in value]
+    return value
+
+
+# ---- Files beside the page.
+
+
+def files_of(document: Mapping[str, Any]) -> list[str]:
+    """Name every file that a report leads to, by its path below the run's folder."""
+    there = [one for stage in document["stages"] for one in _files_of(stage) if one.get("there", True)]
+    return list(dict.fromkeys(str(one["at"]) for one in there))
+
+
+def linked(document: Mapping[str, Any], links: Mapping[str, str], said: str) -> dict[str, Any]:
+    """Give the document with the links of its files. links: by path below the run's folder; said: where they lead."""
+    stages = []
+    for stage in document["stages"]:
+        with_links = {
+            key: [{**one, "href": links[one["at"]]} if one["at"] in links else one for one in stage[key]]
+            for key in ("texts", "others", "assets")
+        }
+        stages.append({**stage, **with_links})
+    return {**document, "stages": stages, "linked": {"files": len(links), "said": said}}

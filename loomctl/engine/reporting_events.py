@@ -1,0 +1,109 @@
+"""What a report takes from a run's log: its newest events, primings, what was taken back, what people decided."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from loomctl.disk import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from loomctl.disk.event_log import Line
+
+MOST = 20_000  # events that a report holds
+_LARGEST = 6_000_000  # bytes of their lines, together
+_GAP = 900  # seconds: moments that are nearer to each other need not all be known
+_TURNS = ("run.rewound", "run.forked", "stage.undone", "phase.set_back", "state.restored", "lease.taken_over")
+_DECIDED = {"approval.granted": "granted", "approval.rejected": "rejected", "approval.chosen": "chosen"}
+
+
+class Told:
+    """What a log tells, gathered in one pass. say: puts an entry into words."""
+
+    def __init__(self, say: Callable[[Mapping[str, Any]], str]) -> None:
+        self._say = say
+        self._newest: deque[tuple[int, dict[str, Any]]] = deque()
+        self._held = 0
+        self._moments: set[int] = set()
+        self.total = self.broken = 0
+        self.primings: list[dict[str, Any]] = []
+        self.turns: list[dict[str, Any]] = []
+        self.decisions: list[dict[str, Any]] = []
+
+    def read(self, lines: Iterable[Line]) -> None:
+        """Go through a log's lines, oldest first."""
+        for line in lines:
+            if line.entry is None:
+                self.broken += 1
+                continue
+            self.total += 1
+            self._keep(line.bytes, line.entry)
+            self._moments.add(clock.seconds_of(_text(line.entry.get("ts"))))
+            raw = line.entry.get("properties")
+            self._note(line.entry, raw if isinstance(raw, dict) else {})
+
+    def _keep(self, size: int, entry: dict[str, Any]) -> None:
+        self._newest.append((size, entry))
+        self._held += size
+        while len(self._newest) > MOST or (self._held > _LARGEST and len(self._newest) > 1):
+            self._held -= self._newest.popleft()[0]
+
+    def _note(self, entry: Mapping[str, Any], properties: dict[str, Any]) -> None:
+        name, at = str(entry["event"]), _text(entry.get("ts"))
+        if name == "context.primed":
+            self.primings.append(_priming(at, entry, properties))
+        elif name in _TURNS:
+            self.turns.append({"at": at, "kind": name, "said": self._say(entry)})
+        elif name in _DECIDED:
+            told = {key: _text(properties.get(key)) for key in ("id", "by", "label", "note")}
+            self.decisions.append({"at": at, "what": _DECIDED[name], **told})
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Give the newest events, oldest first."""
+        return [
+            {
+                "seq": entry["seq"],
+                "at": _text(entry.get("ts")),
+                "event": entry["event"],
+                "step_id": _text(entry.get("step_id")),
+                "session_id": _text(entry.get("session_id")),
+                "said": self._say(entry),
+                "properties": entry.get("properties") if isinstance(entry.get("properties"), dict) else {},
+            }
+            for _, entry in self._newest
+        ]
+
+    def moments(self) -> list[int]:
+        """Give times, in seconds since the epoch, at which something was, as far as stretches without need them."""
+        held = sorted(moment for moment in self._moments if moment)
+        inner = [
+            moment
+            for before, moment, after in zip(held, held[1:], held[2:], strict=False)
+            if moment - before > _GAP or after - moment > _GAP
+        ]
+        return [*held[:1], *inner, *held[1:][-1:]]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _priming(at: str, entry: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
+    raw = properties.get("budget")
+    budget = raw if isinstance(raw, dict) else {}
+    fresh = properties.get("fresh")
+    return {
+        "at": at,
+        "session_id": _text(entry.get("session_id")),
+        "event": str(properties.get("event") or ""),
+        **{key: max(0, budget[key]) if type(budget.get(key)) is int else 0 for key in ("used", "limit")},
+        **{key: _texts(properties.get(key)) for key in ("loaded", "not_loaded")},
+        "fresh": [one for one in fresh if isinstance(one, str)] if isinstance(fresh, list) else [],
+        "tool_history": isinstance(properties.get("tool_history"), dict),
+    }
+
+
+def _texts(held: object) -> dict[str, str]:
+    return {name: str(value) for name, value in held.items()} if isinstance(held, dict) else {}

@@ -1,0 +1,176 @@
+"""What a report says of a run beside its stages and events: sessions, artifacts, savings, what waits, who drives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loomctl.disk import artifact_files, tool_log
+from loomctl.disk.artifact_paths import Roots
+from loomctl.engine import prompts
+from loomctl.model import paths_in_state, sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+
+_POINTS = 200  # of the line that savings are drawn with
+_SIZED = ("json", "markdown", "directory")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: object) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def session(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a session's record without the folder that it worked in."""
+    around = _dict(record.get("environment"))
+    held = record.get("compactions")
+    return {
+        "session_id": str(record.get("session_id") or ""),
+        **{key: _text(record.get(key)) for key in ("host", "started_at", "ended_at", "end_reason", "last_activity")},
+        **{key: _text(around.get(key)) for key in ("hostname", "platform", "git_branch", "git_commit")},
+        "dirty": around.get("dirty") if isinstance(around.get("dirty"), bool) else None,
+        "resumes": record["resumes"] if type(record.get("resumes")) is int else 0,
+        "phases_completed": _texts(record.get("phases_completed")),
+        "artifacts_loaded": _texts(record.get("artifacts_loaded")),
+        "compactions": [_compaction(one) for one in held if isinstance(one, dict)] if isinstance(held, list) else [],
+    }
+
+
+def _compaction(one: Mapping[str, Any]) -> dict[str, Any]:
+    receipt = one.get("receipt")
+    told = None
+    if isinstance(receipt, dict):
+        lists = {key: _texts(receipt.get(key)) for key in ("kept", "lost", "restored")}
+        told = {"proven": receipt.get("proven") is True, **lists}
+    return {"at": _text(one.get("at")), "trigger": _text(one.get("trigger")) or "unknown trigger", "receipt": told}
+
+
+def all_sessions(run: Run, earlier: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Give every session, those that went out of the state first."""
+    held = sessions.history(run.state)
+    names = {record.get("session_id") for record in held}
+    return [session(one) for one in (*(one for one in earlier if one["session_id"] not in names), *held)]
+
+
+def artifacts(space: Workspace, run: Run, primings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Give each critical artifact: in which forms it was given, which one is in context, when; its size on disk."""
+    current = {
+        str(one.get("artifact_id")): one
+        for one in _dict(run.state.get("context_metadata")).get("artifacts_in_context") or ()
+        if isinstance(one, dict)
+    }
+    told = []
+    for one in run.plan["artifacts"]:
+        name = str(one["id"])
+        given = [(priming, priming["loaded"][name]) for priming in primings if name in priming["loaded"]]
+        forms: dict[str, int] = {}
+        for _, form in given:
+            forms[form] = forms.get(form, 0) + 1
+        now = current.get(name, {})
+        told.append(
+            {
+                "id": name,
+                "type": _text(one.get("type")),
+                "description": _text(one.get("description")),
+                "required": one.get("required") is True,
+                "forms": forms,
+                "form": _text(now.get("form")),
+                "at": _text(now.get("loaded_at")) or (given[-1][0]["at"] if given else ""),
+                "event": _text(now.get("load_trigger")) or (given[-1][0]["event"] if given else ""),
+                "bytes": _size(space, run, one),
+            }
+        )
+    return told
+
+
+def _size(space: Workspace, run: Run, one: Mapping[str, Any]) -> int | None:
+    """Give an artifact's size on disk; None where it is no file, or is not here."""
+    if one.get("type") not in _SIZED:
+        return None
+    declared = one.get("path")
+    if one.get("path_from_state"):
+        steps = one.get("path_steps")
+        declared = paths_in_state.read(steps, run.state) if steps is not None else None
+    if not isinstance(declared, str) or not declared:
+        return None
+    recorded = tuple(sessions.roots(run.state))
+    roots = Roots(space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, recorded)
+    return artifact_files.read(one, declared, prompts.placeholder_values(space.project, run), roots).bytes
+
+
+def savings(folder: str) -> dict[str, Any]:
+    """Sum up what the reduction of tool steps saved, by tool, and as it grew: `[calls, before, after]`."""
+    by_tool: dict[str, list[int]] = {}
+    whole = [0, 0, 0]
+    grown: list[list[int]] = [[0, 0, 0]]
+    for step in tool_log.read(folder):
+        for sums in (whole, by_tool.setdefault(step.tool_name, [0, 0, 0])):
+            sums[0] += 1
+            sums[1] += step.tokens_before
+            sums[2] += step.tokens_after
+        grown.append(list(whole))
+    every = max(1, -(-len(grown) // _POINTS))
+    points = grown[::every] + ([grown[-1]] if (len(grown) - 1) % every else [])
+    tools = [{"tool_name": name, **_sums(sums)} for name, sums in by_tool.items()]
+    tools.sort(key=lambda one: (-one["tokens_before"], one["tool_name"]))
+    return {"tools": tools, "all": _sums(whole), "over_time": points if whole[0] else []}
+
+
+def _sums(sums: Sequence[int]) -> dict[str, Any]:
+    return {"steps": sums[0], "tokens_before": sums[1], "tokens_after": sums[2]}
+
+
+def approvals(state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give what waits for a person, in the run and in its branches."""
+    held = [
+        one
+        for visit in state["steps"]
+        for branch in visit.get("branches", ())
+        for one in branch.get("pending_approvals") or ()
+    ]
+    every = [*(state.get("pending_approvals") or ()), *held]
+    return [
+        {
+            "id": str(one.get("id") or ""),
+            "reason": _text(one.get("reason")),
+            "at": _text(one.get("requested_at")),
+            "choices": _texts(one.get("choices")),
+        }
+        for one in every
+        if isinstance(one, dict)
+    ]
+
+
+def errors(state: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Give what went wrong, as the run's state has it, and where it has nothing, as its failed stages do."""
+    told = []
+    for one in state.get("errors") or ():
+        raw = one if isinstance(one, dict) else {"message": one}
+        where = next((str(raw[key]) for key in ("stage", "step_id", "step", "where") if raw.get(key)), "")
+        said = next((str(raw[key]) for key in ("message", "failure_reason", "reason", "error") if raw.get(key)), "")
+        told.append({"where": where, "type": _text(raw.get("type")), "message": said or str(one)})
+    known = {one["where"] for one in told}
+    for stage in stages:
+        if stage["status"] == "failed" and stage["stage"] not in known and stage["step_id"] not in known:
+            told.append({"where": stage["stage"], "type": "", "message": stage["reason"] or "failed, without a reason"})
+    return told
+
+
+def driver(state: Mapping[str, Any]) -> str:
+    """Say who drives a run, where a lease says so."""
+    lease = _dict(state.get("lease"))
+    if not lease.get("session_id"):
+        return ""
+    where = _text(lease.get("hostname")) or "an unknown machine"
+    return f"session {str(lease['session_id'])[:13]} on {where}, since {_text(lease.get('since')) or '?'}"
