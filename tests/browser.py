@@ -1,4 +1,4 @@
-"""A real browser without a window, driven over a pipe: what it shows, says, asks for and refuses. Never skipped in CI."""
+"""A real browser without a window, driven over a pipe: what it shows, says and asks for. Never skipped in CI."""
 
 from __future__ import annotations
 
@@ -19,14 +19,19 @@ Json = dict[str, Any]
 
 _FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--disable-extensions"),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-dev-shm-usage",
+        "--disable-extensions",
+    ),
     *("--remote-debugging-pipe", "--hide-scrollbars", "--force-color-profile=srgb", "--mute-audio"),
 )
 _PATIENCE = 60  # seconds, for an answer; nothing is judged by it
 
 
 class Browser:
-    """One browser with one page. complaints: errors, warnings and violations that it told; requests: what it asked for."""
+    """One browser with one page. complaints: errors, warnings and violations; requests: what it asked for."""
 
     def __init__(self, folder: Path) -> None:
         binary = _needed()
@@ -136,12 +141,13 @@ class Browser:
         self("Emulation.setEmulatedMedia", media=media, features=features)
 
     def open(self, path: Path, fragment: str = "") -> None:
-        """Open a page's file and wait until it has loaded."""
-        before = self._loaded
-        told = self("Page.navigate", url=path.as_uri() + fragment)
-        assert "errorText" not in told, told
-        while self._loaded == before:
-            self._next()
+        """Open a page's file anew and wait until it has loaded."""
+        for url in ("about:blank", path.as_uri() + fragment):  # to the same place it would not be loaded again
+            before = self._loaded
+            told = self("Page.navigate", url=url)
+            assert "errorText" not in told, told
+            while self._loaded == before:
+                self._next()
 
     def tell(self, expression: str) -> Any:
         """Give what an expression comes to in the page; a promise is waited for."""

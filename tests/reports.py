@@ -47,7 +47,7 @@ def log(folder: Path, events: Iterable[Json]) -> None:
 
 def event(at: str, name: str, **properties: Any) -> Json:
     """Make an entry; session_id and step_id stand beside its properties."""
-    beside = {key: properties.pop(key) for key in ("session_id", "step_id") if key in properties}
+    beside: Json = {key: properties.pop(key) for key in ("session_id", "step_id") if key in properties}
     return {"ts": at, "event": name, **beside, "properties": properties}
 
 
@@ -117,7 +117,7 @@ def visit(rank: int, key: str, status: str, begin: str, end: str | None, number:
     stage = f"{rank:03}-{key.replace('/', '.')}@{number}"
     return {
         "step_id": key,
-        "phase": key.split("/")[0],
+        "phase": key.split("/", maxsplit=1)[0],
         "visit": number,
         "rank": rank,
         "stage": stage,
@@ -129,7 +129,7 @@ def visit(rank: int, key: str, status: str, begin: str, end: str | None, number:
 
 
 def rich(scene: Scene) -> Path:
-    """Make a run with phases, two machines, compactions, branches, a rewind, failures and a decision; gives its folder."""
+    """Make a run with machines, compactions, branches, a rewind, failures and a decision; gives its folder."""
     scene.write("specs/dark-mode.md", "# Dark mode\n\nThe contrast ratio is at least 7:1.\n" * 20)
     scene.write("docs/rules.md", "# Rules\n" * 50)
     scene.workflow(
@@ -144,7 +144,7 @@ def rich(scene: Scene) -> Path:
         visit(2, "architect/design", "succeeded", stamp(2, 9, 6), stamp(2, 9, 31)),
         visit(
             *(3, "build/implement", "failed", stamp(2, 9, 33), stamp(2, 10, 12)),
-            failure_reason="Two contrast tests fail: the muted text on the card is 4.1:1, the specification asks for 7:1.",
+            failure_reason="Two contrast tests fail: the muted text is 4.1:1, the specification asks for 7:1.",
             next={"step_id": "build/implement", "reason": "retry"},
         ),
         visit(*(4, "build/implement", "succeeded", stamp(3, 8, 2), stamp(3, 8, 55), 2), attempt=2),
@@ -157,8 +157,14 @@ def rich(scene: Scene) -> Path:
                     "status": status,
                     "steps": [
                         visit(
-                            *(6 + index, f"build/review.{name}.read", status, stamp(3, 8, 57), stamp(3, 9, 3 + 7 * index)),
-                            **({"failure_reason": "The how-to names a setting that is gone."} if index == 2 else {}),
+                            *(
+                                6 + index,
+                                f"build/review.{name}.read",
+                                status,
+                                stamp(3, 8, 57),
+                                stamp(3, 9, 3 + 7 * index),
+                            ),
+                            failure_reason="The how-to names a setting that is gone." if index == 2 else "",
                         )
                     ],
                 }
@@ -185,7 +191,11 @@ def rich(scene: Scene) -> Path:
         ),
         session(
             *("c44e0d19", "loom-desktop", stamp(3, 8, 40), None, None),
-            {"at": stamp(3, 9, 10), "trigger": "auto", "receipt": {"proven": False, "kept": [], "lost": [], "restored": []}},
+            {
+                "at": stamp(3, 9, 10),
+                "trigger": "auto",
+                "receipt": {"proven": False, "kept": [], "lost": [], "restored": []},
+            },
         ),
     ]
     phase = {
@@ -219,7 +229,12 @@ def rich(scene: Scene) -> Path:
         sessions={"current_session_id": held[-1]["session_id"], "total_sessions": 3, "session_history": held},
         context_metadata={
             "artifacts_in_context": [
-                {"artifact_id": "specification", "loaded_at": stamp(3, 9, 10), "load_trigger": "compact", "form": "full"}
+                {
+                    "artifact_id": "specification",
+                    "loaded_at": stamp(3, 9, 10),
+                    "load_trigger": "compact",
+                    "form": "full",
+                }
             ]
         },
     )
@@ -247,7 +262,11 @@ def _files(folder: Path, steps: list[Json]) -> None:
                 "cache_creation_input_tokens": 11_000,
                 "output_tokens": 1_800 + 350 * number,
             }
-            status: Json = {"response_source": "conversation", "usage": usage, "context_updates": {"tests_passing": True}}
+            status: Json = {
+                "response_source": "conversation",
+                "usage": usage,
+                "context_updates": {"tests_passing": True},
+            }
             if one["step_id"] == "evaluate/test":
                 status |= {"response_source": "command", "command": {"exit_code": 0}}
                 status["evidence"] = {
@@ -257,7 +276,9 @@ def _files(folder: Path, steps: list[Json]) -> None:
                         {"kind": "file", "name": "coverage.xml", "passed": True, "sha256": "ab" * 32},
                     ],
                 }
-                (where / "command.log").write_text("".join(f"tests/test_{n}.py ....\n" for n in range(400)) + "41 passed\n")
+                (where / "command.log").write_text(
+                    "".join(f"tests/test_{n}.py ....\n" for n in range(400)) + "41 passed\n"
+                )
             (where / "status.json").write_text(json.dumps(status))
         if "implement" in one["step_id"]:
             touched = [
@@ -279,7 +300,7 @@ def _calls(folder: Path) -> None:
     for number in range(240):
         tool = ("Bash", "Read", "Grep", "Edit", "mcp__browser__snapshot")[number * 7 % 5]
         before = {"Bash": 2600, "Read": 1900, "Grep": 700, "Edit": 300, "mcp__browser__snapshot": 8000}[tool]
-        step = {
+        step: Json = {
             "id": f"toolu-{number}",
             "tool_name": tool,
             "minimal_args": {},
@@ -299,10 +320,17 @@ def _story(steps: list[Json], held: list[Json]) -> list[Json]:
         beside = {"session_id": one["session_id"]}
         told.append(
             event(
-                one["started_at"], "session.started", source="startup", hostname=one["environment"]["hostname"], **beside
+                one["started_at"],
+                "session.started",
+                source="startup",
+                hostname=one["environment"]["hostname"],
+                **beside,
             )
         )
-        told += [event(compaction["at"], "session.compacted", trigger=compaction["trigger"], **beside) for compaction in one["compactions"]]
+        told += [
+            event(compaction["at"], "session.compacted", trigger=compaction["trigger"], **beside)
+            for compaction in one["compactions"]
+        ]
         for index, at in enumerate([one["started_at"], *(compaction["at"] for compaction in one["compactions"])]):
             told.append(
                 event(
@@ -322,10 +350,14 @@ def _story(steps: list[Json], held: list[Json]) -> list[Json]:
         beside = {"step_id": one["step_id"], "session_id": held[0]["session_id"]}
         told.append(event(one["started_at"], "stage.started", stage=one["stage"], visit=one["visit"], **beside))
         if one["completed_at"]:
-            told.append(event(one["completed_at"], "stage.completed", stage=one["stage"], status=one["status"], **beside))
+            told.append(
+                event(one["completed_at"], "stage.completed", stage=one["stage"], status=one["status"], **beside)
+            )
     told.append(event(stamp(3, 8, 58), "stage.undone", stage="006-evaluate.test@1"))
     told.append(event(stamp(3, 8, 58), "run.rewound", to="005-build.review@1", undone=["006-evaluate.test@1"], gone=[]))
-    told.append(event(stamp(2, 9, 32), "approval.granted", id="phase:build", by="Ada", note="the specification reads well"))
+    told.append(
+        event(stamp(2, 9, 32), "approval.granted", id="phase:build", by="Ada", note="the specification reads well")
+    )
     return sorted(told, key=lambda one: one["ts"])
 
 
@@ -359,20 +391,24 @@ def hostile(scene: Scene) -> Path:
             "work_id": HOSTILE[2],
             "artifacts": dict.fromkeys(HOSTILE[:4], text),
             "errors": [{"message": text, "type": text, "step_id": HOSTILE[1]}, text],
-            "pending_approvals": [{"id": text, "reason": text, "requested_at": text, "choices": list(HOSTILE)}],
+            "pending_approvals": [
+                {"id": "phase:build", "reason": text, "requested_at": text, "choices": list(HOSTILE)}
+            ],
             "feedback": {"message": text},
         }
     )
     beside = {"session_id": HOSTILE[0], "step_id": HOSTILE[2]}
     events = [event(stamp(2, 9, number), "run.rewound", to=one, **beside) for number, one in enumerate(HOSTILE)]
     events += [event(text, f"x.{one}", **{one: {one: [one]}}, **beside) for one in HOSTILE]
-    events += [event(stamp(2, 9, 1), "context.primed", event=one, loaded={one: one}, not_loaded={one: one}) for one in HOSTILE]
+    events += [
+        event(stamp(2, 9, 1), "context.primed", event=one, loaded={one: one}, not_loaded={one: one}) for one in HOSTILE
+    ]
     log(folder, events)
-    steps = [
+    calls: list[Json] = [
         {"id": "a", "tool_name": one, "minimal_args": {}, "observation": one, "success": True, "tokens_before": 9}
         for one in HOSTILE
     ]
-    (folder / "tool_steps.jsonl").write_text("\n".join(map(json.dumps, steps)) + "\n")
+    (folder / "tool_steps.jsonl").write_text("\n".join(map(json.dumps, calls)) + "\n")
     return folder
 
 

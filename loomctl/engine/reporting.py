@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
 
 SCHEMA_VERSION = 1
+_LONGEST, _EXCERPT = 1_000, 10_000  # characters of a text, and of the part of a file that is shown
 _FILES = 500  # files touched that a report lists
 _NEVER_READ = ("SCHEMA_TOO_NEW", "RUN_ID_MISMATCH")  # whole, but not to be told as this run by this version
 _HOMES = re.compile(r"(?<![\w.}~-])(?:/home|/Users|/var/home)/[^/\s\"'<>:;,)\]]+")
@@ -167,9 +168,10 @@ def _read(space: Workspace, run_id: str, fail: Callable[[LoomError | OSError], N
     state = None
     for name in (os.path.basename(home.state), *recovery.kept_states(home)):
         try:
-            state = space.store.read_home(
-                home if name == os.path.basename(home.state) else recovery.kept_home(home, name)
-            )
+            own = name == os.path.basename(home.state)
+            state = space.store.read_home(home if own else recovery.kept_home(home, name))
+            if not own:
+                fail(LoomError("OLDER_STATE", f"the run is told as {name} has it", hint="loomctl state restore"))
             break
         except LoomError as error:
             if error.code in _NEVER_READ:
@@ -225,7 +227,7 @@ def _shortener(space: Workspace, run: Run) -> Callable[[str], str]:
 
 
 def _fit_to_show(document: dict[str, Any], short: Callable[[str], str]) -> dict[str, Any]:
-    """Mask secrets and shorten paths in every text; where files are (`at` of a file) stays, for links are made of it."""
+    """Mask secrets and shorten paths in every text; where a file is (its `at`) stays, for links are made of it."""
     places = [one for stage in document["stages"] for one in _files_of(stage)]
     kept = [one["at"] for one in places]
     shown: dict[str, Any] = _shortened(masked(document), short)
@@ -239,11 +241,15 @@ def _files_of(stage: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*stage["texts"], *stage["others"], *stage["assets"]]
 
 
-def _shortened(value: Any, short: Callable[[str], str]) -> Any:
+def _shortened(value: Any, short: Callable[[str], str], most: int = _LONGEST) -> Any:
     if isinstance(value, str):
-        return short(value)
+        told = short(value)
+        return told if len(told) <= most else f"{told[:most]}…"
     if isinstance(value, dict):
-        return {short(key): _shortened(child, short) for key, child in value.items()}
+        return {
+            short(key)[:_LONGEST]: _shortened(child, short, _EXCERPT if key == "text" else _LONGEST)
+            for key, child in value.items()
+        }
     if isinstance(value, list):
         return [_shortened(child, short) for child in value]
     return value

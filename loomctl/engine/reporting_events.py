@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MOST = 20_000  # events that a report holds
 _LARGEST = 6_000_000  # bytes of their lines, together
-_GAP = 900  # seconds: moments that are nearer to each other need not all be known
+_GAP = 1800  # seconds: moments that are nearer to each other need not all be known
 _TURNS = ("run.rewound", "run.forked", "stage.undone", "phase.set_back", "state.restored", "lease.taken_over")
 _DECIDED = {"approval.granted": "granted", "approval.rejected": "rejected", "approval.chosen": "chosen"}
 

@@ -161,10 +161,10 @@ def errors(state: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> lis
         said = next((str(raw[key]) for key in ("message", "failure_reason", "reason", "error") if raw.get(key)), "")
         told.append({"where": where, "type": _text(raw.get("type")), "message": said or str(one)})
     known = {one["where"] for one in told}
-    for stage in stages:
-        if stage["status"] == "failed" and stage["stage"] not in known and stage["step_id"] not in known:
-            told.append({"where": stage["stage"], "type": "", "message": stage["reason"] or "failed, without a reason"})
-    return told
+    untold = [one for one in stages if one["status"] == "failed" and not known & {one["stage"], one["step_id"]}]
+    return told + [
+        {"where": one["stage"], "type": "", "message": one["reason"] or "failed, without a reason"} for one in untold
+    ]
 
 
 def driver(state: Mapping[str, Any]) -> str:

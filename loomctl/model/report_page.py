@@ -19,6 +19,8 @@ from loomctl.model.report_times import at, lasted, seconds
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from loomctl.model.report_parts import Section
+
 MADE_BY = "loomctl report"
 """What the page's `generator` begins with: a file that says so may be replaced by another report."""
 _LONGEST = 1500  # characters of an event's properties
@@ -51,7 +53,7 @@ def page(report: Mapping[str, Any], *, style: str, script: str) -> str:
         el("a", "Skip to the report", href="#main", class_="skip"),
         _header(report, title),
         _contents(shown),
-        el("main", *shown, id="main", tabindex="-1"),
+        el("main", *(part.shown for part in shown), id="main", tabindex="-1"),
         _footer(report),
         data(_rows(report), "event-data"),
         Markup(f"<script>{script}</script>"),
@@ -140,11 +142,14 @@ def _tiles(report: Mapping[str, Any]) -> Markup:
     begun, ended = seconds(run["created_at"]), seconds(run["completed_at"] or run["updated_at"])
     before = saved["tokens_before"]
     tiles = [
-        (lasted(max(0, ended - begun)) if begun is not None and ended is not None else "", "from start to last change"),
+        (lasted(max(0, ended - begun)) if begun is not None and ended is not None else "", "start to last change"),
         (f"{len(report['stages']):,}", "stages" if len(report["stages"]) != 1 else "stage"),
-        (f"{len(report['sessions']):,}", f"sessions on {counted(len(machines), 'machine')}"),
+        (
+            f"{len(report['sessions']):,}",
+            f"session{'' if len(report['sessions']) == 1 else 's'} on {counted(len(machines), 'machine')}",
+        ),
         (f"{len(compactions):,}", "compactions" if len(compactions) != 1 else "compaction"),
-        (f"{100 * (before - saved['tokens_after']) / before:.0f} %" if before else "", "of tool tokens saved"),
+        (f"{100 * (before - saved['tokens_after']) / before:.0f}\u00a0%" if before else "", "of tool tokens saved"),
         (f"{report['files_total']:,}" if report["files_total"] else "", "files touched"),
     ]
     return el(
@@ -152,10 +157,8 @@ def _tiles(report: Mapping[str, Any]) -> Markup:
     )
 
 
-def _contents(shown: list[Markup]) -> Markup:
-    names = [part.partition(' id="')[2].partition('"')[0] for part in shown]
-    titles = [part.partition('-title">')[2].partition("</h2>")[0] for part in shown]
-    links = [el("li", el("a", Markup(title), href=f"#{name}")) for name, title in zip(names, titles, strict=True)]
+def _contents(shown: list[Section]) -> Markup:
+    links = [el("li", el("a", part.name, href=f"#{part.identity}")) for part in shown]
     clock = el("button", "Local time", type="button", id="clock", aria_pressed="false", hidden=True)
     return el("nav", el("ul", *links), clock, aria_label="Sections")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.model.markup import Markup, el, join
 
@@ -15,7 +15,7 @@ _SIGNS = {
     "completed": ("✓", "good"),
     "partially_succeeded": ("◐", "warn"),
     "failed": ("✕", "bad"),
-    "skipped": ("–", "calm"),
+    "skipped": ("»", "calm"),
     "cancelled": ("⊘", "calm"),
     "pending": ("○", "calm"),
     "in_progress": ("▸", "busy"),
@@ -41,11 +41,20 @@ def mark(status: str) -> Markup:
     return el("span", el("span", sign, aria_hidden="true"), " ", words(status), class_=f"mark {tone(status)}")
 
 
-def section(identity: str, title: str, *children: object, note: object = None) -> Markup:
-    """Give a section of the page with its heading."""
+class Section(NamedTuple):
+    """A section of the page. name: as the page's list of sections has it, short."""
+
+    identity: str
+    name: str
+    shown: Markup
+
+
+def section(identity: str, title: str, *children: object, name: str = "", note: object = None) -> Section:
+    """Give a section of the page with its heading. name: a shorter one than the title."""
     head = el("h2", title, id=f"{identity}-title")
     about = el("p", note, class_="about") if note else None
-    return el("section", head, about, *children, id=identity, aria_labelledby=f"{identity}-title")
+    shown = el("section", head, about, *children, id=identity, aria_labelledby=f"{identity}-title")
+    return Section(identity, name or title, shown)
 
 
 def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], **attributes: object) -> Markup:

@@ -13,11 +13,13 @@ from loomctl.model.report_times import at
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from loomctl.model.report_parts import Section
+
 _PRIMINGS = 60  # rows of a chart
 _LATEST = 50  # events that are shown without a script
 
 
-def attention(report: Mapping[str, Any]) -> Markup | None:
+def attention(report: Mapping[str, Any]) -> Section | None:
     """Show what waits for somebody, what went wrong, and what could not be read."""
     waits = [_waiting(one) for one in report["approvals"]]
     if report["run"]["waits_for"]:
@@ -33,7 +35,7 @@ def attention(report: Mapping[str, Any]) -> Markup | None:
         )
         if items
     ]
-    return section("attention", "Needs attention", *blocks) if blocks else None
+    return section("attention", "Needs attention", *blocks, name="Attention") if blocks else None
 
 
 def _waiting(one: Mapping[str, Any]) -> Markup:
@@ -48,7 +50,7 @@ def _error(one: Mapping[str, Any]) -> Markup:
     return el("li", *head, one["message"], *kind)
 
 
-def sessions(report: Mapping[str, Any]) -> Markup | None:
+def sessions(report: Mapping[str, Any]) -> Section | None:
     """Show who worked on the run, where and when, and what survived each compaction."""
     held = report["sessions"]
     if not held:
@@ -59,7 +61,7 @@ def sessions(report: Mapping[str, Any]) -> Markup | None:
     compactions = [(one, compaction) for one in held for compaction in one["compactions"]]
     told = el("div", *(_compaction(one, compaction) for one, compaction in compactions)) if compactions else None
     title = el("h3", "Compactions, and what survived them") if compactions else None
-    return section("sessions", "Sessions and machines", listed, title, told)
+    return section("sessions", "Sessions and machines", listed, title, told, name="Sessions")
 
 
 def _session(one: Mapping[str, Any]) -> list[object]:
@@ -67,7 +69,7 @@ def _session(one: Mapping[str, Any]) -> list[object]:
     commit = [el("code", str(one["git_commit"])[:10])] if one["git_commit"] else []
     dirty = {True: " and changes", False: ""}.get(one["dirty"], "")
     return [
-        el("code", str(one["session_id"])[:13], title=one["session_id"]),
+        el("code", str(one["session_id"])[:8], title=one["session_id"]),
         join(
             [one["hostname"] or "unknown", el("span", f" {one['platform']}", class_="dim") if one["platform"] else ""]
         ),
@@ -75,8 +77,8 @@ def _session(one: Mapping[str, Any]) -> list[object]:
         at(one["started_at"]),
         ended if one["ended_at"] else "open",
         join([*commit, dirty, el("span", f" {one['git_branch']}", class_="dim") if one["git_branch"] else ""]),
-        ", ".join(one["phases_completed"]) or "–",
-        str(len(one["compactions"])) if one["compactions"] else "–",
+        ", ".join(one["phases_completed"]) or "—",
+        str(len(one["compactions"])) if one["compactions"] else "—",
     ]
 
 
@@ -103,7 +105,7 @@ def _compaction(session: Mapping[str, Any], one: Mapping[str, Any]) -> Markup:
     return el("div", head, el("dl", *lists, class_="facts") if lists else None, class_="receipt")
 
 
-def economy(report: Mapping[str, Any]) -> Markup | None:
+def economy(report: Mapping[str, Any]) -> Section | None:
     """Draw what was injected by each priming, and what the reduction of tool output saved."""
     blocks = [_primings(report["primings"]), *_savings(report["savings"]), _usage(report["stages"])]
     told = [one for one in blocks if one is not None]
@@ -113,7 +115,7 @@ def economy(report: Mapping[str, Any]) -> Markup | None:
         "Injected: characters that a priming put into the conversation, of the budget that it had. Saved: estimated "
         "tokens of tool calls as they were, and as a history tells them."
     )
-    return section("context", "Context: injected and saved", *told, note=note)
+    return section("context", "Context: injected and saved", *told, name="Context", note=note)
 
 
 def _primings(held: Sequence[Mapping[str, Any]]) -> Markup | None:
@@ -159,7 +161,7 @@ def _savings(savings: Mapping[str, Any]) -> list[Markup]:
 
 
 def _saved(before: int, after: int) -> str:
-    return f"{100 * (before - after) / before:.0f} %" if before else "–"
+    return f"{100 * (before - after) / before:.0f}\u00a0%" if before else "—"
 
 
 def _over_time(points: Sequence[Sequence[int]]) -> Markup | None:
@@ -204,7 +206,7 @@ def _usage(stages: Sequence[Mapping[str, Any]]) -> Markup | None:
     return table("Tokens that the models used", header, rows, numeric=(2, 3), class_="cards chart")
 
 
-def artifacts(report: Mapping[str, Any]) -> Markup | None:
+def artifacts(report: Mapping[str, Any]) -> Section | None:
     """Show the critical artifacts with what became of each, and what the run has made."""
     rows = [_artifact(one) for one in report["artifacts"]]
     header = ["Artifact", "What it is", "Loaded", "Form now", "Last"]
@@ -217,13 +219,13 @@ def artifacts(report: Mapping[str, Any]) -> Markup | None:
 def _artifact(one: Mapping[str, Any]) -> list[object]:
     name = el("code", one["id"])
     needed = el("span", " required", class_="dim") if one["required"] else None
-    counts = ", ".join(f"{form} ×{number}" for form, number in one["forms"].items())
+    counts = ", ".join(f"{form} \u00d7{number}" for form, number in one["forms"].items())
     size = f", {one['bytes']:,} bytes" if one["bytes"] is not None else ""
     last = join([at(one["at"]), f" ({one['event']})" if one["event"] else None]) if one["at"] else "never"
-    return [join([name, needed]), one["description"] or one["type"], counts or "–", (one["form"] or "–") + size, last]
+    return [join([name, needed]), one["description"] or one["type"], counts or "—", (one["form"] or "—") + size, last]
 
 
-def files(report: Mapping[str, Any]) -> Markup | None:
+def files(report: Mapping[str, Any]) -> Section | None:
     """Show the files that the run's stages touched."""
     held = report["files"]
     if not held:
@@ -234,7 +236,7 @@ def files(report: Mapping[str, Any]) -> Markup | None:
     ]
     over = f", the first {len(held):,} of {report['files_total']:,}" if report["files_total"] > len(held) else ""
     listed = table(f"Files touched{over}", ["File", "Change", "Stages"], rows, class_="cards")
-    return section("files", "Files touched", _folded(listed, len(held), "file"))
+    return section("files", "Files touched", _folded(listed, len(held), "file"), name="Files")
 
 
 def _folded(shown: Markup, count: int, noun: str) -> Markup:
@@ -242,16 +244,18 @@ def _folded(shown: Markup, count: int, noun: str) -> Markup:
     return el("details", el("summary", counted(count, noun)), shown, open=count <= 25)
 
 
-def turns(report: Mapping[str, Any]) -> Markup | None:
+def turns(report: Mapping[str, Any]) -> Section | None:
     """Show what was taken back, and where the run came from or was forked."""
     held = report["turns"]
     if not held:
         return None
     rows = [[at(one["at"]), el("code", one["kind"]), one["said"]] for one in held[:200]]
-    return section("turns", "Taken back, forked", table("In order", ["When", "What", "Which"], rows, class_="cards"))
+    return section(
+        "turns", "Taken back, forked", table("In order", ["When", "What", "Which"], rows, class_="cards"), name="Turns"
+    )
 
 
-def decisions(report: Mapping[str, Any]) -> Markup | None:
+def decisions(report: Mapping[str, Any]) -> Section | None:
     """Show what people decided."""
     held = report["decisions"]
     if not held:
@@ -260,10 +264,12 @@ def decisions(report: Mapping[str, Any]) -> Markup | None:
         [at(one["at"]), mark(one["what"]), el("code", one["id"]), one["label"], one["by"], one["note"]] for one in held
     ]
     header = ["When", "Decision", "What", "Choice", "By", "Note"]
-    return section("decisions", "Decisions by people", table("Decisions", header, rows, class_="cards"))
+    return section(
+        "decisions", "Decisions by people", table("Decisions", header, rows, class_="cards"), name="Decisions"
+    )
 
 
-def events(report: Mapping[str, Any]) -> Markup:
+def events(report: Mapping[str, Any]) -> Section:
     """Show the events: the newest as they are, all of them to a script."""
     told = report["events"]
     rows = [_event(one) for one in told["rows"][-_LATEST:]]

@@ -12,8 +12,10 @@ from loomctl.model.report_times import at, lasted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from loomctl.model.report_parts import Section
 
-def stages(report: Mapping[str, Any]) -> Markup:
+
+def stages(report: Mapping[str, Any]) -> Section:
     """Show the phases with their steps and stages, in the order in which they are planned and were visited."""
     by_phase: dict[str, list[Mapping[str, Any]]] = {}
     for one in report["stages"]:
@@ -23,7 +25,7 @@ def stages(report: Mapping[str, Any]) -> Markup:
     known = {str(one["id"]): one for one in report["phases"]}
     shown = [_phase(name, known.get(name), by_phase.get(name, [])) for name in order]
     empty = el("p", "No step has begun.", class_="empty") if not report["stages"] else None
-    return section("stages", "Phases and stages", empty, *shown)
+    return section("stages", "Phases and stages", empty, *shown, name="Stages")
 
 
 def _phase(name: str, phase: Mapping[str, Any] | None, visited: Sequence[Mapping[str, Any]]) -> Markup:
@@ -137,7 +139,7 @@ def changed(file: Mapping[str, Any]) -> Markup:
     counts = []
     if file["added"] is not None and file["removed"] is not None:
         plus = el("span", f"+{file['added']}", class_="plus")
-        counts = [" ", plus, " ", el("span", f"−{file['removed']}", class_="minus")]
+        counts = [" ", plus, " ", el("span", f"\u2212{file['removed']}", class_="minus")]
     return el("span", file["change"], *counts, class_="dim")
 
 

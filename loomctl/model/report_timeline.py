@@ -12,11 +12,13 @@ from loomctl.model.report_times import Scale, lasted, seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from loomctl.model.report_parts import Section
+
 _ROWS = 80  # steps that are drawn
 _TALL = 22  # pixels of a row
 
 
-def timeline(report: Mapping[str, Any]) -> Markup | None:
+def timeline(report: Mapping[str, Any]) -> Section | None:
     """Draw it; None for a run in which nothing has happened."""
     scale = _scale(report)
     if scale is None:
@@ -137,7 +139,7 @@ def _steps(report: Mapping[str, Any], scale: Scale) -> Iterable[Markup]:
             drawn.append(_piece(scale, one["started_at"], one["completed_at"], str(one["status"]), told))
         branch = visits[-1].get("branch")
         name = key.removeprefix(f"{branch['of']}.") if branch else key
-        again = el("span", f" ×{len(visits)}", class_="dim") if len(visits) > 1 else None
+        again = el("span", f" \u00d7{len(visits)}", class_="dim") if len(visits) > 1 else None
         label = join([el("a", name, href=f"#{visits[-1]['anchor']}", title=key), again])
         kind = "step inner" if branch else "step"
         yield _row(label, [one for one in drawn if one], scale, kind)
@@ -156,7 +158,7 @@ def _sessions(report: Mapping[str, Any], scale: Scale) -> Iterable[Markup]:
         for one in held[-_ROWS:]:
             end = one["ended_at"] or None
             reason = str(one["end_reason"] or ("open" if not end else "ended"))
-            status = "failed" if reason == "lost" else "session"
+            status = "paused" if reason == "lost" else "session"
             told = f"session {one['session_id']} on {machine}: {reason}"
             drawn = [_piece(scale, one["started_at"], end, status, told, high=(7, 8))]
             drawn += [_diamond(scale, compaction) for compaction in one["compactions"]]
@@ -183,7 +185,7 @@ def _moments(report: Mapping[str, Any], scale: Scale) -> Iterable[Markup]:
         if time is None:
             continue
         told = f"{one['kind']}: {one['said']}"
-        arrow = el("path", d="M5 5A5 5 0 1 1 5 -5M5 -5L1 -7M5 -5L2 -1", class_="turn")
+        arrow = el("text", "↶", y="6", text_anchor="middle", class_="turn")
         x = min(max(scale.x(time), 1.2), 98.8)
         drawn.append(
             el("svg", el("title", told), arrow, x=f"{x:g}%", y="11", overflow="visible", role="img", aria_label=told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.model.markup import Markup, el
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 _STAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?Z\Z")
 _GAP_WIDTH = 4.0  # percent of the line that a stretch without anything has
 _MOST_GAPS = 8
-_LEAST_GAP = 900  # seconds
+_LEAST_GAP = 3600  # seconds
 _SHARE = 0.12  # of the time shown, above which a stretch without anything is left out
 
 
@@ -95,7 +96,7 @@ class Scale:
 
 def _gaps(points: Sequence[int]) -> list[tuple[int, int]]:
     """Choose the stretches to leave out, in the order of time: the largest first, while each takes much of the rest."""
-    steps = sorted(((end - begin, begin) for begin, end in zip(points, points[1:], strict=False)), reverse=True)
+    steps = sorted(((end - begin, begin) for begin, end in pairwise(points)), reverse=True)
     shown = points[-1] - points[0]
     chosen = []
     for size, begin in steps[:_MOST_GAPS]:
