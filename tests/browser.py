@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,14 @@ _FLAGS = (
     ),
     *("--remote-debugging-pipe", "--hide-scrollbars", "--force-color-profile=srgb", "--mute-audio"),
 )
+# The browser reads commands from descriptor 3 and writes answers to 4; the pipes' ends are moved out of the way first.
+_START = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(word), fcntl.F_DUPFD, 50) for word in sys.argv[1:3]]
+for end, number in zip(ends, (3, 4)):
+    os.dup2(end, number)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 _PATIENCE = 60  # seconds, for an answer; nothing is judged by it
 
 
@@ -37,13 +46,9 @@ class Browser:
         binary = _needed()
         command_in, self._to = os.pipe()
         self._from, answers_out = os.pipe()
-        os.set_inheritable(command_in, True)
-        os.set_inheritable(answers_out, True)
         flags = [*_FLAGS, f"--user-data-dir={folder}", "about:blank"]
-        # The browser reads commands from descriptor 3 and writes answers to 4.
-        shell = f'exec "$0" "$@" 3<&{command_in} 4>&{answers_out}'
         self._child = subprocess.Popen(
-            ["sh", "-c", shell, binary, *flags],
+            [sys.executable, "-I", "-S", "-c", _START, str(command_in), str(answers_out), binary, *flags],
             pass_fds=(command_in, answers_out),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

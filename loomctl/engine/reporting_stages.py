@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import command_files, report_files
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _TOGETHER = 3_000_000  # characters of all excerpts
 _LEAST, _MOST = 400, 8_000  # of one
+_NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
 _READ = 1 << 16  # bytes of a file that are looked at for it
 _FILES = 40  # files touched that are listed of one stage
 _SHOWN = (stages.RESPONSE, stages.PROMPT, command_files.LOG, stages.STATUS)
@@ -56,7 +58,7 @@ def _stage(
     way = record.of("next")
     return {
         "stage": record.stage,
-        "anchor": f"stage-{record.stage.replace('@', '.')}",
+        "anchor": "stage-" + _NO_NAME.sub(".", record.stage),
         "step_id": str(entry["step_id"]),
         "phase": str(entry.get("phase") or ""),
         "visit": _number(entry.get("visit")) or 1,

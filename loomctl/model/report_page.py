@@ -179,7 +179,7 @@ def _rows(report: Mapping[str, Any]) -> dict[str, Any]:
         places = [held.setdefault(visible(str(one[key] or "")), len(held)) for key, held in names.items()]
         properties = visible(json.dumps(one["properties"], ensure_ascii=False, indent=1)) if one["properties"] else ""
         told = properties[:_LONGEST] + ("…" if len(properties) > _LONGEST else "")
-        rows.append([one["seq"], str(one["at"] or "")[:20], *places, visible(str(one["said"])), told])
+        rows.append([one["seq"], visible(str(one["at"] or ""))[:20], *places, visible(str(one["said"])), told])
     return {
         "kinds": list(names["event"]),
         "steps": list(names["step_id"]),

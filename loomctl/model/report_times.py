@@ -76,7 +76,7 @@ class Scale:
         x, time = 0.0, self.begin
         self.gaps: list[Gap] = []
         for begin, end in [*gaps, (self.end, self.end)]:
-            width = room * (begin - time) / shown if shown else (room if not gaps else room / (len(gaps) + 1))
+            width = room * (begin - time) / shown if shown else room
             self._pieces.append((time, begin, x, x + width))
             x, time = x + width, end
             if end > begin:
@@ -100,7 +100,7 @@ def _gaps(points: Sequence[int]) -> list[tuple[int, int]]:
     shown = points[-1] - points[0]
     chosen = []
     for size, begin in steps[:_MOST_GAPS]:
-        if size < _LEAST_GAP or size < _SHARE * shown or len(points) < 3:
+        if size < _LEAST_GAP or size < _SHARE * shown or size == shown:  # something is left to show
             break
         chosen.append((begin, begin + size))
         shown -= size

@@ -171,7 +171,7 @@
     body.replaceChildren(...rows);
     tellTimes(body);
     const all = chosen.length === data.rows.length ? "" : ` of ${data.rows.length.toLocaleString("en")}`;
-    const range = page.length ? `${(first + 1).toLocaleString("en")}–${(first + page.length).toLocaleString("en")} of ` : "";
+    const range = page.length ? `${(first + 1).toLocaleString("en")} to ${(first + page.length).toLocaleString("en")} of ` : "";
     find("shown").textContent = `${range}${chosen.length.toLocaleString("en")} events${all ? ` (chosen from${all.slice(3)})` : ""}`;
     find("page-before").disabled = first === 0;
     find("page-after").disabled = first + PAGE >= chosen.length;

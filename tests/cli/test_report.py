@@ -1,0 +1,191 @@
+"""`loomctl report`: where the page goes, what it replaces and what not, its links and copies, its data."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from tests import faber, reports
+from tests.cli.conftest import Cli
+from tests.scenes import CHECKOUT, Scene
+
+
+def links(page: Path) -> list[Path]:
+    """Give the files that a page leads to."""
+    found = re.findall(r'href="([^"#][^"]*)"', page.read_text(encoding="utf-8"))
+    return [page.parent / unquote(one) for one in found]
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Give every file below a folder."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_the_page_stands_in_this_folder_and_leads_to_the_runs_files(scene: Scene, cli: Cli) -> None:
+    """Its name has the run's id; its links are relative, and each leads to a file of the run."""
+    folder = reports.rich(scene)
+    ended = cli("report", cwd=scene.root / "docs")
+    assert ended.code == 0, ended
+    page = scene.root / "docs" / f"report-{folder.name}.html"
+    assert page.stat().st_mode & 0o777 == 0o600
+    led = links(page)
+    assert len(led) > 20
+    assert all(path.is_file() and folder.resolve() in path.resolve().parents for path in led)
+    assert not re.search(r"https?://", page.read_text(encoding="utf-8"))
+
+
+def test_a_page_elsewhere_tells_nothing_of_where_the_project_stands(scene: Scene, cli: Cli, tmp_path: Path) -> None:
+    """It has no links, and says how to bring the files along."""
+    reports.rich(scene)
+    page = tmp_path / "elsewhere" / "r.html"
+    page.parent.mkdir()
+    assert cli("report", "-o", str(page)).code == 0
+    text = page.read_text(encoding="utf-8")
+    assert links(page) == []
+    assert "--with-files brings them along" in text
+    assert str(scene.root) not in text
+
+
+def test_with_files_brings_all_along_byte_for_byte(scene: Scene, cli: Cli, tmp_path: Path) -> None:
+    """In a folder beside the page, under safe names; a second report replaces the first one's."""
+    folder = reports.hostile(scene)
+    place = tmp_path / "ö out"
+    place.mkdir()
+    page = place / "report.html"
+    for _ in range(2):
+        ended = cli("report", "-o", str(page), "--with-files", "--json")
+        assert ended.code == 0, ended
+    copies = [path for path in files_below(place / "report_files") if path.name != "loom-report.txt"]
+    originals = [path.read_bytes() for name in ("stages", "assets") for path in files_below(folder / name)]
+    given = {path.read_bytes() for path in copies}
+    assert given == set(originals)
+    assert {path.resolve() for path in links(page)} == {path.resolve() for path in copies}
+    assert all(re.fullmatch(r"[A-Za-z0-9._@+-]{1,100}", path.name) for path in copies)
+    assert ended.json["page"]["copies"]["files"] == len(copies)
+    assert sorted(os.listdir(place)) == ["report.html", "report_files"]
+
+
+def test_a_report_is_replaced_and_nothing_else(scene: Scene, cli: Cli) -> None:
+    """A file that is no report stays unless --force says so; a folder stays whatever is said."""
+    scene.workflow()
+    scene.begin()
+    assert cli("report", "-o", "r.html").code == 0
+    assert cli("report", "-o", "r.html").code == 0
+    mine = scene.write("mine.html", "<meta name='generator' content='another'>")
+    refused = cli("report", "-o", "mine.html", "--json").json["error"]
+    assert (refused["code"], mine.read_text()) == ("FILE_EXISTS", "<meta name='generator' content='another'>")
+    assert cli("report", "-o", "mine.html", "--force").code == 0
+    assert "loomctl report" in mine.read_text()
+    scene.write("folder.html/x", "mine")
+    assert cli("report", "-o", "folder.html", "--force").code == 2
+    scene.write("s_files/x", "mine")
+    assert cli("report", "-o", "s.html", "--with-files", "--force").code == 2
+    assert not (scene.root / "s.html").exists()
+    assert (scene.root / "s_files/x").read_text() == "mine"
+
+
+def test_a_link_in_the_place_of_the_page_is_replaced_not_followed(scene: Scene, cli: Cli) -> None:
+    """What it leads to stays as it is."""
+    scene.workflow()
+    scene.begin()
+    mine = scene.write("mine.txt", "mine")
+    (scene.root / "r.html").symlink_to(mine)
+    assert cli("report", "-o", "r.html").code == 2
+    assert cli("report", "-o", "r.html", "--force").code == 0
+    assert mine.read_text() == "mine"
+
+
+def test_standard_output_takes_the_page_or_the_data(scene: Scene, cli: Cli) -> None:
+    """Neither writes a file."""
+    folder = reports.rich(scene)
+    before = files_below(scene.root)
+    page = cli("report", "-o", "-")
+    assert page.stdout.startswith("<!doctype html>")
+    assert page.stdout.rstrip().endswith("</html>")
+    told = cli("report", "--json").json
+    assert (told["run_id"], told["schema_version"], told["page"]) == (folder.name, 1, None)
+    assert files_below(scene.root) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["-o", "-", "--json"], ["-o", "-", "--with-files"], ["--json", "--with-files"], ["-o", ".."], ["-o", ""]],
+)
+def test_words_that_contradict_each_other_are_refused(scene: Scene, cli: Cli, words: list[str]) -> None:
+    """Before anything is written."""
+    scene.workflow()
+    scene.begin()
+    before = files_below(scene.root)
+    assert cli("report", *words).code == 2
+    assert files_below(scene.root) == before
+
+
+def test_an_archived_run_is_told_from_its_archive(scene: Scene, cli: Cli) -> None:
+    """It is not brought back for that, and its files can come along."""
+    folder = reports.rich(scene)
+    scene.edit(status="completed")
+    assert cli("runs", "archive", folder.name).code == 0
+    assert not folder.exists()
+    ended = cli("report", folder.name[:8], "-o", "r.html", "--with-files", "--json")
+    assert (ended.code, ended.json["run"]["status"]) == (0, "completed")
+    assert len(ended.json["stages"]) == 10
+    assert all(path.is_file() for path in links(scene.root / "r.html"))
+    assert not folder.exists()
+
+
+def test_a_run_that_is_not_there_is_no_report(scene: Scene, cli: Cli) -> None:
+    """The error is that of any command."""
+    reports.rich(scene)
+    assert cli("report", "nowhere", "--json").json["error"]["code"] == "NO_SUCH_RUN"
+
+
+def test_a_damaged_run_ends_with_findings_and_a_page(scene: Scene, cli: Cli) -> None:
+    """The page says what could not be read."""
+    folder = reports.rich(scene)
+    (folder / "plan.json").write_text("{")
+    ended = cli("report", "-o", "r.html")
+    assert ended.code == 1
+    assert "! BAD_JSON" in ended.stdout
+    assert "What could not be read" in (scene.root / "r.html").read_text(encoding="utf-8")
+
+
+def test_a_run_of_fabers_has_a_report(scene: Scene, cli: Cli) -> None:
+    """As far as its state tells of steps."""
+    run_id = faber.lay(scene).parent.name
+    ended = cli("report", run_id, "-o", "r.html", "--json")
+    assert ended.code == 0, ended
+    assert ended.json["run"]["run_id"] == run_id
+    assert ended.json["phases"]
+
+
+def test_what_cannot_be_written_leaves_what_was_there(scene: Scene, cli: Cli) -> None:
+    """A folder that takes no file: an error with a hint, and no leftover."""
+    scene.workflow()
+    scene.begin()
+    ended = cli("report", "-o", "nowhere/r.html", "--json")
+    assert ended.code != 0
+    assert ended.json["error"]["hint"]
+
+
+def test_the_pages_parts_are_shipped_with_the_package() -> None:
+    """Git has them, so that the bundle does, too."""
+    listed = subprocess.run(
+        ["git", "ls-files", "loomctl/page"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    ).stdout
+    assert listed.split() == ["loomctl/page/report.css", "loomctl/page/report.js"]
+
+
+def test_the_data_in_the_documentation_is_what_is_printed(scene: Scene, cli: Cli) -> None:
+    """Every key of the document stands in its page, and no other."""
+    reports.rich(scene)
+    told = cli("report", "--json").json
+    text = (CHECKOUT / "docs/reference/report.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `([a-z_]+)` \|", text, re.MULTILINE)
+    assert sorted(named) == sorted(told)
+    assert json.dumps(told)

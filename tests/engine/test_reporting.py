@@ -1,0 +1,218 @@
+"""What a report gathers of a run, whole or damaged, and what of the machine does not leave with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomctl.cli import event_lines
+from loomctl.engine import reporting
+from loomctl.engine.reporting_events import MOST
+from loomctl.model.errors import LoomError
+from tests import reports
+from tests.scenes import Json, Scene
+
+SECRET = "ghp_" + "aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5"
+
+
+def gathered(scene: Scene, run_id: str = "") -> Json:
+    """Gather the only run."""
+    return reporting.gather(scene.space(), run_id or scene.run_dir.name, event_lines.said)
+
+
+def codes(report: Json) -> list[str]:
+    """Name what could not be read."""
+    return [one["code"] for one in report["troubles"]]
+
+
+def test_a_rich_run_is_told_whole(scene: Scene) -> None:
+    """Phases, stages with branches, sessions by machine, receipts, decisions, savings, artifacts, files."""
+    reports.rich(scene)
+    report = gathered(scene)
+    assert codes(report) == []
+    assert report["progress"] == {"done": 5, "steps": 7}
+    assert [one["id"] for one in report["phases"]] == ["frame", "architect", "build", "evaluate", "release"]
+    stages = {one["stage"]: one for one in report["stages"]}
+    assert stages["008-build.review.docs.read@1"]["branch"] == {
+        "of": "build/review",
+        "stage": "005-build.review@1",
+        "id": "docs",
+    }
+    assert [one["name"] for one in stages["009-evaluate.test@1"]["texts"]] == [
+        "response.md",
+        "prompt.md",
+        "command.log",
+        "status.json",
+    ]
+    log = stages["009-evaluate.test@1"]["texts"][2]
+    assert (log["cut"], log["text"].endswith("41 passed\n")) == ("end", True)
+    assert [item["passed"] for item in stages["009-evaluate.test@1"]["evidence"]] == [True, True]
+    assert {one["hostname"] for one in report["sessions"]} == {"loom-laptop", "loom-desktop"}
+    assert report["sessions"][0]["compactions"][0]["receipt"]["lost"] == ["no second stylesheet", "house-rules"]
+    assert [one["kind"] for one in report["turns"]] == ["stage.undone", "run.rewound"]
+    assert [one["what"] for one in report["decisions"]] == ["granted"]
+    assert report["savings"]["all"]["steps"] == 240
+    assert report["savings"]["over_time"][-1][0] == 240
+    assert len(report["savings"]["over_time"]) <= 202
+    specification = report["artifacts"][0]
+    assert (specification["form"], specification["forms"]) == ("full", {"full": 3, "outline": 3})
+    assert specification["bytes"] == os.path.getsize(scene.root / "specs/dark-mode.md")
+    assert [one["path"] for one in report["files"]] == [
+        "src/theme.ts",
+        "styles/variables.css",
+        "tests/contrast.test.ts",
+    ]
+    assert [one["added"] for one in report["files"]] == [122, 96, 180]
+
+
+def test_the_first_step_of_a_run_is_enough(scene: Scene) -> None:
+    """A fresh run has a report."""
+    scene.workflow()
+    scene.begin()
+    report = gathered(scene)
+    assert (report["progress"], codes(report)) == ({"done": 0, "steps": 4}, [])
+    assert len(report["stages"]) == 1
+
+
+def broken_state(folder: Path) -> None:
+    """Half a state, with the one before beside it."""
+    (folder / "state.backup.json").write_bytes((folder / "state.json").read_bytes())
+    (folder / "state.json").write_text('{"run_id": ')
+
+
+def no_state_at_all(folder: Path) -> None:
+    """No state that can be read."""
+    for path in folder.glob("state*.json"):
+        path.write_text("[]")
+
+
+def broken_plan(folder: Path) -> None:
+    """A plan that is none."""
+    (folder / "plan.json").write_text("no plan")
+
+
+def broken_log(folder: Path) -> None:
+    """A log with lines that are no entries, and a torn end."""
+    path = folder / "events.jsonl"
+    path.write_bytes(b'x\n{"seq": 0}\n' + path.read_bytes() + b'{"seq":99,')
+
+
+def broken_stage(folder: Path) -> None:
+    """A status and changes that are no JSON."""
+    for name in ("status.json", "changes.json"):
+        (folder / "stages" / "003-build.implement@1" / name).write_text("{")
+
+
+def linked_log(folder: Path) -> None:
+    """A log that leads out of the store."""
+    (folder / "events.jsonl").unlink()
+    (folder / "events.jsonl").symlink_to("/etc/passwd")
+
+
+DAMAGE: list[tuple[Any, list[str], int, int]] = [
+    (broken_state, ["BAD_JSON", "OLDER_STATE"], 10, 28),
+    (no_state_at_all, ["BAD_STATE"], 0, 28),
+    (broken_plan, ["BAD_JSON"], 10, 28),
+    (broken_log, ["BROKEN_LINES"], 10, 28),
+    (broken_stage, ["BAD_JSON"], 10, 28),
+    (linked_log, ["UNSAFE_LINK"], 10, 0),
+]
+
+
+@pytest.mark.parametrize(("damage", "known", "stages", "events"), DAMAGE, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_damaged_run_is_told_as_far_as_it_can_be_read(
+    scene: Scene, damage: Any, known: list[str], stages: int, events: int
+) -> None:
+    """And the report says what could not be; nothing of the run is changed."""
+    folder = reports.rich(scene)
+    whole = gathered(scene)["events"]["total"]
+    damage(folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
+    report = gathered(scene)
+    assert set(known) <= set(codes(report))
+    assert len(report["stages"]) == stages
+    assert report["events"]["total"] == (whole if events else 0)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize(
+    ("change", "code"), [({"schema_version": 99}, "SCHEMA_TOO_NEW"), ({"run_id": "x"}, "RUN_ID_MISMATCH")]
+)
+def test_another_runs_state_or_a_newer_one_is_not_told_as_this_run(scene: Scene, change: Json, code: str) -> None:
+    """It is whole, and would tell something else."""
+    reports.rich(scene)
+    scene.edit(**change)
+    with pytest.raises(LoomError) as raised:
+        gathered(scene, scene.run_dir.name)
+    assert raised.value.code == code
+
+
+def test_no_secret_and_no_folder_of_a_machine_leaves_in_a_report(scene: Scene) -> None:
+    """Wherever a text comes from: files, state, log, tool steps; also of files that were written before masking was."""
+    folder = reports.rich(scene)
+    text = f"{SECRET} at {scene.root}/src, /home/ada/loom-laptop/shop/a and /home/grace/notes, {Path.home()}/x"
+    for stage in (folder / "stages").iterdir():
+        for name in ("response.md", "prompt.md", "command.log"):
+            (stage / name).write_text("a line of this file\n" * 20 + text + "\n")
+    scene.edit(
+        goal=text,
+        errors=[{"message": text}],
+        artifacts={"spec": text},
+        feedback={"message": text},
+        steps=[
+            {**one, **({"failure_reason": text} if one["status"] == "failed" else {})} for one in scene.state["steps"]
+        ],
+    )
+    reports.log(
+        folder, [reports.event(reports.stamp(2, 9, 0), "run.failed", failure_reason=text, nested=[{"x": text}])]
+    )
+    told = json.dumps(gathered(scene))
+    assert SECRET not in told
+    assert "[masked: " in told
+    assert str(scene.root) not in told
+    assert "/home/" not in told
+    assert "{project_root}/src" in told
+    assert "~/notes" in told
+
+
+def test_a_secret_at_the_place_where_a_file_is_cut_is_not_cut_in_two(scene: Scene) -> None:
+    """It is masked in more than what is shown."""
+    folder = reports.rich(scene)
+    path = folder / "stages" / "001-frame.fetch-work@1" / "response.md"
+    for shift in range(-45, 5):
+        path.write_text("x" * (8_000 + shift) + " " + SECRET + " " + "y" * 9_000)
+        stage = gathered(scene)["stages"][0]
+        assert SECRET[:12] not in json.dumps(stage["texts"][0]), shift
+
+
+def test_of_many_events_the_newest_are_kept(scene: Scene) -> None:
+    """Their number is told whole."""
+    reports.large(scene, MOST + 50)
+    report = gathered(scene)
+    assert report["events"]["total"] == MOST + 50
+    rows = report["events"]["rows"]
+    assert len(rows) <= MOST
+    assert rows[-1]["seq"] == MOST + 50
+    assert [row["seq"] for row in rows] == list(range(rows[0]["seq"], MOST + 51))
+
+
+def test_long_texts_of_many_stages_stay_below_a_bound(scene: Scene) -> None:
+    """A run of 400 stages with answers of 100 kB has a document of some megabytes, not of forty."""
+    scene.workflow()
+    scene.begin()
+    folder = scene.run_dir
+    steps = [
+        reports.visit(rank, "build/make", "succeeded", reports.stamp(2, 9, 0), reports.stamp(2, 9, 1), rank)
+        for rank in range(1, 401)
+    ]
+    scene.edit(steps=steps)
+    for one in steps:
+        (folder / "stages" / one["stage"]).mkdir(parents=True, exist_ok=True)
+        (folder / "stages" / one["stage"] / "response.md").write_text("words and words\n" * 6_000)
+    report = gathered(scene)
+    assert len(json.dumps(report)) < 4_000_000
+    assert all(one["texts"][0]["bytes"] == 96_000 and one["texts"][0]["cut"] == "begin" for one in report["stages"])
