@@ -240,6 +240,18 @@ def bad_settings(scene: Scene) -> None:
     scene.write(".loom/config.yaml", "hook_budget: much\n")
 
 
+def folder_for_a_report(scene: Scene) -> None:
+    """A folder in the place of a report."""
+    begin(scene)
+    scene.write("folder.html/x", "mine")
+
+
+def file_for_a_report(scene: Scene) -> None:
+    """A file that is no report in the place of one."""
+    begin(scene)
+    scene.write("mine.html", "mine")
+
+
 def over(scene: Scene) -> None:
     """A run that is cancelled."""
     begin(scene)
@@ -382,6 +394,10 @@ FAILING = [
     Failing(["demo", "--nonsense"], 2, "USAGE"),
     Failing(["show", "../etc"], 2, "BAD_ID", begin),
     Failing(["doctor", "--nonsense"], 2, "USAGE"),
+    Failing(["report", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    Failing(["report", "-o", "folder.html"], 2, "FILE_EXISTS", folder_for_a_report, None),
+    Failing(["report", "-o", "mine.html"], 2, "FILE_EXISTS", file_for_a_report),
+    Failing(["report", "--json", "--with-files"], 2, "USAGE", begin),
     Failing(["tidy"], 3, "NO_ACTIVE_RUN"),
     Failing(["gc"], 3, "NO_ACTIVE_RUN"),
     Failing(["blob", "get", "x"], 2, "BAD_REF", begin),
