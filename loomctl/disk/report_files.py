@@ -9,7 +9,7 @@ import shutil
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from loomctl.disk import files
+from loomctl.disk import files, housekeeping
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ _GENERATOR = b'<meta name="generator" content="loomctl report '
 _LOOKED_AT = 4096  # bytes of a page in which it says by whom it was made
 _MARK = "loom-report.txt"  # in a folder of copies: what stands in it came from a report
 _SAYS = "Copies that `loomctl report --with-files` made, and replaces.\n"
+_COPYING, _OLD = ".copies-", ".replaced-"  # folders of copies on their way, with the number of their process
 _SAFE = re.compile(r"[^A-Za-z0-9._@+-]")
 _LONGEST = 100  # characters of a copy's name
 _PIECE = 1 << 20
@@ -119,7 +120,8 @@ def copy(run_dir: str, relatives: Iterable[str], folder: str) -> Copies:
     Names that a file system or a browser could take for something else are written with `_`, and a part of their hash.
     It is made beside its place and renamed. Raises OSError; then the copies before are still there.
     """
-    beside = f"{folder}.{os.getpid()}.tmp"
+    _clear_up(folder)
+    beside = f"{folder}{_COPYING}{os.getpid()}"
     shutil.rmtree(beside, ignore_errors=True)  # of a process that had this number
     os.mkdir(beside, 0o700)
     made = Copies(folder, {}, 0, [])
@@ -144,6 +146,15 @@ def copy(run_dir: str, relatives: Iterable[str], folder: str) -> Copies:
         shutil.rmtree(beside, ignore_errors=True)
         raise
     return made
+
+
+def _clear_up(folder: str) -> None:
+    """Remove what reports that were killed left beside this place."""
+    within, name = os.path.split(folder)
+    for mark in (_COPYING, _OLD):
+        for left in housekeeping.folders(within, name + mark):
+            if not housekeeping.owner_lives(left.path):
+                shutil.rmtree(left.path, ignore_errors=True)
 
 
 def _safe(relative: str) -> str:
@@ -179,7 +190,7 @@ def _opened(source: str) -> int:
 
 
 def _put(beside: str, folder: str) -> None:
-    old = f"{folder}.{os.getpid()}.old"
+    old = f"{folder}{_OLD}{os.getpid()}"
     if os.path.lexists(folder):
         os.rename(folder, old)
     try:

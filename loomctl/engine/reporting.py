@@ -109,9 +109,13 @@ def gather(space: Workspace, run_id: str, say: Callable[[Mapping[str, Any]], str
         "files": touched[:_FILES],
         "files_total": len(touched),
         "moments": told.moments(),
-        "events": {"total": told.total, "broken": told.broken, "rows": told.rows()},
     }
-    return _fit_to_show(document, _shortener(space, run))
+    short = _shortener(space, run)
+    rows = _shortened(told.rows(), short)
+    return {
+        **_fit_to_show(document, short),
+        "events": {"total": told.total, "broken": told.broken, "rows": rows},
+    }
 
 
 def _as_trouble(error: OSError) -> LoomError:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import clock
+from loomctl.model.secrets import mask, masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +19,11 @@ MOST = 20_000  # events that a report holds
 _LARGEST = 6_000_000  # bytes of their lines, together
 _GAP = 1800  # seconds: moments that are nearer to each other need not all be known
 _TURNS = ("run.rewound", "run.forked", "stage.undone", "phase.set_back", "state.restored", "lease.taken_over")
+_PRIMED = "context.primed"
+_AT_ONCE = 500  # entries in which secrets are looked for together
 _DECIDED = {"approval.granted": "granted", "approval.rejected": "rejected", "approval.chosen": "chosen"}
+
+_NOTED = {_PRIMED, *_TURNS, *_DECIDED}
 
 
 class Told:
@@ -41,8 +48,8 @@ class Told:
             self.total += 1
             self._keep(line.bytes, line.entry)
             self._moments.add(clock.seconds_of(_text(line.entry.get("ts"))))
-            raw = line.entry.get("properties")
-            self._note(line.entry, raw if isinstance(raw, dict) else {})
+            if line.entry["event"] in _NOTED:
+                self._note(masked(line.entry))
 
     def _keep(self, size: int, entry: dict[str, Any]) -> None:
         self._newest.append((size, entry))
@@ -50,18 +57,24 @@ class Told:
         while len(self._newest) > MOST or (self._held > _LARGEST and len(self._newest) > 1):
             self._held -= self._newest.popleft()[0]
 
-    def _note(self, entry: Mapping[str, Any], properties: dict[str, Any]) -> None:
-        name, at = str(entry["event"]), _text(entry.get("ts"))
-        if name == "context.primed":
+    def _note(self, entry: Mapping[str, Any]) -> None:
+        name, at, raw = str(entry["event"]), _text(entry.get("ts")), entry.get("properties")
+        properties = raw if isinstance(raw, dict) else {}
+        if name == _PRIMED:
             self.primings.append(_priming(at, entry, properties))
         elif name in _TURNS:
             self.turns.append({"at": at, "kind": name, "said": self._say(entry)})
-        elif name in _DECIDED:
+        else:
             told = {key: _text(properties.get(key)) for key in ("id", "by", "label", "note")}
             self.decisions.append({"at": at, "what": _DECIDED[name], **told})
 
     def rows(self) -> list[dict[str, Any]]:
-        """Give the newest events, oldest first."""
+        """Give the newest events, oldest first, their secrets masked before anything of them is put into words."""
+        held = iter([entry for _, entry in self._newest])
+        shown: list[dict[str, Any]] = []
+        while some := list(islice(held, _AT_ONCE)):
+            clean = mask(json.dumps(some, ensure_ascii=False))[1] == 0  # as Loom's own logs are
+            shown += some if clean else [masked(entry) for entry in some]
         return [
             {
                 "seq": entry["seq"],
@@ -72,7 +85,7 @@ class Told:
                 "said": self._say(entry),
                 "properties": entry.get("properties") if isinstance(entry.get("properties"), dict) else {},
             }
-            for _, entry in self._newest
+            for entry in shown
         ]
 
     def moments(self) -> list[int]:

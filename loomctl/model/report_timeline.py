@@ -64,7 +64,11 @@ def _note(scale: Scale) -> str:
 
 
 def _row(label: object, drawn: Iterable[Markup], scale: Scale, kind: str = "", *, tall: int = _TALL) -> Markup:
-    gaps = [el("rect", x=f"{gap.x - 1.6:g}%", y="0", width="3.2%", height=tall, class_="gap") for gap in scale.gaps]
+    gaps = [
+        el("rect", x=f"{gap.x - 1.6:g}%", y="0", width="3.2%", height=tall, class_="gap")
+        for gap in scale.gaps
+        if kind != "axis"
+    ]
     picture = el("svg", *gaps, *drawn, width="100%", height=tall, class_="lane", focusable="false")
     return el("div", el("div", label, class_="label"), picture, class_=f"row {kind}".strip())
 
