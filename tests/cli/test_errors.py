@@ -397,7 +397,7 @@ FAILING = [
     Failing(["report", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["report", "-o", "folder.html"], 2, "FILE_EXISTS", folder_for_a_report, None),
     Failing(["report", "-o", "mine.html"], 2, "FILE_EXISTS", file_for_a_report),
-    Failing(["report", "--json", "--with-files"], 2, "USAGE", begin),
+    Failing(["report", "-o", ".."], 2, "USAGE", begin),
     Failing(["tidy"], 3, "NO_ACTIVE_RUN"),
     Failing(["gc"], 3, "NO_ACTIVE_RUN"),
     Failing(["blob", "get", "x"], 2, "BAD_REF", begin),

@@ -62,6 +62,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     ),
     (["stages"], {"run_id", "total", "stages"}),
     (["why", "001"], {"run_id", "step_id", "visit", "stage", "after", "way", "weighed"}),
+    (["report"], {"run_id", "run", "stages", "sessions", "events", "savings", "troubles", "page"}),
     (["dump", "shop", "dumped"], {"run_id", "path", "files", "bytes", "stages", "events", "blobs", "troubles"}),
     (["sessions"], {"run_id", "current_session_id", "summary", "sessions"}),
     (["state", "show"], {"run_id", "state"}),

@@ -72,6 +72,25 @@ def test_with_files_brings_all_along_byte_for_byte(scene: Scene, cli: Cli, tmp_p
     assert sorted(os.listdir(place)) == ["report.html", "report_files"]
 
 
+def test_what_a_killed_report_left_goes_with_the_next(scene: Scene, cli: Cli) -> None:
+    """Folders of copies that were being made, or replaced, by a process that is gone; no other's."""
+    reports.rich(scene)
+    ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True)
+    gone, alive = int(ended.stdout), os.getppid()
+    for name in (
+        f"r_files.copies-{gone}",
+        f"r_files.replaced-{gone}",
+        f"r_files.copies-{alive}",
+        "r_files.copies-mine",
+    ):
+        scene.write(f"{name}/x", "half")
+    assert cli("report", "-o", "r.html", "--with-files").code == 0
+    left = sorted(name for name in os.listdir(scene.root) if name.startswith("r"))
+    assert left[:2] == ["r.html", "r_files"]
+    assert f"r_files.copies-{alive}" in left
+    assert not [name for name in left if name.endswith(f"-{gone}")]
+
+
 def test_a_report_is_replaced_and_nothing_else(scene: Scene, cli: Cli) -> None:
     """A file that is no report stays unless --force says so; a folder stays whatever is said."""
     scene.workflow()

@@ -35,6 +35,7 @@ READING = (
     ("runs",),
     ("sessions",),
     ("state", "show"),
+    ("report",),
     ("paths",),
     ("check",),
     ("run", "more work", "--workflow", "tiny", "--dry-run"),

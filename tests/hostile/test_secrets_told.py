@@ -148,7 +148,7 @@ class Told:
             self.loomctl("history", "--budget", "4000")  # as each was the newest
         for words in ("steps --all", "history --json", "history --budget 20000 --recent 90", "savings"):
             self.loomctl(*words.split())
-        for words in ("steps --all --json", "savings --json"):
+        for words in ("steps --all --json", "savings --json", "report --json", "report -o -"):
             self.loomctl(*words.split())
         for number in range(2 * len(calls)):
             self.loomctl("steps", "show", f"toolu_{number:02}", "--reduced")

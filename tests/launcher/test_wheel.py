@@ -58,6 +58,15 @@ def test_the_wheel_ships_the_whole_bundle_byte_for_byte(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         inside = {name: archive.read(name) for name in archive.namelist() if name.startswith("loomctl/_bundle/")}
     assert inside == {name: path.read_bytes() for name, path in bundle_files().items()}
+
+
+def test_the_wheel_ships_the_reports_style_and_script(wheel: Path) -> None:
+    """They stand in the package, where `loomctl report` reads them."""
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name: archive.read(name) for name in archive.namelist() if name.startswith("loomctl/page/")}
+    assert inside == {
+        f"loomctl/page/{name}": (CHECKOUT / "loomctl/page" / name).read_bytes() for name in ("report.css", "report.js")
+    }
     assert {name.split("/")[2] for name in inside} == set(BUNDLE)
 
 
