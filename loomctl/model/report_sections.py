@@ -56,7 +56,7 @@ def sessions(report: Mapping[str, Any]) -> Section | None:
     if not held:
         return None
     rows = [_session(one) for one in held]
-    header = ["Session", "Machine", "Host", "Began", "Ended", "Commit", "Phases", "Compactions"]
+    header = ["Session", "Machine", "Host", "Began", "Ended", "Commit", "Phases"]
     listed = table("Sessions of this run", header, rows, class_="cards")
     compactions = [(one, compaction) for one in held for compaction in one["compactions"]]
     told = el("div", *(_compaction(one, compaction) for one, compaction in compactions)) if compactions else None
@@ -69,7 +69,7 @@ def _session(one: Mapping[str, Any]) -> list[object]:
     commit = [el("code", str(one["git_commit"])[:10])] if one["git_commit"] else []
     dirty = {True: " and changes", False: ""}.get(one["dirty"], "")
     return [
-        el("code", str(one["session_id"])[:8], title=one["session_id"]),
+        el("code", str(one["session_id"])[:8], title=one["session_id"], class_="id"),
         join(
             [one["hostname"] or "unknown", el("span", f" {one['platform']}", class_="dim") if one["platform"] else ""]
         ),
@@ -78,7 +78,6 @@ def _session(one: Mapping[str, Any]) -> list[object]:
         ended if one["ended_at"] else "open",
         join([*commit, dirty, el("span", f" {one['git_branch']}", class_="dim") if one["git_branch"] else ""]),
         ", ".join(one["phases_completed"]) or "—",
-        str(len(one["compactions"])) if one["compactions"] else "—",
     ]
 
 

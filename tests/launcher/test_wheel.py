@@ -58,6 +58,7 @@ def test_the_wheel_ships_the_whole_bundle_byte_for_byte(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         inside = {name: archive.read(name) for name in archive.namelist() if name.startswith("loomctl/_bundle/")}
     assert inside == {name: path.read_bytes() for name, path in bundle_files().items()}
+    assert {name.split("/")[2] for name in inside} == set(BUNDLE)
 
 
 def test_the_wheel_ships_the_reports_style_and_script(wheel: Path) -> None:
@@ -67,7 +68,6 @@ def test_the_wheel_ships_the_reports_style_and_script(wheel: Path) -> None:
     assert inside == {
         f"loomctl/page/{name}": (CHECKOUT / "loomctl/page" / name).read_bytes() for name in ("report.css", "report.js")
     }
-    assert {name.split("/")[2] for name in inside} == set(BUNDLE)
 
 
 def test_the_wheel_ships_nothing_else_but_the_package(wheel: Path) -> None:
