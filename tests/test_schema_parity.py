@@ -245,6 +245,7 @@ def test_a_new_state_has_the_keys_of_its_schema() -> None:
     assert set(first) == set(SCHEMAS["state"]["properties"]) - {
         "completed_at",
         "forked_from",
+        "saved_from",
         "pending_triggers",
         "feedback",
     }

@@ -12,6 +12,7 @@ from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option
 from loomctl.disk import files
 from loomctl.disk.blobs import Blobs
+from loomctl.engine import not_here
 from loomctl.model import blob_refs
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
@@ -48,7 +49,10 @@ def get(ref: str, out: str | None, as_text: bool, as_json: bool) -> int:
       loomctl blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824 --out value.json
     """
     space = asking.space()
-    data = Blobs(space.store.folder).get(ref)
+    try:
+        data = Blobs(space.store.folder).get(ref)
+    except LoomError as error:
+        raise not_here.of_blob(error, space.store.folder, ref) from None
     kind = _kind(data)
     told: dict[str, Any] = {"ref": ref, "sha256": blob_refs.sha256_of(ref), "bytes": len(data), "value": kind}
     told["path"] = _path(space, ref)

@@ -35,6 +35,8 @@ COMMANDS = {
     "status": "status:status",
     "statusline": "statusline:statusline",
     "runs": "runs:runs",
+    "push": "handoff:push",
+    "pull": "handoff:pull",
     "show": "show:show",
     "graph": "graph:graph",
     "stages": "stages:stages_command",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -21,18 +22,28 @@ if TYPE_CHECKING:
 
 
 @click.group(invoke_without_command=True)
+@click.option(
+    "--remote",
+    is_flag=False,
+    flag_value="origin",
+    metavar="[NAME|URL]",
+    help="The runs that a git remote has, and how they stand to those here (without a name: origin's).",
+)
 @json_option
 @click.pass_context
-def runs(context: click.Context, as_json: bool) -> int:
+def runs(context: click.Context, remote: str | None, as_json: bool) -> int:
     """List the runs of this project; `rm` and `archive` put them away, `restore` brings one back.
 
     \b
     Examples:
       loomctl runs
       loomctl runs --json
+      loomctl runs --remote
       loomctl runs archive shop-258
     """
-    return list_runs(as_json) if context.invoked_subcommand is None else EXIT_OK
+    if context.invoked_subcommand is not None:
+        return EXIT_OK
+    return list_runs(as_json) if remote is None else list_remote(remote, as_json)
 
 
 @runs.command("list")
@@ -70,6 +81,35 @@ def list_runs(as_json: bool) -> int:
         for one in found
     ]
     printing.text(printing.table(["  RUN", "STATUS", "STEP", "SESSIONS", "UPDATED"], rows))
+    return EXIT_OK
+
+
+def list_remote(named: str, as_json: bool) -> int:
+    """Print every run that a remote has: who pushed it, where it stands, and how that is to what is here."""
+    from loomctl.engine import remote_runs
+    from loomctl.engine.handoff import Desk
+
+    desk = Desk(asking.any_space(), None if named == "origin" else named, asks=not as_json and sys.stdin.isatty())
+    found = remote_runs.listed(desk)
+    if as_json:
+        printing.document({"remote": desk.remote.shown, "runs": [one.to_dict() for one in found]})
+        return EXIT_OK
+    if not found:
+        printing.text(f"{desk.remote.shown} has no runs. To hand one on: loomctl push{desk.option()}")
+        return EXIT_OK
+    header = ["RUN", "WORK", "STATUS", "STEP", "PUSHED", "HERE"]
+    rows = [
+        [
+            one.run_id,
+            one.work,
+            one.status,
+            one.step,
+            f"{one.at} by {one.by} ({one.machine})" if one.at else "",
+            one.here,
+        ]
+        for one in found
+    ]
+    printing.text(printing.table(header, rows))
     return EXIT_OK
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from loomctl.disk import blobs, files, housekeeping, reading_copies
+from loomctl.disk import blob_names, blobs, files, housekeeping, reading_copies
 from loomctl.disk.blobs import Blobs
-from loomctl.engine import collecting, context_values
+from loomctl.engine import collecting, context_values, not_here
 from loomctl.model import blob_refs
 from loomctl.model.errors import LoomError
 
@@ -44,7 +44,7 @@ def named(space: Workspace, run_dir: str, refs: Iterable[str]) -> Iterator[tuple
             data = context_values.brought_along(run_dir, ref)
         if data is not None:
             yield ref, data
-            waiting += collecting.named_in(data)
+            waiting += blob_names.named_in(data)
 
 
 def take_out(space: Workspace, folder: str) -> None:
@@ -77,5 +77,5 @@ def trouble(store: str, run_dir: str, ref: str) -> LoomError | None:
     try:
         Blobs(store).get(ref)
     except LoomError as error:
-        return error if context_values.brought_along(run_dir, ref) is None else None
+        return not_here.instead(error, run_dir, ref) if context_values.brought_along(run_dir, ref) is None else None
     return None

@@ -9,10 +9,10 @@ may be about to name it; whoever puts a blob that is there makes it young again,
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import files, git, housekeeping, layouts
+from loomctl.disk.blob_names import named_in
 from loomctl.disk.blobs import FOLDER, Blobs
 from loomctl.model import blob_refs
 from loomctl.model.errors import LoomError
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
 
 YOUNG = 60 * 60  # seconds
-# However a writer escapes the slashes; a hash beside "sha256": keeps a blob, too, which does no harm.
-_NAMED = re.compile(rb"(?s)sha256.{1,12}?([0-9a-f]{64})")
 _LONGEST = 6 + 12 + 64
 _PIECE = 1 << 20
 
@@ -108,11 +106,6 @@ def named_below(path: str) -> set[str]:
     if unsure:
         raise OSError(f"{unsure[0][0]}: {unsure[0][1]}")
     return found
-
-
-def named_in(data: bytes) -> set[str]:
-    """Give the references that may stand in bytes."""
-    return {blob_refs.ref_to(match.decode()) for match in _NAMED.findall(data)}
 
 
 def _unusable(space: Workspace) -> Iterator[tuple[str, str]]:

@@ -177,6 +177,12 @@ def stop_open(space: Workspace, run: Run) -> str:
     return f"The command of {work.step_id} was stopped." if before.kind == command_runs.RUNNING else ""
 
 
+def runs_now(run: Run) -> bool:
+    """Tell whether a command of a run's open visits, or of its branches', runs on this machine."""
+    works = [open_work(line) for line in lines.every(run)]
+    return any(work is not None and command_runs.look(work.folder).kind == command_runs.RUNNING for work in works)
+
+
 def stop_all(space: Workspace, run: Run) -> list[str]:
     """Stop the commands of a run and of its branches; gives a line for each that ran, or could not be stopped."""
     return [said for line in lines.every(run) if (said := stop_open(space, line))]

@@ -88,8 +88,8 @@ def _not_stored(key: str, size: int, error: OSError | LoomError) -> dict[str, st
 def value_of(space: Workspace, run: Run, value: Any) -> Any:
     """Give what a value of the context stands for: a blob's content, a stage's response, else the value itself.
 
-    Raises NO_SUCH_BLOB, DAMAGED_BLOB and RESPONSE_GONE, which name what is missing, and BAD_JSON for a blob that holds
-    no value.
+    Raises NO_SUCH_BLOB, DAMAGED_BLOB, RESPONSE_GONE and REF_NOT_HERE, which name what is missing, and BAD_JSON for a
+    blob that holds no value.
     """
     if blob_refs.is_ref(value):
         return files.parse_json(content(space, run, value), where=Blobs(space.store.folder).path(value))
@@ -98,12 +98,13 @@ def value_of(space: Workspace, run: Run, value: Any) -> Any:
         return value
     text = stages.read_text(run.folder, stage, stages.RESPONSE)
     if text is None:
-        raise LoomError(
+        gone = LoomError(
             "RESPONSE_GONE",
             f"the response of the stage {stage} is not there",
             where=os.path.join(stages.folder(run.folder, stage), stages.RESPONSE),
             hint=f"loomctl show {run.run_id}",
         )
+        raise _elsewhere(gone, run, f"stages/{stage}/{stages.RESPONSE}")
     return text
 
 
@@ -142,11 +143,17 @@ def content(space: Workspace, run: Run, ref: str) -> bytes:
     """Give a blob's bytes, the store's or those of a whole copy in the run's folder. Raises as `Blobs.get`."""
     try:
         return Blobs(space.store.folder).get(ref)
-    except LoomError:
+    except LoomError as error:
         copy = brought_along(run.folder, ref)
         if copy is None:
-            raise
+            raise _elsewhere(error, run, ref) from None
         return copy
+
+
+def _elsewhere(error: LoomError, run: Run, ref: str) -> LoomError:
+    from loomctl.engine import not_here  # where nothing is missing, nobody asks
+
+    return not_here.instead(error, run.folder, ref)
 
 
 def brought_along(run_dir: str, ref: str) -> bytes | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import digests, tool_log
 from loomctl.disk.offloading import FOLDER, DataOffloader, name_of
-from loomctl.engine import finding, recording
+from loomctl.engine import finding, not_here, recording
 from loomctl.model import history
 from loomctl.model.errors import EXIT_NO_RUN, LoomError, quoted
 from loomctl.model.tokens import at_most, estimate
@@ -133,8 +133,24 @@ def find(held: Record, named: str) -> ToolStep:
 def original_call(held: Record, step: ToolStep) -> tuple[Any, Any]:
     """Give a call's arguments and result as they were; what a successful write wrote is in the file that it wrote.
 
-    Raises REF_GONE, REF_DAMAGED, and what reading a file raises.
+    Raises REF_GONE, REF_NOT_HERE for what another machine has, REF_DAMAGED, and what reading a file raises.
     """
+    try:
+        return _original_call(held, step)
+    except LoomError as error:
+        raise _elsewhere(held, step, error) from None
+
+
+def _elsewhere(held: Record, step: ToolStep, error: LoomError) -> LoomError:
+    """Give the error again, as that of a file which another machine has where it is that (D47)."""
+    ref = step.outcome_ref or step.rest_ref or f"the original of {step.id}"
+    withheld = step.more.get("withheld")
+    return not_here.instead(
+        error, held.folder, ref, step.more.get("session_id"), withheld if isinstance(withheld, str) else ""
+    )
+
+
+def _original_call(held: Record, step: ToolStep) -> tuple[Any, Any]:
     if step.outcome_ref:
         _behind(held, step, step.outcome_ref)
     elif not step.rest_ref and "result" not in step.rest:
@@ -153,7 +169,10 @@ def original_call(held: Record, step: ToolStep) -> tuple[Any, Any]:
 def original_text(held: Record, step: ToolStep) -> bytes:
     """Give what the tool printed, read or found, byte for byte. Raises as `original_call`."""
     if step.outcome_ref:
-        return _behind(held, step, step.outcome_ref)
+        try:
+            return _behind(held, step, step.outcome_ref)
+        except LoomError as error:
+            raise _elsewhere(held, step, error) from None
     return text_of(step.tool_name, *original_call(held, step)).encode("utf-8", "surrogatepass")
 
 

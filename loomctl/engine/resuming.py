@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from loomctl.disk import git, known, run_index, trouble
+from loomctl.disk import handoff_notes, known, run_index, trouble
 from loomctl.disk.events import Event
 from loomctl.disk.store import ambiguous
 from loomctl.engine import (
     closing,
+    differing,
     ending,
     finding,
     lines,
@@ -20,7 +21,7 @@ from loomctl.engine import (
     stages,
 )
 from loomctl.engine.starting import bind, others_under_way
-from loomctl.model import frozen_plan, places, run_life, sessions, triggers, visits
+from loomctl.model import frozen_plan, places, run_life, triggers, visits
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -77,9 +78,10 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
     space.store.prepare(commit_runs=space.settings.commit_runs)
     notes += recording.noted(space)
     environment = presence.surroundings(space)
-    differences = _differences(space, run.state, environment)
+    differences = differing.lines(space, run, environment)
     bind(space, run.run_id)
     held: list[settling.Settled] = []
+    came_from = handoff_notes.read(space.store.local, run.run_id)
     found = closing.ready(space, run, run.state) if closing.is_closing_here(space, run.state) else None
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -100,9 +102,11 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
             settled = settling.Settled(state, [], [], False, waiting)
         held[:] = [settled]
         before = {"status_before": run.state["status"]}
-        return settled.state, [*happened, Event("run.resumed", before, space.caller.session_id), *settled.happened]
+        resumed = Event("run.resumed", before, space.caller.session_id)
+        return settled.state, [*_pulled(space, came_from), *happened, resumed, *settled.happened]
 
     run = run._replace(state=space.store.update(run.run_id, change))
+    notes += _told(space, run.run_id, came_from)
     settling.begun(space, run, held[0])
     event = triggers.run_start(run.state.get("current_phase"))
     for before, after in held[0].entered:
@@ -114,6 +118,27 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
     notes += _write_prompt_anew(space, run)
     run = run._replace(state=space.store.read(run.run_id).state)
     return Resumed(run, held[0].move, made, differences, notes)
+
+
+def _pulled(space: Workspace, came_from: Mapping[str, Any]) -> list[Event]:
+    """Give the event of a pull that nobody wrote yet: what it brought was left as it came until now."""
+    pulled = came_from.get("pulled")
+    if not isinstance(pulled, dict):
+        return []
+    told = {key: came_from.get(key) for key in ("remote", "machine", "by", "at", "commit")}
+    return [Event("run.pulled", {**told, **pulled}, space.caller.session_id)]
+
+
+def _told(space: Workspace, run_id: str, came_from: Mapping[str, Any]) -> list[str]:
+    """Note that the pull is written; gives what went wrong."""
+    if "pulled" not in came_from:
+        return []
+    try:
+        kept = {key: value for key, value in came_from.items() if key != "pulled"}
+        handoff_notes.write(space.store.local, run_id, kept)
+    except (OSError, LoomError) as error:
+        return [f"It could not be noted that the pull is written ({trouble.said(error)}); the log may say it twice."]
+    return []
 
 
 def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:
@@ -159,41 +184,3 @@ def _under_way(state: State, plan: Mapping[str, Any]) -> State:
         state = run_life.reopened_step(state, plan)
         state = {key: value for key, value in state.items() if key != "completed_at"}
     return {**state, "status": "in_progress"}
-
-
-def _differences(space: Workspace, state: State, environment: Mapping[str, Any]) -> list[str]:
-    """Say what is not as the last session on record left it: machine, commit, dirty files (design §5).
-
-    The caller's own record counts where it is of another place: a host resumes a conversation where it is moved to.
-    """
-    records = [
-        one
-        for one in sessions.history(state)
-        if one.get("session_id") != space.caller.session_id or sessions.root_of(one) != space.project.root
-    ]
-    last = records[-1].get("environment") if records else None
-    if not isinstance(last, dict):
-        return []
-    said: list[str] = []
-    if last.get("hostname") != environment["hostname"]:
-        said.append(f"machine: {environment['hostname']}, before {masked_line(str(last.get('hostname')), 80)}")
-    if last.get("project_root") and last.get("project_root") != space.project.root:
-        said.append("the project is at another path; the run's paths were resolved afresh")
-    said.extend(_commits(space.project.root, last.get("git_commit"), environment["git_commit"]))
-    if environment["dirty"]:
-        said.append("the working tree has uncommitted changes")
-    return said
-
-
-def _commits(root: str, before: object, now: str | None) -> list[str]:
-    if not isinstance(before, str) or not git.is_oid(before) or now is None or before == now:
-        return []
-    answer = git.output(["rev-list", "--count", "--left-right", f"{before}...{now}"], root, patience=2.0)
-    if answer is None:
-        return [f"the last session's commit {before[:10]} is not in this repository"]
-    behind, _, ahead = answer.decode("ascii", "replace").strip().partition("\t")
-    if behind == "0":
-        return [f"git: {ahead} commit(s) ahead of the last session's {before[:10]}"]
-    if ahead == "0":
-        return [f"git: {behind} commit(s) behind the last session's {before[:10]}"]
-    return [f"git: diverged from the last session's {before[:10]}: {ahead} ahead, {behind} behind"]

@@ -25,7 +25,7 @@ _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
     "context history": (frozenset(), frozenset({"--all", "--json"}), 2),
     "done": (frozenset({"--outcome", "--note", "--artifact", "--branch"}), frozenset({"--json"}), 1),
 }
-_ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push")
+_ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push", "pull")
 # Verbs of two words that take something away; a slash command of Loom's own allows every other `loomctl` unasked.
 _ASK_BOTH = (("state", "restore"), ("runs", "rm"), ("runs", "archive"))
 _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=@,+-")

@@ -313,6 +313,13 @@ class Failing(NamedTuple):
     pasted: int | None = 0
 
 
+def in_git(scene: Scene) -> None:
+    """A run in a repository without a remote."""
+    begin(scene)
+    (scene.root / ".git").rmdir()
+    subprocess.run(["git", "init", "-q", str(scene.root)], check=True)
+
+
 FAILING = [
     Failing(["run"], 2, "NO_WORK"),
     Failing(["run", "x", "--workflow", "cor"], 2, "UNKNOWN_WORKFLOW"),
@@ -402,6 +409,10 @@ FAILING = [
     Failing(["gc"], 3, "NO_ACTIVE_RUN"),
     Failing(["blob", "get", "x"], 2, "BAD_REF", begin),
     Failing(["blob", "get", f"blob://sha256/{'a' * 64}"], 3, "NO_SUCH_BLOB", begin),
+    Failing(["push", "--yes"], 8, "NO_REPOSITORY", begin),
+    Failing(["push", "--yes"], 2, "NO_REMOTE", in_git),
+    Failing(["pull", "--remote", "./nowhere.git"], 8, "REMOTE_UNREACHABLE", in_git, None),
+    Failing(["pull", "x", "--all"], 2, "USAGE", begin),
     Failing(["nonsense"], 2, "USAGE"),
 ]
 

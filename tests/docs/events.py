@@ -48,6 +48,41 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "each with `at` and `session_id`",
         },
     ),
+    "run.pushed": (
+        "`loomctl push` begins to hand the run on; one that did not arrive has a `run.push_failed` behind it",
+        {
+            "remote": "its name, or its address without a password",
+            "machine": "from where",
+            "outputs": "whether what tools gave goes along",
+            "files": "how many are new to the remote",
+        },
+    ),
+    "run.push_failed": (
+        "a push that was begun did not arrive",
+        {"remote": "", "machine": "", "reason": "the code of the error"},
+    ),
+    "run.pulled": (
+        "a run that `loomctl pull` brought is taken up; a pull itself writes nothing into what it brings",
+        {
+            "remote": "",
+            "kind": "`new`, `forward` or `took_theirs`",
+            "machine": "from where it was pushed",
+            "by": "who pushed it",
+            "at": "when",
+            "commit": "",
+            "saved": "the run that the state before was saved as",
+        },
+    ),
+    "run.saved_aside": (
+        "a pull made this run of one of two states of another one, whose entries stand before this one",
+        {
+            "from": "the other run",
+            "whose": "`mine`: it was here; `theirs`: it was at the remote",
+            "remote": "",
+            "machine": "of theirs: from where it was pushed",
+            "by": "of theirs: who pushed it",
+        },
+    ),
     "run.rewound": (
         "`loomctl rewind --to STAGE` took the run back, after a `stage.undone` for each end that it took back",
         {

@@ -64,6 +64,7 @@ PARTS = {
         Part("The `next` of a step's entry", ("$defs", "next")),
         Part("The `error` of a step's entry", ("$defs", "error")),
         Part("`forked_from`", ("properties", "forked_from")),
+        Part("`saved_from`", ("properties", "saved_from")),
         Part("`feedback`", ("properties", "feedback")),
         Part("An entry of `pending_approvals`", ("properties", "pending_approvals", "items")),
         Part("An entry of `approvals`", ("properties", "approvals", "items")),

@@ -1,0 +1,298 @@
+"""`loomctl push` and `loomctl pull`: a run handed on through git, and taken."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loomctl.cli import asking, printing
+from loomctl.cli.options import complete_runs, json_option, run_argument
+from loomctl.engine import finding
+from loomctl.model.counts import counted
+from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.fences import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from loomctl.engine.handoff import Desk
+    from loomctl.engine.pulling import Pulled
+    from loomctl.engine.pushing import Parcel, Pushed
+
+_MOST = 10
+# The beginning of a path: what stands there, in the order in which it is listed.
+_KINDS = (
+    ("run/state.json", "the state"),
+    ("run/plan.json", "the plan"),
+    ("run/events.jsonl", "the log of events"),
+    ("run/tool_steps.jsonl", "the tool steps"),
+    ("run/sessions.jsonl", "earlier sessions"),
+    ("run/stages/", "stages: prompts, responses, what changed"),
+    ("run/assets/", "assets"),
+    ("run/outputs/", "outputs of tools"),
+    ("blobs/", "large values"),
+    ("run/", "other files of the run's folder"),
+)
+
+
+def remote_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--remote NAME|URL`."""
+    return click.option("--remote", metavar="NAME|URL", help="The git remote (default: origin).")(command)
+
+
+def _may_ask(*, as_json: bool) -> bool:
+    return not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+@click.command()
+@run_argument
+@remote_option
+@click.option("--with-outputs", is_flag=True, help="Carry what tools gave, too (outputs/); from then on it always is.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="List what would leave this machine; push nothing.")
+@json_option
+def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry_run: bool, as_json: bool) -> int:
+    """Hand RUN on: put it on a git remote, under refs/loom/runs/, for another machine to pull.
+
+    What leaves this machine is listed first. No branch, no commit of yours, no index and no file is touched. Where the
+    remote has a state that this machine does not know, nothing is pushed.
+
+    \b
+    Examples:
+      loomctl push
+      loomctl push shop-258 --dry-run
+      loomctl push shop-258 --remote backup --with-outputs --yes
+    """
+    from loomctl.engine import pushing
+    from loomctl.engine.handoff import Desk
+
+    space = asking.space()
+    run_id = finding.to_read(space, run).run_id
+    assert run_id is not None  # to_read raises instead
+    desk = Desk(space, remote, asks=_may_ask(as_json=as_json))
+    parcel = pushing.prepare(desk, run_id, outputs=with_outputs)
+    if dry_run:
+        printing.document(_parcel_document(desk, parcel)) if as_json else printing.text(
+            _listing(desk, parcel, "would go")
+        )
+        return EXIT_OK
+    if _is_due(parcel) and not yes:
+        if not as_json:
+            printing.note(_listing(desk, parcel, "would go"))
+        if not (_may_ask(as_json=as_json) and _confirmed("Push it?")):
+            again = f"loomctl push {run_id}{desk.option()}{' --with-outputs' if with_outputs else ''}"
+            why = "what leaves this machine is confirmed by a person, or by --yes"
+            raise LoomError("NOT_CONFIRMED", "nothing was pushed", why=why, hint=f"{again} --yes", exit_code=EXIT_USAGE)
+    elif _is_due(parcel) and not as_json:
+        printing.note(_listing(desk, parcel, "goes"))
+    pushed = pushing.send(desk, parcel)
+    if as_json:
+        printing.document({**_parcel_document(desk, parcel), **_pushed_document(pushed)})
+    else:
+        printing.text("\n".join(_pushed_lines(desk, pushed)))
+    return EXIT_OK
+
+
+def _confirmed(question: str) -> bool:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        return False
+
+
+def _is_due(parcel: Parcel) -> bool:
+    return bool(parcel.new or parcel.gone or parcel.standing.theirs is None)
+
+
+def _listing(desk: Desk, parcel: Parcel, verb: str) -> str:
+    """List by kind what leaves the machine, what is masked in it, and what stays."""
+    size = f"{counted(len(parcel.new), 'file')}, {counted(parcel.bytes, 'byte')}"
+    lines = [f"Loom: to {desk.remote.shown} {verb} {size} of the run {parcel.run_id}"]
+    left = list(parcel.new)
+    for beginning, what in _KINDS:
+        held = [one for one in left if one[0].startswith(beginning)]
+        left = [one for one in left if one not in held] if held else left
+        if held:
+            count = "" if len(held) == 1 else f", {len(held):,} files"
+            lines.append(f"  {what}{count}: {counted(sum(one[1] for one in held), 'byte')}")
+    hidden = [(path, count) for path, _, count in parcel.new if count]
+    if hidden:
+        lines.append(f"Masked: {counted(sum(count for _, count in hidden), 'secret')}, in")
+        lines += _few(f"  {one_line(path, 200)}" for path, _ in hidden)
+    if parcel.gone:
+        lines.append(f"No longer in it: {counted(len(parcel.gone), 'file')}")
+    if parcel.left_out:
+        lines.append("Stays here:")
+        lines += _few(f"  {one_line(one.name, 200)}: {one.why}" for one in parcel.left_out)
+    if not parcel.outputs:
+        lines.append("Outputs of tools stay here; --with-outputs carries them.")
+    return "\n".join(lines)
+
+
+def _few(lines: Iterable[str]) -> list[str]:
+    listed = list(lines)
+    more = [f"  and {len(listed) - _MOST:,} more"] if len(listed) > _MOST else []
+    return [*listed[:_MOST], *more]
+
+
+def _parcel_document(desk: Desk, parcel: Parcel) -> dict[str, Any]:
+    return {
+        "run_id": parcel.run_id,
+        "remote": desk.remote.shown,
+        "commit": None,
+        "files": [{"path": path, "bytes": size, "masked": count} for path, size, count in parcel.new],
+        "bytes": parcel.bytes,
+        "gone": list(parcel.gone),
+        "left_out": [one._asdict() for one in parcel.left_out],
+        "outputs": parcel.outputs,
+        "notes": [],
+    }
+
+
+def _pushed_document(pushed: Pushed) -> dict[str, Any]:
+    return {"commit": pushed.commit, "notes": list(pushed.notes)}
+
+
+def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
+    if pushed.commit is None:
+        return [f"Loom: {desk.remote.shown} has the run {pushed.run_id} as it is here", *pushed.notes]
+    size = f"{counted(pushed.files, 'file')}, {counted(pushed.bytes, 'byte')}"
+    return [
+        f"Loom: run {pushed.run_id} is pushed to {desk.remote.shown} ({size})",
+        f"To go on with it elsewhere: loomctl pull {pushed.run_id}{desk.option()}",
+        *pushed.notes,
+    ]
+
+
+@click.command()
+@click.argument("run", required=False, shell_complete=complete_runs)
+@remote_option
+@click.option("--all", "every", is_flag=True, help="Every run that the remote has.")
+@click.option(
+    "--keep-mine", is_flag=True, help="Of one that diverged: keep this state, save theirs as a run of its own."
+)
+@click.option(
+    "--take-theirs", is_flag=True, help="Of one that diverged: take theirs, save this one as a run of its own."
+)
+@json_option
+def pull(run: str | None, remote: str | None, every: bool, keep_mine: bool, take_theirs: bool, as_json: bool) -> int:
+    """Take RUN from a git remote, as somebody pushed it there. `loomctl resume` then goes on with it.
+
+    A run that nothing was done to here since is brought forward. One that went on here and there is not merged: nothing
+    is done to it without --keep-mine or --take-theirs, and with either the other state is saved as a run of its own.
+
+    \b
+    Examples:
+      loomctl pull
+      loomctl pull shop-258 --remote backup
+      loomctl pull shop-258 --keep-mine
+      loomctl pull --all
+    """
+    from loomctl.engine import pulling
+    from loomctl.engine.handoff import Desk
+
+    if (keep_mine and take_theirs) or (every and run):
+        what = "one of --keep-mine and --take-theirs" if keep_mine else "a run or --all"
+        raise LoomError("USAGE", f"give {what}", hint="loomctl pull --help", exit_code=EXIT_USAGE)
+    keep = pulling.KEPT_MINE if keep_mine else pulling.TOOK_THEIRS if take_theirs else ""
+    desk = Desk(asking.any_space(), remote, asks=_may_ask(as_json=as_json))
+    there = desk.repository.listed(desk.remote)
+    if not every:
+        run_id = _meant(desk, run, there)
+        pulled = pulling.pull(desk, run_id, there[run_id], keep=keep)
+        printing.document(_pulled_document(desk, pulled)) if as_json else printing.text("\n".join(_lines(desk, pulled)))
+        return EXIT_OK
+    return _pull_all(desk, there, keep, as_json=as_json)
+
+
+def _pull_all(desk: Desk, there: Mapping[str, str], keep: str, *, as_json: bool) -> int:
+    from loomctl.engine import pulling
+
+    told: list[dict[str, Any]] = []
+    lines: list[str] = []
+    failed = 0
+    for run_id in sorted(there):
+        try:
+            pulled = pulling.pull(desk, run_id, there[run_id], keep=keep)
+        except LoomError as error:
+            failed = failed or error.exit_code
+            told.append({"run_id": run_id, "kind": "refused", "error": error.to_dict()})
+            lines.append(f"{run_id}: {error}")
+        else:
+            told.append(_pulled_document(desk, pulled))
+            lines += _lines(desk, pulled)
+    if as_json:
+        printing.document({"remote": desk.remote.shown, "runs": told})
+    else:
+        printing.text("\n".join(lines) or f"Loom: {desk.remote.shown} has no runs")
+    return failed
+
+
+def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
+    """Give the run that is meant among those that the remote has. Raises NO_SUCH_RUN and AMBIGUOUS_RUN."""
+    if named is not None:
+        found = [run_id for run_id in there if run_id == named] or [one for one in there if one.startswith(named)]
+    else:
+        current = finding.find(desk.space, None).run_id
+        found = [current] if current in there and current is not None else list(there)
+    if len(found) == 1:
+        return found[0]
+    listed = "\n".join(f"    {run_id}" for run_id in sorted(found)[:20])
+    if found:
+        raise LoomError(
+            "AMBIGUOUS_RUN",
+            f"{len(found)} runs of {desk.remote.shown} could be meant",
+            why=f"name one, or its beginning, or take them --all; they are\n{listed}",
+            hint=f"loomctl runs --remote{_named(desk)}",
+            exit_code=EXIT_NO_RUN,
+        )
+    what = f"the remote {desk.remote.shown} has no run" + (f" {one_line(named, 80)!r}" if named else "")
+    why = "where it is worked on, loomctl push puts it there"
+    hint = f"loomctl runs --remote{_named(desk)}" if there else f"git ls-remote {shlex.quote(desk.remote.shown)}"
+    raise LoomError("NO_SUCH_RUN", what, why=why, hint=hint, exit_code=EXIT_NO_RUN)
+
+
+def _named(desk: Desk) -> str:
+    return "" if desk.remote.name == "origin" else f"={shlex.quote(desk.remote.shown)}"
+
+
+def _pulled_document(desk: Desk, pulled: Pulled) -> dict[str, Any]:
+    told = pulled.told
+    return {
+        "run_id": pulled.run_id,
+        "remote": desk.remote.shown,
+        "kind": pulled.kind,
+        "saved": pulled.saved,
+        "files": pulled.files,
+        "pushed": {"by": told.by, "machine": told.machine, "at": told.at} if told is not None else None,
+        "outputs": told.outputs if told is not None else None,
+        "left_out": [{"name": name, "why": why} for name, why in pulled.left_out],
+    }
+
+
+def _lines(desk: Desk, pulled: Pulled) -> list[str]:
+    from loomctl.engine import handoff, pulling
+
+    run_id, saved = pulled.run_id, pulled.saved
+    who = handoff.who(pulled.told)
+    resume = f"To go on with it here: loomctl resume {run_id}"
+    if pulled.kind == pulling.NOTHING:
+        return [f"Loom: run {run_id} is here as {desk.remote.shown} has it"]
+    if pulled.kind == pulling.AHEAD:
+        return [f"Loom: run {run_id} is newer here; to hand it on: loomctl push {run_id}{desk.option()}"]
+    if pulled.kind == pulling.KEPT_MINE:
+        return [
+            f"Loom: run {run_id} stays as it is here; what {desk.remote.shown} has is saved as {saved}",
+            f"  {who}",
+            f"To hand this state on: loomctl push {run_id}{desk.option()}",
+        ]
+    lines = [f"Loom: run {run_id} is pulled from {desk.remote.shown} ({counted(pulled.files, 'file')})", f"  {who}"]
+    if saved is not None:
+        lines.append(f"What was here is saved as {saved}")
+    if pulled.left_out:
+        lines.append("Did not come:")
+        lines += _few(f"  {one_line(name, 200)}: {one_line(why, 120)}" for name, why in pulled.left_out)
+    return [*lines, resume]

@@ -1,0 +1,422 @@
+"""What a handoff asks of git: objects and refs of a repository, and the refs of a remote. Plumbing alone.
+
+Nothing here reads or writes the user's index, HEAD, branches or working tree, and no hook of the repository runs:
+refs below `refs/loom/` and objects are all that changes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from loomctl.disk import git
+from loomctl.model import ids
+from loomctl.model.errors import EXIT_SETUP, EXIT_USAGE, LoomError, quoted
+from loomctl.model.secrets import masked_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+RUNS = "refs/loom/runs/"
+ASKING, CARRYING = 60.0, 900.0
+"""Seconds that a remote may take to list its refs, and to take or give objects."""
+LOCAL = 60.0
+_LONGEST_ANSWER = 256 << 20
+_OF_A_REPOSITORY = frozenset(
+    f"GIT_{name}"
+    for name in (
+        *("ALTERNATE_OBJECT_DIRECTORIES", "CONFIG", "OBJECT_DIRECTORY", "DIR", "WORK_TREE", "IMPLICIT_WORK_TREE"),
+        *("GRAFT_FILE", "INDEX_FILE", "NO_REPLACE_OBJECTS", "REPLACE_REF_BASE", "PREFIX", "SHALLOW_FILE", "COMMON_DIR"),
+        *("NAMESPACE", "QUARANTINE_PATH", "LITERAL_PATHSPECS"),
+    )
+)
+# No hook, no tidying up behind the user's back, no signing, and no settings of a remote that would change more refs.
+_QUIET = (
+    *(
+        "-c",
+        "core.hooksPath=/dev/null",
+        "-c",
+        "core.fsmonitor=false",
+        "-c",
+        "gc.auto=0",
+        "-c",
+        "maintenance.auto=false",
+    ),
+    *("-c", "commit.gpgSign=false", "-c", "push.gpgSign=false", "-c", "fetch.writeCommitGraph=false"),
+    *("-c", "core.logAllRefUpdates=false", "--no-replace-objects", "--no-pager"),
+)
+_PROMPTS = {"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"}
+
+
+class Done(NamedTuple):
+    """How a git command ended. code: None where it took too long; said: its standard error."""
+
+    code: int | None
+    out: bytes
+    said: str
+
+
+class Remote(NamedTuple):
+    """A remote to carry runs to. name: as git is given it; key: a name for it in refs; shown: for people, masked."""
+
+    name: str
+    key: str
+    shown: str
+
+
+class Repository:
+    """A repository's objects and refs. top: its checkout, from which a remote's relative path counts.
+
+    asks: a person sits at a terminal and may be asked for a password by git or ssh.
+    """
+
+    def __init__(self, top: str, common: str, *, asks: bool = False) -> None:
+        self.top, self.common, self._asks = top, common, asks
+        self._format = ""
+
+    # ---- Git itself.
+
+    def run(self, *words: str, given: bytes = b"", patience: float = LOCAL, far: bool = False) -> Done:
+        """Run git to its end. far: it talks to a remote, and may ask a person where one is there."""
+        talks = far and self._asks
+        with tempfile.TemporaryFile() as source:
+            source.write(given)
+            source.seek(0)
+            try:
+                process = subprocess.Popen(
+                    ["git", f"--git-dir={self.common}", *_QUIET, *words],
+                    cwd=self.top,
+                    stdin=source,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=self._environment(asks=talks, far=far),
+                    start_new_session=not talks,
+                )
+            except OSError as error:
+                raise no_git(str(error)) from None
+            try:
+                out, said = process.communicate(timeout=patience)
+            except subprocess.TimeoutExpired:
+                _end(process, alone=talks)
+                return Done(None, b"", f"it took over {patience:g} s")
+            except BaseException:
+                _end(process, alone=talks)
+                raise
+        return Done(process.returncode, out, said.decode("utf-8", "replace"))
+
+    @staticmethod
+    def _environment(*, asks: bool, far: bool) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if key not in _OF_A_REPOSITORY}
+        kept["LC_ALL"] = "C"
+        if far and not asks:
+            kept |= _PROMPTS
+        if not far:  # an object that a partial clone lacks is not fetched unasked
+            kept |= {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+        return kept
+
+    def ask(self, *words: str, given: bytes = b"") -> bytes:
+        """Run a local git command that has to end well; gives what it printed. Raises GIT_FAILED."""
+        done = self.run(*words, given=given)
+        if done.code != 0:
+            raise self._failed(words[0], done)
+        return done.out
+
+    def _failed(self, what: str, done: Done) -> LoomError:
+        return LoomError(
+            "GIT_FAILED",
+            f"git {what} failed",
+            where=self.common,
+            why=_last(done.said) or f"it ended with {done.code}",
+            hint=f"git -C {quoted(self.top)} fsck --connectivity-only",
+        )
+
+    # ---- Refs.
+
+    def commit_of(self, ref: str) -> str | None:
+        """Give the commit that a ref names, if it and its objects' root are here; None where there is none."""
+        done = self.run("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+        oid = done.out.decode("ascii", "replace").strip()
+        return oid if done.code == 0 and git.is_oid(oid) else None
+
+    def refs(self, below: str) -> dict[str, str]:
+        """Give the refs below a name with what they point to."""
+        lines = self.ask("for-each-ref", "--format=%(objectname) %(refname)", below).decode("utf-8", "replace")
+        pairs = (line.split(" ", 1) for line in lines.splitlines())
+        return {name: oid for oid, name in pairs}
+
+    def set_refs(self, wanted: Mapping[str, str | None]) -> None:
+        """Set refs, or delete those that are to be None, all of them or none."""
+        lines = [f"update {name} {oid}" if oid else f"delete {name}" for name, oid in wanted.items()]
+        there = self.refs("refs/loom/")
+        lines = [line for line, (name, oid) in zip(lines, wanted.items(), strict=True) if oid or name in there]
+        if lines:
+            self.ask("update-ref", "--no-deref", "--stdin", given=("\n".join(lines) + "\n").encode())
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Tell whether a commit is the other one or comes before it."""
+        return self.run("merge-base", "--is-ancestor", older, newer).code == 0
+
+    # ---- Objects.
+
+    @property
+    def object_format(self) -> str:
+        """`sha1` or `sha256`."""
+        if not self._format:
+            self._format = self.ask("rev-parse", "--show-object-format").decode().strip() or "sha1"
+        return self._format
+
+    def message(self, commit: str, limit: int) -> str:
+        """Give a commit's message. Raises GIT_FAILED, and ValueError for one over `limit` bytes."""
+        if int(self.ask("cat-file", "-s", commit)) > limit:
+            raise ValueError("its message is too long")
+        _, _, message = self.ask("cat-file", "commit", commit).partition(b"\n\n")
+        return message.decode("utf-8", "replace")
+
+    def tree(self, commit: str) -> list[tuple[str, str, str, int, bytes]]:
+        """List a commit's files: mode, kind, object, size in bytes (-1: not known) and path, whatever they are."""
+        found = []
+        for line in self.ask("ls-tree", "-r", "-l", "-z", "--full-tree", commit).split(b"\0"):
+            if line:
+                told, _, path = line.partition(b"\t")
+                mode, kind, oid, size = told.decode("ascii", "replace").split()
+                found.append((mode, kind, oid, int(size) if size.isdigit() else -1, path))
+        return found
+
+    @contextmanager
+    def contents(self, oids: Sequence[str]) -> Iterator[Iterator[tuple[str, int, IO[bytes]]]]:
+        """Give the content of blobs, one after the other: object, size, and a stream of which so much is to be read."""
+        with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as said:
+            source.write("".join(f"{oid}\n" for oid in oids).encode())
+            source.seek(0)
+            process = subprocess.Popen(
+                ["git", f"--git-dir={self.common}", *_QUIET, "cat-file", "--batch"],
+                cwd=self.top,
+                stdin=source,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                env=self._environment(asks=False, far=False),
+                start_new_session=True,
+            )
+            assert process.stdout is not None  # it is a pipe
+            try:
+                yield self._each(oids, process.stdout)
+            finally:
+                _end(process)
+                process.stdout.close()
+
+    def _each(self, oids: Sequence[str], stream: IO[bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:
+        for oid in oids:
+            head = stream.readline(200).decode("ascii", "replace").split()
+            if len(head) != 3 or head[1] != "blob" or not head[2].isdigit():
+                raise self._failed("cat-file", Done(1, b"", f"the object {oid} is not here"))
+            yield oid, int(head[2]), stream
+            stream.read(1)
+
+    def write(self, ref: str, parts: Iterable[bytes]) -> str:
+        """Have `git fast-import` write objects and a commit, and point a ref to it; gives the commit.
+
+        parts: of its stream. Raises GIT_FAILED; then the ref is what it was.
+        """
+        with tempfile.TemporaryFile() as said:
+            process = subprocess.Popen(
+                ["git", f"--git-dir={self.common}", *_QUIET, "fast-import", "--quiet", "--force", "--done"],
+                cwd=self.top,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                env=self._environment(asks=False, far=False),
+                start_new_session=True,
+            )
+            assert process.stdin is not None  # it is a pipe
+            watch = threading.Timer(CARRYING, process.kill)
+            watch.daemon = True
+            watch.start()
+            try:
+                with process.stdin as stream:
+                    for part in parts:
+                        stream.write(part)
+                code = process.wait()
+            except BrokenPipeError:
+                code = process.wait() or 1
+            except BaseException:
+                _end(process)
+                raise
+            finally:
+                watch.cancel()
+            if code != 0:
+                said.seek(0)
+                raise self._failed("fast-import", Done(code, b"", said.read(1 << 16).decode("utf-8", "replace")))
+        oid = self.commit_of(ref)
+        if oid is None:
+            raise self._failed("fast-import", Done(1, b"", f"{ref} names no commit"))
+        return oid
+
+    # ---- A remote.
+
+    def remote(self, named: str | None, cwd: str) -> Remote:
+        """Find a remote by its name or URL; without one, `origin`. Raises NO_REMOTE."""
+        listed = self.ask("remote").decode("utf-8", "replace").split("\n")
+        wanted = named or "origin"
+        if wanted in listed:
+            return Remote(wanted, wanted if fits_a_ref(wanted) else _hashed(wanted), wanted)
+        local = os.path.join(cwd, wanted)
+        if named and not named.startswith("-") and os.path.isdir(local):
+            return Remote(os.path.realpath(local), _hashed(os.path.realpath(local)), masked_line(named, 200))
+        if named and not named.startswith("-") and (":" in named or "/" in named):
+            return Remote(named, _hashed(named), masked_line(named, 200))
+        known = ", ".join(masked_line(one, 60) for one in listed if one)
+        raise LoomError(
+            "NO_REMOTE",
+            f"the repository has no remote {masked_line(wanted, 80)!r}",
+            where=self.top,
+            why=f"its remotes are {known}"
+            if known
+            else "it has none; any git remote does, a bare repository on a disk that both machines see among them",
+            hint="git remote -v" if known else "git remote add origin URL",
+            exit_code=EXIT_USAGE,
+        )
+
+    def listed(self, remote: Remote) -> dict[str, str]:
+        """Give the runs of a remote with their commits. Raises REMOTE_UNREACHABLE and REMOTE_DENIED."""
+        done = self.run("ls-remote", "--refs", "--", remote.name, f"{RUNS}*", patience=ASKING, far=True)
+        if done.code != 0:
+            raise unreachable(remote, done)
+        found: dict[str, str] = {}
+        for line in done.out[:_LONGEST_ANSWER].decode("utf-8", "replace").splitlines():
+            oid, _, name = line.partition("\t")
+            run_id = name.removeprefix(RUNS)
+            if name.startswith(RUNS) and fits_a_ref(run_id) and git.is_oid(oid):
+                found[run_id] = oid
+        return found
+
+    def fetch(self, remote: Remote, wanted: Mapping[str, str], *, bare: str = "") -> None:
+        """Fetch runs into refs of one's own. wanted: run id -> ref. Raises REMOTE_UNREACHABLE and REMOTE_DENIED.
+
+        bare: a scratch repository that gets the commits alone, where the server can give them so, instead of this one.
+        """
+        specs = [f"+{RUNS}{run_id}:{ref}" for run_id, ref in wanted.items()]
+        words = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules"]
+        words += ["--no-prune", "--refmap=", "--no-show-forced-updates"]
+        words += ["--depth=1", "--filter=tree:0"] if bare else ["--no-filter"]
+        config = ["-c", "fetch.fsckObjects=true"]
+        where = Repository(self.top, bare, asks=self._asks) if bare else self
+        name = self.url_of(remote) if bare else remote.name
+        done = where.run(*config, *words, "--", name, *specs, patience=CARRYING, far=True)
+        if done.code != 0:
+            raise unreachable(remote, done)
+
+    def url_of(self, remote: Remote) -> str:
+        """Give the address from which a remote is fetched."""
+        done = self.run("ls-remote", "--get-url", remote.name)
+        return os.fsdecode(done.out).strip() if done.code == 0 else remote.name
+
+    def push(self, remote: Remote, commit: str, run_id: str, expected: str | None) -> Done:
+        """Have a remote's run point to a commit, if it still points to what is expected; None: if it has none."""
+        ref = RUNS + run_id
+        words = ["push", "--porcelain", "--thin", "--no-verify", "--no-follow-tags", "--no-signed"]
+        words += ["--recurse-submodules=no", f"--force-with-lease={ref}:{expected or ''}"]
+        config = ["-c", f"remote.{remote.name}.mirror=false"] if "=" not in remote.name else []
+        return self.run(*config, *words, "--", remote.name, f"{commit}:{ref}", patience=CARRYING, far=True)
+
+
+def of_store(store: str, *, asks: bool = False) -> Repository:
+    """Give the repository of the checkout in which a store stands. Raises NO_GIT and NO_REPOSITORY."""
+    owner = os.path.dirname(store)
+    top = git.top_of(owner)
+    folders = git.git_folders(top) if top is not None else None
+    if top is None or folders is None or not os.path.isdir(folders[1]):
+        raise LoomError(
+            "NO_REPOSITORY",
+            "the project is in no git repository, and runs are handed on through one",
+            where=owner,
+            why="a run can also be moved as an archive",
+            hint="git init",
+            exit_code=EXIT_SETUP,
+        )
+    made = Repository(top, folders[1], asks=asks)
+    done = made.run("rev-parse", "--git-dir")
+    if done.code != 0:
+        raise LoomError(
+            "NO_REPOSITORY",
+            "git does not take the project's repository for one",
+            where=folders[1],
+            why=_last(done.said),
+            hint=f"git -C {quoted(top)} status",
+            exit_code=EXIT_SETUP,
+        )
+    return made
+
+
+def no_git(why: str) -> LoomError:
+    """Make the error of a machine on which there is no git."""
+    return LoomError(
+        "NO_GIT",
+        "there is no git here, and runs are handed on through it",
+        why=f"{why}; a run can also be moved as an archive",
+        hint="loomctl runs archive --help",
+        exit_code=EXIT_SETUP,
+    )
+
+
+def unreachable(remote: Remote, done: Done) -> LoomError:
+    """Make the error of a remote that gave no answer: refused for who asks, or not reached at all."""
+    said = done.said.lower()
+    denied = ("permission denied", "authentication failed", "could not read username", "could not read password")
+    more = ("access denied", "403", "401", "host key verification failed", "terminal prompts disabled")
+    if any(word in said for word in (*denied, *more)):
+        return LoomError(
+            "REMOTE_DENIED",
+            f"the remote {remote.shown} does not let you in",
+            why=f"{_last(done.said)}; who may push and fetch there may hand on runs, and nobody else",
+            hint=f"git ls-remote {quoted(remote.shown)}",
+            exit_code=EXIT_SETUP,
+        )
+    return LoomError(
+        "REMOTE_UNREACHABLE",
+        f"the remote {remote.shown} gave no answer",
+        why=_last(done.said) or "nothing was changed, here or there; try again",
+        hint=f"git ls-remote {quoted(remote.shown)}",
+        exit_code=EXIT_SETUP,
+    )
+
+
+def fits_a_ref(name: str) -> bool:
+    """Tell whether a name can be the last part of a ref."""
+    return ids.is_fit(name) and not name.endswith((".lock", "."))
+
+
+def _hashed(name: str) -> str:
+    from loomctl.disk import digests
+
+    return f"url-{digests.of_text(name)[:12]}"
+
+
+def _last(said: str) -> str:
+    """Give the line of git's that says most, masked."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "ERROR", "ssh:"))]
+    picked = (telling or lines[-1:])[:2]
+    return masked_line("; ".join(picked), 300)
+
+
+def refusal(done: Done) -> str:
+    """Give why a remote refused a ref, in its own words; empty where it did not say."""
+    for line in done.out.decode("utf-8", "replace").splitlines():
+        if line.startswith("!"):
+            return masked_line(line.split("\t")[-1], 300)
+    return ""
+
+
+def _end(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
+    import signal
+
+    if process.poll() is None:
+        try:
+            os.kill(process.pid, signal.SIGKILL) if alone else os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        process.wait()

@@ -1,0 +1,62 @@
+"""What this machine remembers of a run that came from a remote: `.loom/local/handoff/{run_id}.json`, never carried.
+
+`{machine, by, at, remote, commit, outputs, left_out: [[path, why]], pulled?}`: from where its files came and which did
+not; pulled: what the next resume is to write into the run's log.
+"""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import files
+from loomctl.model import ids
+from loomctl.model.errors import LoomError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+FOLDER = "handoff"
+
+
+def _path(local: str, run_id: str) -> str:
+    path = os.path.join(local, FOLDER, f"{ids.checked_id(run_id)}.json")
+    files.refuse_links(os.path.dirname(local), path)
+    return path
+
+
+def read(local: str, run_id: str) -> dict[str, Any]:
+    """Give what is remembered of a run; empty where nothing is. Raises nothing."""
+    try:
+        value = files.read_json(_path(local, run_id))
+    except (OSError, LoomError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def write(local: str, run_id: str, value: dict[str, Any]) -> None:
+    """Remember where a run came from. Raises OSError and UNSAFE_LINK."""
+    path = _path(local, run_id)
+    files.make_folder(os.path.dirname(path))
+    files.write_atomically(path, files.to_json(value), durable=False)
+
+
+def every(local: str) -> list[dict[str, Any]]:
+    """Give what is remembered of all runs."""
+    folder = os.path.join(local, FOLDER)
+    if files.leads_away(os.path.dirname(local), folder):
+        return []
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    found = [name.removesuffix(".json") for name in names if name.endswith(".json")]
+    return [read(local, name) for name in found if ids.is_fit(name)]
+
+
+def forget(local: str, run_id: str) -> None:
+    """Forget a run that is gone."""
+    try:
+        files.remove(_path(local, run_id))
+    except LoomError:  # a link in its place is not Loom's to remove
+        pass

@@ -1,0 +1,209 @@
+"""A run as it came from a remote: looked at before anything of it is believed, and written beside (D10, D53)."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from loomctl.disk import carried, digests, event_log, events, files, git_refs
+from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
+from loomctl.model import blob_refs, frozen_plan, ids
+from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError
+from loomctl.model.fences import one_line
+from loomctl.model.state import accepted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from loomctl.disk.git_refs import Repository
+
+SCHEMA = 1
+MOST_FILES, LARGEST = 200_000, 8 << 30
+LONGEST_MESSAGE = 1 << 20
+_PIECE = 1 << 20
+_MODES = ("100644", "100755")
+
+
+class Told(NamedTuple):
+    """What a pushed commit says of itself. at: UTC; by, machine: who pushed, and where; outputs: whether they came.
+
+    left_out: paths that were not carried, with the reasons; summary: `{work_id, goal, status, step, updated_at,
+    revision, stages}`.
+    """
+
+    run_id: str
+    at: str
+    by: str
+    machine: str
+    outputs: bool
+    left_out: tuple[tuple[str, str], ...]
+    summary: dict[str, Any]
+
+
+def message(told: Told) -> str:
+    """Give the message of a commit: a line for people, then the same as JSON."""
+    step = told.summary.get("step") or "no step"
+    head = one_line(f"Loom: {told.run_id}, {told.summary.get('status')} at {step}", 200)
+    return f"{head}\n\n{json.dumps({'schema_version': SCHEMA, **told._asdict()}, ensure_ascii=False)}\n"
+
+
+def read_message(text: str, run_id: str, where: str) -> Told:
+    """Read what a commit says of itself. Raises BAD_HANDOFF, NEWER_HANDOFF, and RUN_ID_MISMATCH."""
+    _, _, body = text.partition("\n\n")
+    try:
+        raw = files.parse_json(body.encode("utf-8", "surrogateescape"), where=where)
+    except LoomError as error:
+        raise bad(where, f"its commit says nothing that can be read ({error.code})") from None
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if type(version) is int and version > SCHEMA:
+        raise LoomError(
+            "NEWER_HANDOFF",
+            f"the run was pushed by a newer Loom (handoff schema {version}; this one reads {SCHEMA})",
+            where=where,
+            why="nothing of it was read, and nothing here was changed",
+            hint=UPDATE,
+            exit_code=EXIT_SKEW,
+        )
+    texts = ("run_id", "at", "by", "machine")
+    fits = isinstance(raw, dict) and version == SCHEMA and all(isinstance(raw.get(key), str) for key in texts)
+    if not fits or type(raw.get("outputs")) is not bool or not isinstance(raw.get("summary"), dict):
+        raise bad(where, "its commit was not made by loomctl push")
+    if raw["run_id"] != run_id:
+        raise LoomError(
+            "RUN_ID_MISMATCH",
+            f"the remote's run {run_id} says that it is {one_line(raw['run_id'], 80)}",
+            where=where,
+            why="nothing of it was read, and nothing here was changed",
+            hint="loomctl runs --remote",
+        )
+    listed = raw.get("left_out")
+    left = [one for one in listed if isinstance(one, list)] if isinstance(listed, list) else []
+    named = tuple((str(one[0]), str(one[1])) for one in left if len(one) == 2)
+    return Told(run_id, raw["at"], raw["by"], raw["machine"], raw["outputs"], named, raw["summary"])
+
+
+def tree(repository: Repository, commit: str, where: str) -> dict[str, tuple[str, int]]:
+    """Give the files of a commit, object and size by path. Raises BAD_HANDOFF for whatever no push of Loom's makes."""
+    found: dict[str, tuple[str, int]] = {}
+    total = 0
+    for mode, kind, oid, size, raw in repository.tree(commit):
+        path = os.fsdecode(raw)
+        if kind != "blob" or mode not in _MODES:
+            raise bad(where, f"{one_line(path, 120)} is a link or another thing that is no plain file")
+        parts = path.split("/")
+        odd = any(part in ("", ".", "..") or part.lower() == ".git" or "\\" in part for part in parts)
+        if odd or not (_is_of_the_run(parts) or _is_blob(parts)):
+            raise bad(where, f"{one_line(path, 120)} has no place in a run")
+        if size < 0 or size > _limit(path):
+            raise bad(where, f"{one_line(path, 120)} is too large ({size:,} bytes)")
+        found[path] = (oid, size)
+        total += size
+        if len(found) > MOST_FILES or total > LARGEST:
+            raise bad(where, f"it holds over {MOST_FILES:,} files or {LARGEST:,} bytes")
+    if carried.STATE not in found or f"{carried.RUN}plan.json" not in found:
+        raise bad(where, "it holds no run's state and plan")
+    return found
+
+
+def _is_of_the_run(parts: list[str]) -> bool:
+    """Tell a file that a run may bring: not what is this machine's own there, whoever sends it."""
+    return parts[0] == "run" and len(parts) > 1 and not carried.is_this_machines("/".join(parts[1:]))
+
+
+def _is_blob(parts: list[str]) -> bool:
+    return (
+        len(parts) == 4
+        and parts[:2] == ["blobs", "sha256"]
+        and blob_refs.is_sha256(parts[3])
+        and parts[2] == parts[3][:2]
+    )
+
+
+def _limit(path: str) -> int:
+    if path in (carried.STATE, f"{carried.RUN}plan.json"):
+        return files.LARGEST_JSON
+    return LARGEST_BLOB if path.startswith("blobs/") else carried.LARGEST_FILE
+
+
+def write(repository: Repository, wanted: Mapping[str, str], folder: str) -> None:
+    """Write files of a commit below a folder of one's own. wanted: object by path. Raises GIT_FAILED, OSError."""
+    paths = list(wanted)
+    with repository.contents([wanted[path] for path in paths]) as contents:
+        for path, (_, size, stream) in zip(paths, contents, strict=True):
+            target = os.path.join(folder, path)
+            os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+            mode = 0o600 if path.startswith(carried.OUTPUTS) else 0o644
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(target, flags, mode), "wb") as out:
+                _copy(stream, out, size)
+
+
+def _copy(stream: IO[bytes], out: IO[bytes], size: int) -> None:
+    while size:
+        piece = stream.read(min(_PIECE, size))
+        if not piece:
+            raise OSError("git ended in the middle of a file")
+        out.write(piece)
+        size -= len(piece)
+
+
+def whole(folder: str, run_id: str, where: str) -> dict[str, Any]:
+    """Hold that a run which was written beside can be worked with; gives its state.
+
+    folder: the run's. Raises as reading a state and a plan does, RUN_ID_MISMATCH, and BAD_HANDOFF for a log of events
+    that does not reach the place that the state remembers, or ends in a torn line.
+    """
+    try:
+        state = accepted(
+            files.read_json(os.path.join(folder, "state.json")), where=f"{where} state.json", run_id=run_id
+        )
+        frozen_plan.accepted(files.read_json(os.path.join(folder, "plan.json")), where=f"{where} plan.json")
+    except LoomError as error:
+        if error.code in ("RUN_ID_MISMATCH", "SCHEMA_TOO_NEW"):
+            raise
+        raise bad(where, f"{error.code}: {error.what}") from None
+    why = _log_trouble(folder, run_id, events.head_of(state.get("ledger_head")))
+    if why:
+        raise bad(where, why)
+    return state
+
+
+def _log_trouble(folder: str, run_id: str, head: events.Head | None) -> str:
+    """Say what is wrong with a log of events; empty where nothing is."""
+    reached = head is None or head.seq == 0
+    for line in event_log.all_of(os.path.join(folder, events.FILE)):
+        if not line.ended:
+            return "the last line of its log is torn"
+        if line.entry is None:
+            continue
+        if line.entry.get("run_id") != run_id:
+            return "its log holds an entry of another run"
+        if head is not None and line.entry["seq"] == head.seq:
+            reached = digests.of_bytes(line.data) == head.sha256
+    return "" if reached else "its log does not hold the entry that the state remembers as the last"
+
+
+def checked_blobs(folder: str, paths: Iterator[str]) -> str:
+    """Say which blob that was written beside is not what its name says; empty where all are."""
+    for path in paths:
+        data = files.read_bytes(os.path.join(folder, path), limit=LARGEST_BLOB)
+        if digests.of_bytes(data) != os.path.basename(path):
+            return f"{path} does not hold what its name says"
+    return ""
+
+
+def bad(where: str, why: str) -> LoomError:
+    """Make the error of what came and is no run that Loom pushed."""
+    return LoomError(
+        "BAD_HANDOFF",
+        "what the remote has under that name is no run that can be taken, and nothing here was changed",
+        where=where,
+        why=one_line(why, 300),
+        hint="loomctl runs --remote",
+    )
+
+
+def where_of(remote: git_refs.Remote, run_id: str) -> str:
+    """Name a run at a remote."""
+    return f"{remote.shown} {git_refs.RUNS}{ids.checked_id(run_id)}"

@@ -1,0 +1,68 @@
+"""A copy of a run made into a run of its own: another id wherever its files say theirs, its log chained anew (D54)."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from loomctl.disk import clock, digests, event_log, events, files
+from loomctl.model.errors import LoomError
+
+if TYPE_CHECKING:
+    from loomctl.disk.events import Event
+    from loomctl.model.state import State
+
+
+def rename(folder: str, new: str, happened: Event, changes: dict[str, Any]) -> State:
+    """Give a copy of a run, in a folder of one's own, another id; gives its state.
+
+    happened: what its log ends with; changes: to its state. Every entry stays, with the id and a chain of its own.
+    Raises OSError, and what reading its state raises.
+    """
+    path = os.path.join(folder, "state.json")
+    state: State = files.read_json(path)
+    for name in _of_stages(folder):
+        _rename_in(name, new)
+    head = _chained_anew(os.path.join(folder, events.FILE), new)
+    head = events.append(folder, new, [happened], durable=False, known=head if head.seq else None)
+    state.pop("lease", None)  # nobody drives it
+    state = {**state, **changes, "run_id": new, "revision": state.get("revision", 0) + 1, "updated_at": clock.now()}
+    state["ledger_head"] = {"seq": head.seq, "sha256": head.sha256}
+    files.write_atomically(path, files.to_json(state), mode=0o644, durable=False)
+    return state
+
+
+def _of_stages(folder: str) -> list[str]:
+    found = []
+    for below, _, names in os.walk(os.path.join(folder, "stages")):
+        found += [os.path.join(below, name) for name in names if name.endswith(".json")]
+    return found
+
+
+def _rename_in(path: str, new: str) -> None:
+    """Have a file that says whose it is say so rightly; what is no JSON object is left as it is."""
+    try:
+        value = files.read_json(path)
+    except (OSError, LoomError):
+        return
+    if isinstance(value, dict) and isinstance(value.get("run_id"), str):
+        files.write_atomically(path, files.to_json({**value, "run_id": new}), mode=0o644, durable=False)
+
+
+def _chained_anew(path: str, new: str) -> events.Head:
+    """Write a log again with another run's id in each entry; gives the new head. A line that is no entry stays."""
+    lines: list[bytes] = []
+    head = events.Head(0, "")
+    for line in event_log.all_of(path):
+        data = line.data
+        if line.entry is not None:
+            data = _entry({**line.entry, "run_id": new, "prev": head.sha256})
+            head = events.Head(line.entry["seq"], digests.of_bytes(data))
+        lines.append(data + b"\n")
+    files.write_atomically(path, b"".join(lines), durable=False)
+    return head
+
+
+def _entry(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")

@@ -1,0 +1,144 @@
+"""What is different here from where a run was last worked on: machine and path, commits, files, tools (design §5).
+
+At most a line each, and none for what is the same.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from itertools import islice
+
+from loomctl.disk import artifact_paths, git
+from loomctl.disk.artifact_paths import Roots
+from loomctl.engine import prompts, stage_changes
+from loomctl.model import places, programs, sessions, visits
+from loomctl.model.errors import LoomError
+from loomctl.model.secrets import masked_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+    from loomctl.model.state import State
+
+_STAGES, _FILES, _NAMED = 20, 400, 5  # the last stages whose files are looked for, of each so many; how many are named
+
+
+def lines(space: Workspace, run: Run, environment: Mapping[str, Any]) -> list[str]:
+    """Say what is not as the last session on record left it, and what the run needs that is not here.
+
+    environment: of the session that takes it up. The caller's own record counts where it is of another place: a host
+    resumes a conversation where it is moved to.
+    """
+    last = _last(space, run.state)
+    said: list[str] = []
+    if last:
+        if last.get("hostname") != environment["hostname"]:
+            said.append(f"machine: {environment['hostname']}, before {masked_line(str(last.get('hostname')), 80)}")
+        if last.get("project_root") and last.get("project_root") != space.project.root:
+            said.append("the project is at another path; the run's paths were resolved afresh")
+        said += _commits(space.project.root, last.get("git_commit"), environment["git_commit"])
+    return [*said, *_files(space, run, is_dirty=bool(last and environment["dirty"])), *_tools(run)]
+
+
+def _last(space: Workspace, state: State) -> dict[str, Any]:
+    """Give the environment of the last session but the caller's own."""
+    records = [
+        one
+        for one in sessions.history(state)
+        if one.get("session_id") != space.caller.session_id or sessions.root_of(one) != space.project.root
+    ]
+    last = records[-1].get("environment") if records else None
+    return last if isinstance(last, dict) else {}
+
+
+def _commits(root: str, before: object, now: str | None) -> list[str]:
+    if not isinstance(before, str) or not git.is_oid(before) or now is None or before == now:
+        return []
+    answer = git.output(["rev-list", "--count", "--left-right", f"{before}...{now}"], root, patience=2.0)
+    if answer is None:
+        return [f"git: the last session's commit {before[:10]} is not in this repository"]
+    behind, _, ahead = answer.decode("ascii", "replace").strip().partition("\t")
+    if behind == "0":
+        return [f"git: {ahead} commit(s) ahead of the last session's {before[:10]}"]
+    if ahead == "0":
+        return [f"git: {behind} commit(s) behind the last session's {before[:10]}"]
+    return [f"git: diverged from the last session's {before[:10]}: {ahead} ahead, {behind} behind"]
+
+
+def _files(space: Workspace, run: Run, *, is_dirty: bool) -> list[str]:
+    said = ["the working tree has uncommitted changes"] if is_dirty else []
+    missing = list(dict.fromkeys([*_artifacts(space, run), *_touched(space, run)]))
+    if missing:
+        said.append(f"files of the run that are not here: {_few(missing)}")
+    return ["; ".join(said)] if said else []
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(masked_line(name, 60) for name in names[:_NAMED]) + more
+
+
+def _artifacts(space: Workspace, run: Run) -> Iterator[str]:
+    """Give the files that steps registered and that are not here, as they were registered."""
+    known = prompts.placeholder_values(space.project, run)
+    roots = Roots(
+        space.project.root,
+        run.folder,
+        space.project.plugin_root,
+        tuple(space.settings.extra_roots),
+        tuple(sessions.roots(run.state)),
+    )
+    for value in islice(run.state["artifacts"].values(), _FILES):
+        if not isinstance(value, str) or "://" in value or not value:
+            continue
+        try:
+            place = artifact_paths.locate(value, known, roots)
+        except (LoomError, ValueError):
+            continue
+        if not os.path.lexists(place.path):
+            yield value.replace("{project_root}/", "")
+
+
+def _touched(space: Workspace, run: Run) -> Iterator[str]:
+    """Give the files that the last stages left and that are not here."""
+    left: dict[str, bool] = {}
+    entries = [one for one in visits.every(run.state) if one.get("stage")][-_STAGES:]
+    for entry in entries:
+        try:
+            changes = stage_changes.of_visit(run, entry)
+        except (LoomError, OSError):  # who reads the stage is told
+            continue
+        for one in changes.files[:_FILES]:
+            left[one["path"]] = one.get("change") not in ("deleted", "D")
+    for path, is_left in left.items():
+        if is_left and _is_inside(path) and not os.path.lexists(os.path.join(space.project.root, path)):
+            yield path
+
+
+def _is_inside(path: str) -> bool:
+    return not os.path.isabs(path) and ".." not in path.split("/") and not path.startswith("{") and "\0" not in path
+
+
+def _tools(run: Run) -> list[str]:
+    """Say which programs the run's command steps, evidence and artifacts name and PATH has not."""
+    missing = [name for name in dict.fromkeys(_programs(run.plan)) if shutil.which(name) is None]
+    return [f"tools that are not on PATH here: {_few(missing)}"] if missing else []
+
+
+def _programs(plan: Mapping[str, Any]) -> Iterator[str]:
+    for place in places.with_branches(plan):
+        if place.step.get("kind") == "command":
+            yield from programs.named_in(str(place.step.get("run") or ""))
+        evidence = place.step.get("evidence")
+        for item in evidence if isinstance(evidence, list) else ():
+            if isinstance(item, dict) and isinstance(item.get("command"), str):
+                yield from programs.named_in(item["command"])
+    artifacts = plan.get("artifacts")
+    for one in artifacts if isinstance(artifacts, list) else ():
+        if isinstance(one, dict) and one.get("type") == "git_info" and isinstance(one.get("command"), str):
+            yield "git"

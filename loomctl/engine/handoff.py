@@ -1,0 +1,225 @@
+"""How a run here stands to the same run at a remote: what both last agreed on, and which of them moved since (D9, D53).
+
+A remote has a run as the ref `refs/loom/runs/{run_id}`: a commit of what is carried, its parent the one before. What
+this machine last pushed or pulled is `refs/loom/remotes/{remote}/{run_id}`, so a second push sends what is new alone,
+and git's own tidying keeps the objects. No branch, no tag, no index, no working tree.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from loomctl.disk import carried, git_refs, received
+from loomctl.disk.carried import Looker
+from loomctl.disk.lock import Lock
+from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.fences import one_line
+from loomctl.model.ids import checked_id
+from loomctl.model.secrets import masked_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loomctl.disk.carried import Look
+    from loomctl.disk.received import Told
+    from loomctl.engine.caller import Workspace
+
+SAME, MINE, THEIRS, DIVERGED = "same", "mine", "theirs", "diverged"
+"""Which side has what the other has not: neither, this machine, the remote, both."""
+
+
+class Standing(NamedTuple):
+    """How a run stands to a remote's. kind: which side is newer; base: the commit that both agreed on last.
+
+    theirs: the remote's commit; told: what it says of itself, where it was read; look: what is carried from here. Each
+    None where there is none.
+    """
+
+    kind: str
+    base: str | None
+    theirs: str | None
+    told: Told | None
+    look: Look | None
+
+
+class Desk:
+    """One remote, as runs of one store are handed to it and taken from it."""
+
+    def __init__(self, space: Workspace, named: str | None = None, *, asks: bool = False) -> None:
+        """Find the repository and the remote. Raises NO_GIT, NO_REPOSITORY, NO_REMOTE."""
+        self.space = space
+        self.repository = git_refs.of_store(space.store.folder, asks=asks)
+        self.remote = self.repository.remote(named, space.caller.cwd)
+        self.looker = Looker(self.repository.object_format)
+        self._told: dict[str, Told] = {}
+        self._trees: dict[str, dict[str, str]] = {}
+
+    def option(self) -> str:
+        """Give what a command line needs to name this remote again; empty for `origin`."""
+        return "" if self.remote.name == "origin" else f" --remote {self.remote.shown}"
+
+    # ---- Names.
+
+    def kept(self, run_id: str) -> str:
+        """Name the ref of what was last pushed or pulled."""
+        return f"refs/loom/remotes/{self.remote.key}/{_fit(run_id)}"
+
+    def pending(self, run_id: str) -> str:
+        """Name where the refs of commits stand that are on their way to the remote, or may be."""
+        return f"refs/loom/pending/{self.remote.key}/{_fit(run_id)}/"
+
+    def incoming(self, run_id: str) -> str:
+        """Name the ref of what was fetched and is not taken yet."""
+        return f"refs/loom/incoming/{self.remote.key}/{_fit(run_id)}"
+
+    def lock(self, run_id: str) -> Lock:
+        """Give the lock of who hands a run on from here; the run's own is not held while a remote is waited for."""
+        path = os.path.join(self.space.store.local, "locks", f"handoff-{checked_id(run_id)}.lock")
+        return Lock(path, what="the handoff of the run")
+
+    # ---- What commits hold.
+
+    def told(self, commit: str, run_id: str) -> Told:
+        """Give what a commit that is here says of itself. Raises BAD_HANDOFF, NEWER_HANDOFF, RUN_ID_MISMATCH."""
+        if commit not in self._told:
+            where = received.where_of(self.remote, run_id)
+            try:
+                text = self.repository.message(commit, received.LONGEST_MESSAGE)
+            except ValueError as error:
+                raise received.bad(where, str(error)) from None
+            self._told[commit] = received.read_message(text, run_id, where)
+        return self._told[commit]
+
+    def tree(self, commit: str, run_id: str) -> dict[str, str]:
+        """Give the files of a commit that is here, objects by path. Raises BAD_HANDOFF."""
+        if commit not in self._trees:
+            found = received.tree(self.repository, commit, received.where_of(self.remote, run_id))
+            self._trees[commit] = {path: oid for path, (oid, _) in found.items()}
+        return self._trees[commit]
+
+    def base(self, run_id: str, theirs: str | None, *, is_here: bool = False) -> str | None:
+        """Give the commit that was last pushed or pulled; one that arrived though nobody heard of it counts.
+
+        is_here: the remote's commit can be asked what came before it.
+        """
+        for commit in self.repository.refs(self.pending(run_id)).values():
+            arrived = commit == theirs or (is_here and theirs and self.repository.is_ancestor(commit, theirs))
+            if arrived:
+                self.agree(run_id, commit)
+                return commit
+        return self.repository.commit_of(self.kept(run_id))
+
+    def agree(self, run_id: str, commit: str) -> None:
+        """Note that both sides have this commit; what was on its way is done with."""
+        done: dict[str, str | None] = dict.fromkeys(self.repository.refs(self.pending(run_id)))
+        self.repository.set_refs({self.kept(run_id): commit, self.incoming(run_id): None, **done})
+
+    # ---- How both stand.
+
+    def look(self, run_id: str, *, outputs: bool) -> Look:
+        """Tell what is carried of a run from here, blobs apart. Raises NOT_LOOMS for a run of FABER's."""
+        home = self.space.store.home(run_id)
+        if home.faber:
+            raise not_looms(run_id, home.state)
+        return self.looker.look(home.folder, outputs=outputs)
+
+    def is_as_in(self, look: Look, commit: str, run_id: str) -> bool:
+        """Tell whether what is carried from here is what a commit holds; blobs apart, which only ever come to it."""
+        return of_run(look.names()) == of_run(self.tree(commit, run_id))
+
+    def standing(self, run_id: str, theirs: str | None, *, fetch: bool = True) -> Standing:
+        """Tell how a run stands to the remote's.
+
+        theirs: the remote's commit as it was just listed; fetch: get it where it is needed; else a moved one counts as
+        one that goes on from the base. Raises as fetching does, and BAD_HANDOFF.
+        """
+        here = self.space.store.has(run_id)
+        if theirs is not None and fetch:
+            self.get(run_id, theirs)
+        base = self.base(run_id, theirs, is_here=fetch)
+        if theirs is None:
+            return Standing(MINE, base, None, None, self.look(run_id, outputs=self.with_outputs(run_id, base)))
+        told = self.told(theirs, run_id) if fetch or theirs == base else None
+        if not here:
+            return Standing(THEIRS, base, theirs, told, None)
+        if base is not None and fetch and base != theirs and not self.repository.is_ancestor(base, theirs):
+            base = None  # the remote's was replaced by one that knows nothing of ours
+        look = self.look(run_id, outputs=self.with_outputs(run_id, base))
+        is_mine_new = base is None or not self.is_as_in(look, base, run_id)
+        if base == theirs:
+            return Standing(MINE if is_mine_new else SAME, base, theirs, told, look)
+        if not is_mine_new:
+            return Standing(THEIRS, base, theirs, told, look)
+        if fetch and self._is_what_they_have(run_id, theirs, told):
+            self.agree(run_id, theirs)
+            return Standing(SAME, theirs, theirs, told, look)
+        return Standing(DIVERGED, base, theirs, told, look)
+
+    def _is_what_they_have(self, run_id: str, theirs: str, told: Told | None) -> bool:
+        look = self.look(run_id, outputs=told is not None and told.outputs)
+        return self.is_as_in(look, theirs, run_id)
+
+    def with_outputs(self, run_id: str, base: str | None) -> bool:
+        """Tell whether the outputs of tools are carried: once they were, they always are."""
+        return base is not None and self.told(base, run_id).outputs
+
+    def get(self, run_id: str, commit: str) -> None:
+        """Have a remote's commit here. Raises as fetching does, and MOVED_MEANWHILE where it is no longer that one."""
+        if self.repository.commit_of(self.incoming(run_id)) == commit or self._is_here(run_id, commit):
+            return
+        self.repository.fetch(self.remote, {run_id: self.incoming(run_id)})
+        if self.repository.commit_of(self.incoming(run_id)) != commit:
+            raise LoomError(
+                "MOVED_MEANWHILE",
+                f"the remote's run {run_id} was pushed once more at this moment",
+                where=received.where_of(self.remote, run_id),
+                why="nothing was changed here; the same command again takes the newest",
+                hint=f"loomctl pull {run_id}{self.option()}",
+            )
+
+    def _is_here(self, run_id: str, commit: str) -> bool:
+        pending = self.repository.refs(self.pending(run_id)).values()
+        return commit in (self.repository.commit_of(self.kept(run_id)), *pending)
+
+
+def of_run(names: Mapping[str, str]) -> dict[str, str]:
+    """Give the run's own files among those of a tree."""
+    return {path: oid for path, oid in names.items() if path.startswith(carried.RUN)}
+
+
+def who(told: Told | None) -> str:
+    """Say who pushed a commit, when, and at which step, on one line."""
+    if told is None:
+        return "somebody pushed it"
+    step = told.summary.get("step")
+    at = f" at {one_line(str(step), 80)}" if step else ""
+    by, machine = masked_line(told.by, 60), masked_line(told.machine, 60)
+    status = one_line(str(told.summary.get("status")), 40)
+    return f"{by} on {machine} pushed it at {one_line(told.at, 30)}, {status}{at}"
+
+
+def not_looms(run_id: str, where: str) -> LoomError:
+    """Make the error of a run of FABER's."""
+    return LoomError(
+        "NOT_LOOMS",
+        f"the run {run_id} is FABER's; Loom does not hand it on",
+        where=where,
+        why="its files stand in FABER's folders, in FABER's own form, and FABER would know nothing of what came; "
+        "move the project's .fractary folder with your branch",
+        hint=f"loomctl show {run_id}",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _fit(run_id: str) -> str:
+    """Give a run's id if a ref can bear it. Raises BAD_ID."""
+    if not git_refs.fits_a_ref(checked_id(run_id)):
+        raise LoomError(
+            "BAD_ID",
+            f"git has no ref for a run of the name {run_id!r:.80}",
+            why="a ref ends neither with '.lock' nor with '.'",
+            hint=f"loomctl runs archive {run_id}",
+            exit_code=EXIT_USAGE,
+        )
+    return run_id

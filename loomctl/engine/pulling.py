@@ -1,0 +1,351 @@
+"""Taking a run from a remote: whole or not at all, in the place of one that nothing was done to, or beside it (D53).
+
+What comes is built in a folder beside and takes its place at one moment, so that a kill leaves the run as it was or as
+it came. Nothing of this machine is lost by it: what was never carried stays, and secrets that were masked come back.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+
+from loomctl.disk import (
+    arrivals,
+    carried,
+    clock,
+    digests,
+    exchange,
+    files,
+    handoff_notes,
+    known,
+    received,
+    renaming,
+    run_index,
+)
+from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
+from loomctl.disk.blobs import Blobs
+from loomctl.disk.events import Event
+from loomctl.engine import command_ends, handoff, pushing, recording
+from loomctl.model import ids
+from loomctl.model.errors import EXIT_HELD, LoomError
+from loomctl.model.state import ACTIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.disk.received import Told
+    from loomctl.disk.store import Run
+    from loomctl.engine.handoff import Desk, Standing
+    from loomctl.model.state import State
+
+NEW, FORWARD, NOTHING, AHEAD, KEPT_MINE, TOOK_THEIRS = "new", "forward", "nothing", "ahead", "kept_mine", "took_theirs"
+"""What a pull did: brought the run, or brought it forward; nothing, or it is newer here; kept one, saved the other."""
+_SYNCED_ALONE = 64  # files that are synced one by one; of more the whole disk is
+
+
+class Pulled(NamedTuple):
+    """What was taken. kind: see above; saved: the run that the other state was saved as; files: how many were fetched.
+
+    told: who pushed what came; left_out: what did not come, and why.
+    """
+
+    run_id: str
+    kind: str
+    saved: str | None
+    files: int
+    told: Told | None
+    left_out: Sequence[tuple[str, str]]
+
+
+def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
+    """Take a run from the remote. theirs: its commit there; keep: KEPT_MINE or TOOK_THEIRS, for one that diverged.
+
+    Raises DIVERGED without `keep`, BAD_HANDOFF, NEWER_HANDOFF, RUN_ID_MISMATCH, NOT_LOOMS, HELD, COMMAND_RUNS, and what
+    a remote and writing raise; then the run is as it was.
+    """
+    desk.space.store.prepare(commit_runs=desk.space.settings.commit_runs)
+    recording.digest(desk.space)  # what waits is a part of what is here
+    with desk.lock(run_id):
+        mend(desk, run_id)
+        found = desk.standing(run_id, theirs)
+        if found.kind in (handoff.SAME, handoff.MINE):
+            kind = NOTHING if found.kind == handoff.SAME else AHEAD
+            return Pulled(run_id, kind, None, 0, found.told, ())
+        if found.kind == handoff.DIVERGED and not keep:
+            raise pushing.diverged(desk, run_id, found, "nothing was pulled")
+        with arrivals.room(desk.space.store, "pull-") as staging:
+            return _Pull(desk, run_id, found, staging).take(keep)
+
+
+class _Pull:
+    """One pull on its way, in a room of its own."""
+
+    def __init__(self, desk: Desk, run_id: str, found: Standing, room: str) -> None:
+        assert found.theirs is not None  # the remote has it
+        assert found.told is not None
+        self._desk, self._run_id, self._found, self._room = desk, run_id, found, room
+        self._space, self._store = desk.space, desk.space.store
+        self._theirs, self._told = found.theirs, found.told
+        self._folder = os.path.join(room, "run")
+        self._fetched = 0
+
+    def take(self, keep: str) -> Pulled:
+        """Build what came, hold that it can be worked with, and give it its place."""
+        self._build()
+        where = received.where_of(self._desk.remote, self._run_id)
+        state = received.whole(self._folder, self._run_id, where)
+        self._put_blobs(where)
+        if self._found.look is None:
+            self._sync(self._folder)
+            arrivals.into_place(self._store, self._folder, self._run_id)
+            return self._done(NEW, None)
+        if self._found.kind == handoff.DIVERGED and keep == KEPT_MINE:
+            saved = self._save(self._folder, state, "theirs")
+            self._desk.agree(self._run_id, self._theirs)
+            return Pulled(self._run_id, KEPT_MINE, saved, self._fetched, self._told, self._told.left_out)
+        return self._replace()
+
+    # ---- What came.
+
+    def _build(self) -> None:
+        """Write what came into the room; a file that is here as it was carried is not fetched again."""
+        wanted = dict(self._desk.tree(self._theirs, self._run_id))
+        if not self._told.outputs and any(path.startswith(carried.OUTPUTS) for path in wanted):
+            raise received.bad(received.where_of(self._desk.remote, self._run_id), "it brings outputs unsaid")
+        os.mkdir(self._folder, 0o755)
+        for path, oid in list(wanted.items()):
+            if self._is_here(path, oid):
+                del wanted[path]
+        received.write(self._desk.repository, wanted, self._room)
+        self._fetched = len(wanted)
+
+    def _is_here(self, path: str, oid: str) -> bool:
+        """Tell whether a file need not be fetched; one of the run's then has its place in the room, too."""
+        if path.startswith("blobs/"):
+            return os.path.isfile(os.path.join(self._store.folder, path))
+        here = self._found.look.files.get(path) if self._found.look is not None else None
+        if here is None or here.oid != oid:
+            return False
+        target = os.path.join(self._room, path)
+        if self._found.kind == handoff.DIVERGED:  # two runs share no files
+            os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+            shutil.copy2(here.source, target, follow_symlinks=False)
+        else:
+            _same(here.source, target)
+        return True
+
+    def _put_blobs(self, where: str) -> None:
+        """Put the blobs that came into the store. Raises BAD_HANDOFF for one that is not what its name says."""
+        folder = os.path.join(self._room, "blobs")
+        for below, _, names in os.walk(folder):
+            for name in names:
+                path = os.path.join(below, name)
+                data = files.read_bytes(path, limit=LARGEST_BLOB)
+                if digests.of_bytes(data) != name:
+                    raise received.bad(where, f"the blob {name} is not what its name says")
+                Blobs(self._store.folder).put(data)
+
+    # ---- Its place.
+
+    def _replace(self) -> Pulled:
+        """Let what came take the place of the run that is here, which is saved first if anything was done to it."""
+        diverged = self._found.kind == handoff.DIVERGED
+        target = self._store.run_dir(self._run_id)
+        self._put_back()
+        saved = None
+        with self._store.lock(self._run_id):
+            self._refuse_running()
+            look = self._desk.look(self._run_id, outputs=self._had_outputs())
+            if not diverged and not self._is_unchanged(look):
+                raise self._changed_meanwhile()
+            if diverged:
+                mine = os.path.join(self._room, "mine")
+                shutil.copytree(target, mine, symlinks=True, copy_function=_same_or_copy)
+                saved = self._save(mine, self._store.read_state(self._run_id), "mine")
+            self._bring_over(target)
+            self._sync(self._folder)
+            run_index.forget_open(self._store)
+            swap(self._folder, target, aside(self._store.local, self._run_id))
+        files.sync_folder(os.path.dirname(target))
+        return self._done(TOOK_THEIRS if diverged else FORWARD, saved)
+
+    def _had_outputs(self) -> bool:
+        return self._desk.with_outputs(self._run_id, self._found.base)
+
+    def _is_unchanged(self, look: carried.Look) -> bool:
+        base = self._found.base
+        return base is not None and self._desk.is_as_in(look, base, self._run_id)
+
+    def _changed_meanwhile(self) -> LoomError:
+        return LoomError(
+            "CHANGED_MEANWHILE",
+            f"the run {self._run_id} was worked on here while its newer state was fetched; nothing was changed",
+            where=self._store.run_dir(self._run_id),
+            why="the same command again tells how both stand now",
+            hint=f"loomctl pull {self._run_id}{self._desk.option()}",
+            exit_code=EXIT_HELD,
+        )
+
+    def _refuse_running(self) -> None:
+        """Refuse to move a run's folder under a command that writes into it. Raises COMMAND_RUNS."""
+        try:
+            run: Run = self._store.read(self._run_id)
+        except LoomError:  # one that cannot be read has no open step either
+            return
+        if command_ends.runs_now(run):
+            raise LoomError(
+                "COMMAND_RUNS",
+                f"a command of the run {self._run_id} runs on this machine; nothing was changed",
+                where=run.folder,
+                why="its output belongs to the state that is here",
+                hint=f"loomctl next {self._run_id}",
+                exit_code=EXIT_HELD,
+            )
+
+    def _put_back(self) -> None:
+        """Put the secrets back that this machine's files hold and that were masked when they were carried."""
+        look = self._found.look
+        assert look is not None  # there is a run here
+        for path, entry in look.files.items():
+            target = os.path.join(self._room, path)
+            if not entry.masked or not os.path.isfile(target) or os.path.samefile(entry.source, target):
+                continue
+            theirs = files.read_bytes(target, limit=carried.LARGEST_FILE)
+            back = carried.unmasked(path, theirs, files.read_bytes(entry.source, limit=carried.LARGEST_FILE))
+            if back != theirs:
+                files.write_atomically(target, back, mode=0o644, durable=False)
+
+    def _bring_over(self, target: str) -> None:
+        """Give the folder that came what is this machine's alone, and never was carried: outputs, kept states."""
+        left = (
+            {entry.name.removeprefix(carried.RUN) for entry in self._found.look.left_out} if self._found.look else set()
+        )
+        for name, source in carried.all_below(target):
+            place = os.path.join(self._folder, name)
+            stays = name in left or name.startswith("outputs/") or carried.is_this_machines(name)
+            if not stays or name.endswith(".tmp") or os.path.lexists(place):
+                continue
+            if name.startswith("stages/") and not os.path.isdir(os.path.dirname(place)):
+                continue  # of a stage that the run no longer has
+            _same(source, place)
+        backup = os.path.join(self._folder, "state.backup.json")
+        files.remove(backup)
+        _same(os.path.join(target, "state.json"), backup)
+
+    def _sync(self, folder: str) -> None:
+        """Have the disk hold what was written before anything names it (D53)."""
+        if self._fetched > _SYNCED_ALONE:
+            os.sync()
+            return
+        for below, _, names in os.walk(folder):
+            for name in names:
+                descriptor = os.open(os.path.join(below, name), os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+            files.sync_folder(below)
+
+    # ---- Saved as a run of its own.
+
+    def _save(self, folder: str, state: State, whose: str) -> str:
+        """Make one of two states a run of its own, whole, with its log; gives its id."""
+        kept_known = whose == "mine" and known.is_known(self._run_id, self._store.folder)
+        while True:
+            new = ids.make_run_id(
+                str(state["plan_id"]), clock.run_stamp(), lambda name: os.path.lexists(self._store.run_dir(name))
+            )
+            told = {"from": self._run_id, "whose": whose, "remote": self._desk.remote.shown}
+            if whose == "theirs":
+                told |= {"machine": self._told.machine, "by": self._told.by}
+            status = "pending" if state["status"] in ACTIVE else state["status"]
+            saved = {"run_id": self._run_id, "whose": whose, "at": clock.now()}
+            changes: dict[str, Any] = {"status": status, "saved_from": saved}
+            renaming.rename(folder, new, Event("run.saved_aside", told, self._space.caller.session_id), changes)
+            try:
+                self._sync(folder)
+                arrivals.into_place(self._store, folder, new)
+            except LoomError as error:
+                if error.code != "RUN_EXISTS":
+                    raise
+                continue
+            break
+        if whose == "theirs":
+            self._note(new, {})
+        elif kept_known:
+            known.note(new, self._store.folder)
+        return new
+
+    def _done(self, kind: str, saved: str | None) -> Pulled:
+        """Note what both sides have now; until it is resumed here the run is announced, its commands wait for trust."""
+        known.forget(self._run_id, self._store.folder)
+        pulled: dict[str, Any] = {"kind": kind, **({"saved": saved} if saved else {})}
+        self._note(self._run_id, pulled)
+        self._desk.agree(self._run_id, self._theirs)
+        return Pulled(self._run_id, kind, saved, self._fetched, self._told, self._told.left_out)
+
+    def _note(self, run_id: str, pulled: Mapping[str, Any]) -> None:
+        told = self._told
+        value = {
+            "machine": told.machine,
+            "by": told.by,
+            "at": told.at,
+            "remote": self._desk.remote.shown,
+            "commit": self._theirs,
+            "outputs": told.outputs,
+            "left_out": [list(one) for one in told.left_out],
+        }
+        handoff_notes.write(self._store.local, run_id, {**value, "pulled": dict(pulled)} if pulled else value)
+
+
+def swap(came: str, target: str, kept: str) -> None:
+    """Let a folder take another's place, which stands in the first one's then. Raises OSError.
+
+    At one moment, where the file system can; elsewhere a kill between two renames leaves the old one as `kept`, from
+    where `mend` brings it back.
+    """
+    if exchange.swap(came, target):
+        return
+    files.make_folder(os.path.dirname(kept))
+    os.rename(target, kept)
+    try:
+        os.rename(came, target)
+    except OSError:
+        os.rename(kept, target)
+        raise
+    os.rename(kept, came)
+
+
+def aside(local: str, run_id: str) -> str:
+    """Name where a run stands between two renames."""
+    return os.path.join(local, handoff_notes.FOLDER, f"{run_id}.aside")
+
+
+def mend(desk: Desk, run_id: str) -> None:
+    """Bring back a run that a kill between two renames left aside; the caller holds its handoff. Raises OSError."""
+    store = desk.space.store
+    kept = aside(store.local, run_id)
+    if not os.path.isdir(kept) or os.path.islink(kept):
+        return
+    target = store.run_dir(run_id)
+    with store.lock(run_id):
+        shutil.rmtree(kept) if os.path.lexists(target) else os.rename(kept, target)
+
+
+def _same(source: str, target: str) -> None:
+    """Give a file a second name, or a copy where it is appended to or cannot have one."""
+    os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+    if not source.endswith((".jsonl", ".log")):
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError:  # a file system without hard links
+            pass
+        else:
+            return
+    shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _same_or_copy(source: str, target: str) -> None:
+    _same(source, target)
