@@ -180,7 +180,7 @@ class _Pull:
 
     def _changed_meanwhile(self) -> LoomError:
         return LoomError(
-            "CHANGED_MEANWHILE",
+            "WORKED_ON_MEANWHILE",
             f"the run {self._run_id} was worked on here while its newer state was fetched; nothing was changed",
             where=self._store.run_dir(self._run_id),
             why="the same command again tells how both stand now",

@@ -7,8 +7,8 @@ import shlex
 _BETWEEN = frozenset({";", "&", "|", "&&", "||", "|&", ";;", "(", ")", "\n", "!", "{", "}"})
 # Words of the shell's own before or instead of a program.
 _LEADING = "if then else elif do while until time exec command env nohup"
-_BUILT_IN = """fi done for case esac in function select [ [[ ]] : . source cd echo printf test true false export set unset
-exit return read eval trap shift umask ulimit wait kill pwd type alias local declare break continue"""
+_BUILT_IN = """fi done for case esac in function select [ [[ ]] : . source cd echo printf test true false export set
+unset exit return read eval trap shift umask ulimit wait kill pwd type alias local declare break continue"""
 _BEFORE, _OWN = frozenset(_LEADING.split()), frozenset(_BUILT_IN.split())
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.+-")
 

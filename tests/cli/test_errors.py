@@ -201,7 +201,7 @@ def test_a_hint_is_one_command_line(hint: Hint) -> None:
 
 
 GROUPS = {name.rpartition(" ")[0] for name in ALL if name.count(" ") == 2}
-KNOWN = {*ALL, *GROUPS, "loomctl --debug", "loomctl --version"}
+KNOWN = {*ALL, *GROUPS, "loomctl --debug", "loomctl --version", "loomctl runs --remote"}
 
 
 def test_the_launchers_hints_are_command_lines_too() -> None:
@@ -409,8 +409,8 @@ FAILING = [
     Failing(["gc"], 3, "NO_ACTIVE_RUN"),
     Failing(["blob", "get", "x"], 2, "BAD_REF", begin),
     Failing(["blob", "get", f"blob://sha256/{'a' * 64}"], 3, "NO_SUCH_BLOB", begin),
-    Failing(["push", "--yes"], 8, "NO_REPOSITORY", begin),
-    Failing(["push", "--yes"], 2, "NO_REMOTE", in_git),
+    Failing(["push", "--yes"], 8, "NO_REPOSITORY", begin, None),
+    Failing(["push", "--yes"], 2, "NO_REMOTE", in_git, None),
     Failing(["pull", "--remote", "./nowhere.git"], 8, "REMOTE_UNREACHABLE", in_git, None),
     Failing(["pull", "x", "--all"], 2, "USAGE", begin),
     Failing(["nonsense"], 2, "USAGE"),

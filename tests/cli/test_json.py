@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
@@ -113,6 +114,11 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["graph"], {"workflow_id", "run_id", "format", "output", "text"}),
     (["gc"], {"dry_run", "blobs", "bytes", "kept", "young", "unsure", "failed"}),
     (["blob", "get", ref_of(b"7")], {"ref", "sha256", "bytes", "value", "path"}),
+    (["push", "--dry-run"], {"run_id", "remote", "commit", "files", "bytes", "gone", "left_out", "outputs", "notes"}),
+    (["push", "--yes"], {"run_id", "remote", "commit", "files", "bytes", "gone", "left_out", "outputs", "notes"}),
+    (["runs", "--remote"], {"remote", "runs"}),
+    (["pull"], {"run_id", "remote", "kind", "saved", "files", "pushed", "outputs", "left_out"}),
+    (["pull", "--all"], {"remote", "runs"}),
     (["runs", "archive", "shop", "--force"], {"run_id", "archive", "files", "lost_blobs"}),
     (["runs", "restore", "shop"], {"run_id", "archive", "files", "trouble", "lost_blobs"}),
     (["runs", "rm", "shop", "--yes", "--force"], {"run_id", "removed"}),
@@ -139,6 +145,11 @@ def project(scene: Scene) -> Scene:
     scene.workflow([artifact("spec", "spec.md")], {**PHASES, "build": {**PHASES["build"], "require_approval": True}})
     gate = {"id": "gate", "kind": "human", "prompt": "Well?", "transitions": [{"to": "end", "label": "Yes"}]}
     scene.workflow(phases={"a": {"steps": [gate]}}, name="asked")
+    (scene.root / ".git").rmdir()
+    server = scene.root.parent / "server.git"
+    for words in (["init", "-q", "--bare", str(server)], ["init", "-q", str(scene.root)]):
+        subprocess.run(["git", *words], check=True)
+    subprocess.run(["git", "remote", "add", "origin", str(server)], cwd=scene.root, check=True)
     return scene
 
 

@@ -61,6 +61,8 @@ ASKED = [
     "loomctl rewind shop-258 --to 003",
     "loomctl trust shop-258",
     "loomctl cancel",
+    "loomctl push --yes",
+    "loomctl pull shop-258 --take-theirs",
     "loomctl push",
     "loomctl next && loomctl approve shop-258",
     "loomctl next; loomctl cancel",
@@ -171,7 +173,7 @@ def test_a_simple_progress_command_is_allowed(command: str) -> None:
 
 @pytest.mark.parametrize("command", ASKED)
 def test_what_may_run_a_users_decision_is_asked(command: str) -> None:
-    """Approval, trust, cancel and push are never given by the assistant alone, however they are dressed up."""
+    """Approval, trust, cancel, push and pull are never given by the assistant alone, however they are dressed up."""
     verdict = judge(command)
     assert verdict is not None
     assert verdict[0] == "ask"
