@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 NEW, FORWARD, NOTHING, AHEAD, KEPT_MINE, TOOK_THEIRS = "new", "forward", "nothing", "ahead", "kept_mine", "took_theirs"
 """What a pull did: brought the run, or brought it forward; nothing, or it is newer here; kept one, saved the other."""
-_SYNCED_ALONE = 64  # files that are synced one by one; of more the whole disk is
+_SYNCED_ALONE = 64  # files and folders that are synced one by one; of more the whole disk is
 
 
 class Pulled(NamedTuple):
@@ -234,19 +234,22 @@ class _Pull:
         files.remove(backup)
         _same(os.path.join(target, "state.json"), backup)
 
-    def _sync(self, folder: str) -> None:
-        """Have the disk hold what was written before anything names it (D53)."""
-        if self._fetched > _SYNCED_ALONE:
+    @staticmethod
+    def _sync(folder: str) -> None:
+        """Have the disk hold what was written before anything names it (D53); a second name is of what it holds."""
+        fresh: list[str] = []
+        for below, _, names in os.walk(folder):
+            paths = (os.path.join(below, name) for name in names)
+            fresh += [below, *(path for path in paths if os.lstat(path).st_nlink == 1)]
+        if len(fresh) > _SYNCED_ALONE:
             os.sync()
             return
-        for below, _, names in os.walk(folder):
-            for name in names:
-                descriptor = os.open(os.path.join(below, name), os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-            files.sync_folder(below)
+        for path in fresh:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     # ---- Saved as a run of its own.
 

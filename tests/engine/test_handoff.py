@@ -1,0 +1,511 @@
+"""A run handed on through git: whole, byte for byte, refused where somebody else went on, and nothing of the user's
+touched (D29, D53).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loomctl.disk import known, tool_log
+from loomctl.disk.blobs import Blobs
+from loomctl.disk.offloading import DataOffloader
+from loomctl.engine import context_values, finding, handoff, pulling, pushing, recalling, remote_runs, resuming
+from loomctl.engine.reducer import StepReducer
+from loomctl.model.errors import LoomError
+from tests.disk.repositories import add_worktree, git
+from tests.engine.machines import SECRET, Machine, own_of_the_user, server_of, tips
+from tests.scenes import MAIN, SESSION
+
+LARGE = "heliotrope " * 12_000
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    """The bare repository between the machines."""
+    return server_of(tmp_path)
+
+
+@pytest.fixture
+def laptop(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A clone with a run that has one stage behind it."""
+    monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
+    made = Machine(tmp_path / "laptop", server)
+    made.workflow()
+    run_id = made.begin().run.run_id
+    made.done(run_id, "Asked.")
+    return made
+
+
+@pytest.fixture
+def desktop(tmp_path: Path, server: Path) -> Machine:
+    """A clone at a path with spaces and other letters than ASCII's."""
+    (tmp_path / "Dé sk").mkdir()
+    return Machine(tmp_path / "Dé sk" / "töp", server)
+
+
+@pytest.fixture
+def run_id(laptop: Machine) -> str:
+    """The run's id."""
+    return laptop.run_dir.name
+
+
+def code_of(caught: pytest.ExceptionInfo[LoomError]) -> str:
+    """Give an error's code."""
+    return caught.value.code
+
+
+# ---- There and back.
+
+
+def test_a_run_goes_on_at_another_path(
+    laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was pulled is what was pushed, byte for byte, is announced until it is resumed, and goes on there."""
+    assert laptop.push(run_id).commit
+    assert desktop.pull(run_id).kind == pulling.NEW
+    names = [path.relative_to(laptop.run_dir) for path in laptop.run_dir.rglob("*") if path.is_file()]
+    for name in names:
+        if name.name not in ("state.backup.json", "command.json"):
+            assert (desktop.folder(run_id) / name).read_bytes() == (laptop.run_dir / name).read_bytes(), name
+    assert not known.is_known(run_id, str(desktop.store))
+    monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
+    taken = resuming.resume(desktop.space(), run_id)
+    assert taken.move.step == "build/make"
+    assert any(line == "machine: desktop, before laptop" for line in taken.differences)
+    (pulled,) = [one for one in desktop.events() if one["event"] == "run.pulled"]
+    assert (pulled["properties"]["machine"], pulled["properties"]["kind"]) == ("laptop", "new")
+    resuming.resume(desktop.space(), run_id)
+    assert desktop.event_names().count("run.pulled") == 1
+
+
+def test_a_second_push_without_news_says_so(laptop: Machine, server: Path, run_id: str) -> None:
+    """It writes nothing into the run, and the remote keeps its commit."""
+    laptop.push(run_id)
+    before = (tips(server), (laptop.run_dir / "state.json").read_bytes())
+    assert laptop.push(run_id).commit is None
+    assert (tips(server), (laptop.run_dir / "state.json").read_bytes()) == before
+
+
+def test_each_commit_has_the_one_before_as_its_parent(laptop: Machine, server: Path, run_id: str) -> None:
+    """So nothing that was ever pushed is gone, and a push sends what is new alone."""
+    first = laptop.push(run_id).commit
+    laptop.done(run_id, "Made.")
+    pushed = laptop.push(run_id)
+    assert git(server, "rev-parse", f"refs/loom/runs/{run_id}", f"refs/loom/runs/{run_id}~1").split() == [
+        pushed.commit,
+        first,
+    ]
+    assert git(server, "show", f"{first}:run/events.jsonl") in (laptop.run_dir / "events.jsonl").read_text().strip()
+    changed = git(server, "diff", "--name-only", str(first), str(pushed.commit)).splitlines()
+    assert "run/plan.json" not in changed
+    assert pushed.files == len(changed)
+
+
+def test_a_pull_brings_forward_what_nothing_was_done_to(laptop: Machine, desktop: Machine, run_id: str) -> None:
+    """There and back: the stages of the other machine are here then, and the state before is the backup."""
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    desktop.done(run_id, "Made on the desktop.")
+    desktop.push(run_id)
+    before = (laptop.run_dir / "state.json").read_bytes()
+    (laptop.run_dir / "outputs").mkdir(exist_ok=True)
+    (laptop.run_dir / "outputs" / "x.log").write_text("only here")
+    assert laptop.pull(run_id).kind == pulling.FORWARD
+    assert laptop.responses(run_id) == ["Asked.", "Made on the desktop."]
+    assert (laptop.run_dir / "state.backup.json").read_bytes() == before
+    assert (laptop.run_dir / "outputs" / "x.log").read_text() == "only here"
+    assert not known.is_known(run_id, str(laptop.store))
+    assert laptop.pull(run_id).kind == pulling.NOTHING
+    laptop.done(run_id, "Polished.")
+    assert laptop.pull(run_id).kind == pulling.AHEAD
+    assert laptop.push(run_id).commit
+
+
+# ---- Somebody else went on.
+
+
+def test_a_push_over_a_newer_state_is_refused_and_explained(laptop: Machine, desktop: Machine, run_id: str) -> None:
+    """It says who, when, at which step, and what to do; the remote keeps what it has."""
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    desktop.done(run_id)
+    commit = desktop.push(run_id).commit
+    with pytest.raises(LoomError) as caught:
+        laptop.push(run_id)
+    assert code_of(caught) == "REMOTE_NEWER"
+    assert "on laptop pushed it at 2" in str(caught.value.why)
+    assert "build/polish" in str(caught.value.why)
+    assert caught.value.hint == f"loomctl pull {run_id}"
+    assert laptop.desk().repository.listed(laptop.desk().remote) == {run_id: commit}
+
+
+@pytest.mark.parametrize("change", ["event", "stage", "tool step"])
+def test_whatever_was_done_here_counts(laptop: Machine, desktop: Machine, run_id: str, change: str) -> None:
+    """An event, a stage's file, a tool step: each makes two states of one, whatever the revision says."""
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    desktop.done(run_id)
+    desktop.push(run_id)
+    if change == "event":
+        with (laptop.run_dir / "events.jsonl").open("a") as log:
+            log.write("{}\n")
+    elif change == "stage":
+        (laptop.run_dir / "stages" / "002-build.make@1" / "candidate.md").write_text("perhaps")
+    else:
+        step = StepReducer(DataOffloader(laptop.run_dir)).reduce(
+            "Bash", {"command": "ls"}, {"stdout": "a"}, step_id="1"
+        )
+        tool_log.append(str(laptop.run_dir), [step])
+    for deed in (laptop.pull, laptop.push):
+        with pytest.raises(LoomError) as caught:
+            deed(run_id)
+        assert code_of(caught) == "DIVERGED"
+        assert caught.value.exit_code == 6
+
+
+@pytest.fixture
+def apart(laptop: Machine, desktop: Machine, run_id: str) -> str:
+    """A run that went on here and there; the desktop pushed first. Gives its id."""
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    desktop.done(run_id, "Made on the desktop.")
+    laptop.done(run_id, "Made on the laptop.")
+    desktop.push(run_id)
+    return run_id
+
+
+@pytest.mark.parametrize("keep", [pulling.KEPT_MINE, pulling.TOOK_THEIRS])
+def test_of_two_states_one_stays_and_one_is_a_run_of_its_own(
+    laptop: Machine, desktop: Machine, apart: str, keep: str
+) -> None:
+    """Nothing is dropped: both are whole, the saved one says so under its own id, and a plain push is possible."""
+    told = laptop.pull(apart, keep)
+    assert told.saved is not None
+    mine, theirs = ["Asked.", "Made on the laptop."], ["Asked.", "Made on the desktop."]
+    kept, saved = (mine, theirs) if keep == pulling.KEPT_MINE else (theirs, mine)
+    assert (laptop.responses(apart), laptop.responses(told.saved)) == (kept, saved)
+    state = laptop.state_of(laptop.folder(told.saved))
+    assert (state["run_id"], state["status"], state["saved_from"]["run_id"]) == (told.saved, "pending", apart)
+    lines = (laptop.folder(told.saved) / "events.jsonl").read_text().splitlines()
+    assert {json.loads(line)["run_id"] for line in lines} == {told.saved}
+    assert json.loads(lines[-1])["event"] == "run.saved_aside"
+    for path in laptop.folder(told.saved).glob("stages/*/status.json"):
+        assert json.loads(path.read_text())["run_id"] == told.saved
+    pushed = laptop.push(apart)
+    assert (pushed.commit is None) == (keep == pulling.TOOK_THEIRS)
+    assert desktop.pull(apart).kind == (pulling.FORWARD if keep == pulling.KEPT_MINE else pulling.NOTHING)
+    assert desktop.responses(apart) == kept
+    assert laptop.push(told.saved).commit
+    assert desktop.pull(told.saved).kind == pulling.NEW
+    resuming.resume(laptop.space(), told.saved)
+
+
+def test_both_push_at_once_and_one_is_refused_without_loss(laptop: Machine, desktop: Machine, run_id: str) -> None:
+    """Real processes: whoever comes second is told, keeps all that it has, and the remote has the other's."""
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    desktop.done(run_id, "desktop 0")
+    laptop.done(run_id, "laptop 0")
+    command = [sys.executable, "-I", str(MAIN), "push", run_id, "--yes", "--json"]
+    both = [
+        subprocess.Popen(command, cwd=one.root, env=one.environ(SESSION), stdout=subprocess.PIPE, text=True)
+        for one in (laptop, desktop)
+    ]
+    answers = [(json.loads(process.communicate(timeout=120)[0]), process.returncode) for process in both]
+    assert sorted(code for _, code in answers) == [0, 6], answers
+    loser = laptop if answers[0][1] else desktop
+    refused = next(document for document, code in answers if code)
+    assert refused["error"]["code"] == "DIVERGED"
+    assert loser.responses(run_id)[-1].endswith(" 0")
+    told = loser.pull(run_id, pulling.KEPT_MINE)
+    assert told.saved is not None
+    texts = {*loser.responses(run_id), *loser.responses(told.saved)}
+    assert {"laptop 0", "desktop 0"} <= texts
+
+
+def test_a_remote_that_was_replaced_is_not_believed_to_go_on_from_here(
+    laptop: Machine, desktop: Machine, server: Path, run_id: str
+) -> None:
+    """Where the remote's commit knows nothing of what was last agreed on, nothing here is overwritten."""
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    git(server, "update-ref", "-d", f"refs/loom/runs/{run_id}")
+    git(desktop.root, "update-ref", "-d", desktop.desk().kept(run_id))
+    desktop.done(run_id)
+    desktop.push(run_id)
+    with pytest.raises(LoomError) as caught:
+        laptop.pull(run_id)
+    assert code_of(caught) == "DIVERGED"
+
+
+def test_a_push_of_which_nobody_heard_counts(laptop: Machine, desktop: Machine, run_id: str) -> None:
+    """A kill came after the remote had taken it: what was pulled and pushed on top of it is a newer state, no other."""
+    before = laptop.push(run_id).commit
+    laptop.done(run_id, "Made.")
+    commit = laptop.push(run_id).commit
+    desk = laptop.desk()
+    refs = {desk.kept(run_id): before, f"{desk.pending(run_id)}0123": commit}
+    desk.repository.set_refs(refs)
+    assert laptop.push(run_id).commit is None
+    desk.repository.set_refs(refs)
+    desktop.pull(run_id)
+    desktop.done(run_id, "Polished.")
+    desktop.push(run_id)
+    assert laptop.pull(run_id).kind == pulling.FORWARD
+    assert laptop.responses(run_id) == ["Asked.", "Made.", "Polished."]
+
+
+# ---- What is the user's.
+
+
+def test_nothing_of_the_users_is_touched(laptop: Machine, desktop: Machine, apart: str) -> None:
+    """Branches, index, HEAD, settings and working tree are the same bytes before and after, and no hook runs."""
+    for one in (laptop, desktop):
+        (one.root / "a.txt").write_text("changed\n")
+        (one.root / "b.txt").write_text("staged\n")
+        git(one.root, "add", "b.txt")
+        git(one.root, "branch", "other")
+        git(one.root, "pack-refs", "--all")
+        git(one.root, "config", "fetch.prune", "true")
+        git(one.root, "config", "push.followTags", "true")
+        for name in ("pre-push", "reference-transaction", "post-checkout", "pre-auto-gc", "post-rewrite"):
+            hook = one.root / ".git" / "hooks" / name
+            hook.write_text(f'#!/bin/sh\necho {name} >> "{one.root}/sprung"\nexit 1\n')
+            hook.chmod(0o755)
+    before = [own_of_the_user(one.root) for one in (laptop, desktop)]
+    with pytest.raises(LoomError):
+        laptop.push(apart)
+    with pytest.raises(LoomError):
+        laptop.pull(apart)
+    remote_runs.listed(laptop.desk())
+    laptop.pull(apart, pulling.KEPT_MINE)
+    laptop.push(apart)
+    desktop.pull(apart)
+    assert [own_of_the_user(one.root) for one in (laptop, desktop)] == before
+
+
+def test_git_does_not_prune_what_was_pushed(laptop: Machine, run_id: str) -> None:
+    """The ref of what was last agreed on keeps the objects, so a second push sends what is new alone."""
+    commit = laptop.push(run_id).commit
+    git(laptop.root, "gc", "-q", "--prune=now")
+    assert laptop.desk().repository.commit_of(laptop.desk().kept(run_id)) == commit
+    laptop.done(run_id)
+    assert laptop.push(run_id).commit
+
+
+# ---- What is carried.
+
+
+def test_secrets_are_masked_and_come_back_to_where_they_are_known(
+    laptop: Machine, desktop: Machine, server: Path, run_id: str
+) -> None:
+    """No byte of one reaches the server; what comes back to the machine that knows it has it in its place again."""
+    folder = laptop.run_dir
+    laptop.edit(context={**laptop.state["context"], "token": SECRET, "n": 1})
+    stage = folder / "stages" / "001-frame.ask@1"
+    (stage / "response.md").write_text(f"The token is {SECRET}.\n")
+    parcel = pushing_of(laptop, run_id)
+    assert {path for path, _, count in parcel.new if count} == {
+        "run/state.json",
+        "run/stages/001-frame.ask@1/response.md",
+    }
+    laptop.push(run_id)
+    everything = subprocess.run(
+        "git rev-list --all --objects | cut -d' ' -f1 | git cat-file --batch",
+        shell=True,
+        cwd=server,
+        capture_output=True,
+        check=True,
+    ).stdout
+    assert b"Asked" in everything or b"masked" in everything
+    assert SECRET.encode() not in everything
+    desktop.pull(run_id)
+    assert "masked" in desktop.state_of(desktop.folder(run_id))["context"]["token"]
+    desktop.done(run_id, "Made.")
+    desktop.push(run_id)
+    assert laptop.pull(run_id).kind == pulling.FORWARD
+    assert laptop.state["context"]["token"] == SECRET
+    assert SECRET in (stage / "response.md").read_text()
+    assert laptop.pull(run_id).kind == pulling.NOTHING
+
+
+def pushing_of(machine: Machine, run_id: str, *, outputs: bool = False) -> pushing.Parcel:
+    """Tell what a push would send."""
+    return pushing.prepare(machine.desk(), run_id, outputs=outputs)
+
+
+def put_away(machine: Machine, text: str, step_id: str = "toolu_01") -> None:
+    """Record a tool step whose output stands in a file."""
+    step = StepReducer(DataOffloader(machine.run_dir)).reduce(
+        "Bash", {"command": "ls"}, {"stdout": text}, step_id=step_id
+    )
+    assert step.outcome_ref
+    tool_log.append(str(machine.run_dir), [step._replace(more={"session_id": SESSION, "number": 1})])
+
+
+def original(machine: Machine, run_id: str) -> bytes:
+    """Give the original of a run's first tool step."""
+    held = recalling.record(machine.space(), run_id)
+    return recalling.original_text(held, next(held.steps()))
+
+
+def test_what_was_not_carried_says_where_it_lives(
+    laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REF_NOT_HERE names the machine and the command there; after that push and a pull it reads as it was."""
+    put_away(laptop, "line\n" * 4000)
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
+    with pytest.raises(LoomError) as caught:
+        original(desktop, run_id)
+    assert (code_of(caught), caught.value.where) == ("REF_NOT_HERE", "on laptop")
+    assert f"loomctl push {run_id} --with-outputs" in str(caught.value.why)
+    assert caught.value.hint == f"loomctl pull {run_id}"
+    monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
+    (gone,) = laptop.run_dir.glob("outputs/*")
+    data = gone.read_bytes()
+    laptop.push(run_id, outputs=True)
+    desktop.pull(run_id)
+    assert original(desktop, run_id) == data
+    gone.unlink()
+    with pytest.raises(LoomError, match="REF_GONE"):
+        original(laptop, run_id)
+
+
+def test_what_is_known_by_its_hash_and_holds_a_secret_stays(
+    laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A blob and an output cannot be masked: they are left out, named before, and read REF_NOT_HERE there."""
+    values, _ = context_values.stored(laptop.space(), {"large": f"{LARGE} {SECRET}", "fine": LARGE})
+    laptop.edit(context={**laptop.state["context"], **values})
+    parcel = pushing_of(laptop, run_id)
+    (left,) = parcel.left_out
+    assert left.name.endswith(values["large"][-64:])
+    laptop.push(run_id)
+    told = desktop.pull(run_id)
+    assert [name for name, _ in told.left_out] == [left.name]
+    monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
+    run = desktop.space().store.read(run_id)
+    assert context_values.value_of(desktop.space(), run, values["fine"]) == LARGE
+    with pytest.raises(LoomError) as caught:
+        context_values.value_of(desktop.space(), run, values["large"])
+    assert (code_of(caught), caught.value.where) == ("REF_NOT_HERE", "on laptop")
+    answer = desktop.loomctl("blob", "get", values["large"], "--json")
+    assert answer.json["error"]["code"] == "REF_NOT_HERE"
+
+
+def test_nothing_of_the_machine_is_carried(laptop: Machine, server: Path, run_id: str) -> None:
+    """Backups, who watches a command, derived files and leftovers stay."""
+    for name in (
+        "state.broken-1.json",
+        "reads.json",
+        "x.json.4711.0a1b2c3d.tmp",
+        "stages/001-frame.ask@1/command.json",
+    ):
+        (laptop.run_dir / name).write_text("{}")
+    (laptop.run_dir / "work.md").write_text("# Work\n")
+    os.symlink("/etc/passwd", laptop.run_dir / "stages" / "link")
+    laptop.push(run_id)
+    names = git(server, "ls-tree", "-r", "--name-only", f"refs/loom/runs/{run_id}").splitlines()
+    assert "run/work.md" in names
+    parts = ("backup", "broken", "reads", "tmp", "command.json", "link", "local", "outputs")
+    assert [name for name in names if any(part in name for part in parts)] == []
+
+
+def test_a_linked_worktree_hands_on_what_the_main_checkout_has(
+    laptop: Machine, desktop: Machine, tmp_path: Path, run_id: str
+) -> None:
+    """The store is the main checkout's, and so are the refs."""
+    linked = add_worktree(laptop.root, tmp_path / "linked", "topic")
+    answer = laptop.loomctl("push", "--yes", "--json", run_id, cwd=linked)
+    assert (answer.code, answer.json["run_id"]) == (0, run_id)
+    assert laptop.push(run_id).commit is None
+    assert desktop.pull(run_id).kind == pulling.NEW
+
+
+def test_a_shallow_clone_hands_on_too(laptop: Machine, tmp_path: Path, run_id: str) -> None:
+    """What is carried has a history of its own."""
+    laptop.push(run_id)
+    git(tmp_path, "clone", "-q", "--depth=1", f"file://{tmp_path}/server.git", "shallow")
+    shallow = Machine.__new__(Machine)
+    shallow.root, shallow.store = tmp_path / "shallow", tmp_path / "shallow" / ".loom"
+    shallow.pull(run_id)
+    shallow.done(run_id, "Made shallowly.")
+    assert shallow.push(run_id).commit
+    assert laptop.pull(run_id).kind == pulling.FORWARD
+
+
+def test_repositories_that_name_objects_by_sha256_hand_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names of objects are the repository's affair."""
+    monkeypatch.setenv("GIT_DEFAULT_HASH", "sha256")
+    server = server_of(tmp_path)
+    one, other = Machine(tmp_path / "one", server), Machine(tmp_path / "other", server)
+    one.workflow()
+    run_id = one.begin().run.run_id
+    assert len(str(one.push(run_id).commit)) == 64
+    assert other.pull(run_id).kind == pulling.NEW
+    assert other.push(run_id).commit is None
+
+
+# ---- The list.
+
+
+def test_the_list_says_how_each_run_stands(laptop: Machine, desktop: Machine, run_id: str) -> None:
+    """Not here, the same, newer there, newer here, diverged; and the project's repository takes no part in it."""
+
+    def here(machine: Machine) -> str:
+        (found,) = remote_runs.listed(machine.desk())
+        assert (found.run_id, found.work, found.machine) == (run_id, "add dark mode", "laptop")
+        return found.here
+
+    assert remote_runs.listed(laptop.desk()) == []
+    laptop.push(run_id)
+    before = set((desktop.root / ".git" / "objects").rglob("*"))
+    assert (here(laptop), here(desktop)) == ("the same", "not here")
+    assert set((desktop.root / ".git" / "objects").rglob("*")) == before
+    desktop.pull(run_id)
+    desktop.done(run_id)
+    assert here(desktop) == "newer here"
+    desktop.push(run_id)
+    assert (here(desktop), here(laptop)) == ("the same", "newer there")
+    laptop.done(run_id)
+    assert here(laptop) == "diverged"
+
+
+def test_a_run_of_fabers_is_refused(laptop: Machine) -> None:
+    """Its files are FABER's, in FABER's own form; nothing is pushed."""
+    folder = laptop.root / ".fractary" / "runs" / "faber-1-run-1"
+    folder.mkdir(parents=True)
+    state = {"run_id": "faber-1-run-1", "plan_id": "faber-1", "status": "in_progress", "phases": []}
+    (folder / "state.json").write_text(json.dumps(state))
+    assert finding.to_read(laptop.space(), "faber-1-run-1").run_id
+    with pytest.raises(LoomError) as caught:
+        laptop.push("faber-1-run-1")
+    assert code_of(caught) == "NOT_LOOMS"
+
+
+def test_the_newest_are_told_apart_by_who_pushed_them(laptop: Machine, run_id: str) -> None:
+    """A commit says who, from which machine and when, on one line, whatever the name holds."""
+    git(laptop.root, "config", "user.name", "Eve\x1b[2J <x>")
+    laptop.push(run_id)
+    desk = laptop.desk()
+    told = desk.told(desk.repository.listed(desk.remote)[run_id], run_id)
+    said = handoff.who(told)
+    assert "laptop" in said
+    assert "\x1b" not in said
+
+
+def test_blobs_come_into_the_store(laptop: Machine, desktop: Machine, run_id: str) -> None:
+    """A large value is read there as it is here."""
+    values, _ = context_values.stored(laptop.space(), {"large": LARGE})
+    laptop.edit(context={**laptop.state["context"], **values})
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    assert Blobs(str(desktop.store)).get(values["large"]) == json.dumps(LARGE).encode()

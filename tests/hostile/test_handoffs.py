@@ -1,0 +1,202 @@
+"""What a remote holds is hostile until it was looked at: refused in words, and nothing here is changed (D10, D53)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from loomctl.model.errors import LoomError
+from tests.disk.repositories import git
+from tests.engine.machines import Machine, server_of
+from tests.scenes import Json, fingerprint
+
+
+@pytest.fixture
+def pushed(tmp_path: Path) -> Machine:
+    """A clone that pushed its run, which has one stage behind it."""
+    made = Machine(tmp_path / "laptop", server_of(tmp_path))
+    made.workflow()
+    run_id = made.begin().run.run_id
+    made.done(run_id)
+    made.push(run_id)
+    return made
+
+
+class Tree:
+    """A pushed commit taken apart, to be put together as somebody else would have it."""
+
+    def __init__(self, machine: Machine, run_id: str) -> None:
+        self.server, self.run_id = machine.root.parent / "server.git", run_id
+        self.ref = f"refs/loom/runs/{run_id}"
+        lines = git(self.server, "ls-tree", "-r", self.ref).splitlines()
+        self.files = {line.split("\t")[1]: tuple(line.split("\t")[0].split()[::2]) for line in lines}
+        self.message = git(self.server, "log", "-1", "--format=%B", self.ref)
+
+    def read(self, path: str) -> bytes:
+        """Give a file's content."""
+        done = subprocess.run(
+            ["git", "cat-file", "blob", self.files[path][1]], cwd=self.server, capture_output=True, check=True
+        )
+        return done.stdout
+
+    def put(self, path: str, data: bytes, mode: str = "100644") -> None:
+        """Put a file there."""
+        words = ["git", "hash-object", "-w", "--stdin"]
+        oid = (
+            subprocess.run(words, cwd=self.server, input=data, capture_output=True, check=True).stdout.decode().strip()
+        )
+        self.files[path] = (mode, oid)
+
+    def edit(self, path: str, **changes: object) -> None:
+        """Change keys of a JSON file."""
+        self.put(path, json.dumps({**json.loads(self.read(path)), **changes}).encode())
+
+    def tell(self, **changes: object) -> None:
+        """Change what the commit says of itself."""
+        head, _, body = self.message.partition("\n\n")
+        self.message = f"{head}\n\n{json.dumps({**json.loads(body), **changes})}"
+
+    def commit(self) -> None:
+        """Write it, with its predecessor as its parent."""
+        root = self._tree({tuple(path.split("/")): entry for path, entry in self.files.items()})
+        words = ["commit-tree", root, "-p", self.ref, "-m", self.message]
+        git(self.server, "update-ref", self.ref, git(self.server, *words))
+
+    def _tree(self, files: dict[tuple[str, ...], tuple[str, ...]]) -> str:
+        lines, inside = [], dict[str, dict[tuple[str, ...], tuple[str, ...]]]()
+        for parts, (mode, oid) in files.items():
+            if len(parts) == 1:
+                kind = "commit" if mode == "160000" else "blob"
+                lines.append(f"{mode} {kind} {oid}\t{parts[0]}")
+            else:
+                inside.setdefault(parts[0], {})[parts[1:]] = (mode, oid)
+        lines += [f"040000 tree {self._tree(held)}\t{name}" for name, held in inside.items()]
+        words = ["git", "mktree", "--missing"]
+        given = "\n".join(lines) + "\n"
+        done = subprocess.run(words, cwd=self.server, input=given, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+
+def log_without_its_end(tree: Tree) -> None:
+    """Leave out the entry that the state remembers."""
+    lines = tree.read("run/events.jsonl").splitlines(keepends=True)
+    tree.put("run/events.jsonl", b"".join(lines[:-1]))
+
+
+class Trap(NamedTuple):
+    """What somebody put there. code: how it is refused."""
+
+    name: str
+    lay: Callable[[Tree], None]
+    code: str = "BAD_HANDOFF"
+
+
+def other_state(**changes: object) -> Callable[[Tree], None]:
+    """Change the state."""
+    return lambda tree: tree.edit("run/state.json", **changes)
+
+
+TRAPS = [
+    Trap("a link", lambda tree: tree.put("run/stages/x", b"/etc/passwd", "120000")),
+    Trap("a submodule", lambda tree: tree.files.update({"run/sub": ("160000", "a" * 40)})),
+    Trap("a file beside the run", lambda tree: tree.put("local/config.json", b"{}")),
+    Trap("a file at the top", lambda tree: tree.put("x", b"{}")),
+    Trap("a state that is this machine's", lambda tree: tree.put("run/state.backup.json", b"{}")),
+    Trap("a watcher of a command", lambda tree: tree.put("run/stages/001-frame.ask@1/command.json", b"{}")),
+    Trap("outputs unsaid", lambda tree: tree.put("run/outputs/x.log", b"x")),
+    Trap("a blob of another name", lambda tree: tree.put(f"blobs/sha256/aa/{'a' * 64}", b"x")),
+    Trap("a blob in another place", lambda tree: tree.put("blobs/x", b"x")),
+    Trap("a backslash", lambda tree: tree.put("run/..\\x", b"x")),
+    Trap("no state", lambda tree: (tree.files.pop("run/state.json"), None)[1]),
+    Trap("a broken state", lambda tree: tree.put("run/state.json", b'{"schema_version": 1')),
+    Trap("a state that is a list", lambda tree: tree.put("run/state.json", b"[]")),
+    Trap("a broken plan", lambda tree: tree.put("run/plan.json", b"{}")),
+    Trap("another run's state", other_state(run_id="x-run-1"), "RUN_ID_MISMATCH"),
+    Trap("a newer state", other_state(schema_version=99), "SCHEMA_TOO_NEW"),
+    Trap("a torn log", lambda tree: tree.put("run/events.jsonl", tree.read("run/events.jsonl")[:-20])),
+    Trap("a log without its end", log_without_its_end),
+    Trap("no log", lambda tree: (tree.files.pop("run/events.jsonl"), None)[1]),
+    Trap("a newer handoff", lambda tree: tree.tell(schema_version=2), "NEWER_HANDOFF"),
+    Trap("another run's commit", lambda tree: tree.tell(run_id="x-run-1"), "RUN_ID_MISMATCH"),
+    Trap("a commit that says nothing", lambda tree: setattr(tree, "message", "hello")),
+    Trap("a commit that says too much", lambda tree: setattr(tree, "message", "x\n\n" + "y" * (2 << 20))),
+    Trap("a commit of odd shapes", lambda tree: tree.tell(summary=[], by=5)),
+]
+
+
+@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
+@pytest.mark.parametrize("is_here", [False, True], ids=["new", "forward"])
+def test_what_no_push_of_looms_makes_is_refused(pushed: Machine, tmp_path: Path, trap: Trap, is_here: bool) -> None:
+    """In words that name the remote; the run that is here, and everything else of the store, is as it was."""
+    run_id = pushed.run_dir.name
+    other = pushed if is_here else Machine(tmp_path / "other", tmp_path / "server.git")
+    tree = Tree(pushed, run_id)
+    if trap.name == "a commit that says too much":
+        tree.message = "x\n\n" + "y" * 100_000
+    else:
+        trap.lay(tree)
+    tree.commit()
+    (other.store / "runs").mkdir(parents=True, exist_ok=True)
+    before = fingerprint(other.store / "runs")
+    with pytest.raises(LoomError) as caught:
+        other.pull(run_id)
+    assert caught.value.code == trap.code, caught.value
+    assert caught.value.hint
+    assert fingerprint(other.store / "runs") == before
+    assert [name for name in os.listdir(other.store / "local") if name.startswith("arriving-")] == []
+    listed = other.loomctl("runs", "--remote", "--json")
+    assert listed.code == 0, listed
+    told: Json = listed.json
+    assert [one["run_id"] for one in told["runs"]] == [run_id]
+
+
+@pytest.mark.parametrize("name", ["-x", "..x", "x.lock", "é"])
+def test_a_ref_that_names_no_run_is_passed_over(pushed: Machine, name: str) -> None:
+    """Whatever else lies below refs/loom/runs/."""
+    server = pushed.root.parent / "server.git"
+    oid = git(server, "rev-parse", "refs/heads/main")
+    place = server / "refs" / "loom" / "runs" / name
+    place.write_text(oid + "\n", encoding="utf-8")
+    desk = pushed.desk()
+    assert list(desk.repository.listed(desk.remote)) == [pushed.run_dir.name]
+
+
+@pytest.mark.parametrize(
+    ("named", "code"),
+    [
+        ("nowhere", "NO_REMOTE"),
+        ("--upload-pack=touch sprung", "NO_REMOTE"),
+        ("./nowhere.git", "REMOTE_UNREACHABLE"),
+        ("ext::sh -c touch% sprung", "REMOTE_UNREACHABLE"),
+        ("http://127.0.0.1:9/x.git", "REMOTE_UNREACHABLE"),
+    ],
+)
+def test_a_remote_that_is_none_is_said(pushed: Machine, named: str, code: str) -> None:
+    """At once, and nothing that a name holds is run."""
+    with pytest.raises(LoomError) as caught:
+        pushed.push(pushed.run_dir.name, named=named)
+    assert caught.value.code == code
+    assert not (pushed.root / "sprung").exists()
+
+
+def test_a_remote_that_takes_no_such_refs_is_quoted(pushed: Machine) -> None:
+    """Its own words stand in the error, the log says that the push failed, and a later one goes well."""
+    server = pushed.root.parent / "server.git"
+    hook = server / "hooks" / "update"
+    hook.write_text("#!/bin/sh\necho 'not on my watch' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    run_id = pushed.run_dir.name
+    pushed.done(run_id)
+    with pytest.raises(LoomError) as caught:
+        pushed.push(run_id)
+    assert caught.value.code == "REMOTE_REFUSED"
+    assert "hook declined" in str(caught.value.why)
+    assert pushed.event_names()[-1] == "run.push_failed"
+    hook.unlink()
+    assert pushed.push(run_id).commit
