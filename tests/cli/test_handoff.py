@@ -1,0 +1,80 @@
+"""`push`, `pull` and `runs --remote` as their user meets them: listed first, confirmed, and with a way on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine.machines import SECRET, Machine, server_of, tips
+
+
+@pytest.fixture
+def laptop(tmp_path: Path) -> Machine:
+    """A clone with a run."""
+    made = Machine(tmp_path / "laptop", server_of(tmp_path))
+    made.workflow()
+    made.begin()
+    return made
+
+
+def test_nothing_leaves_the_machine_before_it_is_listed_and_confirmed(laptop: Machine, tmp_path: Path) -> None:
+    """Without a person and without --yes: the list, a refusal, and a hint that does it; --dry-run only lists."""
+    laptop.edit(context={"token": SECRET})
+    refused = laptop.loomctl("push")
+    assert (refused.code, refused.stdout) == (2, "")
+    for told in ("the state: ", "the plan: ", "Masked: 1 secret, in\n  run/state.json", "NOT_CONFIRMED", "--yes"):
+        assert told in refused.stderr
+    assert SECRET not in refused.stderr
+    listed = laptop.loomctl("push", "--dry-run")
+    assert (listed.code, listed.stderr) == (0, "")
+    assert "would go" in listed.stdout
+    assert not any("loom" in name for name in tips(tmp_path / "server.git"))
+    assert laptop.loomctl("push", "--json").json["error"]["code"] == "NOT_CONFIRMED"
+    assert laptop.event_names().count("run.pushed") == 0
+    assert laptop.loomctl("push", "--yes").code == 0
+    again = laptop.loomctl("push")
+    assert again.code == 0
+    assert "as it is here" in again.stdout
+
+
+def test_every_run_of_a_remote_is_pulled_and_what_is_refused_is_told(laptop: Machine, tmp_path: Path) -> None:
+    """--all goes on behind one that diverged, and ends with that one's exit code."""
+    first = laptop.run_dir.name
+    laptop.push(first)
+    desktop = Machine(tmp_path / "desk top", tmp_path / "server.git")
+    assert desktop.loomctl("pull").code == 0
+    laptop.begin("another")
+    second = next(path.name for path in laptop.run_dirs if path.name != first)
+    laptop.push(second)
+    laptop.done(first)
+    laptop.push(first)
+    desktop.done(first)
+    told = desktop.loomctl("pull", "--all", "--json")
+    assert told.code == 6
+    assert {one["run_id"]: one["kind"] for one in told.json["runs"]} == {first: "refused", second: "new"}
+    assert "--keep-mine" in desktop.loomctl("pull", "--all").stdout
+    assert desktop.loomctl("pull", "--all", "--take-theirs").code == 0
+    assert len(desktop.run_dirs) == 3
+
+
+def test_which_run_is_meant_is_asked_for(laptop: Machine, tmp_path: Path) -> None:
+    """Of several, none is guessed; a beginning is enough; one that is not there is said."""
+    laptop.begin("another")
+    for folder in laptop.run_dirs:
+        laptop.push(folder.name)
+    desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
+    assert desktop.loomctl("pull", "--json").json["error"]["code"] == "AMBIGUOUS_RUN"
+    assert desktop.loomctl("pull", "laptop-another").code == 0
+    assert desktop.loomctl("pull", "nowhere", "--json").json["error"]["code"] == "NO_SUCH_RUN"
+    rows = desktop.loomctl("runs", "--remote").stdout.splitlines()
+    assert [line.rsplit("  ", 1)[1].strip() for line in rows[1:]] == ["not here", "the same"]
+    assert desktop.loomctl("runs", f"--remote={tmp_path}/server.git").code == 0
+
+
+def test_a_session_that_drives_the_run_is_told_how_another_takes_over(laptop: Machine) -> None:
+    """The lease is carried as it stands."""
+    laptop.edit(lease={"epoch": 1, "session_id": "5f0c9a52-0000-4000-8000-000000000001"})
+    pushed = laptop.loomctl("push", "--yes")
+    assert pushed.code == 0
+    assert f"loomctl resume {laptop.run_dir.name} --take-over" in pushed.stdout
