@@ -27,7 +27,7 @@ from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.engine import command_ends, handoff, pushing, recording
-from loomctl.model import ids
+from loomctl.model import blob_refs, ids
 from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.state import ACTIVE
 
@@ -124,7 +124,7 @@ class _Pull:
     def _is_here(self, path: str, oid: str) -> bool:
         """Tell whether a file need not be fetched; one of the run's then has its place in the room, too."""
         if path.startswith("blobs/"):
-            return os.path.isfile(os.path.join(self._store.folder, path))
+            return self._has_blob(os.path.basename(path))
         here = self._found.look.files.get(path) if self._found.look is not None else None
         if here is None or here.oid != oid:
             return False
@@ -134,6 +134,14 @@ class _Pull:
             shutil.copy2(here.source, target, follow_symlinks=False)
         else:
             _same(here.source, target)
+        return True
+
+    def _has_blob(self, sha256: str) -> bool:
+        """Tell whether a blob is in the store, and whole: a damaged one is mended by what came."""
+        try:
+            Blobs(self._store.folder).get(blob_refs.ref_to(sha256))
+        except LoomError:
+            return False
         return True
 
     def _put_blobs(self, where: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import known, tool_log
+from loomctl.disk import exchange, known, tool_log
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.offloading import DataOffloader
 from loomctl.engine import context_values, finding, handoff, pulling, pushing, recalling, remote_runs, resuming
@@ -509,3 +509,32 @@ def test_blobs_come_into_the_store(laptop: Machine, desktop: Machine, run_id: st
     laptop.push(run_id)
     desktop.pull(run_id)
     assert Blobs(str(desktop.store)).get(values["large"]) == json.dumps(LARGE).encode()
+
+
+def test_where_two_folders_cannot_change_places_a_kill_between_is_mended(
+    laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On such a file system the run goes aside for a moment; the next pull brings it back, and takes what is newer."""
+    monkeypatch.setattr(exchange, "swap", lambda *_: False)
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    desktop.done(run_id, "Made.")
+    desktop.push(run_id)
+    os.makedirs(laptop.store / "local" / "handoff", exist_ok=True)
+    os.rename(laptop.run_dir, pulling.aside(str(laptop.store / "local"), run_id))
+    assert laptop.pull(run_id).kind == pulling.FORWARD
+    assert laptop.responses(run_id) == ["Asked.", "Made."]
+    assert os.listdir(laptop.store / "local" / "handoff") == [f"{run_id}.json"]
+
+
+def test_a_damaged_blob_is_mended_by_what_comes(laptop: Machine, desktop: Machine, run_id: str) -> None:
+    """Its name alone is not believed."""
+    values, _ = context_values.stored(laptop.space(), {"large": LARGE})
+    laptop.edit(context={**laptop.state["context"], **values})
+    laptop.push(run_id)
+    store = Blobs(str(desktop.store))
+    path = Path(store.path(values["large"]))
+    path.parent.mkdir(parents=True)
+    path.write_text("damaged")
+    desktop.pull(run_id)
+    assert store.get(values["large"]) == json.dumps(LARGE).encode()
