@@ -11,9 +11,10 @@ import subprocess
 import tempfile
 import threading
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 from loomctl.disk import git
+from loomctl.disk.git_answers import Done, Remote, last_line, no_git, unreachable
 from loomctl.model import ids
 from loomctl.model.errors import EXIT_SETUP, EXIT_USAGE, LoomError, quoted
 from loomctl.model.secrets import masked_line
@@ -50,22 +51,6 @@ _QUIET = (
     *("-c", "core.logAllRefUpdates=false", "--no-replace-objects", "--no-pager"),
 )
 _PROMPTS = {"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"}
-
-
-class Done(NamedTuple):
-    """How a git command ended. code: None where it took too long; said: its standard error."""
-
-    code: int | None
-    out: bytes
-    said: str
-
-
-class Remote(NamedTuple):
-    """A remote to carry runs to. name: as git is given it; key: a name for it in refs; shown: for people, masked."""
-
-    name: str
-    key: str
-    shown: str
 
 
 class Repository:
@@ -130,7 +115,7 @@ class Repository:
             "GIT_FAILED",
             f"git {what} failed",
             where=self.common,
-            why=_last(done.said) or f"it ended with {done.code}",
+            why=last_line(done.said) or f"it ended with {done.code}",
             hint=f"git -C {quoted(self.top)} fsck --connectivity-only",
         )
 
@@ -344,44 +329,11 @@ def of_store(store: str, *, asks: bool = False) -> Repository:
             "NO_REPOSITORY",
             "git does not take the project's repository for one",
             where=folders[1],
-            why=_last(done.said),
+            why=last_line(done.said),
             hint=f"git -C {quoted(top)} status",
             exit_code=EXIT_SETUP,
         )
     return made
-
-
-def no_git(why: str) -> LoomError:
-    """Make the error of a machine on which there is no git."""
-    return LoomError(
-        "NO_GIT",
-        "there is no git here, and runs are handed on through it",
-        why=f"{why}; a run can also be moved as an archive",
-        hint="loomctl runs archive --help",
-        exit_code=EXIT_SETUP,
-    )
-
-
-def unreachable(remote: Remote, done: Done) -> LoomError:
-    """Make the error of a remote that gave no answer: refused for who asks, or not reached at all."""
-    said = done.said.lower()
-    denied = ("permission denied", "authentication failed", "could not read username", "could not read password")
-    more = ("access denied", "403", "401", "host key verification failed", "terminal prompts disabled")
-    if any(word in said for word in (*denied, *more)):
-        return LoomError(
-            "REMOTE_DENIED",
-            f"the remote {remote.shown} does not let you in",
-            why=f"{_last(done.said)}; who may push and fetch there may hand on runs, and nobody else",
-            hint=f"git ls-remote {quoted(remote.shown)}",
-            exit_code=EXIT_SETUP,
-        )
-    return LoomError(
-        "REMOTE_UNREACHABLE",
-        f"the remote {remote.shown} gave no answer",
-        why=_last(done.said) or "nothing was changed, here or there; try again",
-        hint=f"git ls-remote {quoted(remote.shown)}",
-        exit_code=EXIT_SETUP,
-    )
 
 
 def fits_a_ref(name: str) -> bool:
@@ -393,22 +345,6 @@ def _hashed(name: str) -> str:
     from loomctl.disk import digests
 
     return f"url-{digests.of_text(name)[:12]}"
-
-
-def _last(said: str) -> str:
-    """Give the line of git's that says most, masked."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "ERROR", "ssh:"))]
-    picked = (telling or lines[-1:])[:2]
-    return masked_line("; ".join(picked), 300)
-
-
-def refusal(done: Done) -> str:
-    """Give why a remote refused a ref, in its own words; empty where it did not say."""
-    for line in done.out.decode("utf-8", "replace").splitlines():
-        if line.startswith("!"):
-            return masked_line(line.split("\t")[-1], 300)
-    return ""
 
 
 def _end(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:

@@ -16,6 +16,7 @@ from loomctl.model.state import accepted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from loomctl.disk.git_answers import Remote
     from loomctl.disk.git_refs import Repository
 
 SCHEMA = 1
@@ -204,6 +205,6 @@ def bad(where: str, why: str) -> LoomError:
     )
 
 
-def where_of(remote: git_refs.Remote, run_id: str) -> str:
+def where_of(remote: Remote, run_id: str) -> str:
     """Name a run at a remote."""
     return f"{remote.shown} {git_refs.RUNS}{ids.checked_id(run_id)}"

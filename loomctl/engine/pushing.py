@@ -6,7 +6,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import arrivals, carried, clock, files, git_refs, machine, people, received
+from loomctl.disk import arrivals, carried, clock, files, git_answers, machine, people, received
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.engine import handoff, recording
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.disk.carried import LeftOut, Look
-    from loomctl.disk.git_refs import Remote
+    from loomctl.disk.git_answers import Remote
     from loomctl.disk.received import Told
     from loomctl.engine.caller import Workspace
     from loomctl.engine.handoff import Desk, Standing
@@ -196,19 +196,19 @@ def keep(run_dir: str, folder: str, *, outputs: bool) -> None:
             shutil.copyfile(source, target, follow_symlinks=False)
 
 
-def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: git_refs.Done) -> None:
+def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: git_answers.Done) -> None:
     """Return where a push that did not end well arrived all the same; else say what became of it."""
     try:
         now = desk.repository.listed(desk.remote).get(run_id)
     except LoomError:
-        raise git_refs.unreachable(desk.remote, done) from None
+        raise git_answers.unreachable(desk.remote, done) from None
     if now == commit:
         return
     if now != found.theirs:
         raise refused(desk, run_id, desk.standing(run_id, now))
-    why = git_refs.refusal(done)
+    why = git_answers.refusal(done)
     if not why:
-        raise git_refs.unreachable(desk.remote, done)
+        raise git_answers.unreachable(desk.remote, done)
     raise LoomError(
         "REMOTE_REFUSED",
         f"{desk.remote.shown} does not take the run {run_id}",
