@@ -162,7 +162,6 @@ def test_the_schema_has_the_keys_of_the_classes() -> None:
     assert set(properties()) == {
         "$schema",
         *workflow.Workflow.KEYS,
-        *workflow.LATER_FIELDS,
         *workflow.INERT_FIELDS,
     }
     assert set(properties("$defs", "phase")) == {*workflow.Phase.KEYS, *workflow.INERT_PHASE_FIELDS}
@@ -218,7 +217,7 @@ def test_a_plan_has_exactly_the_keys_of_its_schema(name: str) -> None:
     )
     schema = SCHEMAS["plan"]
     assert list(Draft202012Validator(schema).iter_errors(built)) == []
-    said_by_some = {"default_fidelity", "retry_target", "max_visits"}
+    said_by_some = {"default_fidelity", "retry_target", "max_visits", "must_survive"}
     assert set(built) == set(schema["required"]) == set(schema["properties"]) - said_by_some
     definitions = schema["$defs"]
     for phase in built["phases"]:
@@ -248,6 +247,7 @@ def test_a_new_state_has_the_keys_of_its_schema() -> None:
         "saved_from",
         "pending_triggers",
         "feedback",
+        "must_survive",
     }
 
 

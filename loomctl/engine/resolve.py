@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.disk import prompt_files, workflow_files
 from loomctl.disk.workflow_files import Places
 from loomctl.engine import expression_checks, frozen_schemas
-from loomctl.model import graph_checks, inheritance, references
+from loomctl.model import graph_checks, inheritance, references, survival_checks
 from loomctl.model.errors import LoomError
 from loomctl.model.plan import build_plan
 from loomctl.model.problems import error, errors, in_file, placed, refusal, warning
@@ -120,6 +120,7 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
         return Resolved(path, None, None, sources, problems)
     for link in chain:
         problems += link.said(references.dangling(link.own, workflow) if link.own else ())
+        problems += link.said(survival_checks.unknown_artifacts(link.own, workflow) if link.own else ())
         problems += link.said(graph_checks.unknown_targets(link.own, workflow) if link.own else ())
     problems += references.stepless(workflow)
     if not errors(problems):

@@ -16,7 +16,7 @@ SCHEMA_VERSION = 1
 _TEXT_OR_NULL, _LIST_OR_NULL = TEXT + NOTHING, LIST + NOTHING
 _PLAN = Shape(
     {"plan_id": TEXT, "workflow_id": TEXT, "phases": LIST, "artifacts": LIST},
-    {"autonomy": OBJECT, "commands": LIST, "retry_target": TEXT, "max_visits": WHOLE},
+    {"autonomy": OBJECT, "commands": LIST, "retry_target": TEXT, "max_visits": WHOLE, "must_survive": LIST},
     ("plan_id", "workflow_id"),
 )
 _AUTONOMY = Shape({}, {"level": TEXT, "require_approval_for": LIST}, ("level",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loomctl.model.ids import slug
+from loomctl.model.survival import KEY
 from loomctl.model.workflow import PARTS
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ def merge(chain: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     chain: (id, raw workflow), the root ancestor first; each has passed `parse` without an error. pre_steps run root →
     child, post_steps child → root; steps are the nearest non-empty ones (an explicit [] inherits: FABER's children
     write it so). A step named again in its phase is one step, the nearest definition at the first place (D7). Critical
-    artifacts are merged by id, the child's in the parent's place. skip_steps add up. Phases keep the parent's order.
+    artifacts are merged by id, the child's in the parent's place. skip_steps add up, and so does must_survive, the
+    parent's items first. Phases keep the parent's order.
     """
     merged: dict[str, Any] = {}
     for _, raw in chain:
@@ -42,6 +44,8 @@ def _over(parent: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]
             merged[key] = _keys_over(parent[key], child[key])
     if "skip_steps" in parent and "skip_steps" in child:
         merged["skip_steps"] = list(dict.fromkeys([*parent["skip_steps"], *child["skip_steps"]]))
+    if KEY in parent and KEY in child:
+        merged[KEY] = [*parent[KEY], *(entry for entry in child[KEY] if entry not in parent[KEY])]
     if "critical_artifacts" in parent and "critical_artifacts" in child:
         merged["critical_artifacts"] = _artifacts_over(parent["critical_artifacts"], child["critical_artifacts"])
     phases = {name: dict(phase) for name, phase in parent.get("phases", {}).items()}

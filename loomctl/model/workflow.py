@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loomctl.model import critical_artifacts, steps, transitions
+from loomctl.model import critical_artifacts, steps, survival_checks, transitions
 from loomctl.model.fidelity import FIDELITIES
 from loomctl.model.fields import ID_RULE, Fields, is_id, only
 from loomctl.model.policies import read_autonomy, read_handling
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["PARTS", "Phase", "Problem", "Workflow", "parse"]
 
 PARTS = ("pre_steps", "steps", "post_steps")
-# What the design has and nothing executes yet; a workflow that says so is refused, never half obeyed.
-LATER_FIELDS = ("must_survive",)
 # FABER's fields that are kept and change nothing here.
 INERT_FIELDS = ("hooks", "context", "executor", "phase_executors", "prompt", "defaults", "phase_defaults")
 INERT_PHASE_FIELDS = ("validation",)
@@ -68,7 +66,7 @@ class Workflow:
     """One workflow file, or several merged into one. phases is None only where `extends` brings them.
 
     retry_target: where a failure leads that nothing else catches, `phase/id`, or an id that one phase alone has (D45).
-    max_visits: of each step that does not say.
+    max_visits: of each step that does not say. must_survive: as declared (`model.survival`).
     """
 
     id: str
@@ -81,6 +79,7 @@ class Workflow:
     max_visits: int | None = None
     skip_steps: tuple[str, ...] | None = None
     critical_artifacts: CriticalArtifacts | None = None
+    must_survive: tuple[str | dict[str, Any], ...] | None = None
     phases: tuple[Phase, ...] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -95,6 +94,7 @@ class Workflow:
         "max_visits",
         "skip_steps",
         "critical_artifacts",
+        "must_survive",
         "phases",
     )
 
@@ -121,6 +121,7 @@ class Workflow:
             "max_visits": self.max_visits,
             "skip_steps": None if self.skip_steps is None else list(self.skip_steps),
             "critical_artifacts": artifacts and artifacts.to_dict(),
+            "must_survive": None if self.must_survive is None else list(self.must_survive),
             "phases": None if self.phases is None else {phase.id: phase.to_dict() for phase in self.phases},
         }
         return only(self.KEYS, values, self.extra)
@@ -147,8 +148,9 @@ def parse(raw: object) -> tuple[Workflow | None, list[Problem]]:
             if fields.has("critical_artifacts")
             else None
         ),
+        must_survive=survival_checks.read_declared(fields, problems),
         phases=_read_phases(fields, problems),
-        extra=fields.rest(later=LATER_FIELDS, inert=INERT_FIELDS),
+        extra=fields.rest(inert=INERT_FIELDS),
     )
     failed = any(problem.severity == "error" for problem in problems)
     return (None if failed else workflow), problems

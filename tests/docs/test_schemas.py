@@ -30,6 +30,7 @@ PARTS = {
         Part("The file", ()),
         Part("`critical_artifacts`", ("properties", "critical_artifacts")),
         Part("An artifact in one of the three groups", ("$defs", "artifact")),
+        Part("An entry of `must_survive` as an object", ("$defs", "survivor")),
         Part("`autonomy` as an object", ("properties", "autonomy")),
         Part("A phase", ("$defs", "phase")),
         Part("A step", ("$defs", "step")),
@@ -55,6 +56,7 @@ PARTS = {
         ),
         Part("A step's `result_handling`", ("$defs", "step", "properties", "result_handling")),
         Part("An entry of `artifacts`", ("$defs", "artifact")),
+        Part("An entry of `must_survive` as an object", ("properties", "must_survive", "items")),
     ],
     "state": [
         Part("The file", ()),
@@ -70,6 +72,8 @@ PARTS = {
         Part("An entry of `approvals`", ("properties", "approvals", "items")),
         Part("`sessions`", ("properties", "sessions")),
         Part("An entry of `session_history`", ("$defs", "session")),
+        Part("An entry of `compactions`", ("$defs", "session", "properties", "compactions", "items")),
+        Part("The `receipt` of a compaction", ("$defs", "receipt")),
         Part("A session's `environment`", ("$defs", "session", "properties", "environment")),
         Part("`context_metadata`", ("properties", "context_metadata")),
         Part(

@@ -269,6 +269,19 @@ def test_fabers_parent_is_stood_in_for(places: Places, write: Write) -> None:
     assert found(resolve("fractary-faber:default", **places._asdict())) == [("STAND_IN", "$")]
 
 
+def test_what_must_survive_is_held_against_the_merged_workflow(places: Places, write: Write) -> None:
+    """An artifact may be a parent's; one that nobody declares is an error, nearly one's name a warning."""
+    declared = {"always_load": [artifact(id="design-brief")]}
+    write("base", extends="core", critical_artifacts=declared, must_survive=["x"])
+    write("child", extends="base", must_survive=["design-brief", "design-breif", {"artifact": "spec"}, "x"])
+    assert [(one.severity, one.code, one.where) for one in resolve("child", **places._asdict()).problems] == [
+        ("warning", "POSSIBLE_TYPO", "$.must_survive[1]"),
+        ("error", "UNKNOWN_ARTIFACT", "$.must_survive[2].artifact"),
+    ]
+    write("child", extends="base", must_survive=["design-brief"])
+    assert resolve("child", **places._asdict()).checked()["must_survive"] == ["x", "design-brief"]
+
+
 def test_an_unknown_name_raises(places: Places) -> None:
     """What goes by no name is an error at once, with what there is."""
     with pytest.raises(LoomError) as caught:

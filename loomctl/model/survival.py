@@ -1,0 +1,130 @@
+"""What a compaction must not lose: how it is declared, and whether it stands in a text. Pure.
+
+An item is a text, a path into the run's state, or a critical artifact. A string is the artifact of that id where the
+plan declares one, a path where it begins with `$.` or `$[`, else a text; `{artifact: …}`, `{path: …}` and `{text: …}`
+say it outright.
+"""
+
+from __future__ import annotations
+
+from loomctl.model.fences import one_line, visible
+from loomctl.model.paths_in_state import MISSING, compile_path, read
+from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import mask
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from typing import Any
+
+KEY = "must_survive"
+TEXT, PATH, ARTIFACT = "text", "path", "artifact"
+KINDS = (TEXT, PATH, ARTIFACT)
+LONGEST = 2000
+"""Characters of a text or path; what is longer is an artifact's part."""
+MOST = 100
+"""Items that one declaration may have."""
+_NAME_UNITS = 100
+_WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+
+
+class Item(NamedTuple):
+    """One item. kind: text, path or artifact; value: the text, the path, the artifact's id; name: how it is called."""
+
+    kind: str
+    value: str
+    name: str
+
+
+def is_path(said: str) -> bool:
+    """Tell whether a declared string is a path into the state: `$5 a month` is a text."""
+    return said.startswith(("$.", "$["))
+
+
+def outright(entry: object) -> tuple[str, str] | None:
+    """Give an object's kind and value, such as `{text: …}`; None for what says no one thing."""
+    said = [(kind, entry[kind]) for kind in KINDS if kind in entry] if isinstance(entry, dict) else []
+    return said[0] if len(said) == 1 and isinstance(said[0][1], str) and said[0][1].strip() else None
+
+
+def items(plan: Mapping[str, Any], state: Mapping[str, Any]) -> list[Item]:
+    """Give what must survive in a run: what its plan declares, then what was added to it, each once.
+
+    What does not have the form of an item is passed over: a hook goes on with the rest.
+    """
+    artifacts = {artifact["id"] for artifact in plan.get("artifacts", ())}
+    found: dict[tuple[str, str], Item] = {}
+    for holder in (plan, state):
+        listed = holder.get(KEY)
+        for entry in listed[:MOST] if isinstance(listed, list) else ():
+            item = _item(entry, artifacts)
+            if item is not None:
+                found.setdefault((item.kind, item.value), item)
+    return list(found.values())
+
+
+def _item(entry: object, artifacts: Collection[str]) -> Item | None:
+    kind, value = (_kind(entry, artifacts), entry) if isinstance(entry, str) else outright(entry) or ("", "")
+    if not value.strip() or len(value) > LONGEST:
+        return None
+    name = _name(value)
+    return Item(kind, value, name if _kind(value, artifacts) == kind else f"{kind}:{name}")
+
+
+def _kind(said: str, artifacts: Collection[str]) -> str:
+    return ARTIFACT if said in artifacts else PATH if is_path(said) else TEXT
+
+
+def _name(value: str) -> str:
+    """Give an item's name: itself on one line, its secrets masked; a long one is cut, and told apart by a checksum."""
+    whole = one_line(mask(value)[0], LONGEST * 4)
+    short = one_line(whole, _NAME_UNITS)
+    if short == whole:
+        return whole
+    from binascii import crc32
+
+    return f"{short} #{crc32(value.encode('utf-8', 'surrogatepass')):08x}"
+
+
+def text_of(item: Item, state: Mapping[str, Any]) -> str | None:
+    """Give the text that must be present for a text or a path; None where the state has nothing at the path.
+
+    A value that is no text is its compact JSON; null, and what is blank, is nothing. Of an artifact its file knows.
+    """
+    if item.kind == TEXT:
+        return item.value
+    steps = compile_path(item.value) if item.kind == PATH else None
+    value = MISSING if steps is None else read(steps, state)
+    if value is MISSING or value is None:
+        return None
+    if not isinstance(value, str):
+        import json
+
+        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return value if value.strip() else None
+
+
+def flat(text: str) -> str:
+    """Give a text in the form in which texts are compared: each run of white space is one space, none at its ends."""
+    return " ".join(visible(text).split())
+
+
+def stands_in(text: str, flat_texts: Sequence[str]) -> bool:
+    """Tell whether a text stands in one of others: character by character, white space aside, and as whole words.
+
+    flat_texts: as `flat` gives them. Where the text begins or ends with an ASCII letter, digit or underscore none such
+    may stand beside it, so that `v1.2` is not taken for present where `v1.23` is. A text that holds what is masked
+    for Loom's own output counts in its masked form too.
+    """
+    wanted = {flat(text), flat(mask(text)[0])} - {""}
+    return any(_is_in(one, other) for one in wanted for other in flat_texts)
+
+
+def _is_in(wanted: str, text: str) -> bool:
+    at = text.find(wanted)
+    while at >= 0:
+        before, after = text[at - 1 : at] if at else "", text[at + len(wanted) : at + len(wanted) + 1]
+        if not (wanted[0] in _WORD and before in _WORD) and not (wanted[-1] in _WORD and after in _WORD):
+            return True
+        at = text.find(wanted, at + 1)
+    return False

@@ -1,0 +1,87 @@
+"""Whether `must_survive` says what can be looked for: read from a workflow, with everything that is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from loomctl.model.paths_in_state import compile_path
+from loomctl.model.problems import at, choices, error, kind_of, nearest, shown, warning
+from loomctl.model.secrets import mask
+from loomctl.model.survival import ARTIFACT, KEY, KINDS, LONGEST, MOST, PATH, is_path
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from loomctl.model.fields import Fields
+    from loomctl.model.problems import Problem
+    from loomctl.model.workflow import Workflow
+
+# What a hook can read without a library; the schema's pattern says the same.
+_STEP = r"\.[A-Za-z_][A-Za-z0-9_-]*|\[-?(0|[1-9][0-9]{0,8})\]|\['[^'\\]+'\]|\[\"[^\"\\]+\"\]"
+_PATH = re.compile(rf"\$({_STEP})+")
+_FORMS = 'write a text, "$.path.into.state", an artifact\'s id, or {"text": …}, {"path": …}, {"artifact": …}'
+
+
+def read_declared(fields: Fields, problems: list[Problem]) -> tuple[str | dict[str, Any], ...] | None:
+    """Take `must_survive` from a workflow as it stands there; what is wrong with an entry is reported."""
+    entries = fields.items(KEY)
+    if entries is None:
+        return None
+    if len(entries) > MOST:
+        fields.fail("TOO_MANY", KEY, f"{len(entries)} items, and at most {MOST} are looked for", "name an artifact")
+    for where, entry in entries:
+        problems += entry_problems(entry, where)
+    return tuple(entry for _, entry in entries if isinstance(entry, (str, dict)))
+
+
+def entry_problems(entry: object, where: str) -> list[Problem]:
+    """Find what is wrong with one item, whatever the plan declares."""
+    if isinstance(entry, str):
+        return list(_value_problems(entry, PATH if is_path(entry) else "", where))
+    if not isinstance(entry, dict):
+        return [error("WRONG_TYPE", where, f"expected text or an object, got {kind_of(entry)}", _FORMS)]
+    said = [kind for kind in KINDS if kind in entry]
+    if len(said) != 1:
+        return [error("BAD_ITEM", where, f"an item says one of {', '.join(KINDS)}", _FORMS)]
+    value, place = entry[said[0]], at(where, said[0])
+    if not isinstance(value, str):
+        return [error("WRONG_TYPE", place, f"{said[0]}: expected text, got {kind_of(value)}", _FORMS)]
+    return list(_value_problems(value, said[0], place))
+
+
+def _value_problems(value: str, kind: str, where: str) -> Iterator[Problem]:
+    if not value.strip():
+        yield error("EMPTY_TEXT", where, "an empty item stands in every text", "leave it out")
+    elif len(value) > LONGEST:
+        hint = "put it into a file, declare that as an artifact, and name the artifact here"
+        yield error("TOO_LONG", where, f"{len(value):,} characters, and an item has at most {LONGEST:,}", hint)
+    elif kind == PATH and not (_PATH.fullmatch(value) and compile_path(value) is not None):
+        hint = 'names and places alone, such as $.goal or $.context["release.date"]; {"text": …} for a text like that'
+        yield error("PATH_SYNTAX", where, f"{shown(value)} is no path that a hook can read", hint)
+    elif mask(value)[1]:
+        message = "this looks like a secret: it is given masked, and stands in the workflow for all to read"
+        yield warning("SECRET", where, message, "name what must survive without it")
+
+
+def unknown_artifacts(own: Workflow, merged: Workflow) -> list[Problem]:
+    """Find items of `own` (one file) that name an artifact which `merged` (the file with its ancestors) has not."""
+    declared = merged.critical_artifacts
+    ids = [placed.artifact.id for placed in declared.each()] if declared else []
+    return [
+        problem
+        for index, entry in enumerate(own.must_survive or ())
+        for problem in unknown_artifact(entry, at("$", KEY, index), ids)
+    ]
+
+
+def unknown_artifact(entry: object, where: str, ids: Collection[str]) -> Iterator[Problem]:
+    """Find that an item names an artifact that is not declared, or nearly names one that is. ids: those declared."""
+    name = entry.get(ARTIFACT) if isinstance(entry, dict) else None
+    if isinstance(name, str) and name not in ids:
+        yield error(
+            "UNKNOWN_ARTIFACT", at(where, ARTIFACT), f"there is no artifact {shown(name)}", choices(name, list(ids))
+        )
+    if isinstance(entry, str) and entry not in ids and (meant := nearest(entry, list(ids), cutoff=0.82)):
+        hint = f'write {meant} if you meant the artifact; {{"text": {shown(entry)}}} says that it is a text'
+        yield warning("POSSIBLE_TYPO", where, f"{shown(entry)} is a text; did you mean the artifact {meant}?", hint)

@@ -1,0 +1,128 @@
+"""What must survive a compaction: how an item is told, and what counts as present in a text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loomctl.model import secrets, survival
+from loomctl.model.inheritance import merge
+from loomctl.model.survival import ARTIFACT, PATH, TEXT
+
+PLAN: dict[str, Any] = {"artifacts": [{"id": "spec"}, {"id": "$.odd"}]}
+KINDS = [
+    ("ship it", TEXT, "ship it", "ship it"),
+    ("spec", ARTIFACT, "spec", "spec"),
+    ("Spec", TEXT, "Spec", "Spec"),
+    ("$.goal", PATH, "$.goal", "$.goal"),
+    ("$['a b']", PATH, "$['a b']", "$['a b']"),
+    ("$5 a month", TEXT, "$5 a month", "$5 a month"),
+    ("$", TEXT, "$", "$"),
+    ({"text": "spec"}, TEXT, "spec", "text:spec"),
+    ({"text": "$.goal"}, TEXT, "$.goal", "text:$.goal"),
+    ({"text": "plain"}, TEXT, "plain", "plain"),
+    ({"path": "$.goal"}, PATH, "$.goal", "$.goal"),
+    ({"artifact": "spec"}, ARTIFACT, "spec", "spec"),
+    ({"artifact": "gone"}, ARTIFACT, "gone", "artifact:gone"),
+]
+
+
+@pytest.mark.parametrize(("entry", "kind", "value", "name"), KINDS)
+def test_an_item_is_an_artifact_a_path_or_a_text(entry: object, kind: str, value: str, name: str) -> None:
+    """A string is the artifact that is called so, a path where it begins like one, else a text; objects say it."""
+    assert survival.items({**PLAN, "must_survive": [entry]}, {}) == [(kind, value, name)]
+
+
+@pytest.mark.parametrize(
+    "entry", [None, 3, "", "  ", [], {}, {"text": ""}, {"text": 3}, {"text": "a", "path": "$.b"}, "x" * 2001]
+)
+def test_what_is_no_item_is_passed_over(entry: object) -> None:
+    """A hook goes on with the rest of a list that somebody damaged."""
+    assert [item.value for item in survival.items({**PLAN, "must_survive": [entry, "kept"]}, {})] == ["kept"]
+
+
+def test_a_run_adds_to_its_workflow_and_nothing_stands_twice() -> None:
+    """The plan's items come first; the same kind and value is one item however it was written."""
+    plan = {**PLAN, "must_survive": ["a", {"text": "a"}, "spec"]}
+    found = survival.items(plan, {"must_survive": [{"artifact": "spec"}, "b"]})
+    assert [(item.kind, item.value) for item in found] == [(TEXT, "a"), (ARTIFACT, "spec"), (TEXT, "b")]
+
+
+def test_a_childs_items_come_after_its_parents() -> None:
+    """Inheritance adds up, without doubles."""
+    merged = merge([("a", {"id": "a", "must_survive": ["x", "y"]}), ("b", {"id": "b", "must_survive": ["z", "x"]})])
+    assert merged["must_survive"] == ["x", "y", "z"]
+
+
+def test_long_names_are_cut_and_stay_apart() -> None:
+    """Two texts with one beginning have two names, each on one line; a secret is masked in it."""
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
+    plan = {**PLAN, "must_survive": ["a\nb " * 100 + "one", "a\nb " * 100 + "two", secret]}
+    names = [item.name for item in survival.items(plan, {})]
+    assert len(set(names)) == 3
+    assert all("\n" not in name and len(name) < 120 for name in names)
+    assert secret not in names[2]
+
+
+VALUES = [
+    ("$.goal", "ship it", "ship it"),
+    ("$.list[0]", ["a", "b"], None),
+    ("$.n", 3, "3"),
+    ("$.flag", True, "true"),
+    ("$.deep", {"a": [1, "é"]}, '{"a":[1,"é"]}'),
+    ("$.gone", None, None),
+    ("$.blank", "  ", None),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "text"), VALUES)
+def test_a_paths_text_is_its_present_value(path: str, value: object, text: str | None) -> None:
+    """Text as it is, anything else as compact JSON; what is not there cannot be lost."""
+    key = path[2:].partition("[")[0]
+    item = survival.Item(PATH, path, path)
+    found = survival.text_of(item, {key: value} if path != "$.list[0]" else {})
+    assert found == text
+
+
+PRESENT = [
+    ("ship it", "we must ship it today", True),
+    ("ship it", "we must ship\n   it today", True),
+    ("ship it\n", "ship it", True),
+    ("ship it", "we must Ship it", False),
+    ("v1.2", "use v1.23", False),
+    ("v1.2", "use v1.23, or v1.2.", True),
+    ("3", "13 of 30", False),
+    ("3", "13 of 3", True),
+    ("id", "my_id", False),
+    ("必须", "我们必须做", True),
+    ("(a)", "f(a)g", True),
+    ("a" * 5, "a" * 6, False),
+    ("x", "", False),
+]
+
+
+@pytest.mark.parametrize(("wanted", "text", "present"), PRESENT)
+def test_presence_is_of_whole_words_and_any_white_space(wanted: str, text: str, present: bool) -> None:
+    """A line wrap loses nothing; half a word is not the word; case counts."""
+    assert survival.stands_in(wanted, [survival.flat(text)]) is present
+
+
+def test_a_masked_text_is_present_where_its_masked_form_is() -> None:
+    """What Loom masks in its own output can only come back masked."""
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
+    given, count = secrets.mask(f"token {secret}")
+    assert count
+    assert survival.stands_in(f"token {secret}", [survival.flat(given)])
+
+
+PLAIN = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"]))
+
+
+@given(PLAIN, PLAIN, st.text(alphabet=" \n\t"))
+def test_any_text_is_present_in_what_holds_it_apart(wanted: str, around: str, blank: str) -> None:
+    """However white space changed, a text that was given between spaces is found."""
+    spaced = blank.join(f" {word} " for word in wanted.split())
+    assert not wanted.split() or survival.stands_in(wanted, [survival.flat(f"{around} {spaced} {around}")])
