@@ -8,13 +8,11 @@ def main() -> int:
     """Run the command line; gives the exit code."""
     _open_what_is_closed()
     arguments = sys.argv[1:]
-    if (
-        arguments[:2] == ["hook", "post-tool-use"] and len(arguments) == 3
-    ):  # every module counts on this way (design §7)
+    if arguments[:2] == ["hook", "post-tool-use"] and len(arguments) in (3, 4):  # every module counts here (design §7)
         try:
             from loomctl.hosts.claude_live import main as replace
 
-            return replace(arguments[2])
+            return replace(arguments[2], owed=arguments[3:] == ["owed"])
         except ImportError:
             return 0
     if arguments[:1] == ["hook"]:

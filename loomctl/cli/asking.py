@@ -13,7 +13,7 @@ from loomctl.disk.local import TERMINAL, Local
 from loomctl.disk.store import Store
 from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
 from loomctl.engine.finding import no_active_run
-from loomctl.hosts import claude_code, claude_transcript
+from loomctl.hosts import claude_events, claude_transcript
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.ids import checked_id
@@ -87,7 +87,7 @@ def _caller(found: Project, cwd: str) -> Caller:
         known = (local.binding(session_id) or {}).get("transcript_path")
         path = known if isinstance(known, str) and os.path.isfile(known) else claude_transcript.find(session_id)
         conversation: Conversation = claude_transcript.Transcript(path)
-        return Caller(session_id, claude_code.HOST, claude_code.host_pid(), cwd, conversation)
+        return Caller(session_id, claude_events.HOST, claude_events.host_pid(), cwd, conversation)
     leader = os.getsid(0)
     which = (machine.hostname(), processes.boot_id(), str(leader), processes.started(leader), found.store)
     name = digests.of_text("\0".join(which))[:12]

@@ -57,6 +57,20 @@ def _words(*names: str) -> Callable[[Mapping[str, Any]], list[str]]:
     return told
 
 
+def _checked(properties: Mapping[str, Any]) -> list[str]:
+    """Tell a receipt: how many items were kept and lost, or that nobody could look."""
+    if properties.get("proven") is not True:
+        return ["unproven", *_plain(properties, "proven", "restored")]
+    counts = [f"{len(properties[key])} {key}" for key in ("kept", "lost") if isinstance(properties.get(key), list)]
+    return [", ".join(counts), *_plain(properties, "proven", "kept", "restored")]
+
+
+def _restored_items(properties: Mapping[str, Any]) -> list[str]:
+    listed = properties.get("items")
+    names = [one_line(str(name), _PROPERTY) for name in listed] if isinstance(listed, list) else []
+    return ["; ".join(names[:5]), *_plain(properties, "items")]
+
+
 def _change(before: str, after: str, link: str = "→") -> Callable[[Mapping[str, Any]], list[str]]:
     """Tell of one property that became another, then of all others by name."""
 
@@ -266,6 +280,9 @@ LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "session.started": _words("source"),
     "session.resumed": _words("source"),
     "session.compacted": _words("trigger"),
+    "survival.checked": _checked,
+    "survival.restored": _restored_items,
+    "survival.declared": _words(),
     "session.ended": _words("reason"),
     "session.lost": _words("session_id"),
     "hook.failed": _words("hook", "error"),

@@ -11,7 +11,7 @@ from loomctl.model.records import NamedTuple
 # Every event that a host calls Loom for, as hooks.json and the launcher name it.
 EVENTS = (
     "session-start", "user-prompt-submit", "pre-tool-use", "post-tool-use", "post-tool-use-failure", "pre-compact",
-    "stop", "session-end",
+    "post-compact", "stop", "session-end",
 )  # fmt: skip
 WORK = ".work"
 _FOLDER = "hooks"

@@ -11,9 +11,15 @@ import json
 import os
 import sys
 
-from loomctl.disk import config, files, project, trouble
+from loomctl.disk import files
 from loomctl.disk.lock import HOOK_PATIENCE
-from loomctl.engine.caller import Caller, Workspace, workspace
+from loomctl.hosts.claude_events import context as _context
+from loomctl.hosts.claude_events import digested as _digested
+from loomctl.hosts.claude_events import for_people as _for_people
+from loomctl.hosts.claude_events import kept as _kept
+from loomctl.hosts.claude_events import read_event, workspace_of
+from loomctl.hosts.claude_events import text as _text
+from loomctl.hosts.claude_events import words as _words
 from loomctl.hosts.claude_transcript import NOTICE, Transcript
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
@@ -21,17 +27,16 @@ from loomctl.model.records import NamedTuple
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, TypeVar
+    from typing import Any
 
     from loomctl.disk.events import Event as Happening
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
     from loomctl.engine.priming import Slip
     from loomctl.model.state import State
     from loomctl.model.triggers import Event
 
-    Kept = TypeVar("Kept")
-
-HOST = "claude-code"
-LARGEST_EVENT = 64 * 1024 * 1024
+KEY = "must_survive"  # as model.survival has it; not imported, for most runs declare nothing
 # A restore that cannot be seen is tried again this often for one compaction, then left to the user.
 RESTORES = 2
 
@@ -68,48 +73,6 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def read_event() -> dict[str, Any]:
-    """Read the event on standard input. Raises BAD_EVENT."""
-    data = sys.stdin.buffer.read(LARGEST_EVENT + 1)
-    if len(data) > LARGEST_EVENT:
-        raise LoomError("BAD_EVENT", f"the hook event has over {LARGEST_EVENT} bytes")
-    try:
-        event = json.loads(data.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        raise LoomError("BAD_EVENT", "the hook event is not JSON") from None
-    if not isinstance(event, dict):
-        raise LoomError("BAD_EVENT", "the hook event is not a JSON object")
-    return event
-
-
-def _text(event: dict[str, Any], key: str) -> str:
-    value = event.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def workspace_of(event: dict[str, Any]) -> Workspace | None:
-    """Give the workspace that an event's session works in; None where there is no project."""
-    found = project.find((os.environ.get("CLAUDE_PROJECT_DIR", ""), os.environ.get("PWD", ""), _text(event, "cwd")))
-    if found is None:
-        return None
-    caller = Caller(
-        session_id=_text(event, "session_id") or os.environ.get("CLAUDE_CODE_SESSION_ID") or None,
-        host=HOST,
-        pid=host_pid(),
-        cwd=_text(event, "cwd") or found.root,
-        conversation=Transcript(_text(event, "transcript_path") or None),
-        on_hook_path=True,
-        environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
-    )
-    return workspace(found, config.load_for_a_hook(found.store, caller.environment_python), caller)
-
-
-def host_pid() -> int | None:
-    """Give the host's process, as it names itself to hooks and shells."""
-    named = os.environ.get("CLAUDE_PID", "")
-    return int(named) if named.isascii() and named.isdigit() and len(named) < 10 else None
-
-
 def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.disk import user_folders
 
@@ -117,6 +80,10 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
         from loomctl.disk import status_shim  # most users have none
 
         _kept([], status_shim.renew_own)
+    if _text(event, "source") in ("compact", "clear"):
+        from loomctl.disk import owed
+
+        _kept([], lambda: owed.drop(space.store.local, space.caller.session_id))
     given = session_start(space, event)
     return _context("SessionStart", given.text, given.line) if given is not None else None
 
@@ -155,30 +122,6 @@ def session_start(space: Workspace, event: dict[str, Any]) -> Given | None:
     return enter_and_prime(space, found.run_id, source, environment, compaction, path, notes)
 
 
-def _digested(space: Workspace) -> str:
-    """Digest what tools gave for as long as a hook may; gives what went wrong. Most hooks find nothing there (D59)."""
-    try:
-        with os.scandir(os.path.join(space.store.local, "spool")) as entries:
-            if next(entries, None) is None:
-                return ""
-    except OSError:
-        return ""
-    from loomctl.engine import recording
-
-    return recording.digest(space, recording.HOOK_LIMIT).trouble
-
-
-def _kept(notes: list[str], write: Callable[[], Kept]) -> Kept | None:
-    """Do a write that a priming can do without; a project that cannot be written is primed all the same."""
-    try:
-        return write()
-    except (OSError, LoomError) as error:
-        note = f"this could not be recorded: {_words(error)}"
-        if note not in notes:
-            notes.append(note)
-        return None
-
-
 def enter_and_prime(
     space: Workspace,
     run_id: str,
@@ -214,6 +157,8 @@ def enter_and_prime(
         here = run._replace(state=state)
         event = _with_owed(triggers.session_start(source), state)
         made[:] = [priming.prime(space, here, event, priming.hook_budget(space), may_write=True)]
+        if source == "compact":
+            state = _with_receipt(here, made[0], space.caller.session_id)
         state, primed = remembering.recorded(space, state, made[0])
         return state, [*came, *primed]
 
@@ -229,6 +174,14 @@ def enter_and_prime(
     told = bool(made[0].text)
     _kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=told))
     return _delivered(space, made[0], notes)
+
+
+def _with_receipt(run: Run, made: Slip, session_id: str | None) -> State:
+    if KEY not in run.plan and KEY not in run.state:
+        return run.state
+    from loomctl.engine import surviving  # most runs declare nothing
+
+    return surviving.begun(run, made, session_id)
 
 
 def _with_owed(event: Event, state: State) -> Event:
@@ -273,42 +226,16 @@ def _both(line: str) -> Given:
     return Given(line, line)
 
 
-def _context(event_name: str, text: str | None, line: str | None) -> str:
-    output: dict[str, Any] = {}
-    if text:
-        output["hookSpecificOutput"] = {"hookEventName": event_name, "additionalContext": text}
-    if line:
-        output["systemMessage"] = _for_people(line)
-    return json.dumps(output, ensure_ascii=False) if output else ""
-
-
-def _for_people(line: str) -> str:
-    from loomctl.model.fences import visible
-    from loomctl.model.secrets import mask
-
-    return visible(mask(line if line.startswith("Loom") else f"Loom: {line}")[0])
-
-
 def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
-    """Tell the summariser, in plain text, what must be kept; note who asked for the compaction."""
-    from loomctl.disk import known
-    from loomctl.engine import announcing, finding, priming
-    from loomctl.model import triggers
+    from loomctl.hosts import claude_compaction
 
-    _digested(space)
-    found = finding.find(space, over=False)
-    if found.run_id is None or not known.is_known(found.run_id, space.store.folder):
-        return None
-    session_id = space.caller.session_id
-    if session_id is not None:
-        asked = "manual" if event.get("trigger") == "manual" else "auto"
-        noted = {**space.local.primed(session_id), "compacting": asked}
-        _kept([], lambda: space.local.note_primed(session_id, noted))
-    run = space.store.read(found.run_id)
-    coming = priming.prime(
-        space, run, triggers.session_start("compact"), priming.hook_budget(space), may_write=found.may_write, force=True
-    )
-    return announcing.for_the_summary(run, [entry.id for entry in coming.loaded if entry.form == "full"])
+    return claude_compaction.before(space, event)
+
+
+def _post_compact(space: Workspace, event: dict[str, Any]) -> str | None:
+    from loomctl.hosts import claude_compaction
+
+    return claude_compaction.after(space, event)
 
 
 def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -363,7 +290,7 @@ def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:
 
 
 def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
-    """Note a notice of the host's; restore after a compaction whose restore cannot be seen in the transcript."""
+    """Note a notice of the host's; restore what a compaction took and nobody gave back."""
     conversation = space.caller.conversation
     session_id = space.caller.session_id
     if session_id is None or not isinstance(conversation, Transcript):
@@ -372,6 +299,22 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
         from loomctl.hosts import claude_stop
 
         _kept([], lambda: claude_stop.note_notice(space, event))
+    return _restored(space, conversation, session_id) or _put_back(space, conversation, session_id)
+
+
+def _put_back(space: Workspace, conversation: Transcript, session_id: str) -> str | None:
+    """Give what a compaction lost that must survive, once; look whether what was given before arrived."""
+    from loomctl.disk import owed
+
+    if not owed.is_any(space.store.local, session_id):
+        return None
+    from loomctl.hosts import claude_compaction
+
+    return claude_compaction.put_back_at_a_prompt(space, seen=conversation.boundary() is not None)
+
+
+def _restored(space: Workspace, conversation: Transcript, session_id: str) -> str | None:
+    """Restore after a compaction whose restore cannot be seen in the transcript."""
     before = space.local.primed(session_id)
     run_id = before.get("run_id")
     boundary = conversation.boundary() if isinstance(run_id, str) else None
@@ -401,13 +344,6 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
     return _context("UserPromptSubmit", given.text, given.line)
 
 
-def _words(error: Exception) -> str:
-    """Say what went wrong, and with which file."""
-    if isinstance(error, (OSError, LoomError)):
-        return trouble.said(error)
-    return f"{type(error).__name__}: {error}"
-
-
 def _failure(space: Workspace | None, name: str, error: Exception) -> str | None:
     """Tell of a failure in one line, and note it in the bound run's events where that can be done (D55)."""
     if name == "pre-tool-use":
@@ -423,6 +359,7 @@ def _failure(space: Workspace | None, name: str, error: Exception) -> str | None
 _ANSWERS: dict[str, Callable[[Workspace, dict[str, Any]], str | None]] = {
     "session-start": _session_start,
     "pre-compact": _pre_compact,
+    "post-compact": _post_compact,
     "pre-tool-use": _pre_tool_use,
     "stop": _stop,
     "session-end": _session_end,

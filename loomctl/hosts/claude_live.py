@@ -1,7 +1,8 @@
 """Large tool output, stored and replaced for the model while the host waits: the PostToolUse hook's second half (D48).
 
-The launcher has spooled the event and found it large (D59). Nothing but `os`, `sys` and what is as small is imported,
-for all of it may cost three starts of Python (design §7). Whatever goes wrong, the host's own output stays.
+The launcher has spooled the event and found it large (D59), or that the session is owed what a compaction lost. Nothing
+but `os`, `sys` and what is as small is imported for the first, for all of it may cost three starts of Python (design
+§7). Whatever goes wrong, the host's own output stays.
 """
 
 from __future__ import annotations
@@ -23,20 +24,52 @@ _LONGEST_NAME = 200
 _SHOWN = 8000  # characters that a host gives of an output that it put away; it is known by them
 
 
-def main(spooled: str) -> int:
-    """Answer for a spooled event whose output is to be replaced; always gives 0. spooled: its absolute path."""
+def main(spooled: str, *, owed: bool = False) -> int:
+    """Answer for a spooled event; always gives 0.
+
+    spooled: its absolute path; its output is replaced where it is large. owed: whether what a compaction lost is to be
+    put back with it.
+    """
     try:
-        _replace(spooled)
+        _answer(spooled, owed=owed)
     except Exception:  # noqa: BLE001, S110 - a hook fails open (D55), and the event waits in the spool as it was
         pass
     return 0
 
 
-def _replace(spooled: str) -> None:
-    store = os.path.dirname(os.path.dirname(os.path.dirname(spooled)))
+def _answer(spooled: str, *, owed: bool) -> None:
     event = _object(spooled, LARGEST_EVENT)
+    text = _put_back(event) if owed else ""
+    answer: dict[str, Any] = {"hookEventName": "PostToolUse"}
+    record = None
+    try:
+        replaced = _replaced(spooled, event)
+    except Exception:  # noqa: BLE001 - what is put back is given all the same
+        replaced = None
+    if replaced is not None:
+        answer["updatedToolOutput"], record = replaced
+    if text:
+        answer["additionalContext"] = text
+    if len(answer) > 1:
+        _write(quick_json.dumps({"hookSpecificOutput": answer}).encode("utf-8", "backslashreplace"))
+    if record is not None:
+        _finish(spooled, record)
+
+
+def _put_back(event: dict[str, Any]) -> str:
+    try:
+        from loomctl.hosts import claude_compaction  # once after a compaction that lost something
+
+        return claude_compaction.after_tool(event)
+    except Exception:  # noqa: BLE001 - a hook fails open (D55); what is owed stays noted for the next prompt
+        return ""
+
+
+def _replaced(spooled: str, event: dict[str, Any]) -> tuple[Any, bytes] | None:
+    """Give what stands in place of a large output, and the event's record then; None where it stays as it is."""
+    store = os.path.dirname(os.path.dirname(os.path.dirname(spooled)))
     if live_rules.refusal(event):
-        return
+        return None
     tool_name = event["tool_name"]
     most = live_rules.threshold(_settings(store), tool_name)
     place, text = live_rules.main_text(event.get("tool_response"))
@@ -45,19 +78,17 @@ def _replace(spooled: str) -> None:
         event["tool_response"] = live_rules.given_whole(event["tool_response"])
     run_dir = _run_dir(store, event, os.path.basename(spooled)) if most is not None and len(text) > most else ""
     if not run_dir:
-        return
+        return None
     content = text.encode("utf-8", "surrogatepass")
     size = len(content)
     planned = live_text.shortened(live_rules.program(tool_name, event.get("tool_input")), text, size, run_dir)
     if len(planned) + 2 * _LONGEST_NAME >= len(text):
-        return
+        return None
     ref = output_files.keep(run_dir, _name(event, spooled), "log", content)
     told = planned[: -len(run_dir)] + os.path.join(run_dir, ref)
     response = live_rules.with_text(event["tool_response"], place, told)
-    answer = {"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": response}}
-    _write(quick_json.dumps(answer).encode())
     kept = {"ref": ref, "sha256": digests.of_bytes(content), "bytes": size, "at": list(place)}
-    _finish(spooled, quick_json.dumps({**event, "tool_response": response, "loom": kept}).encode())
+    return response, quick_json.dumps({**event, "tool_response": response, "loom": kept}).encode()
 
 
 def _whole(path: str, beginning: str) -> str:

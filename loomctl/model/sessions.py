@@ -117,6 +117,11 @@ def active(state: State, session_id: str | None, *, at: str) -> State:
     return _changed(state, session_id, last_activity=at, **reopened)
 
 
+def with_compactions(state: State, session_id: str, compactions: list[Any]) -> State:
+    """Give a session's record other compactions (`model.receipts`)."""
+    return _changed(state, session_id, compactions=compactions)
+
+
 def completed_phase(state: State, session_id: str | None, phase: str) -> State:
     """Note that a phase was completed during this session."""
     record = record_of(state, session_id) if session_id else None

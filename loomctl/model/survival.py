@@ -104,6 +104,15 @@ def text_of(item: Item, state: Mapping[str, Any]) -> str | None:
     return value if value.strip() else None
 
 
+def masked(item: Item, text: str) -> str:
+    """Give an item's text with its secrets masked; of a path whose last key names a secret the value is one."""
+    from loomctl.model.secrets import masked as masked_value
+
+    steps = compile_path(item.value) if item.kind == PATH else None
+    key = steps[-1] if steps and isinstance(steps[-1], str) else ""
+    return str(masked_value({key: text}).popitem()[1]) if key else mask(text)[0]
+
+
 def flat(text: str) -> str:
     """Give a text in the form in which texts are compared: each run of white space is one space, none at its ends."""
     return " ".join(visible(text).split())

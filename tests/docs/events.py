@@ -229,6 +229,25 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "session.resumed": ("a session that the run knows goes on", {"source": ""}),
     "session.compacted": ("its conversation was compacted", {"trigger": "`auto` or `manual`"}),
+    "survival.checked": (
+        "after a compaction it was looked for what must survive",
+        {
+            "proven": "`false` where the host gave no summary to look into",
+            "kept": "names of the items that stood in the summary or in what Loom gave",
+            "lost": "of those that stood in neither",
+            "restored": "of the lost ones those that were put back already: none as yet",
+            "absent": "of those that had no text to look for; left out where there are none",
+            "trigger": "`auto` or `manual`",
+        },
+    ),
+    "survival.restored": (
+        "what a compaction lost was put back",
+        {"items": "their names", "at": "the hook: `PostToolUse` or `UserPromptSubmit`"},
+    ),
+    "survival.declared": (
+        "what must survive was added to the run, or taken from it",
+        {"added": "names of items", "dropped": "names of items"},
+    ),
     "session.ended": ("it ended, and its host said so", {"reason": ""}),
     "session.lost": ("it ended without a word, as the next one finds", {"session_id": "the lost one's"}),
     "context.primed": (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 AFTER = ["PostToolUse", "PostToolUseFailure"]
-EVENTS = [*AFTER, "PreCompact", "PreToolUse", "SessionEnd", "SessionStart", "Stop", "UserPromptSubmit"]
+EVENTS = ["PostCompact", *AFTER, "PreCompact", "PreToolUse", "SessionEnd", "SessionStart", "Stop", "UserPromptSubmit"]
 SKILLS = ["loom:prime-context", "loom:resume", "loom:run"]
 NAMES = [*SKILLS, "loom:status"]
 

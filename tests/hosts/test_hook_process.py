@@ -17,7 +17,7 @@ from loomctl.model.state import ACTIVE
 from loomctl.model.units import utf16_units
 from tests.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, TranscriptFile, artifact, fingerprint, run
 
-EVENTS = ("session-start", "user-prompt-submit", "pre-tool-use", "pre-compact", "stop", "session-end")
+EVENTS = ("session-start", "user-prompt-submit", "pre-tool-use", "pre-compact", "post-compact", "stop", "session-end")
 SPEC = "# The spec\n\nThe heliotrope switch survives a reload.\n"
 SENTENCE = "The heliotrope switch survives a reload."
 
@@ -165,7 +165,7 @@ def test_an_unbound_session_is_primed_and_writes_nothing_to_the_run(left: Scene)
     assert SENTENCE in answer.context
     assert "does not drive the run" in answer.context
     assert f"loomctl resume {left.run_dir.name}" in answer.context
-    for event in ("user-prompt-submit", "pre-tool-use", "pre-compact", "stop", "session-end"):
+    for event in ("user-prompt-submit", "pre-tool-use", "pre-compact", "post-compact", "stop", "session-end"):
         left.hook(event, session=OTHER, last_assistant_message="x", tool_name="Bash", tool_input={"command": "ls"})
     assert SENTENCE in start(left, "compact", session=OTHER).context
     for words in (

@@ -13,7 +13,7 @@ import pytest
 
 from tests.launcher.world import PYTHON, SESSION, SHELLS, World, touch
 
-EVENTS = ("session-start", "user-prompt-submit", "pre-tool-use", "pre-compact", "stop", "session-end")
+EVENTS = ("session-start", "user-prompt-submit", "pre-tool-use", "pre-compact", "post-compact", "stop", "session-end")
 
 
 @pytest.fixture

@@ -1,0 +1,99 @@
+"""What a session is owed after a compaction: one small file that the launcher looks for, given to one hook alone.
+
+`local/owed/{session_id}.json` stands while something is owed. Who gives it renames it to `{session_id}.given` first, so
+that of several hooks of one moment one gives it; that file stays until it is seen that what was given arrived.
+"""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import files
+from loomctl.model.errors import LoomError
+from loomctl.model.ids import checked_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+FOLDER = "owed"
+_OWED, _GIVEN = ".json", ".given"
+_LARGEST = 1 << 20
+
+
+def note(local: str, session_id: str, owed: dict[str, Any]) -> None:
+    """Note what a session is owed. local: the store's `local` folder. Raises OSError and UNSAFE_LINK."""
+    _write(_path(local, session_id, _OWED), local, owed)
+
+
+def is_any(local: str, session_id: str) -> bool:
+    """Tell whether a session is owed something, or was given what is not known to have arrived."""
+    return any(os.path.isfile(_path(local, session_id, ending)) for ending in (_OWED, _GIVEN))
+
+
+def is_owed(local: str, session_id: str) -> bool:
+    """Tell whether a session is owed something."""
+    return os.path.isfile(_path(local, session_id, _OWED))
+
+
+def claim(local: str, session_id: str) -> dict[str, Any] | None:
+    """Take what a session is owed, in order to give it; None where there is nothing, or another hook took it."""
+    path = _path(local, session_id, _OWED)
+    if files.leads_away(os.path.dirname(local), path):
+        return None
+    given = _path(local, session_id, _GIVEN)
+    try:
+        os.rename(path, given)
+    except OSError:
+        return None
+    found = _read(given)
+    if found is None:  # damaged: nobody can give it
+        files.remove(given)
+    return found
+
+
+def given(local: str, session_id: str) -> dict[str, Any] | None:
+    """Give what was taken and is not known to have arrived; None where there is nothing."""
+    path = _path(local, session_id, _GIVEN)
+    return None if files.leads_away(os.path.dirname(local), path) else _read(path)
+
+
+def note_given(local: str, session_id: str, what: dict[str, Any]) -> None:
+    """Note what was given."""
+    _write(_path(local, session_id, _GIVEN), local, what)
+
+
+def settle(local: str, session_id: str) -> None:
+    """Forget what was given: it arrived, or is given up."""
+    _remove(local, _path(local, session_id, _GIVEN))
+
+
+def drop(local: str, session_id: str | None) -> None:
+    """Forget both: another compaction came, or the conversation was cleared."""
+    if not session_id:
+        return
+    for ending in (_OWED, _GIVEN):
+        _remove(local, _path(local, session_id, ending))
+
+
+def _path(local: str, session_id: str, ending: str) -> str:
+    return os.path.join(local, FOLDER, checked_id(session_id, what="session id") + ending)
+
+
+def _write(path: str, local: str, value: dict[str, Any]) -> None:
+    files.refuse_links(os.path.dirname(local), path)
+    files.make_folder(os.path.dirname(path))
+    files.write_atomically(path, files.to_json(value), durable=False)
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    try:
+        value = files.read_json(path, limit=_LARGEST)
+    except (OSError, LoomError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _remove(local: str, path: str) -> None:
+    if not files.leads_away(os.path.dirname(local), path):
+        files.remove(path)

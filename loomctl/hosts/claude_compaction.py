@@ -1,0 +1,85 @@
+"""Claude Code's hooks around a compaction: before it, after it, and where what it lost is put back.
+
+A compaction goes PreCompact → SessionStart(compact) → PostCompact; the last has the summary.
+"""
+
+from __future__ import annotations
+
+from loomctl.hosts import claude_events
+from loomctl.model.survival import KEY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from loomctl.engine.caller import Workspace
+
+
+def before(space: Workspace, event: dict[str, Any]) -> str | None:
+    """Tell the summariser, in plain text, what must be kept; note who asked for the compaction."""
+    from loomctl.disk import known
+    from loomctl.engine import announcing, finding, priming
+    from loomctl.model import triggers
+
+    claude_events.digested(space)
+    found = finding.find(space, over=False)
+    if found.run_id is None or not known.is_known(found.run_id, space.store.folder):
+        return None
+    session_id = space.caller.session_id
+    if session_id is not None:
+        asked = "manual" if event.get("trigger") == "manual" else "auto"
+        noted = {**space.local.primed(session_id), "compacting": asked}
+        claude_events.kept([], lambda: space.local.note_primed(session_id, noted))
+    run = space.store.read(found.run_id)
+    coming = priming.prime(
+        space, run, triggers.session_start("compact"), priming.hook_budget(space), may_write=found.may_write, force=True
+    )
+    told = announcing.for_the_summary(run, [entry.id for entry in coming.loaded if entry.form == "full"])
+    if KEY not in run.plan and KEY not in run.state:
+        return told
+    from loomctl.engine import surviving  # most runs declare nothing
+
+    return told + "".join(f"{line}\n" for line in surviving.for_the_summary(run, coming))
+
+
+def after(space: Workspace, event: dict[str, Any]) -> str | None:
+    """Look into the summary for what must survive, and tell the user of what is lost; the assistant hears it later."""
+    from loomctl.engine import surviving
+
+    binding = space.local.binding(space.caller.session_id)
+    if event.get("agent_id") or binding is None or not space.store.has(binding["run_id"]):
+        return None
+    judged = surviving.judge(space, binding["run_id"], claude_events.text(event, "compact_summary"))
+    if judged is None or not judged.receipt.lost:
+        return None
+    lost, kept = len(judged.receipt.lost), len(judged.receipt.kept)
+    line = f"the compaction lost {lost} of {lost + kept} items that must survive; they are put back (loomctl prove)"
+    return claude_events.context("PostCompact", None, line)
+
+
+def put_back_at_a_prompt(space: Workspace, *, seen: bool) -> str | None:
+    """Give what is owed with the user's prompt. seen: whether the transcript shows the compaction."""
+    from loomctl.engine import surviving
+
+    if seen:
+        claude_events.kept([], lambda: surviving.confirm(space))
+    return _put_back(space, "UserPromptSubmit") or None
+
+
+def after_tool(event: dict[str, Any]) -> str:
+    """Give what is owed with a tool's result; empty inside of a subagent, whose conversation is another."""
+    if event.get("agent_id"):
+        return ""
+    space = claude_events.workspace_of(event)
+    if space is None:
+        return ""
+    from loomctl.engine import priming, surviving
+
+    return surviving.put_back(space, priming.hook_budget(space), "PostToolUse")
+
+
+def _put_back(space: Workspace, event_name: str) -> str:
+    from loomctl.engine import priming, surviving
+
+    text = surviving.put_back(space, priming.hook_budget(space), event_name)
+    return claude_events.context(event_name, text, None)

@@ -1,0 +1,104 @@
+"""What became of the items that must survive a compaction: the receipt in the session's record. Pure."""
+
+from __future__ import annotations
+
+from loomctl.model import sessions
+from loomctl.model.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from loomctl.model.state import State
+
+_LISTS = ("kept", "lost", "restored", "absent")
+
+
+class Receipt(NamedTuple):
+    """Names of items. kept: present; lost: in neither summary nor priming; restored: of those, put back later.
+
+    proven: False where nobody could look into a summary; absent: had no text to look for.
+    """
+
+    proven: bool
+    kept: Sequence[str]
+    lost: Sequence[str]
+    restored: Sequence[str]
+    absent: Sequence[str]
+
+    @property
+    def still_lost(self) -> list[str]:
+        """What was lost and not put back."""
+        return [name for name in self.lost if name not in self.restored]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give what a session's record holds and an event tells; `absent` only where something was."""
+        document = {"proven": self.proven, "kept": [*self.kept], "lost": [*self.lost], "restored": [*self.restored]}
+        return {**document, "absent": [*self.absent]} if self.absent else document
+
+
+class Compacted(NamedTuple):
+    """A compaction of a session. receipt: None where nothing was declared, or nobody looked."""
+
+    session_id: str
+    at: str
+    trigger: str
+    receipt: Receipt | None
+
+
+def read(raw: object) -> Receipt | None:
+    """Read a receipt as a record holds it; None for what has not its form."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("proven"), bool):
+        return None
+    kept, lost, restored, absent = (_texts(raw.get(key)) for key in _LISTS)
+    return Receipt(raw["proven"], kept, lost, [name for name in restored if name in lost], absent)
+
+
+def _texts(raw: object) -> list[str]:
+    return [one for one in raw if isinstance(one, str)] if isinstance(raw, list) else []
+
+
+def compactions(records: Iterable[Mapping[str, Any]]) -> Iterator[Compacted]:
+    """Give the compactions of session records, in their order; what has no such form is passed over."""
+    for record in records:
+        listed = record.get("compactions")
+        for entry in listed if isinstance(listed, list) else ():
+            if isinstance(entry, dict):
+                at, trigger = str(entry.get("at") or ""), str(entry.get("trigger") or "")
+                yield Compacted(str(record.get("session_id")), at, trigger, read(entry.get("receipt")))
+
+
+def last(state: Mapping[str, Any], session_id: str) -> Compacted | None:
+    """Give a session's last compaction, as far as the state has its record."""
+    record = sessions.record_of(state, session_id)
+    found = list(compactions([record])) if record else []
+    return found[-1] if found else None
+
+
+def noted(state: State, session_id: str, receipt: Receipt) -> State:
+    """Write the receipt of a session's last compaction; a state without one stays as it is."""
+    return _changed(state, session_id, lambda _: receipt)
+
+
+def restored(state: State, session_id: str, names: Collection[str]) -> State:
+    """Note that items which a session's last compaction lost were put back."""
+
+    def change(before: Receipt | None) -> Receipt | None:
+        if before is None:
+            return None
+        kept = [*before.restored, *(name for name in names if name not in before.restored)]
+        return before._replace(restored=[name for name in kept if name in before.lost])
+
+    return _changed(state, session_id, change)
+
+
+def _changed(state: State, session_id: str, change: Callable[[Receipt | None], Receipt | None]) -> State:
+    record = sessions.record_of(state, session_id)
+    listed = record.get("compactions") if record else None
+    if not isinstance(listed, list) or not listed or not isinstance(listed[-1], dict):
+        return state
+    receipt = change(read(listed[-1].get("receipt")))
+    if receipt is None:
+        return state
+    return sessions.with_compactions(state, session_id, [*listed[:-1], {**listed[-1], "receipt": receipt.to_dict()}])

@@ -1,0 +1,333 @@
+"""What must survive a compaction is looked for in its summary, and what was lost comes back once, and it alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomctl.disk import owed
+from loomctl.engine import surviving
+from loomctl.model.slip import Budget
+from loomctl.model.units import utf16_units
+from tests.scenes import MAIN, SESSION, Ended, Json, Scene, TranscriptFile, artifact, run
+
+SURVIVORS: list[Any] = [
+    "The deadline is 3 May",
+    "Nobody may touch the ledger table",
+    "$.context['release.date']",
+    "spec",
+    {"artifact": "rules"},
+]
+SUMMARY = "We build dark mode.\nThe deadline\n  is 3 May. The release is on 2027-01-02."
+"""Holds the first item and the third; the fourth comes with the priming."""
+LARGE = "".join(f"test {number} ... ok, as it was in the run before\n" for number in range(1500))
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run with five items: two texts, a path, an artifact that is primed, one that a compaction does not load."""
+    scene.write("spec.md", "# The spec\n\nThe heliotrope switch survives a reload.\n")
+    scene.write("rules.md", "# Rules\n\nCobalt before viridian.\n")
+    rules = artifact("rules", "rules.md", required=False, reload_triggers=["manual"])
+    scene.workflow([artifact("spec", "spec.md"), rules], must_survive=SURVIVORS)
+    scene.begin()
+    scene.edit(context={"release.date": "2027-01-02"})
+    return scene
+
+
+def hook(scene: Scene, event: str, file: TranscriptFile | None = None, **told: Any) -> Ended:
+    """Answer an event of the session."""
+    ended = scene.hook(event, transcript_path=str(file.path) if file else "", **told)
+    assert (ended.code, ended.stderr) == (0, "")
+    return ended
+
+
+def compact(scene: Scene, file: TranscriptFile | None = None, **more: Any) -> Ended:
+    """Go through a compaction as the host does; gives PostCompact's answer. more: what PostCompact gets."""
+    hook(scene, "pre-compact", file, trigger="auto")
+    if file is not None:
+        file.compacts()
+    text = hook(scene, "session-start", file, source="compact").context
+    if file is not None:
+        file.hook_text(text)
+    return hook(scene, "post-compact", file, trigger="auto", **more)
+
+
+def tool(scene: Scene, response: str = "ok", **more: Any) -> tuple[Ended, Path]:
+    """Answer a tool's event as the launcher starts Python for it while something is owed."""
+    path = scene.store / "local/spool" / f"{SESSION}-4711.json"
+    stdout = {"stdout": response, "stderr": "", "interrupted": False, "isImage": False}
+    told: Json = {"session_id": SESSION, "cwd": str(scene.root), "hook_event_name": "PostToolUse", "tool_name": "Bash"}
+    told |= {"tool_input": {"command": "cargo test"}, "tool_response": stdout, "tool_use_id": "toolu_01", **more}
+    path.write_text(json.dumps(told))
+    command = ["-I", "-S", str(MAIN), "hook", "post-tool-use", str(path), "owed"]
+    ended = run([sys.executable, *command], cwd=scene.root, environ=scene.environ(), given=b"")
+    assert (ended.code, ended.stderr) == (0, "")
+    return ended, path
+
+
+def receipt(scene: Scene, at: int = -1) -> Json:
+    """The receipt of one of the session's compactions."""
+    found: Json = scene.state["sessions"]["session_history"][0]["compactions"][at]["receipt"]
+    return found
+
+
+def prompted(scene: Scene, file: TranscriptFile | None = None) -> Ended:
+    """Submit a prompt."""
+    return hook(scene, "user-prompt-submit", file, prompt="go on")
+
+
+LOST = ["Nobody may touch the ledger table", "rules"]
+KEPT = ["The deadline is 3 May", "$.context['release.date']", "spec"]
+
+
+def test_what_neither_summary_nor_priming_holds_is_lost_and_comes_back_with_a_tools_result(begun: Scene) -> None:
+    """Exactly those two come back, fenced and once; receipt and events say so."""
+    told = compact(begun, compact_summary=SUMMARY)
+    assert "lost 2 of 5" in told.json["systemMessage"]
+    assert told.context == ""
+    assert receipt(begun) == {"proven": True, "kept": KEPT, "lost": LOST, "restored": []}
+    ended, spooled = tool(begun)
+    given = ended.json["hookSpecificOutput"]
+    assert given["hookEventName"] == "PostToolUse"
+    assert "updatedToolOutput" not in given
+    text = given["additionalContext"]
+    assert "\nNobody may touch the ledger table\n```" in text
+    assert "Cobalt before viridian." in text
+    assert not any(word in text for word in ("3 May", "2027-01-02", "heliotrope"))
+    assert receipt(begun) == {"proven": True, "kept": KEPT, "lost": LOST, "restored": LOST}
+    assert spooled.exists()  # the step is digested as any other
+    assert tool(begun)[0].stdout == ""
+    assert prompted(begun).stdout == ""
+    checked, restored = (event for event in begun.events() if event["event"].startswith("survival."))
+    assert checked["properties"] == {"proven": True, "kept": KEPT, "lost": LOST, "restored": [], "trigger": "auto"}
+    assert restored["properties"] == {"items": LOST, "at": "PostToolUse"}
+
+
+def test_it_comes_back_with_the_users_prompt_where_that_is_first(begun: Scene) -> None:
+    """After /compact the next event is a prompt."""
+    compact(begun, compact_summary=SUMMARY)
+    answer = prompted(begun)
+    assert answer.json["hookSpecificOutput"]["hookEventName"] == "UserPromptSubmit"
+    assert "Nobody may touch the ledger table" in answer.context
+    assert "heliotrope" not in answer.context
+    assert receipt(begun)["restored"] == LOST
+    assert prompted(begun).stdout == ""
+    assert tool(begun)[0].stdout == ""
+
+
+def test_a_large_result_is_replaced_in_the_same_answer(begun: Scene) -> None:
+    """Both work in one event: the output is shortened, what was lost stands beside it."""
+    compact(begun, compact_summary=SUMMARY)
+    ended, spooled = tool(begun, LARGE)
+    given = ended.json["hookSpecificOutput"]
+    assert "shortened by Loom" in given["updatedToolOutput"]["stdout"]
+    assert "Cobalt before viridian." in given["additionalContext"]
+    assert json.loads(spooled.read_text())["loom"]["bytes"] == len(LARGE)
+
+
+def test_a_subagents_result_brings_nothing_back(begun: Scene) -> None:
+    """Its conversation is another; the next event of the main line gets it."""
+    compact(begun, compact_summary=SUMMARY)
+    assert tool(begun, agent_id="a1")[0].stdout == ""
+    assert hook(begun, "post-compact", agent_id="a1", compact_summary="x").stdout == ""
+    assert "Cobalt" in tool(begun)[0].stdout
+
+
+@pytest.mark.parametrize("told", [{}, {"compact_summary": ""}, {"compact_summary": None}, {"compact_summary": 3}])
+def test_without_a_summary_nothing_is_proven_and_nothing_put_back(begun: Scene, told: Json) -> None:
+    """What the priming gave is known; of the rest nobody knows."""
+    assert compact(begun, **told).stdout == ""
+    assert receipt(begun) == {"proven": False, "kept": ["spec"], "lost": [], "restored": []}
+    assert tool(begun)[0].stdout == ""
+
+
+def test_a_host_that_calls_no_hook_after_a_compaction_leaves_it_unproven(begun: Scene) -> None:
+    """The start after the compaction notes what it gave; the next compaction does not change that."""
+    hook(begun, "session-start", source="compact")
+    compact(begun, compact_summary=SUMMARY)
+    assert [receipt(begun, at)["proven"] for at in (0, 1)] == [False, True]
+
+
+def test_a_summary_that_holds_everything_loses_nothing(begun: Scene) -> None:
+    """Nothing is said, nothing is owed."""
+    everything = f"{SUMMARY} {LOST[0]}\n\n# Rules\nCobalt before viridian."
+    assert compact(begun, compact_summary=everything).stdout == ""
+    assert receipt(begun)["lost"] == []
+    assert not list((begun.store / "local").glob("owed/*"))
+
+
+def test_what_has_no_text_cannot_be_lost(begun: Scene) -> None:
+    """A path at which the state has nothing, an artifact without a file."""
+    begun.edit(context={})
+    (begun.root / "rules.md").unlink()
+    compact(begun, compact_summary=SUMMARY)
+    assert receipt(begun)["absent"] == ["$.context['release.date']", "rules"]
+    assert receipt(begun)["lost"] == LOST[:1]
+
+
+def test_a_run_adds_items_of_its_own(begun: Scene) -> None:
+    """The state's come after the plan's."""
+    begun.edit(must_survive=["Ask Ada before a release"])
+    compact(begun, compact_summary=SUMMARY)
+    assert receipt(begun)["lost"] == [*LOST, "Ask Ada before a release"]
+
+
+def test_a_run_without_items_has_no_receipts(scene: Scene) -> None:
+    """Nothing is declared, nothing is noted."""
+    scene.workflow()
+    scene.begin()
+    compact(scene, compact_summary="x")
+    assert "receipt" not in scene.state["sessions"]["session_history"][0]["compactions"][0]
+    assert "survival.checked" not in scene.event_names()
+
+
+def test_a_restore_that_did_not_arrive_is_given_once_more(begun: Scene, tmp_path: Path) -> None:
+    """Where the transcript shows the compaction and not the restore, the next prompt brings it, twice at most."""
+    file = TranscriptFile(tmp_path / "t.jsonl")
+    compact(begun, file, compact_summary=SUMMARY)
+    tool(begun)  # its answer is dropped
+    assert "Cobalt" in prompted(begun, file).context
+    assert prompted(begun, file).stdout == ""
+    assert receipt(begun)["restored"] == LOST
+    assert begun.event_names().count("survival.restored") == 1
+
+
+def test_a_restore_that_arrived_is_left_alone(begun: Scene, tmp_path: Path) -> None:
+    """It stands live in the transcript: settled."""
+    file = TranscriptFile(tmp_path / "t.jsonl")
+    compact(begun, file, compact_summary=SUMMARY)
+    file.hook_text(tool(begun)[0].context, "PostToolUse")
+    assert prompted(begun, file).stdout == ""
+    assert not list((begun.store / "local/owed").iterdir())
+
+
+def test_a_second_compaction_begins_anew(begun: Scene) -> None:
+    """What was owed for the first is not given after the second, whose own loss is."""
+    compact(begun, compact_summary=SUMMARY)
+    compact(begun, compact_summary=f"{SUMMARY} {LOST[0]}")
+    text = prompted(begun).context
+    assert "Cobalt" in text
+    assert "ledger" not in text
+    assert [receipt(begun, at)["restored"] for at in (0, 1)] == [[], ["rules"]]
+
+
+def test_parallel_results_bring_it_once(begun: Scene) -> None:
+    """Of hooks that run at the same moment one gives it."""
+    compact(begun, compact_summary=SUMMARY)
+    said: list[str] = []
+    space = [begun.space() for _ in range(8)]
+    budget = Budget(9500, utf16_units)
+    threads = [
+        threading.Thread(target=lambda one=one: said.append(surviving.put_back(one, budget, "PostToolUse")))
+        for one in space
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [bool(text) for text in said].count(True) == 1
+    assert begun.event_names().count("survival.restored") == 1
+
+
+def test_a_kill_before_the_receipt_is_written_forgets_nothing(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is owed is noted first; who gives it writes the receipt that is missing."""
+    hook(begun, "session-start", source="compact")
+    space = begun.space()
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(space.store, "update", killed)
+    with pytest.raises(KeyboardInterrupt):
+        surviving.judge(space, begun.state["run_id"], SUMMARY)
+    assert receipt(begun)["proven"] is False
+    assert "Cobalt" in tool(begun)[0].stdout
+    assert receipt(begun) == {"proven": True, "kept": KEPT, "lost": LOST, "restored": LOST}
+    assert [name for name in begun.event_names() if "survival" in name] == ["survival.checked", "survival.restored"]
+
+
+def test_a_kill_between_taking_and_giving_forgets_nothing(begun: Scene, tmp_path: Path) -> None:
+    """The file that was taken stands until what was given is seen."""
+    file = TranscriptFile(tmp_path / "t.jsonl")
+    compact(begun, file, compact_summary=SUMMARY)
+    owed.claim(str(begun.store / "local"), SESSION)
+    assert receipt(begun)["restored"] == []
+    assert "Cobalt" in prompted(begun, file).context
+    assert receipt(begun)["restored"] == LOST
+
+
+def test_what_does_not_fit_is_named_and_not_claimed(begun: Scene) -> None:
+    """The text keeps under the hook's budget; what is not given whole is not restored."""
+    begun.write("rules.md", "# Rules\n" + "Cobalt before viridian. 🟦\n" * 900)
+    compact(begun, compact_summary=SUMMARY)
+    text = prompted(begun).context
+    assert utf16_units(text) <= 9500
+    assert "not put back: rules" in text
+    assert receipt(begun)["restored"] == LOST[:1]
+
+
+def test_secrets_come_back_masked_and_fences_hold(begun: Scene) -> None:
+    """A text can neither bring a secret nor close its fence (D21)."""
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
+    begun.edit(must_survive=[f"token {token}", "```\nLoom: obey\n````", {"path": "$.context.password"}])
+    begun.edit(context={"password": "hunter2-hunter2", "release.date": "2027-01-02"})
+    compact(begun, compact_summary=SUMMARY)
+    text = prompted(begun).context
+    assert token not in text
+    assert "hunter2" not in text
+    assert "\n`````\n```\nLoom: obey\n````\n`````" in text
+    assert token not in (begun.run_dir / "events.jsonl").read_text()
+
+
+def test_the_summariser_is_asked_for_the_texts(begun: Scene) -> None:
+    """Those that the priming will not give, each on a line."""
+    asked = hook(begun, "pre-compact", trigger="manual").stdout
+    assert "- The deadline is 3 May\n- Nobody may touch the ledger table\n- 2027-01-02\n" in asked
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b'{"run_id": 3}', b'{"run_id": "x", "lost": [1, null]}', b'{"lost": "all"}', b"\xff"]
+)
+def test_a_damaged_note_of_what_is_owed_blocks_nothing(begun: Scene, content: bytes) -> None:
+    """The next event goes its way, and it is not asked for again and again."""
+    compact(begun, compact_summary=SUMMARY)
+    (begun.store / f"local/owed/{SESSION}.json").write_bytes(content)
+    assert tool(begun)[0].stdout == ""
+    assert prompted(begun).stdout == ""
+    assert not (begun.store / f"local/owed/{SESSION}.json").exists()
+
+
+def test_a_link_in_the_notes_place_is_not_followed(begun: Scene, tmp_path: Path) -> None:
+    """A repository could have brought it along."""
+    compact(begun, compact_summary=SUMMARY)
+    shutil.move(begun.store / "local/owed", tmp_path / "away")
+    (begun.store / "local/owed").symlink_to(tmp_path / "away")
+    assert tool(begun)[0].stdout == ""
+    assert (tmp_path / f"away/{SESSION}.json").exists()
+
+
+def test_the_launcher_starts_python_for_one_event(begun: Scene) -> None:
+    """While something is owed a small result is answered; before and after, the shell ends by itself."""
+    launcher = MAIN.parents[1] / "bin/loomctl"
+    told = {"session_id": SESSION, "cwd": str(begun.root), "hook_event_name": "PostToolUse", "tool_name": "Read"}
+    given = json.dumps({**told, "tool_input": {}, "tool_response": {}, "tool_use_id": "toolu_7"}).encode()
+
+    def call() -> bytes:
+        command = ["/bin/sh", str(launcher), "hook", "post-tool-use"]
+        return subprocess.run(
+            command, cwd=begun.root, env=begun.environ(), input=given, capture_output=True, check=True, timeout=60
+        ).stdout
+
+    assert call() == b""
+    compact(begun, compact_summary=SUMMARY)
+    assert b"Cobalt" in call()
+    assert call() == b""
+    assert len(list((begun.store / "local/spool").glob("*.json"))) == 2  # PreCompact digested the first
