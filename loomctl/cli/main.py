@@ -43,6 +43,7 @@ COMMANDS = {
     "sessions": "show:sessions_command",
     "events": "events:events",
     "steps": "steps:steps",
+    "prove": "prove:prove",
     "history": "steps:history_command",
     "savings": "steps:savings_command",
     "reduce": "steps:reduce_command",

@@ -37,6 +37,7 @@ LEVELS = ("dry-run", "assist", "guarded", "autonomous")
 @click.option(
     "--resume", "resumed", metavar="RUN", shell_complete=complete_runs, help="Take up a run instead of starting one."
 )
+@click.option("--must-survive", metavar="ITEM", multiple=True, help="What a compaction must not lose; see prove.")
 @click.option("--reopen", is_flag=True, help="With --resume: take up a completed or cancelled run.")
 @json_option
 def run(
@@ -45,6 +46,7 @@ def run(
     autonomy: str | None,
     dry_run: bool,
     resumed: str | None,
+    must_survive: tuple[str, ...],
     reopen: bool,
     as_json: bool,
 ) -> int:
@@ -57,12 +59,14 @@ def run(
       loomctl run --resume shop-258
     """
     if resumed is not None:
-        if work or workflow or autonomy or dry_run:
+        if work or workflow or autonomy or dry_run or must_survive:
             hint = f"loomctl run --resume {quoted(resumed)}"
             raise LoomError("USAGE", "--resume takes up a run as it is", hint=hint, exit_code=EXIT_USAGE)
         return tell_resumed(resumed, reopen=reopen, as_json=as_json)
     space = asking.space(make=True)
-    begun = starting.start(space, " ".join(work), workflow=workflow, autonomy=autonomy, dry_run=dry_run)
+    begun = starting.start(
+        space, " ".join(work), workflow=workflow, autonomy=autonomy, dry_run=dry_run, must_survive=must_survive
+    )
     if begun.slip is not None:
         begun = begun._replace(notes=[*begun.notes, *trusting.asked(space, begun.run, may_ask=not as_json)])
     if as_json:

@@ -32,7 +32,7 @@ class Found(NamedTuple):
 
 
 class SessionFile(NamedTuple):
-    """A file of `local/sessions` or `local/primed`. run_id: None where the file does not say it."""
+    """A file of `local/sessions`, `local/primed` or `local/owed`. run_id: None where the file does not say it."""
 
     path: str
     session_id: str
@@ -101,11 +101,11 @@ def changed(path: str) -> float | None:
 
 
 def session_files(local: str) -> Iterator[SessionFile]:
-    """Give the files that name a session: bindings, what sessions were given, and their status lines."""
-    for name in ("sessions", "primed"):
+    """Give the files that name a session: bindings, what sessions were given and are owed, and their status lines."""
+    for name in ("sessions", "primed", "owed"):
         for found in below(os.path.join(local, name)):
             session_id, dot, ending = os.path.basename(found.path).rpartition(".")
-            if dot and ending == "json":
+            if dot and ending in ("json", "given"):
                 run_id = _content(found.path).get("run_id")
                 known = run_id if isinstance(run_id, str) else None
                 yield SessionFile(found.path, session_id, known, found.changed, found.bytes)

@@ -13,6 +13,7 @@ from loomctl.engine import (
     presence,
     priming,
     prompts,
+    proving,
     recording,
     refreezing,
     remembering,
@@ -25,9 +26,11 @@ from loomctl.model.plan import build_plan
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import mask
 from loomctl.model.state import new_state
+from loomctl.model.survival import KEY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from loomctl.engine.caller import Workspace
@@ -54,11 +57,18 @@ class Started(NamedTuple):
 
 
 def start(
-    space: Workspace, work: str, *, workflow: str | None = None, autonomy: str | None = None, dry_run: bool = False
+    space: Workspace,
+    work: str,
+    *,
+    workflow: str | None = None,
+    autonomy: str | None = None,
+    dry_run: bool = False,
+    must_survive: Sequence[str] = (),
 ) -> Started:
     """Start a run on a piece of work: a tracker's id (`258`, `#258`, `ABC-12`) or a goal in words.
 
-    autonomy: overrides the workflow's. dry_run (or the autonomy `dry-run`): resolve and check, write nothing.
+    autonomy: overrides the workflow's. must_survive: items beside the workflow's (`model.survival`).
+    dry_run (or the autonomy `dry-run`): resolve and check, write nothing.
     Raises LoomError for a workflow that cannot be used, and UNRESOLVED_PLACEHOLDER for a prompt that cannot be filled.
     """
     work = work.strip()
@@ -89,6 +99,8 @@ def start(
     plan = build_plan(merged, plan_id=plan_id, created_at=clock.now(), sources=resolved.sources)
     run_id = _free_id(space, plan_id)
     state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
+    if must_survive:
+        state[KEY] = proving.checked(must_survive)
     run = _new_run(space, run_id, state, plan)
     _check_placeholders(space, run)
     command_trust.listed(space, run)  # what cannot be filled in is said before anything is written

@@ -455,7 +455,15 @@ def hook_event(data: bytes) -> None:
 
     victim = _victim()
     victim.restore()
-    kinds = ("session-start", "stop", "pre-tool-use", "user-prompt-submit", "pre-compact", "session-end")
+    kinds = (
+        "session-start",
+        "stop",
+        "pre-tool-use",
+        "user-prompt-submit",
+        "pre-compact",
+        "post-compact",
+        "session-end",
+    )
     kind = kinds[data[0] % len(kinds)] if data else kinds[0]
     ended = inside.hook(victim.scene, kind, data[1:].decode("utf-8", "replace"))
     assert ended.code == 0

@@ -166,6 +166,7 @@ FIELDS: dict[str, Json] = {
     "session-start": {"session_id": SESSION, "cwd": ".", "transcript_path": "", "source": "compact"},
     "user-prompt-submit": {"session_id": SESSION, "cwd": ".", "transcript_path": "", "prompt": "x"},
     "pre-compact": {"session_id": SESSION, "cwd": ".", "transcript_path": "", "trigger": "auto"},
+    "post-compact": {"session_id": SESSION, "cwd": ".", "trigger": "auto", "compact_summary": "x"},
     "pre-tool-use": {"session_id": SESSION, "cwd": ".", "tool_name": "Bash", "tool_input": {"command": "loomctl next"}},
     "stop": {"session_id": SESSION, "cwd": ".", "transcript_path": "", "last_assistant_message": "x"},
     "session-end": {"session_id": SESSION, "cwd": ".", "transcript_path": "", "reason": "clear"},

@@ -288,8 +288,9 @@ def test_secrets_come_back_masked_and_fences_hold(begun: Scene) -> None:
 
 
 def test_the_summariser_is_asked_for_the_texts(begun: Scene) -> None:
-    """Those that the priming will not give, each on a line."""
-    asked = hook(begun, "pre-compact", trigger="manual").stdout
+    """Those that the priming will not give, each on a line; not for /compact, whose user would read them too."""
+    assert "3 May" not in hook(begun, "pre-compact", trigger="manual").stdout
+    asked = hook(begun, "pre-compact", trigger="auto").stdout
     assert "- The deadline is 3 May\n- Nobody may touch the ledger table\n- 2027-01-02\n" in asked
 
 

@@ -161,6 +161,7 @@ NEEDS = {
     "session-start": {"", "bound", "primed"},
     "user-prompt-submit": {"primed"},
     "pre-compact": {"bound", "primed"},
+    "post-compact": {"bound"},
     "stop": {"bound"},
     "session-end": {"bound"},
     "pre-tool-use": {"bound"},

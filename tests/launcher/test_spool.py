@@ -164,6 +164,20 @@ CALLS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_python_starts_for_one_that_is_owed_something(world: World, project: Path, shell: list[str]) -> None:
+    """What a compaction lost is put back with the next result, however small; the step is spooled all the same."""
+    note = project / ".loom/local/owed" / f"{SESSION}.json"
+    touch(note, "{}")
+    how = {"cwd": project, "stdin": event("ok", "Read"), "CLAUDE_CODE_SESSION_ID": SESSION, "shell": shell}
+    report = world.hook("post-tool-use", **how)
+    (path,) = spooled(project)
+    assert report is not None
+    assert report["arguments"] == ["hook", "post-tool-use", str(path), "owed"]
+    note.rename(note.with_suffix(".given"))
+    assert world.hook("post-tool-use", **how) is None
+
+
 @pytest.mark.parametrize(("tool", "size", "starts"), CALLS)
 def test_python_starts_for_large_output_that_may_be_replaced(
     world: World, project: Path, tool: str, size: int, starts: bool

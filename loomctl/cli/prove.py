@@ -1,0 +1,78 @@
+"""`loomctl prove`: what survived the compactions of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from loomctl.cli import asking, printing
+from loomctl.cli.options import json_option, run_argument
+from loomctl.engine import proving
+from loomctl.model.counts import counted
+from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
+from loomctl.model.fences import one_line
+
+if TYPE_CHECKING:
+    from loomctl.engine.proving import Proof
+    from loomctl.model.receipts import Compacted
+
+_SHOWN = 160
+
+
+@click.command()
+@run_argument
+@click.option("--add", "added", metavar="ITEM", multiple=True, help="Let ITEM survive too; may be given again.")
+@click.option("--drop", "dropped", metavar="ITEM", multiple=True, help="Take back an ITEM that was added so.")
+@json_option
+def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_json: bool) -> int:
+    """Say what survived each compaction of RUN, of all that must: kept, lost, put back; unproven without a summary.
+
+    ITEM is a text, the id of a critical artifact, or a path into the run's state that begins with `$.`, which is
+    looked for by the value it has when the compaction comes. What the workflow declares stands under must_survive.
+    Exit code 1: something was lost and not put back.
+
+    \b
+    Examples:
+      loomctl prove
+      loomctl prove shop-258 --json
+      loomctl prove --add "The deadline is 3 May" --add '$.context.budget'
+    """
+    space = asking.space()
+    if added or dropped:
+        proving.declare(space, run, added, dropped)
+    found = proving.proof(space, run)
+    if as_json:
+        printing.document(found.to_dict())
+    else:
+        printing.text("\n".join(_lines(found)))
+    return EXIT_FINDINGS if found.lost else EXIT_OK
+
+
+def _lines(found: Proof) -> list[str]:
+    if not found.items and not any(one.receipt for one in found.compactions):
+        said = "declares nothing that must survive: must_survive in its workflow, or loomctl prove --add"
+        return [f"run {found.run_id} {said}"]
+    items = counted(len(found.items), "item")
+    lines = [f"run {found.run_id}: {items} must survive, {counted(len(found.compactions), 'compaction')}"]
+    if not found.compactions:
+        return [*lines, *(f"  {one_line(item.name, _SHOWN)}" for item in found.items)]
+    for one in found.compactions:
+        lines += _of_one(one)
+    return [*lines, proving.CLAIM]
+
+
+def _of_one(one: Compacted) -> list[str]:
+    head = f"{one_line(one.at, 40)} {one_line(one.trigger, 40)}, session {one_line(one.session_id, 8)}"
+    receipt = one.receipt
+    if receipt is None:
+        return [f"{head}: nothing was declared, or nobody looked"]
+    if not receipt.proven:
+        return [f"{head}: unproven, the host gave no summary; in what Loom gave: {len(receipt.kept)}"]
+    put_back = f", put back {len(receipt.restored)}" if receipt.lost else ""
+    absent = f", absent {len(receipt.absent)}" if receipt.absent else ""
+    lines = [f"{head}: kept {len(receipt.kept)}, lost {len(receipt.lost)}{put_back}{absent}"]
+    for name in receipt.lost:
+        how = "lost, put back" if name in receipt.restored else "lost"
+        lines.append(f"  {how}: {one_line(name, _SHOWN)}")
+    return lines

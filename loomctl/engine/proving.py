@@ -1,0 +1,129 @@
+"""What a run's compactions kept, lost and got back, from its receipts; and what it adds to what must survive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loomctl.disk.events import Event
+from loomctl.engine import finding
+from loomctl.model import receipts, sessions, survival, survival_checks
+from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
+from loomctl.model.problems import errors
+from loomctl.model.state import TERMINAL
+from loomctl.model.survival import KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loomctl.engine.caller import Workspace
+    from loomctl.model.receipts import Compacted
+    from loomctl.model.state import State
+    from loomctl.model.survival import Item
+
+CLAIM = (
+    "Claimed is that a text was present in the host's summary or in what Loom gave after it, white space aside; not "
+    "that the assistant heeds it."
+)
+
+
+class Proof(NamedTuple):
+    """items: what must survive now; compactions: of all of the run's sessions, oldest first."""
+
+    run_id: str
+    items: Sequence[Item]
+    compactions: Sequence[Compacted]
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether something was lost and not put back."""
+        return any(one.receipt is not None and one.receipt.still_lost for one in self.compactions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the document that `--json` prints."""
+        return {
+            "run_id": self.run_id,
+            "must_survive": [{"name": item.name, "kind": item.kind} for item in self.items],
+            "compactions": [_document(one) for one in self.compactions],
+            "lost": self.lost,
+            "claim": CLAIM,
+        }
+
+
+def _document(one: Compacted) -> dict[str, Any]:
+    document: dict[str, Any] = {"session_id": one.session_id, "at": one.at, "trigger": one.trigger}
+    return {**document, **(one.receipt.to_dict() if one.receipt else {"proven": False})}
+
+
+def proof(space: Workspace, named: str | None) -> Proof:
+    """Gather the receipts of a run, those included whose sessions its state holds no more. Raises as `to_read`."""
+    run_id = finding.to_read(space, named).run_id
+    assert run_id is not None  # to_read raises instead
+    run = space.store.read(run_id, to_show=True)
+    here = sessions.history(run.state)
+    known = {record.get("session_id") for record in here}
+    records = [*(one for one in space.store.earlier_sessions(run_id) if one["session_id"] not in known), *here]
+    found = sorted(receipts.compactions(records), key=lambda one: one.at)
+    return Proof(run_id, survival.items(run.plan, run.state), found)
+
+
+def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: Sequence[str]) -> None:
+    """Add items to what must survive in a run, and take such out again that were added so.
+
+    dropped: as they were added, or by their names. Raises as `finding.to_drive`; BAD_STATUS for a run that is over,
+    NO_SUCH_ITEM, and for an item what `loomctl check` would say of it.
+    """
+    run_id = finding.to_drive(space, named)
+    run = space.store.read(run_id)
+    for entry in added:
+        _refuse(entry)
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        if state["status"] in TERMINAL:
+            what = f"the run {run_id} is {state['status']}: nothing of it is compacted any more"
+            raise LoomError("BAD_STATUS", what, hint=f"loomctl prove {run_id}", exit_code=EXIT_USAGE)
+        listed = state.get(KEY)
+        before = listed if isinstance(listed, list) else []
+        gone = [_named(run.plan, before, name, run_id) for name in dropped]
+        kept = [entry for entry in before if entry not in gone]
+        known = {(item.kind, item.value) for item in survival.items(run.plan, {KEY: kept})}
+        new = survival.items({**run.plan, KEY: []}, {KEY: list(added)})
+        after = [*kept, *(item.value for item in new if (item.kind, item.value) not in known)]
+        if len(after) > survival.MOST:
+            what = f"{len(after)} items would be added, and at most {survival.MOST} are looked for"
+            raise LoomError("TOO_MANY", what, hint=f"loomctl prove {run_id}", exit_code=EXIT_USAGE)
+        if after == before:
+            return state, []
+        came = [entry for entry in after if entry not in before]
+        went = [entry for entry in before if entry not in after]
+        told = {"added": _names(run.plan, came), "dropped": _names(run.plan, went)}
+        return {**state, KEY: after}, [Event("survival.declared", told, space.caller.session_id)]
+
+    space.store.update(run_id, change)
+
+
+def checked(entries: Sequence[str]) -> list[str]:
+    """Give items for a run that begins, each once. Raises what `loomctl check` would say of one."""
+    for entry in entries:
+        _refuse(entry)
+    return list(dict.fromkeys(entries))
+
+
+def _refuse(entry: str) -> None:
+    found = errors(survival_checks.entry_problems(entry, "$"))
+    if found:
+        hint = "loomctl prove --add 'The deadline is 3 May'"
+        raise LoomError(found[0].code, found[0].message, why=found[0].hint, hint=hint, exit_code=EXIT_USAGE)
+
+
+def _names(plan: dict[str, Any], entries: Sequence[Any]) -> list[str]:
+    return [item.name for item in survival.items({**plan, KEY: []}, {KEY: list(entries)})]
+
+
+def _named(plan: dict[str, Any], entries: Sequence[Any], name: str, run_id: str) -> Any:
+    for entry in entries:
+        if entry == name or name in _names(plan, [entry]):
+            return entry
+    ours = any(item.name == name for item in survival.items(plan, {}))
+    why = "the run's workflow declares it" if ours else f"added are {', '.join(_names(plan, entries)) or 'none'}"
+    hint = f"loomctl prove {quoted(run_id)}"
+    raise LoomError("NO_SUCH_ITEM", f"no item {name!r:.100} was added", why=why, hint=hint, exit_code=EXIT_USAGE)

@@ -1,0 +1,119 @@
+"""`loomctl prove`: what survived, what was lost, what was put back, and what nobody can prove."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from loomctl.disk.events import Event
+from loomctl.model.sessions import KEPT
+from tests.cli.conftest import Cli
+from tests.scenes import SESSION, Json, Scene
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run of whose items one is the workflow's."""
+    scene.workflow(must_survive=["The deadline is 3 May"])
+    scene.begin()
+    return scene
+
+
+def compactions(scene: Scene, *receipts: Json | None) -> None:
+    """Let the session have been compacted so often."""
+    state = scene.state
+    (record,) = state["sessions"]["session_history"]
+    entries = [{"at": f"2026-01-0{at}T00:00:00Z", "trigger": "auto"} for at in range(1, len(receipts) + 1)]
+    told = [{**entry, **({"receipt": one} if one else {})} for entry, one in zip(entries, receipts, strict=True)]
+    scene.edit(sessions={**state["sessions"], "session_history": [{**record, "compactions": told}]})
+
+
+def receipt(kept: str = "", lost: str = "", restored: str = "", *, proven: bool = True) -> Json:
+    """A receipt by the names of its items."""
+    return {"proven": proven, "kept": kept.split(), "lost": lost.split(), "restored": restored.split()}
+
+
+def test_it_tells_each_compaction(begun: Scene, cli: Cli) -> None:
+    """Kept, lost, put back, unproven; 0 where everything lost came back."""
+    compactions(begun, receipt("a b", "c d", "c d"), receipt("a", proven=False), receipt("a b c d"), None)
+    told = cli("prove")
+    assert told.code == 0
+    assert told.stdout.splitlines()[1:-1] == [
+        f"2026-01-01T00:00:00Z auto, session {SESSION[:7]}…: kept 2, lost 2, put back 2",
+        "  lost, put back: c",
+        "  lost, put back: d",
+        f"2026-01-02T00:00:00Z auto, session {SESSION[:7]}…: unproven, the host gave no summary; in what Loom gave: 1",
+        f"2026-01-03T00:00:00Z auto, session {SESSION[:7]}…: kept 4, lost 0",
+        f"2026-01-04T00:00:00Z auto, session {SESSION[:7]}…: nothing was declared, or nobody looked",
+    ]
+    document = cli("prove", begun.run_dir.name[:4], "--json").json
+    assert document["must_survive"] == [{"name": "The deadline is 3 May", "kind": "text"}]
+    assert document["compactions"][0] == {
+        "session_id": SESSION, "at": "2026-01-01T00:00:00Z", "trigger": "auto", **receipt("a b", "c d", "c d"),
+    }  # fmt: skip
+    assert [one["proven"] for one in document["compactions"]] == [True, False, True, False]
+
+
+def test_what_is_still_lost_is_a_finding(begun: Scene, cli: Cli) -> None:
+    """Exit code 1 in both forms."""
+    compactions(begun, receipt("a", "b c", "c"))
+    told = cli("prove")
+    assert (told.code, "  lost: b\n  lost, put back: c\n" in told.stdout) == (1, True)
+    assert cli("prove", "--json").code == 1
+
+
+def test_a_run_that_declares_nothing_says_so(scene: Scene, cli: Cli) -> None:
+    """Nothing was lost, for nothing was to survive."""
+    scene.workflow()
+    scene.begin()
+    assert cli("prove").code == 0
+    assert "nothing that must survive" in cli("prove").stdout
+
+
+def test_sessions_that_the_state_holds_no_more_are_told_too(begun: Scene, cli: Cli) -> None:
+    """A long run's old compactions stand in sessions.jsonl; a session that came back counts once."""
+    compactions(begun, receipt("a", "b"))
+    first = begun.state["sessions"]["session_history"][0]
+    others = [{"session_id": f"s{at}", "ended_at": "x", "environment": first["environment"]} for at in range(KEPT)]
+    history = {"session_history": [{**first, "ended_at": "x"}, *others], "total_sessions": KEPT + 1}
+    begun.edit(sessions={**begun.state["sessions"], **history})
+    run_id = begun.state["run_id"]
+    begun.space().store.update(run_id, lambda state: (state, [Event("session.lost", {}, SESSION)]))
+    assert first["session_id"] not in [one["session_id"] for one in begun.state["sessions"]["session_history"]]
+    assert cli("prove", run_id).code == 1
+    begun.edit(sessions={**begun.state["sessions"], "session_history": [first]})
+    assert len(cli("prove", run_id, "--json").json["compactions"]) == 1
+
+
+def test_a_run_adds_items_and_takes_them_back(begun: Scene, cli: Cli) -> None:
+    """What the workflow declares is not added again, and not taken back."""
+    told = cli("prove", "--add", "Ask Ada", "--add", "$.goal", "--add", "The deadline is 3 May", "--json")
+    names = ["The deadline is 3 May", "Ask Ada", "$.goal"]
+    assert [one["name"] for one in told.json["must_survive"]] == names
+    assert begun.state["must_survive"] == ["Ask Ada", "$.goal"]
+    assert begun.events()[-1]["properties"] == {"added": ["Ask Ada", "$.goal"], "dropped": []}
+    assert cli("prove", "--drop", "Ask Ada").code == 0
+    assert begun.state["must_survive"] == ["$.goal"]
+    refused = cli("prove", "--drop", "The deadline is 3 May", "--json")
+    assert (refused.code, refused.json["error"]["code"]) == (2, "NO_SUCH_ITEM")
+    assert "workflow" in refused.json["error"]["why"]
+
+
+def test_a_run_begins_with_items_of_its_own(scene: Scene, cli: Cli) -> None:
+    """`run --must-survive`; one that cannot be looked for begins no run."""
+    scene.workflow()
+    assert cli("run", "x", "--workflow", "tiny", "--must-survive", "$.a[*]").code == 2
+    assert cli("run", "x", "--workflow", "tiny", "--must-survive", "Ask Ada", "--must-survive", "Ask Ada").code == 0
+    assert scene.state["must_survive"] == ["Ask Ada"]
+
+
+@pytest.mark.parametrize("damage", [3, [3], [{"receipt": 3}], [{"at": [], "receipt": {"proven": "yes"}}]])
+def test_damaged_receipts_are_no_receipts(begun: Scene, cli: Cli, damage: object) -> None:
+    """What an editor or a merge left is passed over."""
+    state = begun.state
+    (record,) = state["sessions"]["session_history"]
+    begun.edit(sessions={**state["sessions"], "session_history": [{**record, "compactions": damage}]})
+    ended = cli("prove", "--json")
+    assert ended.code in (0, 5), ended
+    assert json.loads(ended.stdout)

@@ -1,0 +1,97 @@
+"""What a summary dropped of what must survive comes back in the real assistant, it alone and once, and is proven."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.scenes import state_of
+from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from tests.e2e.assistant import Assistant, Turn
+
+pytestmark = pytest.mark.e2e
+
+ITEMS = [
+    f"The {colour} lamp hangs over door {number}"
+    for number, colour in enumerate(("red", "blue", "green", "grey", "pink"))
+]
+KEPT, DROPPED = [ITEMS[0], ITEMS[2], ITEMS[4]], [ITEMS[1], ITEMS[3]]
+SUMMARY = f"The user wants lamps. {ITEMS[0]}.\n- {ITEMS[2].replace(' ', chr(10), 1)}\n- {ITEMS[4]}"
+WORKFLOW = {
+    "id": "lamps",
+    "must_survive": ITEMS,
+    "phases": {"build": {"steps": [{"id": "hang", "prompt": "Hang the lamps."}]}},
+}
+
+
+def begin(assistant: Assistant) -> Turn:
+    """Start a run of which five texts must survive, and let a summary hold three of them."""
+    folder = assistant.project / ".loom" / "workflows"
+    folder.mkdir(parents=True)
+    (folder / "lamps.json").write_text(json.dumps(WORKFLOW), encoding="utf-8")
+    assistant.api.summary = SUMMARY
+    return assistant.run("/loom:run hang --workflow lamps", answers=["I shall hang them."])
+
+
+def proven(assistant: Assistant) -> Any:
+    """What `loomctl prove` says of the only compaction."""
+    assert assistant.plugin_dir is not None
+    launcher = str(assistant.plugin_dir / "bin" / "loomctl")
+    ended = subprocess.run(
+        [launcher, "prove", str(state_of(assistant.project)["run_id"]), "--json"],
+        cwd=assistant.project,
+        env=assistant.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    (one,) = json.loads(ended.stdout)["compactions"]
+    return one
+
+
+def counts(text: str) -> list[int]:
+    """How often each item stands in a request, whatever its line breaks."""
+    flat = " ".join(text.split())
+    return [flat.count(item) for item in ITEMS]
+
+
+def test_two_of_five_come_back_with_the_next_prompt_after_compact(assistant: Assistant) -> None:
+    """The next event after /compact is a prompt: it brings what summary and priming do not hold."""
+    first = begin(assistant)
+    assistant.run("/compact", resume=first.session_id)
+    after = assistant.run("go on", resume=first.session_id)
+    assert counts(after.conversation[0].seen()) == [1, 1, 1, 1, 1]
+    again = assistant.run("go on", resume=first.session_id)
+    assert counts(again.conversation[0].seen()) == [1, 1, 1, 1, 1]
+    one = proven(assistant)
+    assert (one["proven"], one["trigger"]) == (True, "manual")
+    assert (one["kept"], one["lost"], one["restored"]) == (KEPT, DROPPED, DROPPED)
+
+
+def test_two_of_five_come_back_with_the_next_result_in_the_middle_of_a_turn(assistant: Assistant) -> None:
+    """After an automatic compaction the next event is a tool's result: the request after it has all five, once."""
+    first = begin(assistant)
+    turn = assistant.run(
+        "go on",
+        resume=first.session_id,
+        allowed_tools="Bash(true)",
+        answers=[reply(bash("true"), usage=AUTO_COMPACT), reply(bash("true")), reply(bash("true")), "finished"],
+    )
+    kinds = [request.kind for request in turn.requests]
+    assert kinds.count("compaction") == 1
+    later = turn.requests[kinds.index("compaction") + 1 :]
+    assert counts(later[0].seen()) == [1, 0, 1, 0, 1]
+    assert [counts(request.seen()) for request in later[1:]] == [[1, 1, 1, 1, 1]] * len(later[1:])
+    assert len(later) > 2
+    one = proven(assistant)
+    assert (one["proven"], one["trigger"]) == (True, "auto")
+    assert (one["kept"], one["lost"], one["restored"]) == (KEPT, DROPPED, DROPPED)
