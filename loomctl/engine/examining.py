@@ -25,8 +25,15 @@ if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
 
 
+# Diffs that build on one another at most; then the artifact is given whole again.
+_LONGEST_CHAIN = 4
+
+
 class Entry(NamedTuple):
-    """What became of one artifact; form: full, outline, pointer, or None where nothing was given."""
+    """What became of one artifact; form: full, diff, outline, pointer, or None where nothing was given.
+
+    base: the SHA-256 of the content that a diff begins with; given: the text that was given whole.
+    """
 
     id: str
     decision: str
@@ -37,6 +44,8 @@ class Entry(NamedTuple):
     form: str | None
     required: bool
     message: str
+    base: str | None = None
+    given: str = ""
 
 
 class Examiner:
@@ -148,7 +157,21 @@ class Examiner:
             entry = entry._replace(decision=changed.decision, reason=changed.reason)
             if changed.decision == SKIP:
                 return entry, None
-        return entry, self._piece(artifact, reading, required=required)
+        piece = self._piece(artifact, reading, required=required)
+        return entry, piece if force else self._with_diff(piece, given, reading.sha256)
+
+    def _with_diff(self, piece: Piece, given: Given | None, sha256: str) -> Piece:
+        """Say what changed since the conversation was given all of it, if it was and that text is still known."""
+        if given is None or given.form not in due.WHOLE or given.sha256 == sha256 or len(given.needs) >= _LONGEST_CHAIN:
+            return piece
+        from loomctl.disk import given_texts  # only for what changed
+
+        base = given_texts.read(self._space.store.local, given.text)
+        if base is None or piece.text is None:
+            return piece
+        from loomctl.model import text_diff
+
+        return piece._replace(diff=text_diff.unified(base, piece.text), base=given.sha256)
 
     def _declared(self, artifact: Mapping[str, Any]) -> tuple[str, tuple[str, str] | None]:
         """Give the artifact's path or command as declared, or `(reason, message)` for why there is none."""

@@ -6,7 +6,7 @@ from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import finding
 from loomctl.model import sessions
-from loomctl.model.due import DEFER, ERROR, Given
+from loomctl.model.due import DEFER, ERROR, WHOLE, Given
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL
@@ -14,10 +14,15 @@ from loomctl.model.state import TERMINAL
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from loomctl.engine.caller import Workspace
+    from loomctl.engine.examining import Entry
     from loomctl.engine.priming import Slip
     from loomctl.model.state import State
+
+
+FORMS = (*WHOLE, "outline", "pointer")
 
 
 class Held(NamedTuple):
@@ -34,15 +39,22 @@ def held(space: Workspace, run_id: str) -> Held:
         return Held({}, False)
     known: dict[str, Given] = {}
     for name, entry in primed["artifacts"].items():
-        if isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in Given._fields):
-            known[name] = Given(entry["sha256"], entry["form"], entry["slip"])
-    slips = {given.slip for given in known.values()}
+        if isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("sha256", "form", "slip")):
+            known[name] = _given(entry)
+    slips = {slip for given in known.values() for slip in (given.slip, *given.needs)}
     if isinstance(primed.get("slip"), str) and primed["slip"]:
         slips.add(primed["slip"])
     if not slips:
         return Held({}, False)
     live = space.caller.conversation.holds(slips)
-    return Held({name: given for name, given in known.items() if given.slip in live}, bool(live))
+    held_whole = {name: given for name, given in known.items() if live.issuperset((given.slip, *given.needs))}
+    return Held(held_whole, bool(live))
+
+
+def _given(entry: Mapping[str, Any]) -> Given:
+    text, needs = entry.get("text"), entry.get("needs")
+    slips = [one for one in needs if isinstance(one, str)] if isinstance(needs, list) else []
+    return Given(entry["sha256"], entry["form"], entry["slip"], text if isinstance(text, str) else "", slips)
 
 
 def record(space: Workspace, run_id: str, made: Slip, *, may_write: bool = True) -> Slip:
@@ -73,14 +85,35 @@ def remember(space: Workspace, made: Slip) -> None:
         return
     before = space.local.primed(session_id)
     kept = before["artifacts"] if before.get("run_id") == made.run_id else {}
+    gone = {entry.id for entry in made.entries if entry.decision == ERROR and entry.reason == "missing"}
+    declared = {entry.id for entry in made.entries}
+    kept = {name: entry for name, entry in kept.items() if name in declared - gone}
     gave = {
-        entry.id: {"sha256": entry.sha256, "form": entry.form, "slip": made.id}
+        entry.id: {"sha256": entry.sha256, "form": entry.form, "slip": made.id, **_whole(space, entry, kept)}
         for entry in made.loaded
-        if entry.form in ("full", "outline", "pointer") and entry.sha256
+        if entry.form in FORMS and entry.sha256
     }
     space.local.note_primed(
         session_id, {**before, "run_id": made.run_id, "artifacts": {**kept, **gave}, "slip": made.id}
     )
+
+
+def _whole(space: Workspace, entry: Entry, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep the text that was given whole, so that its next change can be told as a diff."""
+    if entry.form not in WHOLE:
+        return {}
+    from loomctl.disk import given_texts
+
+    try:
+        text = given_texts.keep(space.store.local, entry.given)
+    except (OSError, LoomError):  # then it is given whole again
+        text = ""
+    known = before.get(entry.id)
+    needs = []
+    if entry.form == "diff" and isinstance(known, dict):
+        earlier = known.get("needs")
+        needs = [*(earlier if isinstance(earlier, list) else ()), known.get("slip")]
+    return {"text": text, **({"needs": needs} if needs else {})}
 
 
 def forget(space: Workspace) -> None:
@@ -120,7 +153,7 @@ def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Ev
             "sha256": entry.sha256,
         }
         for entry in made.loaded
-        if entry.form in ("full", "outline", "pointer")
+        if entry.form in FORMS
     ]
     history = {"told_at": at, "load_trigger": made.event, **made.history} if made.history else None
     if not made.id and not made.entries:  # nothing was given, and nothing could have been

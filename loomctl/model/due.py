@@ -7,11 +7,13 @@ from loomctl.model.triggers import fires
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from loomctl.model.triggers import Event
 
+WHOLE = ("full", "diff")
+"""The forms after which a conversation has all of an artifact."""
 LOAD, SKIP, DEFER, ERROR = "load", "skip", "defer", "error"
 
 
@@ -23,11 +25,16 @@ class Verdict(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a session was given of one artifact: sha256 of its text, the form, the id of the slip that carried it."""
+    """What a session was given of one artifact: sha256 of its content, the form, the id of the slip that carried it.
+
+    text: the SHA-256 of the text as it was given, by which a diff finds it; needs: the slips that a diff builds on.
+    """
 
     sha256: str
     form: str
     slip: str
+    text: str = ""
+    needs: Sequence[str] = ()
 
 
 def wanted(
@@ -61,4 +68,4 @@ def fresh(given: Given | None, sha256: str, *, force: bool) -> Verdict | None:
         return None
     if given.sha256 != sha256:
         return Verdict(LOAD, "changed")
-    return Verdict(SKIP, "fresh") if given.form == "full" else None
+    return Verdict(SKIP, "fresh") if given.form in WHOLE else None

@@ -18,6 +18,7 @@ _SHORTEST_OUTLINE = " " * 40
 
 # What stands before a fence: that these are not Loom's words (D21).
 _IN_FULL = "Content of a file, in full:"
+_IN_DIFF = "What changed in the file since it was given here in full (then {base}), as a unified diff:"
 _IN_OUTLINE = "Content of the file, in outline, for the full text does not fit here:"
 
 
@@ -27,7 +28,8 @@ class Piece(NamedTuple):
     heading: what it is, in one line, for the full form. text: None if it cannot be given at all. kind: "json",
     "markdown" or anything else. info: the language of the fence. pointer: one line that says by itself what it is,
     why it is not given in full and how to read it; it is shown as a list's item, alone or above an outline.
-    patient: if required, it is given in full only after the others, whatever its size.
+    patient: if required, it is given in full only after the others, whatever its size. diff: what leads to the text
+    from the one that the conversation has, which `base` names; it stands for the full text where it is shorter.
     """
 
     id: str
@@ -38,10 +40,12 @@ class Piece(NamedTuple):
     pointer: str
     required: bool
     patient: bool = False
+    diff: str = ""
+    base: str = ""
 
 
 class Packed(NamedTuple):
-    """What became of a piece: "full", "outline", "pointer", or "omitted", then with no text of its own."""
+    """What became of a piece: "full", "diff", "outline", "pointer", or "omitted", then with no text of its own."""
 
     id: str
     form: str
@@ -97,13 +101,16 @@ class _Part:
     def __init__(self, piece: Piece, limit: int, between: int, measure: Callable[[str], int]) -> None:
         self.piece, self.between, self.measure = piece, between, measure
         self.text = None if piece.text is None else visible(piece.text)
-        self.full, self.full_cost = "", 0
+        self.full, self.full_cost, self.whole = "", 0, "full"
         self._become("pointer", self._pointer())
-        if self.text is not None and measure(self.text) <= limit:
-            full = self._in_full(self.text)
-            cost = measure(full) + between
+        wholes = [("full", self._in_full(self.text))] if self.text is not None and measure(self.text) <= limit else []
+        if piece.diff and measure(piece.diff) <= limit:
+            wholes.append(("diff", self._in_diff()))
+        if wholes:
+            cost, at = min((measure(shown) + between, at) for at, (_, shown) in enumerate(wholes))
+            self.whole, full = wholes[at]
             if cost <= self.cost:
-                self._become("full", full)
+                self._become(self.whole, full)
             elif cost <= limit:
                 self.full, self.full_cost = full, cost
 
@@ -113,9 +120,9 @@ class _Part:
     def become_full(self, room: int) -> int:
         """Take the full form if it costs at most so much more than the present one; give what it costs more, else 0."""
         more = self.full_cost - self.cost
-        if not self.full or self.form == "full" or more > room:
+        if not self.full or self.form == self.whole or more > room:
             return 0
-        self._become("full", self.full)
+        self._become(self.whole, self.full)
         return more
 
     def become_outline(self, room: int) -> int:
@@ -145,6 +152,11 @@ class _Part:
     def _in_full(self, text: str) -> str:
         heading = one_line(self.piece.heading, _HEADING_UNITS) or one_line(self.piece.id, _HEADING_UNITS)
         return f"### {heading}\n{_IN_FULL}\n{fenced(text, self.piece.info)}"
+
+    def _in_diff(self) -> str:
+        heading = one_line(self.piece.heading, _HEADING_UNITS) or one_line(self.piece.id, _HEADING_UNITS)
+        said = _IN_DIFF.format(base=one_line(self.piece.base[:8], _HEADING_UNITS))
+        return f"### {heading}\n{said}\n{fenced(visible(self.piece.diff), 'diff')}"
 
     def _in_outline(self, text: str) -> str:
         return f"{self._pointer()}\n{_IN_OUTLINE}\n{fenced(text)}"

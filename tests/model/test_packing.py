@@ -37,9 +37,12 @@ PIECES = st.lists(
         info=NAMES,
         pointer=NAMES,
         required=st.booleans(),
+        diff=st.just(""),
+        base=st.just(""),
     ),
     max_size=12,
 )
+WITH_DIFFS = st.lists(st.builds(Piece, required=st.booleans(), text=TEXTS, diff=TRICKY | LONG, base=NAMES), max_size=8)
 BUDGETS = st.integers(-3, 400) | st.integers(0, 12_000)
 MEASURES = pytest.mark.parametrize("measure", [utf16_units, utf8_bytes])
 
@@ -241,3 +244,23 @@ def test_each_text_is_measured_a_few_times_at_most() -> None:
     total = sum(len(declared.text or "") for declared in pieces)
     joined(pack(pieces, budget=9500, measure=measure))
     assert measured < total + 40 * 9500
+
+
+@pytest.mark.parametrize(
+    ("diff", "budget", "form"),
+    [("@@\n-a\n+b\n", 9000, "diff"), ("-a\n" * 2000, 9000, "full"), ("", 9000, "full"), ("@@\n-a\n+b\n", 400, "diff"),
+     ("@@\n-a\n+b\n", 60, "pointer")],
+)  # fmt: skip
+def test_a_diff_stands_for_the_whole_where_it_is_shorter(diff: str, budget: int, form: str) -> None:
+    """It says what it begins with; where neither has room, the pointer stays."""
+    one = piece("notes", "line of the text\n" * 100)._replace(diff=diff, base="0123456789abcdef")
+    (packed,) = pack([one], budget=budget, measure=utf16_units)
+    assert packed.form == form
+    assert ("(then 01234567)" in packed.text) == (form == "diff")
+
+
+@given(WITH_DIFFS, BUDGETS)
+def test_diffs_keep_under_the_budget(pieces: list[Piece], budget: int) -> None:
+    """Whatever they hold; and nothing in one can close its fence."""
+    packed = pack(pieces, budget=budget, measure=utf16_units)
+    assert utf16_units(joined(packed)) <= max(0, budget)
