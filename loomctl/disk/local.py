@@ -239,6 +239,12 @@ class Local:
         """Keep what a session was given (D15)."""
         self._write(self._primed, session_id, primed)
 
+    def keep_given(self, text: str) -> str:
+        """Keep a text that was given whole, for the next diff; gives what it is kept under. Raises OSError."""
+        from loomctl.disk import given_texts
+
+        return given_texts.keep(self._base, text)
+
     def turns(self, session_id: str | None) -> dict[str, Any]:
         """Give what its host's adapter keeps of a session's turns (D28)."""
         return self._read(self._turns, session_id) or {}

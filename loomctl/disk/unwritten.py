@@ -78,6 +78,10 @@ class UnwrittenLocal(Local):
     def _mark(self, session_id: str) -> None:
         """Leave no mark: who lives is asked of those that are there."""
 
+    def keep_given(self, text: str) -> str:  # noqa: ARG002 - the folder's own
+        """Keep nothing: there is no next diff."""
+        return ""
+
     def _make_room(self) -> None:
         """Make no room for what hooks note."""
 

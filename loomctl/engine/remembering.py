@@ -102,10 +102,8 @@ def _whole(space: Workspace, entry: Entry, before: Mapping[str, Any]) -> dict[st
     """Keep the text that was given whole, so that its next change can be told as a diff."""
     if entry.form not in WHOLE:
         return {}
-    from loomctl.disk import given_texts
-
     try:
-        text = given_texts.keep(space.store.local, entry.given)
+        text = space.local.keep_given(entry.given)
     except (OSError, LoomError):  # then it is given whole again
         text = ""
     known = before.get(entry.id)

@@ -13,13 +13,7 @@ import sys
 
 from loomctl.disk import files
 from loomctl.disk.lock import HOOK_PATIENCE
-from loomctl.hosts.claude_events import context as _context
-from loomctl.hosts.claude_events import digested as _digested
-from loomctl.hosts.claude_events import for_people as _for_people
-from loomctl.hosts.claude_events import kept as _kept
-from loomctl.hosts.claude_events import read_event, workspace_of
-from loomctl.hosts.claude_events import text as _text
-from loomctl.hosts.claude_events import words as _words
+from loomctl.hosts.claude_events import context, digested, for_people, kept, read_event, text, words, workspace_of
 from loomctl.hosts.claude_transcript import NOTICE, Transcript
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
@@ -79,13 +73,13 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
     if os.path.lexists(user_folders.status_script()):
         from loomctl.disk import status_shim  # most users have none
 
-        _kept([], status_shim.renew_own)
-    if _text(event, "source") in ("compact", "clear"):
+        kept([], status_shim.renew_own)
+    if text(event, "source") in ("compact", "clear"):
         from loomctl.disk import owed
 
-        _kept([], lambda: owed.drop(space.store.local, space.caller.session_id))
+        kept([], lambda: owed.drop(space.store.local, space.caller.session_id))
     given = session_start(space, event)
-    return _context("SessionStart", given.text, given.line) if given is not None else None
+    return context("SessionStart", given.text, given.line) if given is not None else None
 
 
 def session_start(space: Workspace, event: dict[str, Any]) -> Given | None:
@@ -95,14 +89,14 @@ def session_start(space: Workspace, event: dict[str, Any]) -> Given | None:
     from loomctl.hosts import claude_binding
     from loomctl.model import triggers
 
-    source = _text(event, "source") or "startup"
-    unrecorded = _digested(space)
+    source = text(event, "source") or "startup"
+    unrecorded = digested(space)
     notes = [unrecorded] if unrecorded else []
-    path = _text(event, "transcript_path") or None
-    _kept(notes, lambda: claude_binding.inherit(space, source))
-    compaction = _text(space.local.primed(space.caller.session_id), "compacting")
+    path = text(event, "transcript_path") or None
+    kept(notes, lambda: claude_binding.inherit(space, source))
+    compaction = text(space.local.primed(space.caller.session_id), "compacting")
     if source in ("compact", "clear"):
-        _kept(notes, lambda: remembering.forget(space))
+        kept(notes, lambda: remembering.forget(space))
     found = finding.find(space, over=False)
     if found.run_id is None:
         if found.candidates:
@@ -146,7 +140,7 @@ def enter_and_prime(
         # Before the priming, which shows what stands on disk.
         from loomctl.hosts import claude_stop
 
-        closed = _kept(notes, lambda: claude_stop.closed_at_a_start(space, run))
+        closed = kept(notes, lambda: claude_stop.closed_at_a_start(space, run))
         notes.extend([closed.removeprefix("Loom: ")] if closed else [])
         run = space.store.read(run_id)
     made: list[Slip] = []
@@ -170,9 +164,9 @@ def enter_and_prime(
             made.append(
                 priming.prime(space, run, triggers.session_start(source), priming.hook_budget(space), may_write=True)
             )
-        notes.append(f"this could not be recorded: {_words(error)}")
+        notes.append(f"this could not be recorded: {words(error)}")
     told = bool(made[0].text)
-    _kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=told))
+    kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=told))
     return _delivered(space, made[0], notes)
 
 
@@ -205,9 +199,9 @@ def primed(space: Workspace, run_id: str, event: Event, notes: list[str], *, may
                 run_id, lambda state: remembering.recorded(space, state, made), durable=False, patience=HOOK_PATIENCE
             )
         except (LoomError, OSError) as error:
-            notes.append(f"this could not be recorded: {_words(error)}")
+            notes.append(f"this could not be recorded: {words(error)}")
     if may_write and made.text:
-        _kept(notes, lambda: presence.note_stage(space, run.state))
+        kept(notes, lambda: presence.note_stage(space, run.state))
     return _delivered(space, made, notes)
 
 
@@ -216,7 +210,7 @@ def _delivered(space: Workspace, made: Slip, notes: list[str]) -> Given:
     from loomctl.engine import priming, remembering
     from loomctl.model.secrets import masked_line
 
-    _kept(notes, lambda: remembering.remember(space, made))
+    kept(notes, lambda: remembering.remember(space, made))
     line = "; ".join([priming.one_line_for_people(made), *(masked_line(note, 600) for note in notes)])
     return Given(made.text, line, made)
 
@@ -265,17 +259,17 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     binding = space.local.binding(space.caller.session_id)
     if binding is None and (damaged := space.local.damaged_binding(space.caller.session_id)):
         line = f"this session's binding cannot be read: {damaged}; loomctl resume binds it again, then end the step"
-        return _context("Stop", None, line)
+        return context("Stop", None, line)
     if binding is None or not space.store.has(binding["run_id"]):
         return None
     from loomctl.hosts import claude_stop
 
-    _digested(space)
-    space.local.refresh(binding, pid=space.caller.pid, transcript_path=_text(event, "transcript_path") or None)
+    digested(space)
+    space.local.refresh(binding, pid=space.caller.pid, transcript_path=text(event, "transcript_path") or None)
     answer = claude_stop.answer(space, binding, event)
     output: dict[str, Any] = {"decision": "block", "reason": answer.block} if answer.block else {}
     if answer.line:
-        output["systemMessage"] = _for_people(answer.line)
+        output["systemMessage"] = for_people(answer.line)
     return json.dumps(output, ensure_ascii=False) if output else None
 
 
@@ -285,7 +279,7 @@ def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:
     binding = space.local.binding(space.caller.session_id)
     if binding is not None and space.store.has(binding["run_id"]):
         space.local.mark_ended(binding["session_id"])
-        presence.leave(space, binding["run_id"], _text(event, "reason") or "other")
+        presence.leave(space, binding["run_id"], text(event, "reason") or "other")
     return None
 
 
@@ -295,10 +289,10 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
     session_id = space.caller.session_id
     if session_id is None or not isinstance(conversation, Transcript):
         return None
-    if _text(event, "prompt").startswith(NOTICE) and space.local.binding(session_id) is not None:
+    if text(event, "prompt").startswith(NOTICE) and space.local.binding(session_id) is not None:
         from loomctl.hosts import claude_stop
 
-        _kept([], lambda: claude_stop.note_notice(space, event))
+        kept([], lambda: claude_stop.note_notice(space, event))
     return _restored(space, conversation, session_id) or _put_back(space, conversation, session_id)
 
 
@@ -341,7 +335,7 @@ def _restored(space: Workspace, conversation: Transcript, session_id: str) -> st
     remembering.forget(space)
     event_now = triggers.session_start("compact")
     given = primed(space, run_id, event_now, [], may_write=found.may_write)
-    return _context("UserPromptSubmit", given.text, given.line)
+    return context("UserPromptSubmit", given.text, given.line)
 
 
 def _failure(space: Workspace | None, name: str, error: Exception) -> str | None:
@@ -350,10 +344,10 @@ def _failure(space: Workspace | None, name: str, error: Exception) -> str | None
         return None
     from loomctl.hosts import claude_failures  # most hooks do not fail
 
-    line = claude_failures.line(space, name, error, _words(error))
+    line = claude_failures.line(space, name, error, words(error))
     if name in ("pre-compact", "session-end"):
         return None
-    return _context("SessionStart", f"Loom: {line}" if name == "session-start" else None, line)
+    return context("SessionStart", f"Loom: {line}" if name == "session-start" else None, line)
 
 
 _ANSWERS: dict[str, Callable[[Workspace, dict[str, Any]], str | None]] = {

@@ -89,11 +89,6 @@ def digested(space: Workspace) -> str:
     return recording.digest(space, recording.HOOK_LIMIT).trouble
 
 
-def told(event_name: str, line: str) -> str:
-    """One line, for the user and the assistant alike."""
-    return context(event_name, line, line)
-
-
 def context(event_name: str, given: str | None, line: str | None) -> str:
     """Give an answer: a text for the assistant, a line for the user, or nothing."""
     output: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from loomctl.disk.local import TERMINAL
 from loomctl.disk.unwritten import UnwrittenLocal, UnwrittenStore
 from loomctl.engine import presence, priming, recording
 from loomctl.engine.caller import Caller, Workspace
-from loomctl.hosts import claude_code
+from loomctl.hosts import claude_code, claude_events
 from loomctl.hosts.claude_code import Given
 from loomctl.hosts.claude_transcript import Transcript
 from loomctl.model import triggers, visits
@@ -44,7 +44,7 @@ def of_run(space: Workspace, run_id: str, event: str, session_id: str | None = N
     path = (binding or {}).get("transcript_path")
     simulated = _workspace(space, session_id, path if isinstance(path, str) else None)
     if binding is None and latest is not None and event in _INHERITS:
-        bound = {"host": claude_code.HOST, "pid": None, "inherited_from": latest["session_id"]}
+        bound = {"host": claude_events.HOST, "pid": None, "inherited_from": latest["session_id"]}
         simulated.local.bind(session_id, run_id, **bound)
     if event not in SOURCES:
         return _at_a_trigger(simulated, space.store.read(run_id), event)
@@ -64,13 +64,13 @@ def of_workflow(space: Workspace, run: Run, event: str) -> Given:
     if event == "startup":  # a new conversation drives no run
         return claude_code.primed(simulated, run.run_id, triggers.session_start(event), [], may_write=False)
     environment = {"hostname": SESSION, "project_root": space.project.root}
-    local.bind(SESSION, run.run_id, host=claude_code.HOST, pid=None)
+    local.bind(SESSION, run.run_id, host=claude_events.HOST, pid=None)
     store.update(run.run_id, lambda state: presence.enter(simulated, state, "bound", environment))
     if event not in SOURCES:
         return _at_a_trigger(simulated, store.read(run.run_id), event)
     if event in _INHERITS:
         simulated = simulated._replace(caller=simulated.caller._replace(session_id=f"{SESSION}-{event}"))
-        local.bind(f"{SESSION}-{event}", run.run_id, host=claude_code.HOST, pid=None, inherited_from=SESSION)
+        local.bind(f"{SESSION}-{event}", run.run_id, host=claude_events.HOST, pid=None, inherited_from=SESSION)
     return claude_code.enter_and_prime(simulated, run.run_id, event, environment, "auto", None, [])
 
 
@@ -85,7 +85,7 @@ def _at_a_trigger(space: Workspace, run: Run, word: str) -> Given:
 def _workspace(space: Workspace, session_id: str, transcript: str | None) -> Workspace:
     caller = Caller(
         session_id=session_id,
-        host=claude_code.HOST,
+        host=claude_events.HOST,
         pid=None,
         cwd=space.project.root,
         conversation=Transcript(transcript),

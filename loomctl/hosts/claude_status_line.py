@@ -10,7 +10,7 @@ import os
 import sys
 
 from loomctl.disk import files
-from loomctl.hosts import claude_code
+from loomctl.hosts import claude_events
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def _line() -> str:
     from loomctl.model import status_line
 
     now = status_lines.clock()
-    space = claude_code.workspace_of(claude_code.read_event())
+    space = claude_events.workspace_of(claude_events.read_event())
     if space is None or space.caller.session_id is None:
         return ""
     made = status_lines.of_session(space, space.caller.session_id, now=now)
