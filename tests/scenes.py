@@ -11,11 +11,13 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loomctl.disk import config, project
+from loomctl.disk import clock, config, project
+from loomctl.disk.store import Store
 from loomctl.engine import starting
 from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
 from loomctl.engine.starting import Started
 from loomctl.hosts.claude_transcript import Transcript
+from loomctl.model import lease
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 MAIN = CHECKOUT / "loomctl" / "__main__.py"
@@ -140,6 +142,10 @@ class Scene:
     def begin(self, work: str = "add dark mode", *, session: str | None = SESSION, workflow: str = "tiny") -> Started:
         """Start a run in this process."""
         return starting.start(self.space(session), work, workflow=workflow)
+
+    def let_go(self) -> None:
+        """Let the only run's driver give it up, as its conversation's end does."""
+        Store(str(self.store)).update(self.run_dir.name, lambda state: (lease.released(state, clock.now()), []))
 
     @property
     def run_dirs(self) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from loomctl import __version__
 from loomctl.cli import printing
-from loomctl.disk import config, digests, heartbeats, machine, processes, project
+from loomctl.disk import config, heartbeats, project, terminals
 from loomctl.disk.local import TERMINAL, Local
 from loomctl.disk.store import Store
 from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
@@ -88,10 +88,8 @@ def _caller(found: Project, cwd: str) -> Caller:
         path = known if isinstance(known, str) and os.path.isfile(known) else claude_transcript.find(session_id)
         conversation: Conversation = claude_transcript.Transcript(path)
         return Caller(session_id, claude_events.HOST, claude_events.host_pid(), cwd, conversation)
-    leader = os.getsid(0)
-    which = (machine.hostname(), processes.boot_id(), str(leader), processes.started(leader), found.store)
-    name = digests.of_text("\0".join(which))[:12]
-    return Caller(f"{TERMINAL}-{name}", TERMINAL, leader or None, cwd, Conversation())
+    name, leader = terminals.session(found.store)
+    return Caller(name, TERMINAL, leader, cwd, Conversation())
 
 
 def _check_session(session_id: str) -> None:

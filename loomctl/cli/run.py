@@ -39,6 +39,7 @@ LEVELS = ("dry-run", "assist", "guarded", "autonomous")
 )
 @click.option("--must-survive", metavar="ITEM", multiple=True, help="What a compaction must not lose; see prove.")
 @click.option("--reopen", is_flag=True, help="With --resume: take up a completed or cancelled run.")
+@click.option("--take-over", is_flag=True, help="With --resume: take the run from a session that drives it.")
 @json_option
 def run(
     work: tuple[str, ...],
@@ -48,6 +49,7 @@ def run(
     resumed: str | None,
     must_survive: tuple[str, ...],
     reopen: bool,
+    take_over: bool,
     as_json: bool,
 ) -> int:
     """Start a run on WORK: a tracker's id or a goal in words.
@@ -62,7 +64,11 @@ def run(
         if work or workflow or autonomy or dry_run or must_survive:
             hint = f"loomctl run --resume {quoted(resumed)}"
             raise LoomError("USAGE", "--resume takes up a run as it is", hint=hint, exit_code=EXIT_USAGE)
-        return tell_resumed(resumed, reopen=reopen, as_json=as_json)
+        return tell_resumed(resumed, reopen=reopen, take_over=take_over, as_json=as_json)
+    if take_over:
+        raise LoomError(
+            "USAGE", "--take-over is for a run that there is", hint="loomctl run --help", exit_code=EXIT_USAGE
+        )
     space = asking.space(make=True)
     begun = starting.start(
         space, " ".join(work), workflow=workflow, autonomy=autonomy, dry_run=dry_run, must_survive=must_survive
@@ -121,24 +127,27 @@ def _started_text(space: Workspace, begun: Started) -> str:
 @click.command()
 @run_argument
 @click.option("--reopen", is_flag=True, help="Take up a completed or cancelled run too.")
+@click.option("--take-over", is_flag=True, help="Take it from a session that drives it, whose writes are refused then.")
 @json_option
-def resume(run: str | None, reopen: bool, as_json: bool) -> int:
+def resume(run: str | None, reopen: bool, take_over: bool, as_json: bool) -> int:
     """Take up RUN in this session, also after a move to another machine.
 
-    Without RUN: the run that this session is bound to, or the only one that can be taken up.
+    Without RUN: the run that this session is bound to, or the only one that can be taken up. One session drives a run
+    at a time: while another does, this ends with exit code 6, and says who that is.
 
     \b
     Examples:
       loomctl resume
       loomctl resume shop-258
+      loomctl resume shop-258 --take-over
     """
-    return tell_resumed(run, reopen=reopen, as_json=as_json)
+    return tell_resumed(run, reopen=reopen, take_over=take_over, as_json=as_json)
 
 
-def tell_resumed(named: str | None, *, reopen: bool, as_json: bool) -> int:
+def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: bool) -> int:
     """Resume and print what was restored."""
     space = asking.space()
-    taken = resuming.resume(space, named, reopen=reopen)
+    taken = resuming.resume(space, named, reopen=reopen, take_over=take_over)
     taken = taken._replace(notes=[*taken.notes, *trusting.asked(space, taken.run, may_ask=not as_json)])
     if as_json:
         printing.document(_resumed_document(space, taken))

@@ -12,11 +12,15 @@ import click
 from loomctl.cli import asking, printing
 from loomctl.cli.options import complete_runs, json_option
 from loomctl.disk import run_index
+from loomctl.engine import leasing
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.fences import one_line
+from loomctl.model.state import ACTIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from loomctl.engine.caller import Workspace
 
@@ -62,7 +66,10 @@ def list_runs(as_json: bool) -> int:
     """Print every run with its standing; one that cannot be read is listed with the reason."""
     space = asking.any_space()
     bound = (space.local.binding(space.caller.session_id) or {}).get("run_id")
-    found = [{**one, "bound": one["run_id"] == bound} for one in run_index.summaries(space.store)]
+    found = [
+        {**one, "bound": one["run_id"] == bound, "driver": _driver(space, one)}
+        for one in run_index.summaries(space.store)
+    ]
     found.sort(key=lambda one: str(one.get("updated_at") or ""), reverse=True)
     if as_json:
         printing.document({"runs": found})
@@ -70,6 +77,7 @@ def list_runs(as_json: bool) -> int:
     if not found:
         printing.text('No runs here yet. Start one: loomctl run "what to do"')
         return EXIT_OK
+    others = {one["run_id"]: one["driver"] for one in found if one["driver"] and not one["driver"]["here"]}
     rows = [
         [
             ("* " if one["bound"] else "  ") + one["run_id"],
@@ -77,10 +85,12 @@ def list_runs(as_json: bool) -> int:
             one.get("current_step") or "",
             one.get("sessions") or one.get("error", ""),
             one.get("updated_at") or "",
+            *([_who(others.get(one["run_id"]))] if others else []),
         ]
         for one in found
     ]
-    printing.text(printing.table(["  RUN", "STATUS", "STEP", "SESSIONS", "UPDATED"], rows))
+    header = ["  RUN", "STATUS", "STEP", "SESSIONS", "UPDATED", *(["DRIVEN BY"] if others else [])]
+    printing.text(printing.table(header, rows))
     return EXIT_OK
 
 
@@ -111,6 +121,20 @@ def list_remote(named: str, as_json: bool) -> int:
     ]
     printing.text(printing.table(header, rows))
     return EXIT_OK
+
+
+def _driver(space: Workspace, summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give who drives a run that is active; None where nobody does."""
+    if summary.get("status") not in ACTIVE:
+        return None
+    try:
+        return leasing.document(space, summary["run_id"], space.store.glance(space.store.home(summary["run_id"])))
+    except LoomError:
+        return None
+
+
+def _who(driver: Mapping[str, Any] | None) -> str:
+    return f"{one_line(driver['session_id'], 20)} on {one_line(driver['hostname'], 40)}" if driver else ""
 
 
 @runs.command("rm")

@@ -10,14 +10,15 @@ import click
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import config, user_folders
-from loomctl.engine import finding, prompts, words
-from loomctl.model import places, sessions, visits
+from loomctl.engine import finding, leasing, prompts, words
+from loomctl.model import lease, places, sessions, visits
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.secrets import masked_line
 
 if TYPE_CHECKING:
     from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
 
 
 _STEP = 40  # columns of a step's id, of which longer ones stand out
@@ -59,13 +60,14 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
             {
                 "run_id": found.run_id,
                 "run_dir": found.folder,
+                "driver": leasing.document(space, found.run_id, found.state),
                 "state": found.state,
                 "step": telling.step_document(space, found),
             }
         )
     else:
         upcoming = prompts.upcoming(space.project, found, may_write=True)
-        printing.text("\n".join([*_standing(found), "", *_course(found), "", upcoming]))
+        printing.text("\n".join([*_standing(found), *_driver(space, found), "", *_course(found), "", upcoming]))
     return EXIT_OK
 
 
@@ -91,6 +93,15 @@ def _standing(run: Run) -> list[str]:
     for name, path in state["artifacts"].items():
         lines.append(f"artifact  {one_line(str(name), 80)}: {masked_line(str(path), 300)}")
     return [*lines, f"sessions  {sessions.summary(state)}", f"folder    {run.folder}"]
+
+
+def _driver(space: Workspace, run: Run) -> list[str]:
+    """Tell who drives a run; nothing where nobody does."""
+    told = leasing.document(space, run.run_id, run.state)
+    found = lease.holder(run.state)
+    if told is None or found is None:
+        return []
+    return [f"driver    {'this session' if told['here'] else lease.told(found)}"]
 
 
 def _course(run: Run) -> list[str]:

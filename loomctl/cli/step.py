@@ -12,10 +12,10 @@ import click
 
 from loomctl.cli import asking, inputs, printing, telling
 from loomctl.cli.options import branch_option, json_option, run_argument
-from loomctl.engine import commanding, driving, finding, how_ended, moves, undoing
+from loomctl.engine import commanding, driving, finding, how_ended, leasing, moves, undoing
 from loomctl.model import gates, places, visits
 from loomctl.model.directives import Reading
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.model.fences import one_line, visible
 from loomctl.model.secrets import mask, masked_line
 from loomctl.model.visits import OUTCOMES, SPELLINGS
@@ -122,17 +122,36 @@ def done(
       loomctl done --outcome failed --note "the tests need a database"
     """
     space = asking.space()
-    run_id = finding.to_drive(space, run)
-    driven = driving.done(
-        space,
-        run_id,
-        response=_response(response_file),
-        outcome=SPELLINGS.get(outcome or "", outcome),
-        note=note,
-        artifacts=dict(_artifact(space, run_id, one) for one in artifacts),
-        branch=branch,
-    )
+    given: list[str | None] = []
+    try:
+        run_id = finding.to_drive(space, run, by_hand=outcome is not None)
+        given.append(_response(response_file))
+        driven = driving.done(
+            space,
+            run_id,
+            response=given[0],
+            outcome=SPELLINGS.get(outcome or "", outcome),
+            note=note,
+            artifacts=dict(_artifact(space, run_id, one) for one in artifacts),
+            branch=branch,
+        )
+    except LoomError as error:
+        if error.code == leasing.HELD_BY_ANOTHER:
+            _keep(space, run, error, (given or [_response(response_file)])[0], response_file)
+        raise
     return told(space, driven, as_json=as_json)
+
+
+def _keep(space: Workspace, run: str | None, error: LoomError, given: str | None, path: str | None) -> None:
+    """Keep the result of a step that another drives: it may have cost hours, and nobody types it again."""
+    if given is None or not given.strip():
+        return
+    kept = path if path not in (None, inputs.STDIN) else ""
+    run_id = finding.to_read(space, run).run_id or ""
+    kept = kept or leasing.keep_result(space, run_id, given)
+    if kept:
+        again = f"loomctl done {run_id} --response-file {quoted(kept)}"
+        error.why += f". The result that was given is kept; once the run is this session's again: {again}"
 
 
 def _response(path: str | None) -> str | None:

@@ -11,7 +11,7 @@ import shutil
 import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import files, processes
+from loomctl.disk import drivers, files, processes
 from loomctl.model.errors import LoomError
 
 if TYPE_CHECKING:
@@ -134,7 +134,8 @@ def _content(path: str) -> dict[str, Any]:
 
 
 def forget_sessions(local: str, run_id: str) -> None:
-    """Remove the bindings to a run, what sessions were given of it, and the marks of those that may live."""
+    """Remove the bindings to a run, its driver, what sessions were given of it, the marks of those that may live."""
+    drivers.forget(local, run_id)
     for found in session_files(local):
         if found.run_id == run_id:
             files.remove(found.path)

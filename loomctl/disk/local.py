@@ -30,7 +30,7 @@ class Local:
     def __init__(self, folder: str) -> None:
         self._seen: dict[str, tuple[tuple[int, ...], bytes]] = {}
         self._store_folder = os.path.dirname(folder)
-        self._base = folder
+        self.folder = folder
         self._sessions = os.path.join(folder, "sessions")
         self._primed = os.path.join(folder, "primed")
         self._live = os.path.join(folder, "live")
@@ -74,7 +74,7 @@ class Local:
         return [path for path in found if path]
 
     def _store(self) -> str:
-        return os.path.dirname(os.path.realpath(self._base))
+        return os.path.dirname(os.path.realpath(self.folder))
 
     def bind(self, session_id: str, run_id: str, *, host: str, pid: int | None, **more: Any) -> dict[str, Any]:
         """Bind a session to a run; only run and resume do (and /clear and a fork inherit)."""
@@ -95,8 +95,8 @@ class Local:
     def _make_room(self) -> None:
         from loomctl.disk import heartbeats, spool
 
-        heartbeats.make_room(self._base)
-        spool.make_room(self._base)
+        heartbeats.make_room(self.folder)
+        spool.make_room(self.folder)
 
     def refresh(self, binding: dict[str, Any], *, pid: int | None, transcript_path: str | None) -> dict[str, Any]:
         """Note what a hook event tells of a bound session; the file's time is the session's last sign of life."""
@@ -114,6 +114,13 @@ class Local:
         binding = self.binding(session_id)
         if binding is not None:
             self._write(self._sessions, session_id, {**binding, "ended": True})
+
+    def put_back(self, session_id: str, binding: dict[str, Any] | None) -> None:
+        """Bind a session as it was bound before; None: not at all."""
+        if binding is None:
+            self.unbind(session_id)
+        else:
+            self._write(self._sessions, session_id, binding)
 
     def unbind(self, session_id: str) -> None:
         """Forget a session's binding."""

@@ -19,6 +19,14 @@ def boot_id() -> str:
         return ""
 
 
+def namespace() -> str:
+    """Name the namespace in which process numbers mean something here; empty where the system knows of none."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
 def started(pid: int) -> str:
     """Give when a process began, in the system's own words; empty if it does not live (or is a zombie)."""
     if pid <= 0:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from loomctl.disk.events import Event
     from loomctl.disk.faber_files import PlanFile
     from loomctl.disk.faber_runs import FaberRuns
+    from loomctl.disk.fence import Fence
     from loomctl.disk.layouts import Home
+    from loomctl.model.lease import Holder
     from loomctl.model.state import State
 
     # What an update does: from the state as it is to the state as it shall be, and what happened.
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     # that was frozen before; whether it is for a look alone.
     Freeze: TypeAlias = Callable[[Home, State, PlanFile | None, dict[str, Any] | None, bool], dict[str, Any]]
 
+LOCAL = "local"  # the folder of the store that means something on this machine alone
 EARLIER = "sessions.jsonl"  # the records of sessions that the state holds no more
 
 
@@ -46,17 +49,40 @@ class Store:
     """The `.loom` folder of a project, and the runs that FABER keeps beside it (D5).
 
     roots: the folders that may hold FABER's; freeze: makes the plan of one of its runs, None where that may not be
-    done (a hook), which then knows only runs that were taken up before.
+    done (a hook), which then knows only runs that were taken up before. fence: what its caller may write of a state;
+    None: all, for nobody drives through it.
     """
 
-    def __init__(self, folder: str, roots: Sequence[str] = (), freeze: Freeze | None = None) -> None:
+    def __init__(
+        self, folder: str, roots: Sequence[str] = (), freeze: Freeze | None = None, fence: Fence | None = None
+    ) -> None:
         self.folder = folder
-        self._roots, self._freeze = roots, freeze
+        self._roots, self._freeze, self._fence = roots, freeze, fence
         self._of_faber: FaberRuns | None = None
         # The state that was read last, by its very bytes: a change reads it again under the lock, most often the same.
         self._checked: tuple[Home, bytes, State] | None = None
         self.runs_folder = os.path.join(folder, "runs")
-        self.local = os.path.join(folder, "local")
+        self.local = os.path.join(folder, LOCAL)
+
+    def writing(self, way: str) -> Store:
+        """Give the same store for another way of writing (`fence`)."""
+        made = Store(self.folder, self._roots, self._freeze, self._fence.turned(way) if self._fence else None)
+        made._of_faber, made._checked = self._of_faber, self._checked  # what was read need not be read again
+        return made
+
+    def begin_anew(self) -> None:
+        """Begin another command in the same process: who drives is seen afresh (`fence`)."""
+        if self._fence is not None:
+            self._fence.begin_anew()
+
+    def held(self, run_id: str, state: State) -> Holder | None:
+        """Give who else drives a run and may live; None where the caller may drive it."""
+        return None if self._fence is None else self._fence.held(run_id, state)
+
+    def refuse_held(self, run_id: str, state: State) -> None:
+        """Refuse early what a write would be refused for. Raises HELD_BY_ANOTHER."""
+        if self._fence is not None:
+            self._fence.claim(run_id, state)
 
     def prepare(self, *, commit_runs: bool = False) -> None:
         """Make the folder, with a `.gitignore` that keeps it out of the project's history. Raises UNSAFE_LINK."""
@@ -133,7 +159,13 @@ class Store:
         One of FABER's says here what its file says by itself; where it stands in its workflow `read` knows. Raises
         LoomError: NO_SUCH_RUN, NO_STATE, BAD_JSON, GIT_CONFLICT, BAD_STATE, RUN_ID_MISMATCH, SCHEMA_TOO_NEW, TOO_LARGE.
         """
-        return self.read_home(self.home(run_id))
+        return self._met(self.read_home(self.home(run_id)))
+
+    def _met(self, state: State) -> State:
+        """Note who drove a run as this process first read it."""
+        if self._fence is not None:
+            self._fence.saw(state["run_id"], state)
+        return state
 
     def read_home(self, home: Home) -> State:
         """Read the state in a run's home, which may name another file than the run's own, such as its backup."""
@@ -187,10 +219,10 @@ class Store:
         home = self.home(run_id)
         own_plan = os.path.join(home.folder, "plan.json")
         if not home.faber:
-            state = self._own_state(home)
+            state = self._met(self._own_state(home))
             return Run(run_id, home.folder, state, self._own_plan(home), home.state, own_plan)
         plan, source = self._fabers().plan(home, to_show=to_show)
-        state = self._fabers().view(home, plan).state
+        state = self._met(self._fabers().view(home, plan).state)
         return Run(run_id, home.folder, state, plan, home.state, source.path if source else own_plan)
 
     def _fabers(self) -> FaberRuns:
@@ -262,18 +294,38 @@ class Store:
         """Change a run's state under its lock: read, decide, append what happened, replace (D53).
 
         A `change` that gives the state back as it was and no events writes nothing. What it raises passes through, and
-        nothing is written. durable=False: no fsync, for what a hook may lose with the power.
+        nothing is written. durable=False: no fsync, for what a hook may lose with the power. Raises HELD_BY_ANOTHER
+        before `change` is asked where the caller may not drive the run (`fence`); that alone is told in the log.
         """
+        return self._locked(run_id, change, self._fence, durable=durable, patience=patience)
+
+    def tell(
+        self, run_id: str, make: Callable[[State], Sequence[Event]], *, durable: bool = True, patience: float = PATIENCE
+    ) -> None:
+        """Append events to a run's log, whoever drives it. make: gives them, under the lock."""
+        self._locked(run_id, lambda state: (state, make(state)), None, durable=durable, patience=patience)
+
+    def _locked(self, run_id: str, change: Change, fence: Fence | None, *, durable: bool, patience: float) -> State:
         with self.lock(run_id, patience):
             home = self.home(run_id)
             if not home.faber:
-                return self._changed(home, change, durable=durable)
+                return self._changed(home, change, fence, durable=durable)
             with self._fabers().lock(home, patience):
-                return self._changed(home, change, durable=durable)
+                return self._changed(home, change, fence, durable=durable)
 
-    def _changed(self, home: Home, change: Change, *, durable: bool) -> State:
+    def _changed(self, home: Home, change: Change, fence: Fence | None, *, durable: bool) -> State:
         before, render = self._fabers().before(home) if home.faber else (self._own_state(home), files.to_json)
-        after, happened = change(before)
+        if fence is None:
+            after, happened = change(before)
+        else:
+            try:
+                claim = fence.claim(home.run_id, before)
+            except LoomError:
+                if type(before) is dict:  # a state of an older schema is not rewritten for that
+                    self._save(home, before, fence.refused(home.run_id, before), render, durable=durable)
+                raise
+            after, happened = change(before)
+            after, happened = fence.written(home.run_id, claim, before, after, happened)
         if after == before and not happened:
             return before
         if type(before) is not dict:  # it was migrated as it was read: the original is kept (D56)
@@ -282,7 +334,10 @@ class Store:
             happened = [recovery.keep_original(home.state, before), *happened]
         if before["status"] in TERMINAL:
             run_index.forget_open(self)
-        return self._save(home, after, happened, render, durable=durable)
+        saved = self._save(home, after, happened, render, durable=durable)
+        if fence is not None:
+            fence.settled(home.run_id, saved)
+        return saved
 
     def replace(self, run_id: str, source: str, change: Change) -> State:
         """Put the state in another file of the run's in the place of its own, which may be unreadable (D53).

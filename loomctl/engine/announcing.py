@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loomctl.disk.store import Run
+    from loomctl.model.lease import Holder
     from loomctl.model.state import State
 
 
@@ -31,8 +32,12 @@ def unknown_run(run_id: str) -> str:
     return f"Loom: the run {run_id} was not started on this machine; /loom:resume {run_id} takes it up"
 
 
-def held_elsewhere(run_id: str, holders: Sequence[str]) -> str:
-    """Say that another live session drives the only active run."""
+def held_elsewhere(run_id: str, holders: Sequence[str], driver: Holder | None = None) -> str:
+    """Say that another live session drives the only active run; driver: who has its lease, if anybody."""
+    if driver is not None:
+        from loomctl.engine import leasing
+
+        return f"Loom: {leasing.line(driver, run_id)}; this session is not primed"
     return (
         f"Loom: the run {run_id} is driven by another session ({masked_line(holders[0], 60)}); this one is not primed"
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
+from loomctl.disk.fence import Driver, Fence
 from loomctl.disk.local import Local
-from loomctl.disk.store import Store
+from loomctl.disk.store import LOCAL, Store
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -70,8 +73,15 @@ class Workspace(NamedTuple):
 
 def workspace(project: Project, settings: Settings, caller: Caller) -> Workspace:
     """Put a project and a caller together."""
-    store = Store(project.store, project.faber_roots, None if caller.on_hook_path else _freezing(project))
-    return Workspace(project, store, Local(store.local), settings, caller)
+    freeze = None if caller.on_hook_path else _freezing(project)
+    local = Local(os.path.join(project.store, LOCAL))
+    session_id = caller.session_id
+
+    def heir_of() -> object:
+        return (local.binding(session_id) or {}).get("inherited_from")
+
+    fence = Fence(local.folder, Driver(session_id, caller.host, caller.pid, heir_of))
+    return Workspace(project, Store(project.store, project.faber_roots, freeze, fence), local, settings, caller)
 
 
 def _freezing(project: Project) -> Freeze:

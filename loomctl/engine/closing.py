@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import stages
-from loomctl.model import visits
+from loomctl.model import lease, visits
 from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL as OVER
@@ -91,7 +91,7 @@ def close(
 
 
 def is_closing_here(space: Workspace, state: Mapping[str, Any], *, with_a_message: bool = False) -> bool:
-    """Tell whether a closing step may be closed for this session: its own, or of one that lives no more (D27).
+    """Tell whether a closing step may be closed for this session: its own, or of one that lives or drives no more.
 
     with_a_message: it would be closed with this session's final message; then it must be its own, for what another
     session says is no result of it.
@@ -104,6 +104,9 @@ def is_closing_here(space: Workspace, state: Mapping[str, Any], *, with_a_messag
         return True
     if with_a_message:
         return False
+    driver = lease.holder(state)
+    if driver is not None and driver.session_id != owner:  # it was taken over, so its final message ends nothing
+        return True
     binding = space.local.binding(owner)
     return binding is None or binding.get("host") == TERMINAL or not space.local.is_alive(binding)
 

@@ -6,7 +6,7 @@ import os
 
 from loomctl.disk import clock, command_files, command_runs
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import command_events, command_output, command_trust, ending, lines, settling, stages
+from loomctl.engine import command_events, command_output, command_trust, ending, leasing, lines, settling, stages
 from loomctl.model import places, run_life, sessions, standing, visits
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
@@ -194,7 +194,7 @@ def stop_left(space: Workspace, line: Run) -> None:
     if work is None or command_runs.look(work.folder).kind == command_runs.NONE:
         return
     standing = command_runs.stop(work.folder)
-    space.store.update(line.run_id, lambda state: (state, command_events.end(space, line, work, standing)))
+    space.store.tell(line.run_id, lambda _: command_events.end(space, line, work, standing))
 
 
 def take_over(space: Workspace, run: Run, outcome: str | None) -> Work | None:
@@ -213,5 +213,5 @@ def take_over(space: Workspace, run: Run, outcome: str | None) -> Work | None:
             hint=f"loomctl next {run.run_id}",
             exit_code=EXIT_USAGE,
         )
-    stop_open(space, run)
+    stop_open(leasing.deciding(space), run)
     return work

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import artifact_paths, clock, digests, files, known
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE, PATIENCE
-from loomctl.engine import prompts
+from loomctl.engine import leasing, prompts
 from loomctl.model import places, shell_text, standing, trust_waits, visits
 from loomctl.model.errors import LoomError
 
@@ -123,7 +123,7 @@ def answer(space: Workspace, run: Run) -> bool:
         return standing.answered(state), [given]
 
     if trust_waits.waits(run.state):
-        space.store.update(run.run_id, change)
+        leasing.deciding(space).store.update(run.run_id, change)
     return waited == [True]
 
 

@@ -9,7 +9,7 @@ import os
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import config, project
+from loomctl.disk import config, project, terminals
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
@@ -366,6 +366,7 @@ class RunContext:
         return [one.to_dict() for one in context_history.of_run(self._run(), key)]
 
     def _driven(self) -> str:
+        self._space.store.begin_anew()  # each change is a command of its own
         return to_change(self._space, self._named)
 
 
@@ -374,6 +375,9 @@ def _space(folder: str) -> Workspace:
     if found is None:
         raise finding.no_active_run()
     session_id = os.environ.get("CLAUDE_CODE_SESSION_ID") or None
-    host = "script" if session_id else TERMINAL
-    caller = Caller(session_id, host, None, folder, Conversation())
+    host, pid = "script", None
+    if session_id is None:
+        host = TERMINAL
+        session_id, pid = terminals.session(found.store)
+    caller = Caller(session_id, host, pid, folder, Conversation())
     return workspace(found, config.load(found.store, with_yaml=True), caller)

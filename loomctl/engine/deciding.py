@@ -8,7 +8,7 @@ from __future__ import annotations
 from loomctl.disk import clock, people
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import driving, ending, lines, presence, recording, settling
+from loomctl.engine import driving, ending, leasing, lines, presence, recording, settling
 from loomctl.model import branches, directives, gates, visits
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
@@ -84,6 +84,7 @@ def _said(space: Workspace, verb: str, by: str, note: str, label: str = "") -> S
 
 
 def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str | None) -> driving.Driven:
+    space = leasing.deciding(space)
     notes = recording.noted(space)
     run = _line(space, run_id, said.verb, branch)
     driving.refuse_over(run.state, run_id)

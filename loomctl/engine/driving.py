@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.engine import closing, ending, lines, presence, settling
+from loomctl.engine import closing, ending, leasing, lines, presence, settling
 from loomctl.model import branches, gates, places, run_life, sessions, standing, visits
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
@@ -126,6 +126,7 @@ def done(
         run = _begun_to_be_ended(space, run, outcome)
         told = _told_of_branch(run, response, outcome)
     by_hand = _by_hand(space, run, outcome)
+    space = leasing.deciding(space) if by_hand else space  # their decision, beside whoever drives
     told = by_hand or told
     ends = response is not None or bool(by_hand) or branch is not None
     known = _known_of(space, run, ending.Given(response, "done", outcome)) if ends else None
@@ -264,6 +265,7 @@ def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allo
 
     A cancelled run is cancelled again without a change: the first cancel may have been killed before it was through.
     """
+    space = leasing.deciding(space)
     run = space.store.read(run_id)
 
     def change(state: State) -> tuple[State, list[Event]]:

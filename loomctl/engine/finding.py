@@ -5,7 +5,8 @@ from __future__ import annotations
 from loomctl.disk import known, run_index
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.store import ambiguous
-from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
+from loomctl.engine import leasing
+from loomctl.model.errors import EXIT_NO_RUN, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL as OVER
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.engine.caller import Workspace
+
+
+NEED_THE_LEASE = ("context set",)  # of what a person does without naming the run
 
 
 class Found(NamedTuple):
@@ -92,33 +96,29 @@ def to_read(space: Workspace, named: str | None = None) -> Found:
     return found
 
 
-def to_drive(space: Workspace, named: str | None = None, *, verb: str = "") -> str:
+def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_hand: bool = False) -> str:
     """Find a run to drive: named or bound, never the third rule's (D1).
 
-    verb: what a person decides (`approve`, `pause`, `cancel`). In a terminal it reaches the only run that there is,
-    too; a host's session that does not drive the run is refused. Raises NOT_BOUND, HELD or NOT_KNOWN_HERE besides.
+    by_hand: it may come to be a person's decision, so that the store alone refuses.
+
+    verb: what a person does (`approve`, `pause`, `cancel`). In a terminal it reaches the only run that there is, too; a
+    host's session that does not drive the run is refused. Raises NOT_BOUND and NOT_KNOWN_HERE besides, and
+    HELD_BY_ANOTHER where another drives it; what a person decides in a terminal goes beside (`leasing`).
     """
     found = to_read(space, named)
     run_id = found.run_id
     assert run_id is not None  # to_read raises instead
     in_a_terminal = space.caller.host == TERMINAL
+    if by_hand or (verb and verb not in NEED_THE_LEASE):
+        space = leasing.deciding(space)
     if found.how == "bound":
+        leasing.refuse_held(space, run_id)
         return run_id
     if found.how == "named" or (verb and in_a_terminal):
         must_be_known(space, run_id)
-        if in_a_terminal or is_bound(space, run_id):
+        if in_a_terminal or not verb or is_bound(space, run_id):
+            leasing.refuse_held(space, run_id)
             return run_id
-        others = space.local.live_sessions(run_id, but=space.caller.session_id, conversing=True)
-        if not verb and not others:
-            return run_id
-        if not verb:
-            raise LoomError(
-                "HELD",
-                f"the run {run_id} is driven by the session {others[0][:60]}, which is alive",
-                why="to take it up binds this session to it, too",
-                hint=f"loomctl resume {run_id}",
-                exit_code=EXIT_HELD,
-            )
     decides = f"a person decides that, in a terminal, or the session that drives the run, after loomctl resume {run_id}"
     why = decides if verb else "only run and resume bind a session"
     unusable = space.local.unusable_binding(space.caller.session_id)

@@ -24,7 +24,7 @@ from loomctl.engine import (
     undoing,
 )
 from loomctl.engine.step_log import READS
-from loomctl.model import ids, sessions, visits
+from loomctl.model import ids, lease, sessions, visits
 from loomctl.model import undoing as taking_back
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 
@@ -155,7 +155,7 @@ def _state(origin: _Origin) -> tuple[State, list[str]]:
     state = taking_back.as_it_ended(state, run.plan, stage)
     at = clock.now()
     state = {
-        **state,
+        **lease.without(state),
         "created_at": at,
         "forked_from": {"run_id": run.run_id, "stage": stage, "at": at},
         "sessions": {"current_session_id": None, "total_sessions": 0, "session_history": []},

@@ -80,7 +80,7 @@ def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
         active = is_active(space.store.read_state(run_id))
     except LoomError:
         active = False
-    holders = space.local.live_sessions(run_id, but=space.caller.session_id)
+    holders = space.local.live_sessions(run_id, but=space.caller.session_id) or _drivers(space, run_id)
     if active or holders:
         raise LoomError(
             "RUN_IS_ACTIVE",
@@ -90,6 +90,15 @@ def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
             hint=f"loomctl cancel {run_id}",
             exit_code=EXIT_HELD,
         )
+
+
+def _drivers(space: Workspace, run_id: str) -> list[str]:
+    """Name who else drives a run, wherever; nobody where its state cannot be read."""
+    try:
+        found = space.store.held(run_id, space.store.read_state(run_id))
+    except LoomError:
+        return []
+    return [found.session_id[:60]] if found is not None else []
 
 
 def remove(space: Workspace, run_id: str, *, force: bool = False) -> None:

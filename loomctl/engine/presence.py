@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import clock, git, machine, trouble
 from loomctl.disk.events import Event
+from loomctl.engine import leasing
 from loomctl.model import sessions, visits
 from loomctl.model.errors import LoomError
 
@@ -108,13 +109,21 @@ def noted_stage(space: Workspace, state: Mapping[str, Any]) -> list[str]:
 
 
 def leave(space: Workspace, run_id: str, reason: str) -> None:
-    """Close the caller's record when its conversation ends (D26): one small write."""
+    """Close the caller's record when its conversation ends, and give the lease up: one small write (D26)."""
     session_id = space.caller.session_id
     if session_id is None:
         return
 
     def change(state: State) -> tuple[State, list[Event]]:
         closed = sessions.left(state, session_id, at=clock.now(), reason=reason)
-        return closed, [Event("session.ended", {"reason": reason}, session_id)]
+        ended = Event("session.ended", {"reason": reason}, session_id)
+        if reason == "clear":  # its process goes on, and the session that comes inherits (D2)
+            return closed, [ended]
+        freed, gave_up = leasing.release(closed, session_id, reason)
+        return freed, [*gave_up, ended]
 
-    space.store.update(run_id, change, durable=False, patience=0.5)
+    try:
+        leasing.watching(space).store.update(run_id, change, durable=False, patience=0.5)
+    finally:
+        if reason != "clear":  # also where the state could not be written: nobody waits for who went
+            leasing.forget(space, run_id)

@@ -7,11 +7,12 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from loomctl.disk import bundle_lines, children, faber_files, files, sizes, user_folders
+from loomctl.disk import bundle_lines, children, drivers, faber_files, files, sizes, user_folders
 from loomctl.disk import config as settings
 from loomctl.disk import known as known_runs
 from loomctl.disk.lock import holder
 from loomctl.disk.project import new, package_parent
+from loomctl.model import lease
 from loomctl.model.counts import counted
 from loomctl.model.errors import LoomError
 from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from loomctl.disk.layouts import Home
     from loomctl.engine.patient import Patient
+    from loomctl.model.state import State
 
 PATIENCE = 20.0  # seconds
 _NO_PROJECT = Finding(PASS, "no project")
@@ -128,7 +130,7 @@ def runs(patient: Patient) -> Finding:
     troubles = []
     details = []
     for run_id, state in patient.active.items():
-        here = ", driven by this session" if run_id == bound else ""
+        here = _driven(patient, run_id, state, is_bound=run_id == bound)
         details.append(f"{run_id}: {state['status']}, at {state.get('current_step') or '-'}{here}")
         try:
             if known_runs.is_known(run_id, patient.store.folder):  # no hook reads a stranger's, or one not taken up
@@ -142,6 +144,17 @@ def runs(patient: Patient) -> Finding:
     if count > 1 and bound is None:
         fine += "; a session is told of them and takes one up with loomctl resume RUN"
     return gathered(troubles, fine, details=details, facts={"active": list(patient.active)})
+
+
+def _driven(patient: Patient, run_id: str, state: State, *, is_bound: bool) -> str:
+    """Say who drives a run, if anybody who may live does."""
+    found = lease.holder(state)
+    if found is None or patient.local is None:
+        return ", bound to this session" if is_bound else ""
+    if found.session_id == patient.session_id:
+        return ", driven by this session"
+    lives = drivers.lives(patient.local.folder, run_id, found)
+    return f", driven by {lease.told(found)}" if lives else f", its driver is gone: {lease.told(found)}"
 
 
 def _fabers_plan(home: Home, plan_id: str) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import time
 
-from loomctl.disk import files, spool, trouble
+from loomctl.disk import drivers, files, spool, trouble
 from loomctl.disk.lock import PATIENCE, Lock
 from loomctl.model import ids, tool_rules
 from loomctl.model.errors import LoomError
@@ -68,6 +68,7 @@ class _Digester:
     def __init__(self, space: Workspace, patience: float, deadline: float | None) -> None:
         self._space, self._patience, self._deadline = space, patience, deadline
         self._logs: dict[str, StepLog] = {}
+        self._signs: dict[tuple[str, str], float] = {}
         self._steps = 0
         self._aside: list[str] = []
 
@@ -99,11 +100,17 @@ class _Digester:
         return self._logs[run_id]
 
     def _flush(self, batch: list[Spooled]) -> None:
-        """Append, and only then let go of the files: a kill in between leaves them to be known again."""
+        """Append, and only then let go of the files: a kill in between leaves them to be known again.
+
+        They were signs of who drives the run, and are noted as such.
+        """
         for run_id, log in self._logs.items():
             if log.has_news:
                 with self._space.store.lock(run_id, self._patience):  # nobody puts the run away meanwhile
                     self._steps += log.flush()
+        for (run_id, session_id), at in self._signs.items():
+            drivers.sign(self._space.store.local, run_id, session_id, at)
+        self._signs.clear()
         for spooled in batch:
             files.remove(spooled.path)
         batch.clear()
@@ -115,6 +122,7 @@ class _Digester:
         session_id = event.get("session_id") if event else None
         if event is not None and binding is not None and binding["session_id"] == session_id:
             stage = binding.get("stage")
+            self._signs[binding["run_id"], binding["session_id"]] = spooled.at / 1e9
             self._log(binding["run_id"]).take(spooled, event, stage if isinstance(stage, str) else "")
             return True
         if spooled.plain and time.time() - spooled.at / 1e9 < _SETTLED:
@@ -147,7 +155,7 @@ class _Digester:
             "tools.unreadable", {"file": spooled.name + spool.BAD, "bytes": spooled.bytes}, binding["session_id"]
         )
         try:
-            self._space.store.update(binding["run_id"], lambda state: (state, [told]), durable=False, patience=0.5)
+            self._space.store.tell(binding["run_id"], lambda _: [told], durable=False, patience=0.5)
         except (OSError, LoomError):
             pass
 

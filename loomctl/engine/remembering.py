@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.engine import finding
+from loomctl.engine import finding, leasing
 from loomctl.model import sessions
 from loomctl.model.due import DEFER, ERROR, WHOLE, Given
 from loomctl.model.errors import LoomError
@@ -70,7 +70,7 @@ def record(space: Workspace, run_id: str, made: Slip, *, may_write: bool = True)
     try:
         remember(space, made)
         if may_write:
-            space.store.update(run_id, change, durable=False)
+            leasing.watching(space).store.update(run_id, change, durable=False)
     except (LoomError, OSError) as error:
         return made._replace(
             warnings=[*made.warnings, ("NOT_RECORDED", f"this priming could not be recorded: {error}")]

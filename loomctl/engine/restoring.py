@@ -9,6 +9,7 @@ from loomctl.disk import clock, faber_files, files, git, recovery
 from loomctl.disk.events import Event, head_of
 from loomctl.disk.store import ambiguous
 from loomctl.engine import finding, refreezing
+from loomctl.model import lease
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.ids import split_run_id
@@ -228,6 +229,12 @@ def restore(space: Workspace, standing: Standing) -> Restored:
     return Restored(kept[0] if kept else None, plan)
 
 
+def _epoch(before: State | None, later: Sequence[dict[str, Any]]) -> int:
+    """Give the latest epoch of the lease that anybody drove under: of the state that goes, and of the log behind."""
+    told = ((entry.get("properties") or {}) for entry in later if str(entry.get("event")).startswith("lease."))
+    return max([lease.epoch(before or {}), *(lease.epoch({lease.KEY: one}) for one in told if isinstance(one, dict))])
+
+
 def _replaced(space: Workspace, wanted: Restoration, after: State, kept: list[str | None]) -> tuple[State, list[Event]]:
     """Under the lock: look again, set the state before aside, and give the one that comes with its event."""
     home = wanted.home
@@ -256,5 +263,5 @@ def _replaced(space: Workspace, wanted: Restoration, after: State, kept: list[st
         "events_after": len(wanted.later),
     }
     lost = now if now is not None else restored + 1  # of a damaged one: it came after its backup
-    state = {**after, "revision": max(restored, lost)}
+    state = {**lease.anew(after, _epoch(before, wanted.later)), "revision": max(restored, lost)}
     return state, [*happened, Event("state.restored", told, space.caller.session_id)]

@@ -10,6 +10,7 @@ from loomctl.engine import (
     differing,
     ending,
     finding,
+    leasing,
     lines,
     preambles,
     presence,
@@ -21,7 +22,7 @@ from loomctl.engine import (
     stages,
 )
 from loomctl.engine.starting import bind, others_under_way
-from loomctl.model import frozen_plan, places, run_life, triggers, visits
+from loomctl.model import frozen_plan, lease, places, run_life, triggers, visits
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.disk.store import Run
+    from loomctl.disk.store import Change, Run
     from loomctl.engine.caller import Workspace
     from loomctl.engine.priming import Slip
     from loomctl.model.state import State
@@ -48,10 +49,11 @@ class Resumed(NamedTuple):
     notes: list[str]
 
 
-def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) -> Resumed:
+def resume(space: Workspace, named: str | None = None, *, reopen: bool = False, take_over: bool = False) -> Resumed:
     """Take up a run: named, bound, or the only one that can be. Completed and cancelled ones only with `reopen` (D4).
 
-    Raises NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS, and BAD_PLAN for one whose steps nobody knows (D5).
+    take_over: take it from a session that drives it and may live, whose later writes are refused. Raises NO_ACTIVE_RUN,
+    AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS, BAD_PLAN for one whose steps nobody knows (D5), and HELD_BY_ANOTHER.
     """
     run = space.store.read(_meant(space, named, reopen=reopen), to_show=True)
     if run.state["status"] in TERMINAL and not reopen:
@@ -65,8 +67,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
         )
     if frozen_plan.steps_unknown(run.plan):
         run = space.store.read(run.run_id)
-    others = space.local.live_sessions(run.run_id, but=space.caller.session_id, conversing=True)
-    driven = [f"Another session on this machine drives this run too: {masked_line(others[0], 60)}"] if others else []
+    space, driven = _to_drive(space, run, take_over=take_over)
     trouble = known.note(run.run_id, space.store.folder)
     notes = [
         *driven,
@@ -79,6 +80,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
     notes += recording.noted(space)
     environment = presence.surroundings(space)
     differences = differing.lines(space, run, environment)
+    bound = space.local.binding(space.caller.session_id)
     bind(space, run.run_id)
     held: list[settling.Settled] = []
     came_from = handoff_notes.read(space.store.local, run.run_id)
@@ -105,7 +107,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False) 
         resumed = Event("run.resumed", before, space.caller.session_id)
         return settled.state, [*_pulled(space, came_from), *happened, resumed, *settled.happened]
 
-    run = run._replace(state=space.store.update(run.run_id, change))
+    run = run._replace(state=_driven(space, run.run_id, change, bound))
     notes += _told(space, run.run_id, came_from)
     settling.begun(space, run, held[0])
     event = triggers.run_start(run.state.get("current_phase"))
@@ -139,6 +141,24 @@ def _told(space: Workspace, run_id: str, came_from: Mapping[str, Any]) -> list[s
     except (OSError, LoomError) as error:
         return [f"It could not be noted that the pull is written ({trouble.said(error)}); the log may say it twice."]
     return []
+
+
+def _driven(space: Workspace, run_id: str, change: Change, bound: dict[str, Any] | None) -> State:
+    """Change the run as its driver. bound: what the session is bound to again where somebody else was first."""
+    try:
+        return space.store.update(run_id, change)
+    except LoomError as error:
+        if error.code == leasing.HELD_BY_ANOTHER and space.caller.session_id is not None:
+            space.local.put_back(space.caller.session_id, bound)
+        raise
+
+
+def _to_drive(space: Workspace, run: Run, *, take_over: bool) -> tuple[Workspace, list[str]]:
+    """Give the workspace that the run is taken up in, and whom it is taken from. Raises HELD_BY_ANOTHER."""
+    driver = space.store.held(run.run_id, run.state)
+    space = leasing.taking_over(space) if take_over else space
+    space.store.refuse_held(run.run_id, run.state)
+    return space, [f"It was driven by {lease.told(driver)}, whose later writes are refused."] if driver else []
 
 
 def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:

@@ -10,6 +10,7 @@ from loomctl.disk.store import Run
 from loomctl.engine import (
     command_trust,
     finding,
+    leasing,
     presence,
     priming,
     prompts,
@@ -199,11 +200,14 @@ def others_under_way(space: Workspace, run: Run) -> list[str]:
 
 
 def bind(space: Workspace, run_id: str) -> None:
-    """Bind the caller's session to a run (D1); a caller without a session stays unbound."""
+    """Bind the caller's session to a run (D1); the one that it drove until now is free. Without a session: nothing."""
     session_id = space.caller.session_id
     if session_id is None:
         return
     before = space.local.binding(session_id) or {}
+    left = before.get("run_id")
+    if left is not None and left != run_id and space.store.has(left):
+        leasing.leave(space, left)
     kept = {"transcript_path": before["transcript_path"]} if before.get("transcript_path") else {}
     space.local.bind(session_id, run_id, host=space.caller.host, pid=space.caller.pid, **kept)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE
-from loomctl.engine import answers, closing, stages
+from loomctl.engine import answers, closing, leasing, stages
 from loomctl.model import output_checks, places, sessions, standing, turn_ends, visits
 from loomctl.model.directives import Reading
 from loomctl.model.errors import LoomError
@@ -256,7 +256,9 @@ def _noted(space: Workspace, run: Run, happened: Event) -> bool:
 
     try:
         return _under_way(space.store.update(run.run_id, change, durable=False, patience=HOOK_PATIENCE))
-    except (OSError, LoomError):
+    except (OSError, LoomError) as error:
+        if isinstance(error, LoomError) and error.code == leasing.HELD_BY_ANOTHER:
+            raise  # who drives no more sends nobody on
         return True
 
 

@@ -260,13 +260,13 @@ def _told(space: Workspace, items: Sequence[Item], failed: list[tuple[Item, str]
         properties = {"files": len(going), "bytes": sum(item.bytes for item in going), "older_than_days": days}
         happened = Event("outputs.removed", {**properties, "by": "retention", "at": clock.now()})
 
-        def note(state: State, happened: Event = happened) -> tuple[State, list[Event]]:
+        def note(state: State, happened: Event = happened) -> list[Event]:
             if state["status"] not in TERMINAL:
                 raise LoomError("RUN_IS_ACTIVE", "the run is under way again", hint="loomctl tidy", exit_code=EXIT_HELD)
-            return state, [happened]
+            return [happened]
 
         try:
-            space.store.update(run_id, note)
+            space.store.tell(run_id, note)
         except (LoomError, OSError) as error:
             failed += [(item, str(error).partition("\n")[0]) for item in going]
         else:

@@ -109,8 +109,9 @@ def session_start(space: Workspace, event: dict[str, Any]) -> Given | None:
         notes.append(f"this session's binding cannot be read: {damaged}; loomctl resume {found.run_id} binds it again")
     if not found.may_write:
         holders = space.local.live_sessions(found.run_id, but=space.caller.session_id, conversing=True)
+        driver = space.store.held(found.run_id, space.store.read_state(found.run_id))
         if holders:
-            return _both(announcing.held_elsewhere(found.run_id, holders))
+            return _both(announcing.held_elsewhere(found.run_id, holders, driver))
         return primed(space, found.run_id, triggers.session_start(source), notes, may_write=False)
     environment = presence.surroundings(space) if source != "compact" else {}
     return enter_and_prime(space, found.run_id, source, environment, compaction, path, notes)
@@ -130,13 +131,17 @@ def enter_and_prime(
     environment: this machine, as the session's record describes it. compaction: "auto" or "manual", as PreCompact said;
     after an automatic one the turn goes on, and the final message of a closing step is still to come (D27).
     """
-    from loomctl.engine import announcing, presence, priming, remembering
+    from loomctl.engine import announcing, leasing, presence, priming, remembering
     from loomctl.model import triggers, visits
 
+    space = leasing.entering(space)
     run = space.store.read(run_id)
+    driver = space.store.held(run_id, run.state)
+    if driver is not None:
+        notes.append(leasing.line(driver, run_id))
     entry = visits.open_visit(run.state)
     in_a_turn = source == "compact" and compaction == "auto"
-    if entry is not None and entry["status"] == "closing" and not in_a_turn:
+    if entry is not None and entry["status"] == "closing" and not in_a_turn and driver is None:
         # Before the priming, which shows what stands on disk.
         from loomctl.hosts import claude_stop
 
@@ -149,8 +154,9 @@ def enter_and_prime(
     def change(state: State) -> tuple[State, list[Happening]]:
         state, came = presence.enter(space, state, source, environment, compaction=compaction or "auto")
         here = run._replace(state=state)
-        event = _with_owed(triggers.session_start(source), state)
-        made[:] = [priming.prime(space, here, event, priming.hook_budget(space), may_write=True)]
+        event = triggers.session_start(source)
+        event = _with_owed(event, state) if driver is None else event
+        made[:] = [priming.prime(space, here, event, priming.hook_budget(space), may_write=driver is None)]
         if source == "compact":
             state = _with_receipt(here, made[0], space.caller.session_id)
         state, primed = remembering.recorded(space, state, made[0])
@@ -162,10 +168,12 @@ def enter_and_prime(
     except (LoomError, OSError) as error:
         if not made:
             made.append(
-                priming.prime(space, run, triggers.session_start(source), priming.hook_budget(space), may_write=True)
+                priming.prime(
+                    space, run, triggers.session_start(source), priming.hook_budget(space), may_write=driver is None
+                )
             )
         notes.append(f"this could not be recorded: {words(error)}")
-    told = bool(made[0].text)
+    told = bool(made[0].text) and driver is None
     kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=told))
     return _delivered(space, made[0], notes)
 
@@ -188,14 +196,15 @@ def _with_owed(event: Event, state: State) -> Event:
 
 def primed(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool) -> Given:
     """Prime a session whose record need not change."""
-    from loomctl.engine import presence, priming, remembering
+    from loomctl.engine import leasing, presence, priming, remembering
 
     run = space.store.read(run_id)
+    may_write = may_write and space.store.held(run_id, run.state) is None
     event = _with_owed(event, run.state) if may_write else event
     made = priming.prime(space, run, event, priming.hook_budget(space), may_write=may_write)
     if may_write:
         try:
-            space.store.update(
+            leasing.watching(space).store.update(
                 run_id, lambda state: remembering.recorded(space, state, made), durable=False, patience=HOOK_PATIENCE
             )
         except (LoomError, OSError) as error:
@@ -262,10 +271,12 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
         return context("Stop", None, line)
     if binding is None or not space.store.has(binding["run_id"]):
         return None
+    from loomctl.engine import leasing
     from loomctl.hosts import claude_stop
 
     digested(space)
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=text(event, "transcript_path") or None)
+    leasing.refresh(space, binding["run_id"])
     answer = claude_stop.answer(space, binding, event)
     output: dict[str, Any] = {"decision": "block", "reason": answer.block} if answer.block else {}
     if answer.line:
@@ -289,10 +300,15 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
     session_id = space.caller.session_id
     if session_id is None or not isinstance(conversation, Transcript):
         return None
-    if text(event, "prompt").startswith(NOTICE) and space.local.binding(session_id) is not None:
-        from loomctl.hosts import claude_stop
+    binding = space.local.binding(session_id)
+    if binding is not None:
+        from loomctl.engine import leasing
 
-        kept([], lambda: claude_stop.note_notice(space, event))
+        leasing.refresh(space, binding["run_id"])
+        if text(event, "prompt").startswith(NOTICE):
+            from loomctl.hosts import claude_stop
+
+            kept([], lambda: claude_stop.note_notice(space, event))
     return _restored(space, conversation, session_id) or _put_back(space, conversation, session_id)
 
 

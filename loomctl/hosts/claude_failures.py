@@ -40,6 +40,6 @@ def _note(space: Workspace, name: str, said: str) -> None:
             from loomctl.disk.events import Event
 
             note = Event("hook.failed", {"hook": name, "error": said}, space.caller.session_id)
-            space.store.update(binding["run_id"], lambda state: (state, [note]), durable=False, patience=0.5)
+            space.store.tell(binding["run_id"], lambda _: [note], durable=False, patience=0.5)
     except Exception:  # noqa: BLE001, S110 - it was worth a try, and the user is told anyhow
         pass

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import spool, tool_log
-from loomctl.engine import closing, stopping
+from loomctl.engine import closing, leasing, stopping
 from loomctl.hosts.claude_transcript import Transcript
+from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -42,8 +43,21 @@ class Memory(NamedTuple):
 
 
 def answer(space: Workspace, binding: Mapping[str, Any], event: Mapping[str, Any]) -> stopping.Stopped:
-    """Act on a Stop event of a bound session."""
+    """Act on a Stop event of a bound session; one whose run another drives ends nothing, and blocks nothing."""
     run = space.store.read(binding["run_id"])
+    driver = space.store.held(run.run_id, run.state)
+    if driver is not None:
+        return stopping.Stopped(line=leasing.told_once(space, binding, driver))
+    try:
+        return _answer(space, run, binding, event)
+    except LoomError as error:
+        driver = space.store.held(run.run_id, space.store.read_state(run.run_id))
+        if error.code != leasing.HELD_BY_ANOTHER or driver is None:
+            raise
+        return stopping.Stopped(line=leasing.told_once(space, binding, driver))
+
+
+def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: Mapping[str, Any]) -> stopping.Stopped:
     prompt_id = _text(event, "prompt_id")
     memory = _memory(space)
     mark = _mark(space, run)

@@ -18,7 +18,7 @@ ACTIVE = ("in_progress", "paused", "awaiting_feedback")
 TERMINAL = ("completed", "cancelled")
 STATUSES = ("pending", *ACTIVE, "completed", "failed", "cancelled")
 # What priming and bookkeeping change by themselves: never part of what a priming shows or hashes (D15).
-VOLATILE = ("sessions", "context_metadata", "updated_at", "revision", "ledger_head", "pending_triggers")
+VOLATILE = ("sessions", "context_metadata", "updated_at", "revision", "ledger_head", "pending_triggers", "lease")
 
 
 def new_state(plan: Mapping[str, Any], *, run_id: str, work_id: str | None, goal: str, at: str) -> State:
@@ -74,6 +74,7 @@ _STATE = Shape(
         "current_step": _TEXT_OR_NULL,
         "approvals": LIST,
         "ledger_head": OBJECT,
+        "lease": OBJECT,
     },
     ("run_id", "plan_id", "workflow_id", "status", "work_id", "current_phase", "current_step"),
 )
@@ -103,6 +104,11 @@ _REGISTERED = Shape({}, {"set": OBJECT, "before": OBJECT})
 # What the engine or FABER did itself has no stage.
 _WITHOUT_STAGE = Shape({**_VISIT.needed, "stage": NOTHING}, _VISIT.if_there, _SHOWN)
 _APPROVAL = Shape({"id": TEXT}, {"after_rank": WHOLE, "lapsed": WHOLE}, ("id",))
+_LEASE = Shape(
+    {"epoch": WHOLE},
+    {"session_id": _TEXT_OR_NULL, "host": TEXT, "hostname": TEXT, "since": TEXT, "seen": TEXT},
+    ("session_id", "host", "hostname", "since", "seen"),
+)
 _SESSIONS = Shape({}, {"session_history": LIST, "current_session_id": _TEXT_OR_NULL})
 _RECORD = Shape(
     {"session_id": TEXT},
@@ -174,6 +180,8 @@ def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
         yield f"$.phases.{name}", phase, ANY_OBJECT
     yield "$.sessions", raw["sessions"], _SESSIONS
     yield "$.context_metadata", raw["context_metadata"], _METADATA
+    if "lease" in raw:
+        yield "$.lease", raw["lease"], _LEASE
     for index, visit in enumerate(raw["steps"]):
         yield from _of_visit(f"$.steps[{index}]", visit)
     for path, entries, shape in (

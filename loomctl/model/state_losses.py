@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 # What changes with each write, or is told by itself.
-_APART = ("revision", "updated_at", "ledger_head", "steps", "sessions", "context_metadata", "schema_version")
+_APART = (
+    *("revision", "updated_at", "ledger_head", "lease", "steps", "sessions", "context_metadata", "schema_version"),
+)
 
 
 class Losses(NamedTuple):

@@ -61,6 +61,8 @@ def test_a_command_that_somebody_ends_is_told_as_stopped(
     scene.loomctl("done", given="asked")
     monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
     scene.loomctl("next")
+    if words == ["undo"]:  # the others are a person's to decide beside a session
+        scene.let_go()
     assert scene.loomctl(words[0], run_id, *words[1:], session=None).code == EXIT_OK
     assert how_ended(scene) == {"stopped": True}
     if words != ["cancel"]:

@@ -117,7 +117,7 @@ def test_a_long_command_goes_on_and_any_session_waits_for_it(
     assert scene.state["steps"][0]["status"] == "in_progress"
     monkeypatch.setenv("LOOM_COMMAND_WAIT", PATIENT)
     gate.open()
-    assert scene.loomctl("resume", session=OTHER).code == EXIT_OK
+    assert scene.loomctl("resume", "--take-over", session=OTHER).code == EXIT_OK
     ended = scene.loomctl("next", session=OTHER)
     assert "✓ build/c1: succeeded" in ended.stdout
     assert log.read_bytes() == b"there\ngone\n"
@@ -243,7 +243,8 @@ def test_done_is_no_way_past_a_command(scene: Scene) -> None:
     for words in (["done"], ["done", "--outcome", "succeeded"]):
         refused = scene.loomctl(*words, "--json", given="all is well")
         assert (refused.code, refused.json["error"]["code"]) == (EXIT_USAGE, "COMMAND_STEP")
-    assert scene.loomctl("done", run_id, "--json", session=None, given="x").json["error"]["code"] == "COMMAND_STEP"
+    error = scene.loomctl("done", run_id, "--json", session=None, given="x").json["error"]
+    assert error["code"] == "HELD_BY_ANOTHER"  # a result is the driver's to give, an outcome a person's to decide
     told = scene.loomctl("done", run_id, "--outcome", "skipped", "--note", "not here", "--json", session=None)
     assert told.json["outcome"] == "skipped"
     assert (scene.state["steps"][0]["status"], scene.state["steps"][0]["note"]) == ("skipped", "not here")
@@ -315,6 +316,7 @@ def test_a_person_who_waits_sees_how_far_a_command_is(scene: Scene, tmp_path: Pa
     """A line that is written over and over, and is gone at the end."""
     gate = Gate(tmp_path / "gate")
     run_id = begin(scene, f"echo working on it; {gate}")
+    scene.let_go()
     terminal = Terminal(loomctl("next", run_id), scene, streams=("stderr",))
     terminal.until("build/c1: ", "working on it")
     gate.open()

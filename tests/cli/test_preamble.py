@@ -70,12 +70,12 @@ def test_done_and_next_say_nothing_of_what_the_session_did_itself(begun: Scene, 
     assert begun.state["current_step"] == "build/s1"
 
 
-@pytest.mark.usefixtures("begun")
-def test_next_tells_what_another_session_did_until_the_conversation_holds_it(cli: Cli) -> None:
+def test_next_tells_what_another_session_did_until_the_conversation_holds_it(begun: Scene, cli: Cli) -> None:
     """Above the step; what was told before it is not told again."""
     cli("done", given="Mine.")
-    cli("resume", session=OTHER)
+    cli("resume", "--take-over", session=OTHER)
     cli("done", given="Theirs.", session=OTHER)
+    begun.let_go()
     told = cli("next").stdout
     before, _, step = told.partition("## Step build/s2: s2 (visit 1)")
     assert "- **build/s1**: succeeded\n  - Response:\n    ```\n    Theirs.\n    ```\n\nLoom slip " in before
@@ -89,7 +89,7 @@ def test_next_tells_what_another_session_did_until_the_conversation_holds_it(cli
 def test_what_a_transcript_shows_is_not_told_again(begun: Scene) -> None:
     """A real transcript, as Claude Code writes it, with what `next` printed in it."""
     begun.loomctl("done", given="Mine.")
-    begun.loomctl("resume", session=OTHER)
+    begun.loomctl("resume", "--take-over", session=OTHER)
     begun.loomctl("done", given="Theirs.", session=OTHER)
     file = TranscriptFile(begun.root.parent / "t.jsonl")
     file.prompt("go on")
@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_named(begun: Scene, cli: Cli, monkeypatch: pytest.
     """The step comes first; the command that prints the rest stands above it."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(begun.root.parent / "config"))
     cli("done", given="Mine.")
-    cli("resume", session=OTHER)
+    cli("resume", "--take-over", session=OTHER)
     cli("done", given="Theirs.\n" * 900, session=OTHER)
     space = begun.space(SESSION)
     space = space._replace(settings=space.settings._replace(command_budget=1500))

@@ -93,7 +93,7 @@ def test_sessions_are_a_table(begun: Scene, cli: Cli, monkeypatch: pytest.Monkey
     """Each session with machine, start, end, commit and counts; one line says it all."""
     monkeypatch.setenv("LOOM_HOSTNAME", "machine-b")
     begun.space().local.mark_ended(SESSION)
-    cli("resume", session=OTHER)
+    cli("resume", "--take-over", session=OTHER)
     lines = cli("sessions").stdout.splitlines()
     assert lines[0] == f"{begun.run_dir.name}: 2 sessions (machine-a, machine-b)"
     assert lines[2].split()[:5] == ["SESSION", "HOST", "MACHINE", "STARTED", "ENDED"]

@@ -219,6 +219,28 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     "approval.rejected": ("by `loomctl reject`", DECIDED),
     "approval.chosen": ("by `loomctl choose LABEL`", DECIDED),
     "approval.lapsed": ("the run goes back before what was approved, and will ask again", {"id": ""}),
+    "lease.taken": (
+        "a session drives the run from here on, for nobody did, or who did is gone",
+        {
+            "why": "`free`, `gone`, `over` (the run was), `restarted` (its own process was), `inherited` (`/clear`)",
+            "epoch": "of the lease, from here on",
+            "host": "",
+            "hostname": "",
+            "from": "who drove it until then: `session_id`, `host`, `hostname`, `since`, `seen`",
+        },
+    ),
+    "lease.taken_over": (
+        "a session took the run from another that may live, whose later writes of the state are refused",
+        {"epoch": "", "host": "", "hostname": "", "from": "as above"},
+    ),
+    "lease.released": (
+        "who drove the run gives it up: its conversation ended, or took up another run",
+        {"epoch": "it stays until the next one", "reason": "the host's word, or `left`"},
+    ),
+    "lease.refused": (
+        "a write of the state was refused, for another drives the run, or drove it since the writer began",
+        {"began": "the epoch under which the writer began", "epoch": "the lease's", "holder": "who drives, as above"},
+    ),
     "session.started": (
         "a session is bound to the run, or begins bound to it",
         {

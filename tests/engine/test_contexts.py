@@ -101,12 +101,14 @@ def test_a_run_that_is_over_is_read_alone(begun: Scene) -> None:
 def test_a_script_has_the_rights_of_who_starts_it(
     begun: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A person's script sets the only run there is; another conversation's may only read it (D1)."""
+    """A person's script sets the only run, if nobody drives it; another conversation's may only read it (D1)."""
     monkeypatch.setenv("CLAUDE_CODE_SESSION_ID", OTHER)
     theirs = RunContext()
     assert theirs.get("_run_id") == begun.run_dir.name
     assert code_of(lambda: theirs.set("k", 1)) == "NOT_BOUND"
     monkeypatch.delenv("CLAUDE_CODE_SESSION_ID")
+    assert code_of(lambda: RunContext().set("k", 1)) == "HELD_BY_ANOTHER"
+    begun.let_go()
     RunContext().set("k", 1)
     assert theirs.get("k") == 1
     monkeypatch.chdir(tmp_path)

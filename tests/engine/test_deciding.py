@@ -277,6 +277,7 @@ def test_a_decision_is_taken_back_and_made_anew(scene: Scene) -> None:
     """Undo asks again; files, context, approvals and the way are those of the second decision alone."""
     at_the_gate(scene, *WAYS)
     decide(scene, "choose", "fix", note="first")
+    scene.let_go()
     driven = undoing.undo(scene.space("terminal-1", host="terminal"), scene.run_dir.name)
     assert (driven.move.kind, scene.state["status"]) == ("approval", "awaiting_feedback")
     assert scene.state["approvals"] == []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.engine import deciding, driving, moves, priming, remembering, stopping, undoing
+from loomctl.engine import deciding, driving, leasing, moves, presence, priming, remembering, stopping, undoing
 from loomctl.engine.caller import Conversation
 from loomctl.engine.driving import Driven
 from loomctl.model import triggers, visits
@@ -286,13 +286,16 @@ def test_a_phase_that_a_stranger_enters_is_owed_to_the_session(scene: Scene, ver
     terminal = scene.space("terminal-1", host="terminal")
     if verb == "approve":
         done(scene)
-        deciding.approve(terminal, run_id)
+        deciding.approve(leasing.deciding(terminal), run_id)
     elif verb == "done":
+        presence.leave(scene.space(), run_id, "other")
         driving.done(terminal, run_id, response="by hand")
     else:
         done(scene, None)
         scene.space().local.mark_ended(SESSION)
+        presence.leave(scene.space(), run_id, "other")
         driving.next_step(terminal, run_id)
+    presence.leave(terminal, run_id, "other")
     driven = go_on(scene)
     assert driven.move.step == "build/make"
     assert driven.slip is not None
@@ -481,7 +484,8 @@ def test_no_stage_can_be_made_to_lie_elsewhere(begun: Scene, tmp_path: Path) -> 
 
 
 def test_a_session_that_is_not_bound_may_drive_a_named_run(begun: Scene) -> None:
-    """Naming a run is enough to drive it; it does not bind (D1)."""
+    """Naming a run is enough to drive one that nobody drives; it does not bind (D1)."""
+    presence.leave(begun.space(), begun.run_dir.name, "other")
     done(begun, session=OTHER)
     assert begun.state["current_step"] == "build/make"
     assert begun.space(OTHER).local.binding(OTHER) is None

@@ -83,7 +83,7 @@ def lived(scene: Scene) -> Scene:
     driving.done(space, run.run_id, response=update)
     driving.done(space, run.run_id, response="made wrongly")
     undoing.undo(space, run.run_id)
-    resuming.resume(scene.space(OTHER), run.run_id)
+    resuming.resume(scene.space(OTHER), run.run_id, take_over=True)
     scene.write("made.txt", "made")
     driving.done(scene.space(OTHER), run.run_id, response=LARGE * 2)
     driving.next_step(scene.space(OTHER), run.run_id)
@@ -220,7 +220,7 @@ def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path)
     for _ in range(2):
         driving.done(space, run_id, response='{"outcome": 7} \x00 \ud800')
     driving.done(space, run_id, response=json.dumps({"outcome": "succeeded", "context_updates": {"l": LARGE}}))
-    resuming.resume(scene.space(OTHER), run_id)
+    resuming.resume(scene.space(OTHER), run_id, take_over=True)
     other = scene.space(OTHER)
     inner = scene.state["context"]["l"]
     nested = {"context_updates": {"n": {"of": [inner, LARGE]}, "\x1b": "\u2028"}}

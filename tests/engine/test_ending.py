@@ -424,7 +424,7 @@ def test_a_step_that_another_session_closes_counts_what_both_used(scene: Scene, 
     second = conversation(scene, OTHER, {"b": 20, "c": 5})  # a fork holds what was said before it
     if not seen:
         first.unlink()
-    resuming.resume(scene.space(OTHER, transcript=second), scene.run_dir.name)
+    resuming.resume(scene.space(OTHER, transcript=second), scene.run_dir.name, take_over=True)
     status = status_of(scene, "001-build.one@1")
     assert status["response_source"] == ("transcript" if seen else "none")
     assert (status["usage"]["output_tokens"], status["usage"]["messages"]) == ((35, 3) if seen else (25, 2))

@@ -310,7 +310,7 @@ def test_a_second_session_resumes_and_both_are_recorded(scene: Scene) -> None:
     """The history shows the sessions of FABER's time and of Loom's together."""
     path = lay(scene)
     assert scene.loomctl("resume").code == 0
-    assert scene.loomctl("resume", RUN_ID[:30], session=OTHER).code == 0
+    assert scene.loomctl("resume", RUN_ID[:30], "--take-over", session=OTHER).code == 0
     records = read(path)["sessions"]["session_history"]
     assert [one["session_id"] for one in records] == ["claude-session-1", "5f0c9a52-0000-4000-8000-000000000001", OTHER]
     assert records[0]["odd"] == 2

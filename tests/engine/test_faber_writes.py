@@ -135,7 +135,7 @@ def test_many_at_once_lose_nothing(scene: Scene) -> None:
     )
     path.with_name("state.json.lock").touch()  # as FABER leaves it
     theirs = subprocess.Popen([sys.executable, "-c", writer, str(path)])
-    ended = [scene.loomctl("resume", RUN_ID, session=f"{OTHER[:-1]}{n}") for n in range(5)]
+    ended = [scene.loomctl("resume", RUN_ID, "--take-over", session=f"{OTHER[:-1]}{n}") for n in range(5)]
     assert theirs.wait() == 0
     assert [one.code for one in ended] == [0] * 5
     after = read(path)
@@ -202,7 +202,7 @@ def test_a_state_that_is_gone_is_said_and_can_be_put_back(scene: Scene, layout: 
     assert not path.exists()
     assert scene.loomctl("state", "restore", RUN_ID).code == 0
     after = read(path)
-    apart = ("revision", "ledger_head")
+    apart = ("revision", "ledger_head", "lease")
     assert unknown_is_kept({key: before[key] for key in before if key not in apart}, after) == []
     assert scene.loomctl("next").code == 0
     assert scene.loomctl("done", given="built again").code == 0

@@ -10,7 +10,7 @@ import pytest
 from loomctl.engine import deciding, driving, priming, remembering, resuming, rewinding, undoing
 from loomctl.engine.caller import Workspace
 from loomctl.model import triggers
-from tests.scenes import OTHER, Json, Scene, artifact
+from tests.scenes import OTHER, SESSION, Json, Scene, artifact
 
 PHASES: Json = {
     "frame": {"pre_steps": [{"id": "p", "prompt": "/loom:prime-context"}], "steps": [{"id": "ask", "prompt": "A."}]},
@@ -109,16 +109,16 @@ class Told:
     """Does things with a run, and holds its log against its state after each."""
 
     def __init__(self, scene: Scene) -> None:
-        self.scene = scene
+        self.scene, self.session = scene, SESSION
         scene.write("spec.md", "# Spec\n")
         scene.workflow([artifact("spec", "spec.md")], PHASES, autonomy="guarded")
         scene.begin()
         self.run_id = scene.run_dir.name
         self.hold("run")
 
-    def space(self, session: str = "5f0c9a52-0000-4000-8000-000000000001") -> Workspace:
-        """As a session meets it."""
-        return self.scene.space(session)
+    def space(self) -> Workspace:
+        """As the session meets it that drives the run."""
+        return self.scene.space(self.session)
 
     def hold(self, what: str) -> None:
         """Say the same twice."""
@@ -146,9 +146,9 @@ class Told:
         self.hold(f"rewind {to}")
 
     def resume(self, session: str, *, reopen: bool = False) -> None:
-        """Take it up."""
-        space = self.scene.space(session)
-        resuming.resume(space, self.run_id, reopen=reopen)
+        """Take it up, from whoever drives it."""
+        self.session = session
+        resuming.resume(self.space(), self.run_id, reopen=reopen, take_over=True)
         self.hold("resume")
 
 

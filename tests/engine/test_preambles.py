@@ -54,9 +54,11 @@ def begun(scene: Scene) -> Scene:
 
 
 def done(scene: Scene, response: str, *, session: str | None = SESSION, **more: Any) -> None:
-    """End the current step."""
+    """End the current step, in a session that drives the run for that."""
     conversation = more.pop("conversation", None)
+    scene.let_go()
     driving.done(scene.space(session, conversation=conversation), scene.run_dir.name, response=response, **more)
+    scene.let_go()
 
 
 def of(scene: Scene, step: str | None = None, fidelity: str | None = None, **more: Any) -> Preamble:
@@ -77,7 +79,7 @@ def prompt(scene: Scene, stage: str) -> str:
 
 def taken_up(scene: Scene, session: str = OTHER) -> None:
     """Let another session resume the run."""
-    resuming.resume(scene.space(session), scene.run_dir.name)
+    resuming.resume(scene.space(session), scene.run_dir.name, take_over=True)
 
 
 # ---- What it tells.

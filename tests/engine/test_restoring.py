@@ -98,7 +98,7 @@ def test_every_damage_is_said_and_mended(begun: Scene, damage: bytes | int | dic
     assert done.kept == (None if broken is None else "state.broken-1.json")
     if broken is not None:
         assert (begun.run_dir / "state.broken-1.json").read_bytes() == broken
-    apart = ("revision", "updated_at", "ledger_head")
+    apart = ("revision", "updated_at", "ledger_head", "lease")
     after = begun.state
     assert {key: after[key] for key in after if key not in apart} == {
         key: before[key] for key in before if key not in apart
@@ -145,7 +145,7 @@ def test_looking_changes_nothing(begun: Scene) -> None:
 
 def test_what_is_lost_is_said(halfway: Scene) -> None:
     """Of a state that can be used: which visits and sessions differ, and which events stay in the log behind it."""
-    resuming.resume(halfway.space(OTHER))
+    resuming.resume(halfway.space(OTHER), take_over=True)
     store, run_id = halfway.space().store, halfway.run_dir.name
     old = halfway.run_dir / "state.old.json"
     (halfway.run_dir / "state.json").rename(old)
@@ -504,7 +504,7 @@ def test_a_damaged_state_of_fabers_is_put_back_in_its_place(scene: Scene, layout
     assert ended.code == 0, ended.stderr
     assert (ended.json["state"]["kept"], ended.json["plan"]) == ("faber-state.broken-1.json", None)
     after = json.loads(path.read_bytes())
-    apart = ("revision", "ledger_head")  # which Loom counts on
+    apart = ("revision", "ledger_head", "lease")  # which Loom counts on
     assert faber.unknown_is_kept({key: before[key] for key in before if key not in apart}, after) == []
     assert path.read_text(encoding="utf-8").startswith('{\n  "run_id"')
     folder = scene.store / "runs" / faber.RUN_ID

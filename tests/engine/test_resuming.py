@@ -33,8 +33,8 @@ def begun(scene: Scene) -> Scene:
 
 
 def resume(scene: Scene, named: str | None = None, *, session: str = OTHER, reopen: bool = False) -> Resumed:
-    """Take a run up."""
-    return resuming.resume(scene.space(session), named, reopen=reopen)
+    """Take a run up, from whoever drives it: the session that began it gave no sign of its end."""
+    return resuming.resume(scene.space(session), named, reopen=reopen, take_over=True)
 
 
 def test_another_session_takes_the_run_up(begun: Scene) -> None:

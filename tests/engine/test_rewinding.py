@@ -334,6 +334,7 @@ def test_what_is_due_is_given_whole_again(scene: Scene, by: str | None) -> None:
         return remembering.record(space, run.run_id, made)
 
     assert [entry.id for entry in given().fresh] == ["spec"]
+    scene.let_go()
     rewound = rewinding.rewind(scene.space(by, host="claude-code" if by else "terminal"), scene.run_dir.name, "2")
     assert rewound.changed
     assert scene.state["context_metadata"]["artifacts_in_context"] == []
@@ -355,6 +356,7 @@ def test_another_runs_session_keeps_what_it_was_given(scene: Scene) -> None:
 def test_a_session_that_was_told_of_another_stage_is_refused(scene: Scene) -> None:
     """A `done` that was meant for what is gone ends nothing."""
     worked(scene)
+    scene.let_go()
     rewinding.rewind(scene.space(None, host="terminal"), scene.run_dir.name, "fix")
     with pytest.raises(LoomError) as caught:
         done(scene)

@@ -291,6 +291,7 @@ def test_the_way_that_a_command_opened_is_told_with_what_it_came_to(scene: Scene
     run = space.store.read(scene.run_dir.name)
     command_trust.trust(space, run, command_trust.listed(space, run))
     done(scene)
+    scene.let_go()
     driven = driving.next_step(space, run.run_id)
     assert [one.status for one in driven.ran] == ["succeeded"]
     assert moves.say_move(driven) == "Now: build/yes, by its condition"

@@ -38,7 +38,7 @@ def test_a_run_is_written_bound_known_and_primed(scene: Scene) -> None:
     assert binding is not None
     assert binding["run_id"] == begun.run.run_id
     assert known.is_known(begun.run.run_id, str(scene.store))
-    assert scene.event_names()[:2] == ["run.created", "session.started"]
+    assert scene.event_names()[:3] == ["run.created", "lease.taken", "session.started"]
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,9 @@ def test_another_session_does_not_decide_for_the_user(begun: Scene) -> None:
 
 def test_a_session_cannot_end_a_step_that_it_was_not_told_of(begun: Scene) -> None:
     """Of two sessions bound to a run the slower one is told that the run has gone on."""
-    resuming.resume(begun.space(OTHER), begun.run_dir.name)
+    resuming.resume(begun.space(OTHER), begun.run_dir.name, take_over=True)
     driving.done(begun.space(OTHER), begun.run_dir.name, response="mine was first")
+    begun.let_go()
     with pytest.raises(LoomError) as caught:
         driving.done(begun.space(SESSION), begun.run_dir.name, response="I am late")
     assert caught.value.code == "STAGE_MOVED"
@@ -88,13 +89,13 @@ def test_of_two_calls_at_once_the_later_does_not_end_the_step_behind(
 
 
 def test_a_closing_step_is_closed_by_its_own_conversation(begun: Scene) -> None:
-    """Another live session's Stop or start leaves it alone; once the first is dead, its candidate is taken (D27)."""
+    """Another session's Stop or start leaves it alone; once the first is dead, its candidate is taken (D27)."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as host:
         mine = {"CLAUDE_PID": str(host.pid)}
         begun.hook("session-start", source="resume", environ=mine)
         begun.hook("stop", last_assistant_message="half of it is done", environ=mine)
-        resuming.resume(begun.space(OTHER), begun.run_dir.name)
         driving.done(begun.space(SESSION), begun.run_dir.name, response=None)
+        begun.space().local.bind(OTHER, begun.run_dir.name, host="claude-code", pid=None)
         begun.hook("stop", session=OTHER, last_assistant_message="not about that step")
         begun.hook("session-start", session=OTHER, source="resume")
         assert begun.state["steps"][0]["status"] == "closing"
@@ -183,7 +184,7 @@ def test_a_step_that_a_live_session_is_ending_is_left_to_it(begun: Scene) -> Non
     for space in (begun.space(OTHER), begun.space("terminal-1", host="terminal")):
         with pytest.raises(LoomError) as caught:
             driving.next_step(space, run_id)
-        assert (caught.value.code, caught.value.exit_code) == ("HELD", 6)
+        assert (caught.value.code, caught.value.exit_code) == ("HELD_BY_ANOTHER", 6)
     begun.hook("stop", last_assistant_message="this is the result")
     first = begun.state["steps"][0]
     assert (begun.run_dir / "stages" / first["stage"] / "response.md").read_text() == "this is the result"
@@ -191,6 +192,7 @@ def test_a_step_that_a_live_session_is_ending_is_left_to_it(begun: Scene) -> Non
 
 def test_a_terminals_closing_step_takes_nobodys_message(begun: Scene) -> None:
     """What an assistant says next is not the result of a step that a person is ending in a terminal."""
+    begun.let_go()
     driving.done(begun.space("terminal-1", host="terminal"), begun.run_dir.name, response=None)
     begun.hook("stop", last_assistant_message="what is for lunch?")
     assert begun.state["steps"][0]["status"] == "closing"
@@ -200,7 +202,7 @@ def test_a_session_cannot_take_back_what_another_live_one_did(begun: Scene) -> N
     """A named run is left alone by a session that is not bound to it while one that is lives."""
     driving.done(begun.space(SESSION), begun.run_dir.name, response="done")
     ended = begun.loomctl("undo", begun.run_dir.name, "--json", session=OTHER)
-    assert (ended.code, ended.json["error"]["code"]) == (6, "HELD")
+    assert (ended.code, ended.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
 
 
 def test_a_person_approves_the_only_run_without_its_name(scene: Scene) -> None:
@@ -222,9 +224,10 @@ def test_a_binding_that_was_copied_along_does_not_count(begun: Scene, tmp_path: 
 
 def test_a_dead_sessions_closing_step_takes_nobody_elses_message(begun: Scene) -> None:
     """A Stop gives its message to its own session's step alone; the dead one's is closed at the next command (D27)."""
-    resuming.resume(begun.space(OTHER), begun.run_dir.name)
     driving.done(begun.space(SESSION), begun.run_dir.name, response=None)
+    begun.space().local.bind(OTHER, begun.run_dir.name, host="claude-code", pid=None)
     begun.space(SESSION).local.mark_ended(SESSION)
+    begun.let_go()
     begun.hook("stop", session=OTHER, last_assistant_message="what is for lunch?")
     assert begun.state["steps"][0]["status"] == "closing"
     driven = driving.next_step(begun.space(OTHER), begun.run_dir.name)

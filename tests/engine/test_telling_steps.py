@@ -92,7 +92,7 @@ def test_a_command_that_takes_the_run_up_tells_it_too(begun: Scene) -> None:
     driving.done(begun.space(), begun.run_dir.name, response="done")
     taken = resuming.resume(begun.space(), begun.run_dir.name)
     assert HEAD in taken.slip.text or taken.slip.id == ""
-    assert HEAD in begun.loomctl("resume", session="another-session").stdout
+    assert HEAD in begun.loomctl("resume", "--take-over", session="another-session").stdout
 
 
 def test_a_failed_command_is_told_with_its_error(begun: Scene) -> None:

@@ -322,7 +322,7 @@ def host() -> Iterator[list[subprocess.Popen[bytes]]]:
 def test_a_fork_inherits_where_its_parent_is_named(
     begun: Scene, host: list[subprocess.Popen[bytes]], arguments: list[str], bound: bool
 ) -> None:
-    """A fork is bound to its parent's run if the host's arguments name the parent; the parent stays bound too (D2)."""
+    """A fork is bound to its parent's run if the host's arguments name the parent, which goes on driving it (D2)."""
     process = subprocess.Popen([sys.executable, "-c", "input()", *arguments], stdin=subprocess.PIPE)
     host.append(process)
     answer = start(begun, "fork", session=OTHER, CLAUDE_PID=str(process.pid))
@@ -330,7 +330,9 @@ def test_a_fork_inherits_where_its_parent_is_named(
     assert (local.binding(OTHER) is not None) == bound
     assert local.binding(SESSION) is not None
     assert (SENTENCE in answer.context) == bound
-    assert (OTHER in [one["session_id"] for one in begun.state["sessions"]["session_history"]]) == bound
+    assert [one["session_id"] for one in begun.state["sessions"]["session_history"]] == [SESSION]
+    assert "is driven by the session" in answer.message
+    assert begun.state["lease"]["session_id"] == SESSION
 
 
 def test_a_session_that_vanished_is_lost(begun: Scene) -> None:
@@ -338,7 +340,7 @@ def test_a_session_that_vanished_is_lost(begun: Scene) -> None:
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     begun.space().local.bind(SESSION, begun.run_dir.name, host="claude-code", pid=child.pid)
     child.wait()
-    resuming.resume(begun.space(OTHER), None)
+    resuming.resume(begun.space(OTHER), None, take_over=True)
     assert begun.state["sessions"]["session_history"][0]["end_reason"] == "lost"
 
 

@@ -1,0 +1,153 @@
+"""The fence around a run's state: what a caller may write, judged under the run's lock against the state as it is.
+
+Every write passes here (`Store.update`). A store without a fence is one that nobody drives through.
+"""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import clock
+from loomctl.disk.events import Event
+from loomctl.model import lease
+from loomctl.model.records import NamedTuple
+from loomctl.model.state import TERMINAL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loomctl.model.lease import Holder
+    from loomctl.model.state import State
+
+# How a caller writes.
+DRIVE = "drive"  # a run's course: needs the lease, takes a free one, is refused beside a living driver
+TAKE_OVER = "take_over"  # as that, and takes it from a living one
+ENTER = "enter"  # a session's start: takes a free lease; beside a living driver its events alone are written
+WATCH = "watch"  # what reading notes: never takes the lease; beside a living driver as above
+BESIDE = "beside"  # a person's decision and the run's own commands: beside whoever drives
+
+# What a write does to the lease.
+KEEP, TAKE, PASS, DROP = "keep", "take", "pass", "drop"
+
+
+class Driver(NamedTuple):
+    """Who writes. session_id: None for nobody; pid: of the host; heir_of: gives whose run the session took over."""
+
+    session_id: str | None
+    host: str
+    pid: int | None
+    heir_of: Callable[[], object] = str
+
+
+class Claim(NamedTuple):
+    """What one write does to the lease: KEEP, TAKE, PASS it by, or DROP all but the events. why: it is free to take."""
+
+    what: str
+    why: str = ""
+
+
+class Fence:
+    """What one process may write, in one of the ways above. local: the store's machine-local folder."""
+
+    def __init__(self, local: str, driver: Driver, way: str = DRIVE, began: dict[str, int] | None = None) -> None:
+        self.driver, self.way = driver, way
+        self._local = local
+        # The epoch at which this process met each run: what it decided since holds under no later one.
+        self._began: dict[str, int] = {} if began is None else began
+
+    def turned(self, way: str) -> Fence:
+        """Give the same caller's fence for another way of writing."""
+        return Fence(self._local, self.driver, way, self._began)
+
+    def begin_anew(self) -> None:
+        """Begin another command in the same process: what is read from now on counts."""
+        self._began.clear()
+
+    def saw(self, run_id: str, state: State) -> None:
+        """Note the epoch at which a run is first read."""
+        self._began.setdefault(run_id, lease.epoch(state))
+
+    def held(self, run_id: str, state: State) -> Holder | None:
+        """Give who else drives a run and may live; None where the caller may drive it."""
+        found = lease.holder(state)
+        return found if found is not None and self._free(run_id, state, found) is None else None
+
+    def claim(self, run_id: str, before: State) -> Claim:
+        """Judge a write. Raises HELD_BY_ANOTHER for one that drives and may not."""
+        self.saw(run_id, before)
+        if self.way == BESIDE or os.environ.get("LOOM_RUN_ID") == run_id:
+            return Claim(PASS)
+        found = lease.holder(before)
+        why = self._free(run_id, before, found)
+        if self.way == TAKE_OVER:
+            return Claim(TAKE, why or "") if why != "mine" else Claim(KEEP)
+        began, now = self._began[run_id], lease.epoch(before)
+        mine = why == "mine"
+        if why is None or (now != began and not (mine and now == began + 1)):
+            if self.way in (ENTER, WATCH):
+                return Claim(DROP)
+            raise lease.refusal(run_id, None if why is not None else found, began)
+        if mine:
+            return Claim(KEEP)
+        return Claim(PASS if self.way == WATCH or self.driver.session_id is None else TAKE, why)
+
+    def written(
+        self, run_id: str, claim: Claim, before: State, after: State, happened: Sequence[Event]
+    ) -> tuple[State, Sequence[Event]]:
+        """Give what is written: with the lease as it is then; the driver's process is noted first (`drivers`)."""
+        if claim.what == DROP:
+            return before, happened
+        if claim.what == PASS or after == before:
+            return after, happened
+        at = clock.now()
+        from loomctl.disk import drivers
+
+        driver, was = self.driver, lease.holder(before)
+        if claim.what == KEEP:
+            if was is not None:
+                drivers.complete(self._local, run_id, was, driver.pid)
+            return lease.seen(after, at), happened
+        from loomctl.disk import machine  # most writes take nothing
+
+        assert driver.session_id is not None  # who is nobody takes nothing
+        drivers.note(self._local, run_id, lease.epoch(after) + 1, driver.session_id, driver.pid)
+        host = machine.hostname()
+        after = lease.taken(after, driver.session_id, host=driver.host, hostname=host, at=at)
+        told: dict[str, object] = {"epoch": lease.epoch(after), "host": driver.host, "hostname": host}
+        told |= {"from": lease.brief(was)} if was is not None else {}
+        name = "lease.taken" if claim.why else "lease.taken_over"
+        told |= {"why": claim.why} if claim.why else {}
+        return after, [Event(name, told, driver.session_id), *happened]
+
+    def settled(self, run_id: str, state: State) -> None:
+        """Note what was written: this process goes on under its epoch."""
+        self._began[run_id] = lease.epoch(state)
+
+    def refused(self, run_id: str, before: State) -> list[Event]:
+        """Give the event of a write that was refused."""
+        found = lease.holder(before)
+        told: dict[str, object] = {"began": self._began.get(run_id, 0), "epoch": lease.epoch(before)}
+        told |= {"holder": lease.brief(found)} if found is not None else {}
+        return [Event("lease.refused", told, self.driver.session_id)]
+
+    def _free(self, run_id: str, state: State, found: Holder | None) -> str | None:
+        """Say why the caller may drive: `mine`, `free`, `over`, `restarted`, `inherited`, `gone`; None: it may not."""
+        if found is None:
+            return "free"
+        own = found.session_id == self.driver.session_id
+        from loomctl.disk import drivers  # most runs have one driver
+
+        if own:
+            other = drivers.of_own_session(self._local, run_id, found, self.driver.pid)
+            if other != "alive":
+                return "restarted" if other else "mine"
+        elif state.get("status") in TERMINAL:
+            return "over"
+        elif drivers.is_process(self._local, run_id, found, self.driver.pid) and (
+            self.way == ENTER or self.driver.heir_of() == found.session_id
+        ):
+            return "inherited"
+        elif not drivers.lives(self._local, run_id, found):
+            return "gone"
+        return None

@@ -1,0 +1,152 @@
+"""Who drives a run: what a command may do beside a driver, how the lease is given up, and what is said of it.
+
+The refusal itself is the store's (`disk/fence.py`): every write of a state passes there. Here stands what each use case
+asks for, and what people are told.
+"""
+
+from __future__ import annotations
+
+import time
+
+from loomctl.disk import clock, fence, files
+from loomctl.disk.events import Event
+from loomctl.disk.local import TERMINAL
+from loomctl.model import lease
+from loomctl.model.errors import LoomError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.engine.caller import Workspace
+    from loomctl.model.lease import Holder
+    from loomctl.model.state import State
+
+HELD_BY_ANOTHER = "HELD_BY_ANOTHER"
+REFRESHED_AFTER = 5 * 60  # seconds after which a hook of the driver's writes down that it lives
+_TOLD = "held_told"  # in a binding: the epoch of the other driver that its session was told of
+
+
+def watching(space: Workspace) -> Workspace:
+    """Give the workspace of who notes what was read: it takes no lease, and writes events alone beside a driver."""
+    return space._replace(store=space.store.writing(fence.WATCH))
+
+
+def entering(space: Workspace) -> Workspace:
+    """Give the workspace of a session that starts: it takes a free lease, and writes events alone beside a driver."""
+    return space._replace(store=space.store.writing(fence.ENTER))
+
+
+def deciding(space: Workspace) -> Workspace:
+    """Give the workspace of who decides of a run: in a terminal a person does, beside whoever drives it.
+
+    A host's session decides only in the run that it drives (D29).
+    """
+    return space._replace(store=space.store.writing(fence.BESIDE)) if space.caller.host == TERMINAL else space
+
+
+def taking_over(space: Workspace) -> Workspace:
+    """Give the workspace of who takes a run from its driver."""
+    return space._replace(store=space.store.writing(fence.TAKE_OVER))
+
+
+def refuse_held(space: Workspace, run_id: str) -> None:
+    """Refuse to drive a run that another drives, before anything of it is done. Raises HELD_BY_ANOTHER."""
+    space.store.refuse_held(run_id, space.store.read_state(run_id))
+
+
+def release(state: State, session_id: str, reason: str) -> tuple[State, list[Event]]:
+    """Give the lease up if it is the session's; the epoch stays."""
+    found = lease.holder(state)
+    if found is None or found.session_id != session_id:
+        return state, []
+    told = {"epoch": found.epoch, "reason": reason}
+    return lease.released(state, clock.now()), [Event("lease.released", told, session_id)]
+
+
+def leave(space: Workspace, run_id: str) -> None:
+    """Give a run up that the caller's session drove until it took up another; what fails is no trouble of that one."""
+    session_id = space.caller.session_id
+    if session_id is None:
+        return
+    try:
+        watching(space).store.update(
+            run_id, lambda state: release(state, session_id, "left"), durable=False, patience=0.5
+        )
+        forget(space, run_id)
+    except (OSError, LoomError):
+        pass
+
+
+def forget(space: Workspace, run_id: str) -> None:
+    """Forget the caller's process as a run's driver, whatever its state says."""
+    from loomctl.disk import drivers
+
+    drivers.forget(space.local.folder, run_id, space.caller.session_id)
+
+
+def refresh(space: Workspace, run_id: str) -> None:
+    """Write down that the driver lives, every few minutes, where a hook of its session runs anyway; never fails."""
+    from loomctl.disk import drivers
+
+    now, local, session_id = time.time(), space.local.folder, space.caller.session_id
+    if session_id is None or now - drivers.last_sign(local, run_id) < REFRESHED_AFTER:
+        return
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        found = lease.holder(state)
+        mine = found is not None and found.session_id == session_id
+        return (lease.seen(state, clock.now()) if mine else state), []
+
+    try:
+        watching(space).store.update(run_id, change, durable=False, patience=0.2)
+        drivers.sign(local, run_id, session_id, now)
+    except (OSError, LoomError):
+        pass
+
+
+def line(found: Holder, run_id: str) -> str:
+    """Say in one line who drives a run, to who does not, and how it is taken over."""
+    sign = f", last sign at {found.seen[:20]}" if found.seen else ""
+    return (
+        f"the run {run_id} is driven by {lease.told(found)}{sign}; here it can be read, "
+        f"and taken over: loomctl resume {run_id} --take-over"
+    )
+
+
+def told_once(space: Workspace, binding: Mapping[str, Any], found: Holder) -> str:
+    """Tell a bound session that another drives its run, once for each driver; empty where it knows."""
+    if binding.get(_TOLD) == found.epoch:
+        return ""
+    try:
+        noted = {**binding, _TOLD: found.epoch}
+        space.local.refresh(noted, pid=space.caller.pid, transcript_path=None)
+    except (OSError, LoomError):
+        pass
+    return f"Loom: {line(found, str(binding['run_id']))}"
+
+
+def document(space: Workspace, run_id: str, state: State) -> dict[str, Any] | None:
+    """Give who drives a run as documents tell it, `here`: the caller does; None where nobody who may live does."""
+    found = lease.holder(state)
+    if found is None:
+        return None
+    other = space.store.held(run_id, state)
+    mine = found.session_id == space.caller.session_id and other is None
+    return {"epoch": found.epoch, **lease.brief(found), "here": mine} if mine or other is not None else None
+
+
+def keep_result(space: Workspace, run_id: str, text: str) -> str:
+    """Keep a result that was not taken, for its user alone; gives the file, or an empty string where none can be."""
+    import os
+
+    folder = os.path.join(space.local.folder, "unsent")
+    path = os.path.join(folder, f"{run_id}-{clock.run_stamp()}-{os.getpid()}.md")
+    try:
+        files.refuse_links(space.store.folder, path)
+        files.make_folder(folder)
+        files.write_atomically(path, text.encode("utf-8", "surrogatepass"), mode=0o600)
+    except (OSError, LoomError):
+        return ""
+    return path
