@@ -114,11 +114,13 @@ class Fence:
         drivers.note(self._local, run_id, lease.epoch(after) + 1, driver.session_id, driver.pid)
         host = machine.hostname()
         after = lease.taken(after, driver.session_id, host=driver.host, hostname=host, at=at)
-        told: dict[str, object] = {"epoch": lease.epoch(after), "host": driver.host, "hostname": host}
-        told |= {"from": lease.brief(was)} if was is not None else {}
-        name = "lease.taken" if claim.why else "lease.taken_over"
-        told |= {"why": claim.why} if claim.why else {}
-        return after, [Event(name, told, driver.session_id), *happened]
+        last = {"from": lease.brief(was)} if was is not None else {}
+        told = {"epoch": lease.epoch(after), "host": driver.host, "hostname": host, **last}
+        if claim.why:
+            taken = Event("lease.taken", {"why": claim.why, **told}, driver.session_id)
+        else:
+            taken = Event("lease.taken_over", told, driver.session_id)
+        return after, [taken, *happened]
 
     def settled(self, run_id: str, state: State) -> None:
         """Note what was written: this process goes on under its epoch."""
@@ -127,9 +129,9 @@ class Fence:
     def refused(self, run_id: str, before: State) -> list[Event]:
         """Give the event of a write that was refused."""
         found = lease.holder(before)
-        told: dict[str, object] = {"began": self._began.get(run_id, 0), "epoch": lease.epoch(before)}
-        told |= {"holder": lease.brief(found)} if found is not None else {}
-        return [Event("lease.refused", told, self.driver.session_id)]
+        holder = {"holder": lease.brief(found)} if found is not None else {}
+        why = {"began": self._began.get(run_id, 0), "epoch": lease.epoch(before), **holder}
+        return [Event("lease.refused", why, self.driver.session_id)]
 
     def _free(self, run_id: str, state: State, found: Holder | None) -> str | None:
         """Say why the caller may drive: `mine`, `free`, `over`, `restarted`, `inherited`, `gone`; None: it may not."""

@@ -67,6 +67,7 @@ PARTS = {
         Part("The `error` of a step's entry", ("$defs", "error")),
         Part("`forked_from`", ("properties", "forked_from")),
         Part("`saved_from`", ("properties", "saved_from")),
+        Part("`lease`", ("properties", "lease")),
         Part("`feedback`", ("properties", "feedback")),
         Part("An entry of `pending_approvals`", ("properties", "pending_approvals", "items")),
         Part("An entry of `approvals`", ("properties", "approvals", "items")),
