@@ -245,6 +245,7 @@ def test_a_new_state_has_the_keys_of_its_schema() -> None:
         "completed_at",
         "forked_from",
         "saved_from",
+        "lease",
         "pending_triggers",
         "feedback",
         "must_survive",

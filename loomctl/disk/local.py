@@ -250,7 +250,7 @@ class Local:
         """Keep a text that was given whole, for the next diff; gives what it is kept under. Raises OSError."""
         from loomctl.disk import given_texts
 
-        return given_texts.keep(self._base, text)
+        return given_texts.keep(self.folder, text)
 
     def turns(self, session_id: str | None) -> dict[str, Any]:
         """Give what its host's adapter keeps of a session's turns (D28)."""

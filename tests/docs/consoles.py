@@ -5,7 +5,8 @@ A page is plain Markdown. What counts in it:
 - A block ```console holds commands (lines that begin with `$ `) and, below each, all that it prints. A heredoc and
   what ends in a backslash go on with the next lines. Words behind `console` name the terminal; without any it is the
   first one. Each terminal has a shell and a session of its own; one whose name has the word `desktop` is on another
-  machine. `# exit code 3` behind a command says how it ends; else it ends with 0.
+  machine. A new one takes the place of the one before it on its machine, which is closed. `# exit code 3` behind a
+  command says how it ends; else it ends with 0.
 - A block ```yaml title="FOLDER/FILE" (or any other language) is a file that the text tells its reader to write.
 - A comment `<!-- before` holds commands that set the scene and are not shown.
 
@@ -204,6 +205,8 @@ class Stage:
                 "GIT_PAGER": "cat",
             }
             here = self._folder() if machine == "laptop" else self.home(machine)
+            for name in [one for one in self._terminals if self.machine(one) == machine]:
+                self._terminals.pop(name).close()
             self._terminals[step.terminal] = Terminal(here, environ)
         code, printed = self._terminals[step.terminal].run(step.text)
         for machine in ("laptop", "desktop"):

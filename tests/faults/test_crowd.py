@@ -39,7 +39,7 @@ def test_a_crowd_loses_nothing_and_no_reader_sees_a_torn_file(begun: Scene) -> N
 
 def test_commands_and_hooks_that_meet_lose_nothing(begun: Scene) -> None:
     """Real commands and hooks of two sessions at once: each says what it did or who was first, and all is whole."""
-    begun.loomctl("resume", session=OTHER)
+    begun.loomctl("resume", "--take-over", session=OTHER)
     words = [("done", "--json"), ("next", "--json"), ("resume", "--json"), ("prime-context", "--json", "--force")]
     commands = [
         [sys.executable, "-I", str(CHECKOUT / "loomctl" / "__main__.py"), *line] for line in words for _ in range(2)

@@ -274,7 +274,7 @@ def test_a_run_is_not_named_by_a_path(scene: Scene, outside: Path, name: str) ->
         inside.hook(scene, "session-start", session=name, source="startup"),
         inside.hook(scene, "stop", session=name, last_assistant_message="x"),
         inside.loomctl(scene, "runs", session=name or None),
-        inside.loomctl(scene, "resume", scene.run_dir.name, session=name or None),
+        inside.loomctl(scene, "resume", scene.run_dir.name, "--take-over", session=name or None),
     ):
         assert ended.code in (0, 2)
     assert fingerprint(outside) == before

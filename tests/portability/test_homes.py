@@ -126,7 +126,7 @@ def test_the_umask_neither_opens_nor_shuts_what_loom_writes(machine: Machine, um
     for words in (["run", "x", "--workflow", "core"], ["show"], ["done"]):
         answer = machine.start(*command, *words, given=b"done")
         assert answer.code == 0, (words, answer)
-    answer = machine.start(*command, "resume", session=OTHER)
+    answer = machine.start(*command, "resume", "--take-over", session=OTHER)
     assert answer.code == 0, answer
     state = os.path.join(machine.home, b".local", b"state", b"loom")
     for base in (os.path.join(machine.project, b".loom"), state):

@@ -53,7 +53,7 @@ def test_the_main_path_works_below_a_folder_of_any_name(tmp_path: Path, make_mac
     state.pop("sessions")
     assert os.fsdecode(tmp_path) not in json.dumps(state), "no path of this machine outside of its sessions"
 
-    resumed = machine.loomctl("resume", session=OTHER)
+    resumed = machine.loomctl("resume", "--take-over", session=OTHER)
     assert (resumed.code, resumed.stderr) == (0, b""), resumed
     shown = machine.loomctl("show", session=None)
     assert (shown.code, shown.stderr) == (0, b""), shown

@@ -1,0 +1,68 @@
+"""Sessions that contend for one run, each a process of its own: `STORE RUN SESSION HOW TIMES [READY]`.
+
+HOW: `take-over` takes the run again and again and writes under what it got; `paused` reads the run, says so by making
+READY, and writes once the file is gone. Prints what it wrote as JSON lines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from loomctl.disk.events import Event
+from loomctl.disk.fence import DRIVE, TAKE_OVER, Driver, Fence
+from loomctl.disk.store import Store
+from loomctl.model import lease
+from loomctl.model.errors import LoomError
+
+
+def write(store: Store, run_id: str, session: str, number: int) -> dict[str, Any]:
+    """Write under the epoch that this process was given; tells it, or that it was refused."""
+    written: list[int] = []
+
+    def change(state: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:
+        written[:] = [lease.epoch(state)]
+        context = {**state["context"], "last": [session, number]}
+        return {**state, "context": context}, [Event("tick", {"epoch": lease.epoch(state)}, session)]
+
+    try:
+        store.update(run_id, change, durable=False, patience=60)
+    except LoomError as error:
+        return {"session": session, "refused": error.code, "exit": error.exit_code, "asked": bool(written)}
+    return {"session": session, "epoch": written[0]}
+
+
+def take(store: Store, run_id: str, session: str) -> int:
+    """Take the run over; gives the epoch."""
+    state = store.writing(TAKE_OVER).update(
+        run_id,
+        lambda state: ({**state, "context": {**state["context"], "taken": session}}, []),
+        durable=False,
+        patience=60,
+    )
+    return lease.epoch(state)
+
+
+def main(folder: str, run_id: str, session: str, how: str, times: int, ready: str) -> None:
+    """Contend."""
+    fence = Fence(os.path.join(folder, "local"), Driver(session, "test", os.getpid()), DRIVE)
+    store = Store(folder, fence=fence)
+    told: list[dict[str, Any]] = []
+    if how == "paused":
+        store.read(run_id)
+        with open(ready, "w", encoding="utf-8"):
+            pass
+        while os.path.exists(ready):
+            time.sleep(0.005)
+        told.append(write(store, run_id, session, 0))
+    for number in range(times if how == "take-over" else 0):
+        epoch = take(store, run_id, session)
+        told += [{"session": session, "taken": epoch}, write(store, run_id, session, number)]
+    sys.stdout.write(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]), sys.argv[6])

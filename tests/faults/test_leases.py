@@ -1,0 +1,187 @@
+"""Real processes contend for a run: one drives at a time, and no older driver writes after a newer one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from loomctl.disk import processes
+from loomctl.model import lease
+from tests.faults.stand import chain
+from tests.scenes import CHECKOUT, MAIN, OTHER, SESSION, Json, Scene
+from tests.waiting import until
+
+CONTENDERS = 6
+TIMES = 8
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run that SESSION drives."""
+    scene.workflow()
+    assert scene.loomctl("run", "add dark mode", "--workflow", "tiny").code == 0
+    return scene
+
+
+def contender(scene: Scene, session: str, how: str, times: int = 1, ready: Path | None = None) -> subprocess.Popen[str]:
+    """Start one."""
+    words = [str(scene.store), scene.run_dir.name, session, how, str(times), str(ready or "")]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.drivers", *words],
+        cwd=CHECKOUT,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def told(process: subprocess.Popen[str]) -> list[Json]:
+    """Give what one wrote."""
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    found: list[Json] = json.loads(output)
+    return found
+
+
+def test_each_epoch_is_one_drivers_and_no_older_one_writes_after_a_newer(begun: Scene) -> None:
+    """Processes that take the run from each other as fast as they can: the log has each write under its own epoch."""
+    started = [contender(begun, f"session-{number}", "take-over", TIMES) for number in range(CONTENDERS)]
+    every = [one for process in started for one in told(process)]
+    owners: dict[int, set[str]] = {}
+    for one in every:
+        if "taken" in one:  # who holds it already keeps its epoch
+            owners.setdefault(one["taken"], set()).add(one["session"])
+    assert sorted(owners) == list(range(2, 2 + len(owners)))
+    assert len(owners) > CONTENDERS
+    owner = {epoch: session for epoch, (session,) in owners.items()}
+    assert all(one.get("refused") in (None, "HELD_BY_ANOTHER") for one in every)
+    assert not any(one.get("asked") for one in every if "refused" in one)  # nothing was decided either
+    now = 1
+    for entry in chain(begun.run_dir):
+        if entry["event"] in ("lease.taken", "lease.taken_over") and entry["session_id"] != SESSION:
+            assert entry["properties"]["epoch"] == now + 1
+            now += 1
+            assert entry["session_id"] == owner[now]
+        if entry["event"] == "tick":
+            assert (entry["properties"]["epoch"], entry["session_id"]) == (now, owner[now])
+    refused = [one for one in chain(begun.run_dir) if one["event"] == "lease.refused"]
+    assert len(refused) == sum("refused" in one for one in every)
+    assert lease.epoch(begun.state) == now == 1 + len(owner)
+
+
+def test_a_paused_driver_that_goes_on_after_a_take_over_is_refused(begun: Scene, tmp_path: Path) -> None:
+    """It had read the run, and was stopped before its write; another drove meanwhile, and has left by then."""
+    old = contender(begun, SESSION, "paused", ready=tmp_path / "ready")
+    until((tmp_path / "ready").exists)
+    os.kill(old.pid, signal.SIGSTOP)
+    (tmp_path / "ready").unlink()
+    assert begun.loomctl("resume", "--take-over", session=OTHER).code == 0
+    assert begun.loomctl("done", session=OTHER, given="theirs").code == 0
+    begun.let_go()
+    before = begun.state
+    os.kill(old.pid, signal.SIGCONT)
+    (said,) = told(old)
+    assert said == {"session": SESSION, "refused": "HELD_BY_ANOTHER", "exit": 6, "asked": False}
+    after = begun.state
+    apart = ("revision", "ledger_head", "updated_at")
+    assert {key: after[key] for key in after if key not in apart} == {
+        key: before[key] for key in before if key not in apart
+    }
+    assert begun.event_names()[-1] == "lease.refused"
+
+
+def test_a_loomctl_that_is_stopped_in_its_work_does_not_write_over_who_came(begun: Scene, tmp_path: Path) -> None:
+    """A real `done`, stopped while it waits for its result on standard input: exit code 6, its result kept."""
+    command = [sys.executable, "-I", str(MAIN), "done", "--json"]
+    environ = begun.environ(SESSION)
+    with subprocess.Popen(
+        command, cwd=begun.root, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as old:
+        assert old.stdin is not None
+        until(lambda: _waits_for_input(old.pid))
+        os.kill(old.pid, signal.SIGSTOP)
+        assert begun.loomctl("resume", "--take-over", session=OTHER).code == 0
+        assert begun.loomctl("done", session=OTHER, given="theirs").code == 0
+        os.kill(old.pid, signal.SIGCONT)
+        output, _ = old.communicate("mine, of hours", timeout=60)
+    assert old.returncode == 6
+    error = json.loads(output)["error"]
+    assert error["code"] == "HELD_BY_ANOTHER"
+    assert Path(error["why"].split("--response-file ")[1]).read_text() == "mine, of hours"
+    first = begun.state["steps"][0]
+    assert (begun.run_dir / "stages" / first["stage"] / "response.md").read_text() == "theirs"
+    assert [one["status"] for one in begun.state["steps"]] == ["succeeded", "in_progress"]
+    assert "mine" not in "".join(path.name for path in tmp_path.iterdir())
+
+
+def _waits_for_input(pid: int) -> bool:
+    """Tell whether a process sleeps in a read of its standard input."""
+    try:
+        words = Path(f"/proc/{pid}/syscall").read_text(encoding="ascii").split()
+    except OSError:
+        return False
+    return words[:2] == ["0", "0x0"]
+
+
+def test_of_two_terminals_one_drives_until_its_shell_is_gone(begun: Scene) -> None:
+    """Two shells at once: the second is refused while the first lives, and drives when it is killed."""
+    begun.let_go()
+    run_id = begun.run_dir.name
+    environ = begun.environ(None)
+    line = f'"{sys.executable}" -I "{MAIN}" context set {{}} 1 {run_id} >/dev/null'
+    first = subprocess.Popen(
+        ["/bin/sh", "-c", f"{line.format('a')} && {line.format('b')} && echo drives; read x"],
+        cwd=begun.root,
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert first.stdout is not None
+    assert first.stdout.readline() == "drives\n"  # both commands of one script
+    epoch = lease.epoch(begun.state)
+    second = [sys.executable, "-I", str(MAIN), "context", "set", "c", "1", run_id, "--json"]
+
+    def tried() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            second, cwd=begun.root, env=environ, capture_output=True, text=True, start_new_session=True, check=False
+        )
+
+    ended = tried()
+    assert (ended.returncode, json.loads(ended.stdout)["error"]["code"]) == (6, "HELD_BY_ANOTHER")
+    first.kill()
+    first.communicate()
+    until(lambda: not processes.started(first.pid))
+    began = time.monotonic()
+    assert tried().returncode == 0
+    assert time.monotonic() - began < 30
+    assert (lease.epoch(begun.state), begun.state["context"].keys() >= {"a", "b", "c"}) == (epoch + 1, True)
+
+
+def test_many_that_come_at_once_to_a_free_run_make_one_driver(begun: Scene) -> None:
+    """Each in a process of its own, without a word of taking over: one gets it, all others are told."""
+    begun.let_go()
+    command = [sys.executable, "-I", str(MAIN), "resume", begun.run_dir.name, "--json"]
+    pid = {"CLAUDE_PID": str(os.getpid())}
+    started = [
+        subprocess.Popen(
+            command, cwd=begun.root, env=begun.environ(f"session-{number}", **pid), stdout=subprocess.PIPE, text=True
+        )
+        for number in range(CONTENDERS)
+    ]
+    answers = [json.loads(process.communicate(timeout=120)[0]) for process in started]
+    codes = sorted(process.returncode for process in started)
+    assert codes == [0, *[6] * (CONTENDERS - 1)]
+    (winner,) = [number for number, process in enumerate(started) if process.returncode == 0]
+    assert begun.state["lease"]["session_id"] == f"session-{winner}"
+    assert {answer["error"]["code"] for answer in answers if "error" in answer} == {"HELD_BY_ANOTHER"}
+    bound = [f"session-{number}" for number in range(CONTENDERS) if begun.space().local.binding(f"session-{number}")]
+    assert bound == [f"session-{winner}"]
