@@ -278,7 +278,6 @@ def _lines(desk: Desk, pulled: Pulled) -> list[str]:
 
     run_id, saved = pulled.run_id, pulled.saved
     who = handoff.who(pulled.told)
-    resume = f"To go on with it here: loomctl resume {run_id}"
     if pulled.kind == pulling.NOTHING:
         return [f"Loom: run {run_id} is here as {desk.remote.shown} has it"]
     if pulled.kind == pulling.AHEAD:
@@ -295,4 +294,6 @@ def _lines(desk: Desk, pulled: Pulled) -> list[str]:
     if pulled.left_out:
         lines.append("Did not come:")
         lines += _few(f"  {one_line(name, 200)}: {one_line(why, 120)}" for name, why in pulled.left_out)
-    return [*lines, resume]
+    store = desk.space.store
+    driven = store.held(run_id, store.read_state(run_id)) is not None  # where it came from, within the last half hour
+    return [*lines, f"To go on with it here: loomctl resume {run_id}{' --take-over' if driven else ''}"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loomctl.disk import clock, files, layouts
+from loomctl.disk.fence import DROP
 from loomctl.disk.local import Local
 from loomctl.disk.lock import PATIENCE
 from loomctl.disk.store import Run, Store
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from loomctl.disk.fence import Fence
     from loomctl.disk.layouts import Home
     from loomctl.disk.store import Change
     from loomctl.model.state import State
@@ -21,9 +23,20 @@ if TYPE_CHECKING:
 class UnwrittenStore(Store):
     """Takes the place of a store for what must leave no trace (`loomctl simulate --event`)."""
 
-    def __init__(self, folder: str, roots: Sequence[str] = ()) -> None:
-        super().__init__(folder, roots)
-        self._made: dict[str, Run] = {}
+    def __init__(
+        self,
+        folder: str,
+        roots: Sequence[str] = (),
+        fence: Fence | None = None,
+        made: dict[str, Run] | None = None,
+    ) -> None:
+        super().__init__(folder, roots, fence=fence)
+        self._made: dict[str, Run] = {} if made is None else made
+
+    def writing(self, way: str) -> UnwrittenStore:
+        """As the store's, with what was put here."""
+        turned = self._fence.turned(way) if self._fence else None
+        return UnwrittenStore(self.folder, self._roots, turned, self._made)
 
     def put(self, run: Run) -> None:
         """Let there be a run, or this one in the place of the one on disk."""
@@ -48,10 +61,11 @@ class UnwrittenStore(Store):
         return self._made[run_id] if run_id in self._made else super().read(run_id, to_show=to_show)
 
     def update(self, run_id: str, change: Change, *, durable: bool = True, patience: float = PATIENCE) -> State:  # noqa: ARG002 - the store's own
-        """Change the state that is kept here; what happened is forgotten."""
+        """Change the state that is kept here, where the caller may; what happened is forgotten."""
         run = self.read(run_id)
+        claim = self._fence.claim(run_id, run.state) if self._fence else None
         after, happened = change(run.state)
-        if after == run.state and not happened:
+        if (after == run.state and not happened) or (claim is not None and claim.what == DROP):
             return run.state
         after = {**after, "revision": after.get("revision", 0) + 1, "updated_at": clock.now()}
         self.put(run._replace(state=after))

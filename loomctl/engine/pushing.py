@@ -10,7 +10,7 @@ from loomctl.disk import arrivals, carried, clock, files, git_answers, machine, 
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.engine import handoff, recording
-from loomctl.model import visits
+from loomctl.model import lease, visits
 from loomctl.model.errors import EXIT_HELD, EXIT_SETUP, LoomError
 from loomctl.model.secrets import mask, masked_line
 
@@ -158,7 +158,7 @@ def _where(desk: Desk) -> dict[str, Any]:
 
 def _say(space: Workspace, run_id: str, name: str, told: Mapping[str, Any]) -> None:
     event = Event(name, told, space.caller.session_id)
-    space.store.update(run_id, lambda state: (state, [event]))
+    space.store.tell(run_id, lambda _: [event])
 
 
 def _sent(desk: Desk, parcel: Parcel, found: Standing) -> Pushed:
@@ -220,11 +220,11 @@ def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: g
 
 
 def _notes(space: Workspace, run_id: str, state: State) -> list[str]:
-    lease = state.get("lease")
-    if isinstance(lease, dict) and lease.get("session_id") == space.caller.session_id and lease.get("session_id"):
-        resume = f"loomctl resume {run_id} --take-over"
-        return [f"This session drives the run. To drive it on another machine: loomctl pull {run_id}, then {resume}"]
-    return []
+    holder = lease.holder(state)
+    if holder is None or holder.session_id != space.caller.session_id:
+        return []
+    resume = f"loomctl resume {run_id} --take-over"
+    return [f"This session drives the run. To drive it on another machine: loomctl pull {run_id}, then {resume}"]
 
 
 # ---- The commit.

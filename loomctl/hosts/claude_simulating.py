@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from loomctl.disk.fence import Driver, Fence
 from loomctl.disk.local import TERMINAL
+from loomctl.disk.store import LOCAL
 from loomctl.disk.unwritten import UnwrittenLocal, UnwrittenStore
 from loomctl.engine import presence, priming, recording
 from loomctl.engine.caller import Caller, Workspace
@@ -16,6 +18,7 @@ from loomctl.model import triggers, visits
 from loomctl.model.errors import EXIT_USAGE, LoomError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from loomctl.disk.store import Run
@@ -42,9 +45,11 @@ def of_run(space: Workspace, run_id: str, event: str, session_id: str | None = N
         session_id = SESSION if latest is None or event in _NEW else str(latest["session_id"])
     binding = space.local.binding(session_id)
     path = (binding or {}).get("transcript_path")
-    simulated = _workspace(space, session_id, path if isinstance(path, str) else None)
+    # A compaction and a clear happen within the process that drives; the others begin one.
+    pid = _pid(latest) if event in ("compact", "clear") else None
+    simulated = _workspace(space, session_id, path if isinstance(path, str) else None, pid)
     if binding is None and latest is not None and event in _INHERITS:
-        bound = {"host": claude_events.HOST, "pid": None, "inherited_from": latest["session_id"]}
+        bound = {"host": claude_events.HOST, "pid": pid, "inherited_from": latest["session_id"]}
         simulated.local.bind(session_id, run_id, **bound)
     if event not in SOURCES:
         return _at_a_trigger(simulated, space.store.read(run_id), event)
@@ -82,24 +87,37 @@ def _at_a_trigger(space: Workspace, run: Run, word: str) -> Given:
     return Given(made.text, priming.one_line_for_people(made), made)
 
 
-def _workspace(space: Workspace, session_id: str, transcript: str | None) -> Workspace:
+def _workspace(space: Workspace, session_id: str, transcript: str | None, pid: int | None = None) -> Workspace:
     caller = Caller(
         session_id=session_id,
         host=claude_events.HOST,
-        pid=None,
+        pid=pid,
         cwd=space.project.root,
         conversation=Transcript(transcript),
         on_hook_path=True,
         environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
     )
-    store = UnwrittenStore(space.project.store, space.project.faber_roots)
-    return Workspace(space.project, store, UnwrittenLocal(store.local), space.settings, caller)
+    local = UnwrittenLocal(os.path.join(space.project.store, LOCAL))
+
+    def heir_of() -> object:
+        return (local.binding(session_id) or {}).get("inherited_from")
+
+    fence = Fence(local.folder, Driver(session_id, caller.host, pid, heir_of))
+    store = UnwrittenStore(space.project.store, space.project.faber_roots, fence)
+    return Workspace(space.project, store, local, space.settings, caller)
 
 
 def _latest(space: Workspace, run_id: str) -> dict[str, Any] | None:
     """Give the binding of the conversation that drove the run last on this machine."""
     bound = [one for one in space.local.bindings() if one["run_id"] == run_id and one.get("host") != TERMINAL]
     return bound[-1] if bound else None
+
+
+def _pid(binding: Mapping[str, Any] | None) -> int | None:
+    """Give the process of a binding's session, if it is known."""
+    process = (binding or {}).get("process")
+    pid = process.get("pid") if isinstance(process, dict) else None
+    return pid if type(pid) is int else None
 
 
 def _refuse_closing(space: Workspace, session_id: str, source: str) -> None:
