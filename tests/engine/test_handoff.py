@@ -75,7 +75,10 @@ def test_a_run_goes_on_at_another_path(
             assert (desktop.folder(run_id) / name).read_bytes() == (laptop.run_dir / name).read_bytes(), name
     assert not known.is_known(run_id, str(desktop.store))
     monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
-    taken = resuming.resume(desktop.space(), run_id)
+    with pytest.raises(LoomError) as caught:  # the laptop's session drove it a moment ago
+        resuming.resume(desktop.space(), run_id)
+    assert caught.value.code == "HELD_BY_ANOTHER"
+    taken = resuming.resume(desktop.space(), run_id, take_over=True)
     assert taken.move.step == "build/make"
     assert any(line == "machine: desktop, before laptop" for line in taken.differences)
     (pulled,) = [one for one in desktop.events() if one["event"] == "run.pulled"]

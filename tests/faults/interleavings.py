@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from loomctl.disk import arrivals, carried, digests, event_log, exchange, files, git_refs, handoff_notes
 from loomctl.disk.events import Event
-from loomctl.engine import pulling, pushing
+from loomctl.engine import leasing, pulling, pushing
 from loomctl.engine.handoff import Desk
 from loomctl.model.errors import LoomError
 from tests.scenes import Scene
@@ -81,7 +81,7 @@ def git(folder: Path, *words: str) -> str:
 
 def work(pair: Pair, at: int, token: str) -> None:
     """Record a stage: its response, then the state and the log that say so, as ending a step does."""
-    space = pair.machines[at].space()
+    space = leasing.taking_over(pair.machines[at].space())  # whoever drove it last
     if not space.store.has(pair.run_id):
         raise LoomError("NO_SUCH_RUN", "it did not come here yet", hint="loomctl pull")
 
