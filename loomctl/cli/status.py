@@ -12,9 +12,9 @@ import click
 from loomctl import __version__
 from loomctl.cli import asking, event_lines, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import event_log, trouble
+from loomctl.disk import event_log, events, trouble
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import finding, hook_health, overview, savings_tally
+from loomctl.engine import finding, hook_health, leasing, overview, savings_tally, verifying
 from loomctl.engine.savings_tally import Tally
 from loomctl.model import columns, sessions
 from loomctl.model.counts import counted
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _LABELS = 10  # columns of what stands before each line
 _NARROWEST, _WIDEST = 24, 100
 _EVENTS = 3
+_LARGEST_LEDGER = 16 << 20  # bytes of a log that is gone through for the verdict on it
 _LARGEST_LOG = 64 << 20  # bytes of tool steps whose sums are worth the time
 _MARKS = {"done": "✓", "open": "▸", "skipped": "-", "pending": "·"}
 _GREEN, _YELLOW, _RED = "green", "yellow", "red"
@@ -93,11 +94,12 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
         "waits": {"for": waits.who, "why": waits.why},
         "next": waits.command or None,
         "sessions": {"count": sessions.count(state), "summary": sessions.summary(state), "alive": living},
-        "driver": _driver(state),
+        "driver": leasing.document(space, run.run_id, state),
         "compactions": _compactions(state),
         "context": overview.given(space, run, session_id if isinstance(session_id, str) else None),
         "saved": {"tokens_before": tally.before, "tokens_after": tally.after, "saved_percent": tally.percent},
         "events": _events(run),
+        "ledger": _ledger(space, run),
         "hooks": _hooks(health),
         "versions": {
             "loomctl": __version__,
@@ -115,12 +117,17 @@ def _tally(run: Run) -> Tally:
         return Tally()
 
 
-def _driver(state: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give who holds the run's lease, as far as its state says; None where nobody does."""
-    lease = state.get("lease")
-    if not isinstance(lease, dict) or not isinstance(lease.get("session_id"), str):
+def _ledger(space: Workspace, run: Run) -> dict[str, Any] | None:
+    """Give the verdict on the run's log; None for one that is too long for a glance, or cannot be read."""
+    try:
+        if os.stat(os.path.join(run.folder, events.FILE)).st_size > _LARGEST_LEDGER:
+            return None
+        found = verifying.verify(space.store, run.run_id)
+    except (OSError, LoomError):
         return None
-    return {key: lease.get(key) for key in ("session_id", "host", "hostname", "since", "seen")}
+    fault = found.fault
+    told = {"line": fault.line, "what": fault.what} if fault is not None else None
+    return {"ok": found.ok, "entries": found.entries, "unproven": found.unproven, "fault": told}
 
 
 def _compactions(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,6 +207,7 @@ def _lines(run: Run, told: Mapping[str, Any], now: float, wide: int) -> list[tup
         shown.whole("next", told["next"])
     _put_sessions(shown, told, now)
     _put_context(shown, told)
+    _put_ledger(shown, told["ledger"])
     _put_health(shown, told, now)
     for number, event in enumerate(told["events"]):
         said = f"{str(event['ts'] or '')[11:19]} {event['event'] or ''} {masked_line(event['said'], 300)}"
@@ -305,6 +313,18 @@ def _put_context(shown: Screen, told: Mapping[str, Any]) -> None:
 def _names(names: Sequence[str]) -> str:
     first = ", ".join(masked_line(name, 40) for name in names[:8])
     return f"{first} and {len(names) - 8} more" if len(names) > 8 else first
+
+
+def _put_ledger(shown: Screen, ledger: Mapping[str, Any] | None) -> None:
+    """Put the verdict on the log."""
+    if ledger is None:
+        return
+    if ledger["fault"] is not None:
+        said = f"! line {ledger['fault']['line']:,} is not the one that was written: loomctl verify"
+        shown.put("ledger", said, colour=_RED)
+        return
+    behind = f"; {ledger['unproven']:,} behind the checkpoint, unproven" if ledger["unproven"] else ""
+    shown.put("ledger", f"whole, {counted(ledger['entries'], 'event')}{behind}")
 
 
 def _put_health(shown: Screen, told: Mapping[str, Any], now: float) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl import __version__
 from loomctl.disk import archives, clock, event_log, events, files, recovery
 from loomctl.disk.store import Run, Store
-from loomctl.engine import keeping, recording, reporting_facts, reporting_stages
+from loomctl.engine import keeping, recording, reporting_facts, reporting_stages, verifying
 from loomctl.engine.reporting_events import Told
 from loomctl.model import frozen_plan, ids, sessions
 from loomctl.model.errors import LoomError
@@ -93,6 +93,7 @@ def gather(space: Workspace, run_id: str, say: Callable[[Mapping[str, Any]], str
         "made_at": clock.now(),
         "made_by": __version__,
         "run": _run(run),
+        "ledger": _ledger(run, fail),
         "progress": reporting_stages.progress(run),
         "troubles": troubles,
         "phases": reporting_stages.phases(run),
@@ -127,6 +128,20 @@ def _log(run: Run) -> Iterator[event_log.Line]:
     path = os.path.join(run.folder, events.FILE)
     files.refuse_links(run.folder, path)
     return event_log.all_of(path)
+
+
+def _ledger(run: Run, fail: Callable[[LoomError | OSError], None]) -> dict[str, Any] | None:
+    """Give the verdict on the run's log (D54); None where it cannot be gone through."""
+    try:
+        found = verifying.of_log(
+            os.path.join(run.folder, events.FILE), run.run_id, run.state, event_log.every(run.folder)
+        )
+    except (LoomError, OSError) as error:
+        fail(error)
+        return None
+    fault = found.fault
+    told = {"line": fault.line, "what": fault.what} if fault is not None else None
+    return {"ok": found.ok, "entries": found.entries, "unproven": found.unproven, "fault": told}
 
 
 def _earlier(space: Workspace, run_id: str, fail: Callable[[LoomError | OSError], None]) -> list[dict[str, Any]]:

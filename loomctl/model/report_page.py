@@ -101,6 +101,7 @@ def _header(report: Mapping[str, Any], title: str) -> Markup:
             ("At", where),
             ("Forked from", f"{forked['run_id']} at {forked['stage']}" if forked else ""),
             ("Driven by", run["driver"]),
+            ("Ledger", _ledger(report["ledger"])),
         ]
     )
     return el(
@@ -118,6 +119,16 @@ def _header(report: Mapping[str, Any], title: str) -> Markup:
         told,
         _tiles(report),
     )
+
+
+def _ledger(ledger: Mapping[str, Any] | None) -> str:
+    """Say whether the run's log is the one that was written."""
+    if ledger is None:
+        return ""
+    if ledger["fault"] is not None:
+        return f"not as it was written: line {ledger['fault']['line']:,}, {ledger['fault']['what']}"
+    behind = f", {ledger['unproven']:,} of them behind the checkpoint and unproven" if ledger["unproven"] else ""
+    return f"whole, {counted(ledger['entries'], 'event')}{behind}"
 
 
 def _progress(progress: Mapping[str, Any]) -> str:

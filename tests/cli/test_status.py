@@ -62,17 +62,20 @@ def test_one_screen_says_where_a_run_stands(begun: Scene, cli: Cli) -> None:
     assert len([line for line in lines if line.startswith("events")]) == 1
 
 
-@pytest.mark.usefixtures("begun")
-def test_the_document_says_the_same(cli: Cli) -> None:
+def test_the_document_says_the_same(begun: Scene, cli: Cli) -> None:
     """For scripts; its keys are promised."""
     told = cli("status", "--json").json
+    told_events = begun.events()
     assert list(told) == [
         *("schema_version", "run_id", "run_dir", "status", "workflow_id", "work_id", "goal", "phases", "steps", "step"),
-        *("waits", "next", "sessions", "driver", "compactions", "context", "saved", "events", "hooks", "versions"),
+        *("waits", "next", "sessions", "driver", "compactions", "context", "saved", "events", "ledger"),
+        *("hooks", "versions"),
     ]
     assert told["steps"] == {"done": 0, "total": 4}
     assert told["waits"] == {"for": "assistant", "why": "the step's result"}
-    assert (told["driver"], told["compactions"]) == (None, {"count": 0, "last": None})
+    assert (told["driver"]["session_id"], told["driver"]["here"]) == (SESSION, True)
+    assert told["compactions"] == {"count": 0, "last": None}
+    assert told["ledger"] == {"ok": True, "entries": len(told_events), "unproven": 0, "fault": None}
     assert told["context"] == {"session_id": SESSION, "given": ["spec"], "not_given": ["notes"]}
     assert told["versions"] == {"loomctl": __version__, "hooks": None, "run": __version__, "skew": []}
     assert told["hooks"] == {"fired": 0, "last": None, "silent": [], "expected": True}
@@ -140,7 +143,7 @@ def test_driver_and_compactions_are_told_as_far_as_they_are_known(begun: Scene, 
             "host": "claude-code",
             "hostname": "machine-b",
             "since": at,
-            "seen": at,
+            "seen": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 60)),
         },
         sessions={**begun.state["sessions"], "session_history": [record]},
     )
@@ -156,11 +159,13 @@ def test_driver_and_compactions_are_told_as_far_as_they_are_known(begun: Scene, 
     assert "driven by" not in told["sessions"]
 
 
-@pytest.mark.parametrize("value", ["x", 7, [], {"session_id": 5}, {"epoch": "x"}])
-def test_a_lease_of_another_shape_troubles_nobody(begun: Scene, cli: Cli, value: object) -> None:
-    """It is another version's, or damaged: it is not told."""
-    begun.edit(lease=value)
-    assert cli("status", "--json").json["driver"] is None
+def test_a_log_that_is_not_the_one_that_was_written_is_an_alarm(begun: Scene, cli: Cli) -> None:
+    """With the line, and where to ask for more (D54)."""
+    assert fields(cli("status").stdout)["ledger"] == f"whole, {len(begun.events())} events"
+    path = begun.run_dir / "events.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"phase.started", b"phase.stopped", 1))
+    assert fields(cli("status").stdout)["ledger"].startswith("! line ")
+    assert cli("status", "--json").json["ledger"]["ok"] is False
 
 
 @pytest.mark.parametrize("layout", faber.LAYOUTS)

@@ -96,6 +96,7 @@ def a_report(text: str) -> dict[str, Any]:
             **dict.fromkeys((*run_names, "completed_at", "phase", "step", "waits_for", "driver"), text),
             "forked_from": {"run_id": text, "stage": text, "at": text},
         },
+        "ledger": {"ok": False, "entries": 3, "unproven": 1, "fault": {"line": 2, "what": text}},
         "progress": {"done": 1, "steps": 2},
         "troubles": [{"code": text, "what": text}],
         "phases": [
