@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 from loomctl.cli import streams
@@ -10,6 +11,8 @@ from loomctl.disk import trouble
 if TYPE_CHECKING:
     from loomctl.model.errors import LoomError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 def in_words(error: OSError, again: str) -> LoomError:
     """Make the one error that says what was refused, where, and what can be done. Code SYSTEM, exit 5.
@@ -17,7 +20,8 @@ def in_words(error: OSError, again: str) -> LoomError:
     again: the command line to paste that shows where in Loom it happened, for what nothing better is known.
     """
     said = trouble.of(error)
-    if not said.where and streams.output_fails():
+    # What a full disk refuses in one piece is not kept in the stream; every file that Loom writes is named.
+    if not said.where and (error.errno in _FULL or streams.output_fails()):
         said.where = "standard output"
         said.why = said.why or "the work is done; what it says did not reach who was to read it"
         said.hint = "df -h"

@@ -6,6 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from hashlib import sha256
+    from typing import Any
 else:
     try:
         from _sha2 import sha256  # Python 3.12 and later
@@ -32,3 +33,8 @@ def of_bytes(data: bytes) -> str:
 def of_text(text: str) -> str:
     """Give the SHA-256 of the text's UTF-8 bytes; lone surrogates are hashed as such, never refused."""
     return of_bytes(text.encode("utf-8", "surrogatepass"))
+
+
+def begun() -> Any:
+    """Give a digest to be fed piece by piece, as hashlib's are."""
+    return sha256()

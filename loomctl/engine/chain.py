@@ -7,7 +7,6 @@ that a kill tore off is none where the entry behind it tells exactly its bytes (
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import digests
@@ -81,7 +80,7 @@ class _Gap:
 
     def __init__(self, place: Place) -> None:
         self.place, self.bytes = place, 0
-        self._hash, self._parts, self._ends_empty, self._opaque = hashlib.sha256(), 0, False, False
+        self._hash, self._parts, self._ends_empty, self._opaque = digests.begun(), 0, False, False
 
     def empties(self, count: int) -> None:
         """Add empty lines."""

@@ -39,7 +39,7 @@ def begun(tmp_path: Path) -> Scene:
 
 def differences(scene: Scene, session: str = OTHER) -> list[str]:
     """Take the run up; gives what is told to be different."""
-    return resuming.resume(scene.space(session)).differences
+    return resuming.resume(scene.space(session), take_over=True).differences
 
 
 def test_files_and_tools_that_are_not_here_are_named(begun: Scene) -> None:

@@ -157,7 +157,7 @@ def taken_up(driver: Driver) -> None:
     """Go on after a kill as people do: ask for the next step in that session, or take the run up in another."""
     if driver.state["status"] in OVER:
         return
-    words = ("next",) if driver.session == SESSION else ("resume", driver.stand.scene.run_dir.name)
+    words = ("next",) if driver.session == SESSION else ("resume", "--take-over", driver.stand.scene.run_dir.name)
     answer = driver.stand.cli(*words, session=driver.session)
     assert answer.code == 0, answer
     driver.asked = True

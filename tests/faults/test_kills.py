@@ -284,8 +284,8 @@ DEEDS: dict[str, Deed] = {
         after=back_at_the_beginning,
     ),
     "resume": Deed(
-        lambda stand, fault: stand.cli("resume", session=OTHER, **fault),
-        lambda stand: stand.cli("resume", session=OTHER),
+        lambda stand, fault: stand.cli("resume", "--take-over", session=OTHER, **fault),
+        lambda stand: stand.cli("resume", "--take-over", session=OTHER),
     ),
     "session-start": Deed(lambda stand, fault: start(stand, "compact", **fault), lambda stand: start(stand, "compact")),
     "session-start of another session": Deed(
@@ -382,7 +382,7 @@ def test_a_start_that_is_killed_at_every_write_leaves_a_run_or_none(stand: Stand
         sound(stand.scene)
         begun = [run_id for run_id in stand.store.run_ids() if run_id != first]
         for run_id in begun:
-            taken = stand.cli("resume", run_id, session=OTHER)
+            taken = stand.cli("resume", run_id, "--take-over", session=OTHER)
             assert (taken.code, taken.json["step"]["id"]) == (0, "frame/ask"), (fault, taken)
             assert SENTENCE in taken.json["slip"]["text"]
         again = stand.cli("run", "more work", "--workflow", "tiny")
@@ -416,7 +416,7 @@ def test_a_fork_that_is_killed_at_every_write_leaves_a_whole_run_or_none(stand: 
         for run_id in [*begun, again.json["run_id"]]:
             folder = stand.scene.store / "runs" / run_id
             assert (folder / "stages/001-frame.ask@1/response.md").read_text() == RESPONSE
-            taken = stand.cli("resume", run_id, session=OTHER)
+            taken = stand.cli("resume", run_id, "--take-over", session=OTHER)
             assert (taken.code, taken.json["step"]["id"]) == (0, "frame/note"), (fault, taken)
         assert stand.cli("tidy", clock=DAY).code == 0
         assert not list((stand.scene.store / "local").glob("arriving-*")), fault

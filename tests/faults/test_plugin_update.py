@@ -188,7 +188,9 @@ def test_two_sessions_on_two_versions_share_a_run(host: Host) -> None:
     old, new = install(host.plugins / "1", "1.0.0"), install(host.plugins / "2", "2.0.0")
     environ = host.scene.environ(OTHER)
     resumed = run(
-        [sys.executable, "-I", str(new / "loomctl" / "__main__.py"), "resume"], cwd=host.scene.root, environ=environ
+        [sys.executable, "-I", str(new / "loomctl" / "__main__.py"), "resume", "--take-over"],
+        cwd=host.scene.root,
+        environ=environ,
     )
     assert resumed.code == 0
     assert "# Loom 1.0.0" in host.hook(old, "session-start", source="compact").context
