@@ -71,6 +71,7 @@ def of_run(asked: Asked, *, as_json: bool) -> int:
     space = asking.space()
     found = finding.to_read(space, asked.run_id)
     assert found.run_id is not None  # to_read raises instead
+    _check_phases(asked.event, space.store.read(found.run_id, to_show=True).plan)
     given = claude_simulating.of_run(space, found.run_id, asked.event, asked.session)
     return _print(asked.event, found.run_id, given, as_json=as_json)
 
@@ -81,6 +82,7 @@ def of_workflow(space: Workspace, asked: Asked, began: Began, *, as_json: bool) 
     _check(asked.event)
     for one in began.warnings:
         printing.note(f"loomctl: {one.code} at {one_line(one.where, 200)}: {one_line(one.message, 400)}")
+    _check_phases(asked.event, began.plan)
     run = _run(space, asked, began)
     return _print(asked.event, run.run_id, claude_simulating.of_workflow(space, run, asked.event), as_json=as_json)
 
@@ -128,6 +130,18 @@ def _check(event: str) -> None:
     if event not in claude_simulating.SOURCES and triggers.from_word(event) is None:
         words = ", ".join((*claude_simulating.SOURCES, "phase_start:build", "phase_transition:frame->build", "manual"))
         raise _usage(f"{event!r:.80} is no event that gives a text", f"there are {words}", code="UNKNOWN_EVENT")
+
+
+def _check_phases(event: str, plan: Mapping[str, Any]) -> None:
+    """Refuse a trigger that names a phase which is not there: its test would test nothing. Raises UNKNOWN_EVENT."""
+    _, *named = triggers.split(event)
+    known = [str(phase["id"]) for phase in plan["phases"]]
+    unknown = [name for name in named if name and name not in known]
+    if unknown and event not in claude_simulating.SOURCES:
+        why = f"the workflow has {', '.join(known) or 'none'}"
+        raise _usage(
+            f"{one_line(unknown[0], 60)!r} is no phase of the workflow", one_line(why, 600), code="UNKNOWN_EVENT"
+        )
 
 
 def _print(event: str, run_id: str, given: Given | None, *, as_json: bool) -> int:

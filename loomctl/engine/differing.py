@@ -41,7 +41,7 @@ def lines(space: Workspace, run: Run, environment: Mapping[str, Any]) -> list[st
             said.append(f"machine: {environment['hostname']}, before {masked_line(str(last.get('hostname')), 80)}")
         if last.get("project_root") and last.get("project_root") != space.project.root:
             said.append("the project is at another path; the run's paths were resolved afresh")
-        said += _commits(space.project.root, last.get("git_commit"), environment["git_commit"])
+        said += _commits(space.project.root, last["last_commit"] or last.get("git_commit"), environment["git_commit"])
     return [*said, *_files(space, run, is_dirty=bool(last and environment["dirty"])), *_tools(run)]
 
 
@@ -53,7 +53,7 @@ def _last(space: Workspace, state: State) -> dict[str, Any]:
         if one.get("session_id") != space.caller.session_id or sessions.root_of(one) != space.project.root
     ]
     last = records[-1].get("environment") if records else None
-    return last if isinstance(last, dict) else {}
+    return {"last_commit": records[-1].get("last_commit"), **last} if isinstance(last, dict) else {}
 
 
 def _commits(root: str, before: object, now: str | None) -> list[str]:
@@ -136,8 +136,8 @@ def _programs(plan: Mapping[str, Any]) -> Iterator[str]:
             yield from programs.named_in(str(place.step.get("run") or ""))
         evidence = place.step.get("evidence")
         for item in evidence if isinstance(evidence, list) else ():
-            if isinstance(item, dict) and isinstance(item.get("command"), str):
-                yield from programs.named_in(item["command"])
+            if isinstance(item, dict) and isinstance(item.get("run"), str):
+                yield from programs.named_in(item["run"])
     artifacts = plan.get("artifacts")
     for one in artifacts if isinstance(artifacts, list) else ():
         if isinstance(one, dict) and one.get("type") == "git_info" and isinstance(one.get("command"), str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import closing, ending, leasing, lines, presence, settling
-from loomctl.model import branches, gates, places, run_life, sessions, standing, visits
+from loomctl.model import branches, gates, places, run_life, standing, visits
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -85,7 +85,7 @@ def next_step(
             notes.append(said)
         result = settling.rest_here(space, run, ending.answered(space, state, happened))
         settled.append(result)
-        return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
+        return presence.active(space, result.state), happened + result.happened
 
     run = lines.update(space, run, change)
     settling.begun(space, run, settled[0])
@@ -151,10 +151,10 @@ def done(
         else:
             _refuse_unheard(run, entry, now)
             marked = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
-            return sessions.active(_marked(space, state, now), space.caller.session_id, at=clock.now()), [marked]
+            return presence.active(space, _marked(space, state, now)), [marked]
         ended.append(came)
         settled.append(settling.rest_here(space, run, ending.answered(space, came.state, happened)))
-        state = sessions.active(settled[0].state, space.caller.session_id, at=clock.now())
+        state = presence.active(space, settled[0].state)
         return state, happened + settled[0].happened
 
     run = lines.update(space, run, change, may_end=True)

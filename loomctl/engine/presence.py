@@ -77,6 +77,16 @@ def enter(
     return state, happened
 
 
+def active(space: Workspace, state: State) -> State:
+    """Note the session's last sign of life, and at which commit it gave it: what a resume elsewhere compares with."""
+    return sessions.active(state, space.caller.session_id, at=clock.now(), commit=_commit(space))
+
+
+def _commit(space: Workspace) -> str | None:
+    top = git.top_of(space.project.root)
+    return git.head(top).commit if top is not None else None
+
+
 def note_stage(
     space: Workspace, state: Mapping[str, Any], *, transcript_path: str | None = None, told: bool = True
 ) -> None:
@@ -113,9 +123,10 @@ def leave(space: Workspace, run_id: str, reason: str) -> None:
     session_id = space.caller.session_id
     if session_id is None:
         return
+    commit = _commit(space)
 
     def change(state: State) -> tuple[State, list[Event]]:
-        closed = sessions.left(state, session_id, at=clock.now(), reason=reason)
+        closed = sessions.left(state, session_id, at=clock.now(), reason=reason, commit=commit)
         ended = Event("session.ended", {"reason": reason}, session_id)
         if reason == "clear":  # its process goes on, and the session that comes inherits (D2)
             return closed, [ended]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE
-from loomctl.engine import answers, closing, leasing, stages
-from loomctl.model import output_checks, places, sessions, standing, turn_ends, visits
+from loomctl.engine import answers, closing, leasing, presence, stages
+from loomctl.model import output_checks, places, standing, turn_ends, visits
 from loomctl.model.directives import Reading
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
@@ -223,7 +223,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
         opened.append(result)
         now = driving.Driven(run._replace(state=result.state), result.move, ended=ended.entry)
         said.append(f"Loom: {how} {moves.say_move(now)}")
-        return sessions.active(result.state, space.caller.session_id, at=clock.now()), happened + result.happened
+        return presence.active(space, result.state), happened + result.happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
     if opened:
@@ -313,7 +313,7 @@ def _ended(
         state = ending.answered(space, ended.state, happened)
         if ended.entry is None:
             held[:] = [Stopped(block=f"Loom: {ended.repair}")]
-            return sessions.active(state, space.caller.session_id, at=clock.now()), happened
+            return presence.active(space, state), happened
         result = settling.rest_here(space, run, state)
         opened[:] = [result]
         goes_on = result.move.kind == "step"
@@ -333,7 +333,7 @@ def _ended(
             state, paused = _pause(state, space.caller.session_id)
             happened += paused
             held[:] = [Stopped(line=_say_paused(run.run_id, f"{said}. "))]
-        return sessions.active(state, space.caller.session_id, at=clock.now()), happened
+        return presence.active(space, state), happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
     if opened:

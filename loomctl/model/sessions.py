@@ -103,18 +103,23 @@ def roots(state: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(root for root in found if root is not None))
 
 
-def left(state: State, session_id: str, *, at: str, reason: str) -> State:
-    """Close a session's record with the host's reason (`clear`, `logout`, `prompt_input_exit`, …)."""
-    return _changed(state, session_id, ended_at=at, end_reason=reason, last_activity=at)
+def left(state: State, session_id: str, *, at: str, reason: str, commit: str | None = None) -> State:
+    """Close a session's record with the host's reason (`clear`, `logout`, …). commit: as for `active`."""
+    known = {"last_commit": commit} if commit else {}
+    return _changed(state, session_id, ended_at=at, end_reason=reason, last_activity=at, **known)
 
 
-def active(state: State, session_id: str | None, *, at: str) -> State:
-    """Note the session's last sign of life; a record that another machine closed as `lost` is open again by it."""
+def active(state: State, session_id: str | None, *, at: str, commit: str | None = None) -> State:
+    """Note the session's last sign of life; a record that another machine closed as `lost` is open again by it.
+
+    commit: which was checked out then, kept beside the one that the session began at; None: not known.
+    """
     record = record_of(state, session_id) if session_id else None
     if record is None or session_id is None:
         return state
     reopened = {"ended_at": None, "end_reason": None} if record.get("end_reason") == "lost" else {}
-    return _changed(state, session_id, last_activity=at, **reopened)
+    known = {"last_commit": commit} if commit else {}
+    return _changed(state, session_id, last_activity=at, **reopened, **known)
 
 
 def with_compactions(state: State, session_id: str, compactions: list[Any]) -> State:

@@ -190,6 +190,8 @@ def test_a_step_that_is_closing_is_not_guessed(cli: Cli, scene: Scene) -> None:
         (["simulate", "tiny", "--event", "compact", "--run", "x"], "--run cannot be given here"),
         (["simulate", "tiny", "--at", "ask"], "--at cannot be given here"),
         (["simulate", "tiny", "--event", "lunch"], "'lunch' is no event"),
+        (["simulate", "tiny", "--event", "phase_start:bulid"], "'bulid' is no phase"),
+        (["simulate", "--event", "phase_transition:frame->bulid"], "'bulid' is no phase"),
         (["simulate", "tiny", "--event", "compact", "--at", "nowhere"], "'nowhere' is no step"),
         (["simulate", "tiny", "--event", "compact", "--at", "ask@0"], "'ask@0' is no step"),
         (["simulate", "--event", "resume", "--session", "../x"], "session id"),

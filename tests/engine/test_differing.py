@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.engine import driving, resuming
-from tests.disk.repositories import make
+from tests.disk.repositories import git, make
 from tests.engine.machines import Machine
 from tests.scenes import OTHER, Scene
 
@@ -17,6 +17,7 @@ PHASES = {
     "build": {
         "steps": [
             {"id": "make", "prompt": "Make it."},
+            {"id": "show", "prompt": "Show it.", "evidence": [{"run": "a-tool-of-evidence --all"}]},
             {"id": "test", "run": "no-such-tool-here -q && git status | another-that-is-not"},
         ]
     }
@@ -49,7 +50,7 @@ def test_files_and_tools_that_are_not_here_are_named(begun: Scene) -> None:
     said = differences(begun)
     (files,) = [line for line in said if "files of the run that are not here" in line]
     assert files.endswith("files of the run that are not here: spec.md, made.py")
-    assert said[-1] == "tools that are not on PATH here: no-such-tool-here, another-that-is-not"
+    assert said[-1] == "tools that are not on PATH here: a-tool-of-evidence, no-such-tool-here, another-that-is-not"
     assert len(said) <= 3
 
 
@@ -74,6 +75,17 @@ def test_a_commit_that_is_not_here_is_unknown(begun: Scene) -> None:
     """The last session's commit was never fetched."""
     state = begun.state
     for record in state["sessions"]["session_history"]:
-        record["environment"]["git_commit"] = "a" * 40
+        record["environment"]["git_commit"] = record["last_commit"] = "a" * 40
     begun.edit(**state)
     assert "git: the last session's commit aaaaaaaaaa is not in this repository" in differences(begun)
+
+
+def test_commits_are_counted_from_where_the_session_left_off(begun: Scene) -> None:
+    """Not from where it began: what it committed itself is no difference."""
+    git(begun.root, "commit", "--quiet", "--allow-empty", "-m", "Of the session")
+    space = begun.space()
+    driving.next_step(space, begun.run_dir.name)
+    driving.done(space, begun.run_dir.name, response="x", outcome="skipped")
+    assert not any(line.startswith("git:") for line in differences(begun))
+    git(begun.root, "commit", "--quiet", "--allow-empty", "-m", "Of somebody else")
+    assert any(line.startswith("git: 1 commit(s) ahead of the last session's ") for line in differences(begun, "third"))
