@@ -78,7 +78,10 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
     session_id = space.caller.session_id if asks_itself else (living[-1] if living else None)
     session_id = session_id or state["sessions"].get("current_session_id")
     health = hook_health.look(space.local, space.store.local, asking.of_the_host(), now=now, session_id=session_id)
-    waits = overview.waits(run, is_driven=asks_itself or bool(living))
+    driver = leasing.document(space, run.run_id, state)
+    mine = driver is not None and driver["here"]
+    held = driver is not None and not mine
+    waits = overview.waits(run, is_driven=asks_itself or mine or bool(living), held=held)
     phases = overview.progress(run)
     tally = _tally(run)
     return {
@@ -94,7 +97,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
         "waits": {"for": waits.who, "why": waits.why},
         "next": waits.command or None,
         "sessions": {"count": sessions.count(state), "summary": sessions.summary(state), "alive": living},
-        "driver": leasing.document(space, run.run_id, state),
+        "driver": driver,
         "compactions": _compactions(state),
         "context": overview.given(space, run, session_id if isinstance(session_id, str) else None),
         "saved": {"tokens_before": tally.before, "tokens_after": tally.after, "saved_percent": tally.percent},

@@ -13,6 +13,7 @@ from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
 from loomctl.model import lease
 from loomctl.model.errors import LoomError
+from loomctl.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def told_once(space: Workspace, binding: Mapping[str, Any], found: Holder) -> st
 def document(space: Workspace, run_id: str, state: State) -> dict[str, Any] | None:
     """Give who drives a run as documents tell it, `here`: the caller does; None where nobody who may live does."""
     found = lease.holder(state)
-    if found is None:
+    if found is None or state.get("status") in OVER:  # a run that is over is nobody's
         return None
     other = space.store.held(run_id, state)
     mine = found.session_id == space.caller.session_id and other is None

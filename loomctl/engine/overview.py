@@ -30,8 +30,19 @@ class Waits(NamedTuple):
     command: str
 
 
-def waits(run: Run, *, is_driven: bool) -> Waits:
-    """Say what a run waits for, and by which one command it goes on. is_driven: a live session works on it."""
+def waits(run: Run, *, is_driven: bool, held: bool = False) -> Waits:
+    """Say what a run waits for, and by which one command it goes on.
+
+    is_driven: a live session works on it; held: another than the caller does, so that driving it takes it over.
+    """
+    found = _waits(run, is_driven=is_driven)
+    drives = found.command.startswith(("loomctl next", "loomctl done", "loomctl resume"))
+    if not held or run.state["status"] in _OVER or not drives:
+        return found
+    return found._replace(word="take over", command=f"loomctl resume {run.run_id} --take-over")
+
+
+def _waits(run: Run, *, is_driven: bool) -> Waits:
     state, run_id = run.state, run.run_id
     unknown = frozen_plan.steps_unknown(run.plan)
     if unknown:

@@ -62,7 +62,9 @@ def told(space: Workspace, run: Run, session_id: str | None, tally: Tally, *, no
         alarm = "hooks of another version" if skew[0].part == "hooks" else "run of a newer Loom"
     phases = overview.progress(run)
     step = overview.open_step(run)
-    waits = overview.waits(run, is_driven=session_id is not None or bool(space.local.live_sessions(run.run_id)))
+    is_driven = session_id is not None or bool(space.local.live_sessions(run.run_id))
+    held = space.store.held(run.run_id, run.state) is not None
+    waits = overview.waits(run, is_driven=is_driven, held=held)
     return Told(
         label=overview.label(run.state),
         step=f"{step['id']}@{step['visit']}" if step else str(run.state.get("current_step") or ""),

@@ -124,6 +124,7 @@ def test_a_run_that_nobody_drives_is_taken_up(begun: Scene, cli: Cli) -> None:
     """From a terminal, with no live session: resume is what leads on."""
     path = begun.store / f"local/sessions/{SESSION}.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "ended": True}))
+    begun.let_go()
     told = fields(cli("status", session=None).stdout)
     assert told["next"] == f"loomctl resume {begun.state['run_id']}"
     assert told["waits"] == "for the assistant: no live session works on it"
@@ -157,6 +158,25 @@ def test_driver_and_compactions_are_told_as_far_as_they_are_known(begun: Scene, 
     told = fields(cli("status").stdout)
     assert told["compacted"].endswith("(manual): unproven, for the host gave no summary")
     assert "driven by" not in told["sessions"]
+
+
+def test_what_leads_on_is_what_this_session_may_do(begun: Scene, cli: Cli) -> None:
+    """Who drives goes on; another takes it over, and is told from whom (a command that is refused leads nowhere)."""
+    assert cli("status", "--json").json["next"] == "loomctl done"
+    other = cli("status", "--json", session=OTHER).json
+    assert other["next"] == f"loomctl resume {begun.run_dir.name} --take-over"
+    assert cli("resume", "--take-over", session=OTHER).code == 0
+    assert cli("status", "--json", session=OTHER).json["next"] == "loomctl done"
+    begun.edit(status="completed")
+    told = cli("status", begun.run_dir.name, "--json").json
+    assert (told["driver"], told["next"]) == (None, None)
+
+
+def test_a_terminal_that_drives_is_told_to_go_on(scene: Scene, cli: Cli) -> None:
+    """Not to resume what it drives."""
+    scene.workflow()
+    assert cli("run", "x", "--workflow", "tiny", session=None).code == 0
+    assert cli("status", "--json", session=None).json["next"] == "loomctl done"
 
 
 def test_a_log_that_is_not_the_one_that_was_written_is_an_alarm(begun: Scene, cli: Cli) -> None:
