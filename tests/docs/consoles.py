@@ -41,7 +41,7 @@ _FENCE = re.compile(r"^(?P<mark>`{3,})(?P<info>[^`]*)$")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(?P<word>[A-Za-z_]+)['\"]?")
 _EXIT = re.compile(r"\s+# exit code (?P<code>\d+)$")
 _TITLE = re.compile(r'title="(?P<path>[^"]+)"')
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d([:-])\d\d\1\d\dZ")
+_TIME = re.compile(r"(?!2000-01-01)\d{4}-\d\d-\d\dT\d\d([:-])\d\d\1\d\dZ")
 _HEXADECIMAL = re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{7,64}\b")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?k?(?= (?:bytes|characters|of \d|tokens))|(?<= of )\d[\d,]*$")
 
