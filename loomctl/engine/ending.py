@@ -128,7 +128,8 @@ def _shown(
 
     outcome = given.outcome or reading.outcome or "succeeded"
     updates = {**given.context, **given.updates, **reading.context_updates}
-    return evidence.check(space, run, entry, step, outcome, updates, may_run=may_run)
+    claim = evidence.claim(outcome, given.response)
+    return evidence.check(space, run, entry, step, outcome, updates, may_run=may_run, claim=claim)
 
 
 def _corrections(step: Mapping[str, Any]) -> int:

@@ -7,7 +7,6 @@ are run by `loomctl done` alone, once they are trusted, and never by a hook (D23
 from __future__ import annotations
 
 import os
-import time
 
 from loomctl.disk import artifact_paths, digests, evidence_files, files
 from loomctl.engine import prompts, stages
@@ -118,6 +117,11 @@ def _roots(space: Workspace, run: Run) -> Roots:
 # ---- As it ends.
 
 
+def claim(outcome: str, response: str | None) -> str:
+    """Give the hash of an answer, blanks around it apart: a command's result is that of one answer alone."""
+    return digests.of_text(f"{outcome}\n{(response or '').strip()}")
+
+
 def check(
     space: Workspace,
     run: Run,
@@ -127,11 +131,12 @@ def check(
     updates: Mapping[str, Any],
     *,
     may_run: bool,
+    claim: str = "",
 ) -> Checked | None:
     """Check what a visit has to show; None where that is nothing. Raises nothing of its own.
 
     outcome, updates: how it is about to end, and what it sets then. may_run: whether commands may be run here; on the
-    hook path they may not, whatever is said (D23).
+    hook path they may not, whatever is said (D23). claim: the hash of the answer, for which alone a command is run.
     """
     wanted = asked_of(step)
     if not wanted or outcome not in NEEDED:
@@ -150,7 +155,7 @@ def check(
     rest = [item for item in found if item.kind != COMMAND]
     if commands and all(item.passed for item in rest):  # what is missing anyway needs no command
         for number, one in commands:
-            found[number - 1] = _command(space, run, entry, step, one, number, may_run=may_run)
+            found[number - 1] = _command(space, run, entry, step, one, number, claim, may_run=may_run)
     elif commands:
         found = [one._replace(why="not run while the rest is missing") if one.kind == COMMAND else one for one in found]
     return Checked(tuple(found))
@@ -245,80 +250,23 @@ def _command(
     step: Mapping[str, Any],
     wanted: Mapping[str, Any],
     number: int,
+    claim: str,
     *,
     may_run: bool,
 ) -> Item:
     name = name_of(wanted)
     if space.caller.on_hook_path or not may_run:
         return Item(COMMAND, name, passed=False, why="it is run by `loomctl done`, with the result", pending=True)
-    from loomctl.engine import command_trust
+    from loomctl.engine import command_trust, evidence_commands
 
     try:
         if command_trust.untrusted(space, run):
             why = f"this machine does not trust the run's commands: loomctl trust {run.run_id}"
             return Item(COMMAND, name, passed=False, why=why, pending=True)
-        return _run(space, run, entry, {**step, "run": wanted["run"]}, wanted, number)
+        return evidence_commands.run(space, run, entry, {**step, "run": wanted["run"]}, wanted, number, claim)
     except (LoomError, OSError) as error:
         what = error.what if isinstance(error, LoomError) else str(error)
         return Item(COMMAND, name, passed=False, why=masked_line(what, _LONGEST_WHY), pending=True)
-
-
-def _run(
-    space: Workspace,
-    run: Run,
-    entry: Mapping[str, Any],
-    step: Mapping[str, Any],
-    wanted: Mapping[str, Any],
-    number: int,
-) -> Item:
-    """Run a command to its end, or to where `next` would stop waiting; what still runs then is waited for again."""
-    from loomctl.disk import command_runs
-    from loomctl.engine import command_starts, command_trust, commanding
-
-    folder = os.path.join(stages.folder(run.folder, entry["stage"]), f"evidence-{number}")
-    files.refuse_links(run.folder, folder)
-    until = time.monotonic() + commanding.patience()
-    if command_runs.look(folder).kind == command_runs.NONE:
-        command = command_trust.expanded(space, run, step)
-        seconds = float(wanted.get("timeout") or TIMEOUT)
-        cwd = command_starts.workdir(space, run, command.get("workdir"))
-        order = command_runs.Order(
-            folder, run.run_id, str(entry["step_id"]), entry["stage"], command["run"], cwd, seconds
-        )
-        command_runs.start(order, command_starts.environment(run.run_id, str(entry["step_id"]), folder))
-    standing = command_runs.wait(folder, until)
-    name = name_of(wanted)
-    if standing.kind == command_runs.RUNNING:
-        why = "it still runs: give the result again to wait for it"
-        return Item(COMMAND, name, passed=False, why=why, pending=True)
-    sha256 = digests.of_parts(command_runs.log_parts(folder))
-    code = standing.result.get("exit_code") if standing.kind == command_runs.ENDED else None
-    kept = _put_aside(folder)
-    if code == 0:
-        return Item(COMMAND, name, passed=True, sha256=sha256)
-    why = _ended(standing.kind, standing.result, float(wanted.get("timeout") or TIMEOUT))
-    return Item(COMMAND, name, passed=False, sha256=sha256, why=f"{why}; its output: {kept}")
-
-
-def _ended(kind: str, result: Mapping[str, Any], seconds: float) -> str:
-    if kind != "ended":
-        return "how it ended is not known"
-    if result.get("timed_out"):
-        return f"timed out after {seconds:g} s"
-    if result.get("exit_code") is None:
-        return masked_line(str(result.get("error") or f"ended by {result.get('signal') or 'a signal'}"), 200)
-    return f"exit code {result['exit_code']}"
-
-
-def _put_aside(folder: str) -> str:
-    """Keep what a command left under a name of its own, so that the next check runs it anew; gives its log's path."""
-    from loomctl.disk import command_files
-
-    number = 1
-    while os.path.lexists(f"{folder}.{number}"):
-        number += 1
-    os.rename(folder, f"{folder}.{number}")
-    return os.path.join(f"{folder}.{number}", command_files.LOG)
 
 
 # ---- What is said of it.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loomctl.disk import command_runs, processes
 from loomctl.engine import command_trust, driving, evidence, stopping, undoing, verifying
 from loomctl.engine.driving import Driven
 from loomctl.engine.stopping import Stopped, Turn
@@ -356,3 +358,66 @@ def test_a_kept_command_folder_that_is_a_link_is_not_followed(scene: Scene, tmp_
     assert done(scene, run_id).ended is None
     assert list(tmp_path.glob("command*")) == []
     assert evidence.NOTED == "evidence.json"
+
+
+def _wait_for_end(scene: Scene) -> None:
+    """Wait until the first evidence's command has ended."""
+    folder = scene.run_dir / "stages" / STAGE / "evidence-1"
+    assert command_runs.wait(str(folder), time.monotonic() + 20).kind == command_runs.ENDED
+
+
+def test_a_result_that_nobody_waited_for_is_of_another_tree(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passed while the file was whole; the file was broken since, so the same answer runs it anew."""
+    scene.write("a", "a\n")
+    run_id = begin(scene, {"run": "until test -f go; do sleep 0.02; done; test $(cat a) = a"})
+    monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
+    assert "it still runs" in done(scene, run_id, "first").repair
+    scene.write("go", "")
+    _wait_for_end(scene)
+    scene.write("a", "BROKEN\n")
+    monkeypatch.setenv("LOOM_COMMAND_WAIT", "30")
+    assert "exit code 1" in done(scene, run_id, "first").repair
+
+
+def test_a_command_that_runs_for_another_answer_is_run_anew(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was begun for one result is no witness of another: it is stopped, and its place is kept."""
+    run_id = begin(scene, {"run": "echo once >> started; until test -f go; do sleep 0.02; done"})
+    monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
+    assert "it still runs" in done(scene, run_id, "first").repair
+    assert "it still runs" in done(scene, run_id, "second").repair
+    assert not processes_live(scene, "evidence-1.1")
+    scene.write("go", "")
+    monkeypatch.setenv("LOOM_COMMAND_WAIT", "30")
+    assert done(scene, run_id, "second").ended is not None
+    assert (scene.root / "started").read_text() == "once\nonce\n"
+
+
+def processes_live(scene: Scene, folder: str) -> bool:
+    """Tell whether the command of a kept folder, or who watches it, lives."""
+    record = json.loads((scene.run_dir / "stages" / STAGE / folder / "command.json").read_text(encoding="utf-8"))
+    return any(processes.lives(record[who]) for who in ("supervisor", "command"))
+
+
+FORGED: list[Json] = [
+    {"result": {"exit_code": 0}},
+    {"result": {"exit_code": 0}, "supervisor": {"pid": 1, "started": "x", "boot_id": "x"}},
+    {"supervisor": None},
+]
+
+
+@pytest.mark.parametrize("record", FORGED)
+def test_a_record_that_no_command_made_counts_nothing(scene: Scene, record: Json) -> None:
+    """A folder with a result in it, put there by hand: the command is run all the same."""
+    run_id = begin(scene, {"run": "touch ran; exit 7"})
+    folder = scene.run_dir / "stages" / STAGE / "evidence-1"
+    folder.mkdir(parents=True)
+    (folder / "command.json").write_text(json.dumps(record), encoding="utf-8")
+    assert "exit code 7" in done(scene, run_id).repair
+    assert (scene.root / "ran").exists()
+
+
+def test_nothing_is_left_of_what_this_machine_noted(scene: Scene) -> None:
+    """The note of a command goes with the command's end."""
+    run_id = begin(scene, {"run": "true"})
+    assert done(scene, run_id).ended is not None
+    assert list((scene.store / "local" / "evidence").iterdir()) == []

@@ -1,0 +1,64 @@
+"""Which commands of evidence this machine started, `.loom/local/evidence/{run_id}/{stage}.{number}`: never carried.
+
+A note holds `{claim, supervisor|null}`: the hash of the answer that the command is to witness, and the process that
+watches it. A record in a stage's folder without its note was not made by a command that Loom started here.
+"""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import baselines, files
+from loomctl.model.errors import LoomError
+from loomctl.model.ids import checked_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+FOLDER = "evidence"
+
+
+def read(local: str, run_id: str, stage: str, number: int) -> dict[str, Any]:
+    """Give the note of one command; empty where there is none that can be read."""
+    try:
+        found = files.read_json(_file(local, run_id, stage, number))
+    except (OSError, LoomError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write(local: str, run_id: str, stage: str, number: int, note: Mapping[str, Any]) -> None:
+    """Note that a command is started. Raises OSError, BAD_ID, UNSAFE_LINK."""
+    path = _file(local, run_id, stage, number)
+    files.make_folder(os.path.dirname(path))
+    files.write_atomically(path, files.to_json(dict(note)), durable=False)
+
+
+def forget(local: str, run_id: str, stage: str, number: int) -> None:
+    """Remove the note of a command that is over. Raises OSError, BAD_ID, UNSAFE_LINK."""
+    path = _file(local, run_id, stage, number)
+    files.remove(path)
+    try:
+        os.rmdir(os.path.dirname(path))
+    except OSError:  # others' notes are in it, or none ever was
+        pass
+
+
+def forget_run(local: str, run_id: str) -> None:
+    """Remove the notes of a run that is gone. Raises OSError, BAD_ID, UNSAFE_LINK."""
+    baselines.discard(_folder(local, run_id))
+
+
+def _folder(local: str, run_id: str) -> str:
+    path = os.path.join(local, FOLDER, checked_id(run_id))
+    files.refuse_links(os.path.dirname(local), path)
+    return path
+
+
+def _file(local: str, run_id: str, stage: str, number: int) -> str:
+    checked_id(stage.replace("@", "."), what="stage")
+    path = os.path.join(_folder(local, run_id), f"{stage}.{number}")
+    files.refuse_links(os.path.dirname(local), path)
+    return path

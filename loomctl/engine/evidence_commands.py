@@ -1,0 +1,181 @@
+"""Commands that are evidence: run by `loomctl done`, each for one answer, and ended with what they are to show.
+
+A result counts only where this machine started the command for this very answer, and where it still ran as the `done`
+began that takes it: what ended unseen may be of another tree by now, and is run again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from loomctl.disk import command_files, command_runs, digests, evidence_notes, files, processes
+from loomctl.engine import stages
+from loomctl.engine.evidence import COMMAND, TIMEOUT, Item, asked_of, name_of
+from loomctl.model import places, visits
+from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+
+
+class Place(NamedTuple):
+    """Where one command of a visit is kept. local: this machine's folder; number: of the evidence, from 1."""
+
+    local: str
+    run_id: str
+    stage: str
+    number: int
+    folder: str
+
+
+def run(
+    space: Workspace,
+    run: Run,
+    entry: Mapping[str, Any],
+    step: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    number: int,
+    claim: str,
+) -> Item:
+    """Run a command to its end, or to where `next` would stop waiting; what still runs then is waited for again.
+
+    claim: the hash of the answer. Raises LoomError and OSError where it cannot be run.
+    """
+    from loomctl.engine import command_starts, command_trust, commanding
+
+    at = _place(space, run, entry, number)
+    until = time.monotonic() + commanding.patience()
+    seconds = float(wanted.get("timeout") or TIMEOUT)
+    with space.store.lock(f"{run.run_id}.command") as lock:
+        if not _may_be_waited_for(at, claim):
+            _clear(at)
+            command = command_trust.expanded(space, run, step)
+            cwd = command_starts.workdir(space, run, command.get("workdir"))
+            order = command_runs.Order(
+                at.folder, at.run_id, str(entry["step_id"]), at.stage, command["run"], cwd, seconds
+            )
+            _start(at, order, claim, command_starts.environment(at.run_id, str(entry["step_id"]), at.folder))
+        supervisor = _noted(at).get("supervisor")
+        lock.remove()
+    standing = command_runs.wait(at.folder, until)
+    name = name_of(wanted)
+    if standing.kind == command_runs.RUNNING:
+        why = "it still runs: give the very same result again, to wait on; of another result it is run anew"
+        return Item(COMMAND, name, passed=False, why=why, pending=True)
+    if not _is_of(standing, supervisor):
+        why = "its record is not of the command that was started: give the result again"
+        return Item(COMMAND, name, passed=False, why=why, pending=True)
+    sha256 = digests.of_parts(command_runs.log_parts(at.folder))
+    code = standing.result.get("exit_code") if standing.kind == command_runs.ENDED else None
+    kept = _put_aside(at)
+    if code == 0:
+        return Item(COMMAND, name, passed=True, sha256=sha256)
+    why = _ended(standing.kind, standing.result, seconds)
+    return Item(COMMAND, name, passed=False, sha256=sha256, why=f"{why}; its output: {kept}")
+
+
+def _place(space: Workspace, run: Run, entry: Mapping[str, Any], number: int) -> Place:
+    """Give where a command is kept. Raises BAD_ID, UNSAFE_LINK."""
+    folder = os.path.join(stages.folder(run.folder, entry["stage"]), f"evidence-{number}")
+    files.refuse_links(run.folder, folder)
+    return Place(space.store.local, run.run_id, str(entry["stage"]), number, folder)
+
+
+def _noted(at: Place) -> dict[str, Any]:
+    return evidence_notes.read(at.local, at.run_id, at.stage, at.number)
+
+
+def _start(at: Place, order: command_runs.Order, claim: str, environ: Mapping[str, str]) -> None:
+    """Note that a command is started, start it, and note who watches it: one of a kill in between counts nothing."""
+    evidence_notes.write(at.local, at.run_id, at.stage, at.number, {"claim": claim, "supervisor": None})
+    command_runs.start(order, environ)
+    supervisor = command_runs.look(at.folder).record.get("supervisor")
+    evidence_notes.write(at.local, at.run_id, at.stage, at.number, {"claim": claim, "supervisor": supervisor})
+
+
+def _may_be_waited_for(at: Place, claim: str) -> bool:
+    """Tell whether a command runs that was started here, and for this answer."""
+    standing, note = command_runs.look(at.folder), _noted(at)
+    is_its = note.get("claim") == claim and _is_of(standing, note.get("supervisor"))
+    return standing.kind == command_runs.RUNNING and is_its
+
+
+def _is_of(standing: command_runs.Standing, supervisor: object) -> bool:
+    """Tell whether a record is of the process that watches what was started here."""
+    told = standing.record.get("supervisor")
+    return isinstance(supervisor, dict) and isinstance(told, dict) and processes.same(told, supervisor)
+
+
+def _clear(at: Place) -> None:
+    """End what runs in a command's place, and put what is there aside. Raises OSError, LoomError."""
+    if os.path.lexists(at.folder):
+        command_runs.stop(at.folder)
+        _put_aside(at)
+
+
+def _put_aside(at: Place) -> str:
+    """Keep what a command left under a name of its own, so that the next check runs it anew; gives its log's path."""
+    number = 1
+    while os.path.lexists(f"{at.folder}.{number}"):
+        number += 1
+    os.rename(at.folder, f"{at.folder}.{number}")
+    evidence_notes.forget(at.local, at.run_id, at.stage, at.number)
+    return os.path.join(f"{at.folder}.{number}", command_files.LOG)
+
+
+def _ended(kind: str, result: Mapping[str, Any], seconds: float) -> str:
+    if kind != command_runs.ENDED:
+        return "how it ended is not known"
+    if result.get("timed_out"):
+        return f"timed out after {seconds:g} s"
+    if result.get("stopped"):
+        return "it was stopped"
+    if result.get("exit_code") is None:
+        return masked_line(str(result.get("error") or f"ended by {result.get('signal') or 'a signal'}"), 200)
+    return f"exit code {result['exit_code']}"
+
+
+# ---- What a person decides about a run whose evidence is looked for just now.
+
+
+def _open(space: Workspace, run: Run) -> list[tuple[Place, str]]:
+    """Give the commands of the open visit that were begun, each with its name."""
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    if entry is None or place is None or not entry.get("stage"):
+        return []
+    found = [
+        (_place(space, run, entry, number), name_of(one))
+        for number, one in enumerate(asked_of(place.step), 1)
+        if one["kind"] == COMMAND
+    ]
+    return [(at, name) for at, name in found if os.path.lexists(at.folder)]
+
+
+def runs_now(space: Workspace, run: Run) -> bool:
+    """Tell whether a command that is evidence of the open visit runs on this machine."""
+    return any(command_runs.look(at.folder).kind == command_runs.RUNNING for at, _ in _open(space, run))
+
+
+def stop(space: Workspace, run: Run) -> list[str]:
+    """Stop the commands that are evidence of the open visit; gives a line for each that ran, or could not be stopped.
+
+    What they showed so far counts for nothing.
+    """
+    said = []
+    for at, name in _open(space, run):
+        before = command_runs.look(at.folder).kind
+        if command_runs.stop(at.folder).kind == command_runs.RUNNING:
+            said.append(f"The evidence `{name}` could not be stopped; its processes are named in command.json.")
+            continue
+        _put_aside(at)
+        if before == command_runs.RUNNING:
+            said.append(f"The evidence `{name}` was stopped.")
+    return said
