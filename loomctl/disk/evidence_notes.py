@@ -1,7 +1,8 @@
 """Which commands of evidence this machine started, `.loom/local/evidence/{run_id}/{stage}.{number}`: never carried.
 
-A note holds `{claim, supervisor|null}`: the hash of the answer that the command is to witness, and the process that
-watches it. A record in a stage's folder without its note was not made by a command that Loom started here.
+A note holds `{claim, name, supervisor|null}`: the hash of the answer that the command is to witness, what it is called,
+and the process that watches it. A record in a stage's folder without its note was not made by a command that Loom
+started here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 
 from loomctl.disk import baselines, files
 from loomctl.model.errors import LoomError
-from loomctl.model.ids import checked_id
+from loomctl.model.ids import checked_id, is_fit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +28,20 @@ def read(local: str, run_id: str, stage: str, number: int) -> dict[str, Any]:
     except (OSError, LoomError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def listed(local: str, run_id: str) -> list[tuple[str, int]]:
+    """Give the stage and the number of each command of a run that has its note. Raises BAD_ID, UNSAFE_LINK."""
+    try:
+        names = sorted(os.listdir(_folder(local, run_id)))
+    except OSError:
+        return []
+    found = [name.rpartition(".") for name in names]
+    return [(stage, int(number)) for stage, _, number in found if is_fit(stage.replace("@", ".")) and _counts(number)]
+
+
+def _counts(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 5
 
 
 def write(local: str, run_id: str, stage: str, number: int, note: Mapping[str, Any]) -> None:

@@ -177,19 +177,38 @@ def stop_open(space: Workspace, run: Run) -> str:
     return f"The command of {work.step_id} was stopped." if before.kind == command_runs.RUNNING else ""
 
 
-def runs_now(run: Run) -> bool:
-    """Tell whether a command of a run's open visits, or of its branches', runs on this machine."""
+def runs_now(space: Workspace, run: Run) -> bool:
+    """Tell whether a command of a run's open visits, or of its branches', runs on this machine; or one as evidence."""
+    from loomctl.engine import evidence_commands
+
     works = [open_work(line) for line in lines.every(run)]
-    return any(work is not None and command_runs.look(work.folder).kind == command_runs.RUNNING for work in works)
+    return evidence_commands.runs_now(space, run) or any(
+        work is not None and command_runs.look(work.folder).kind == command_runs.RUNNING for work in works
+    )
 
 
 def stop_all(space: Workspace, run: Run) -> list[str]:
-    """Stop the commands of a run and of its branches; gives a line for each that ran, or could not be stopped."""
-    return [said for line in lines.every(run) if (said := stop_open(space, line))]
+    """Stop the commands of a run and of its branches, and those that are evidence.
+
+    Gives a line for each that ran, or could not be stopped.
+    """
+    from loomctl.engine import evidence_commands
+
+    steps = [said for line in lines.every(run) if (said := stop_open(space, line))]
+    return [*steps, *evidence_commands.stop(space, run)]
+
+
+def stop_evidence(space: Workspace, line: Run) -> list[str]:
+    """Stop what runs as evidence of a line's open visit; gives a line for each that ran, or could not be stopped."""
+    from loomctl.engine import evidence_commands
+
+    entry = visits.open_visit(line.state)
+    return evidence_commands.stop(space, line, [entry["stage"]]) if entry is not None else []
 
 
 def stop_left(space: Workspace, line: Run) -> None:
     """Stop the command of a branch that its parallel step went on without; its end is told in the run's log."""
+    stop_evidence(space, line)
     work = open_work(line)
     if work is None or command_runs.look(work.folder).kind == command_runs.NONE:
         return

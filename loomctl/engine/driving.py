@@ -166,7 +166,18 @@ def done(
     notes += presence.noted_stage(space, run.state)
     if ended[0].entry is not None:
         notes += ending.unregistered(run, ended[0].entry)
+        notes += _witnesses_stopped(space, run, ended[0].entry)
     return Driven(run, settled[0].move, ended[0].entry, made, None, notes, ended[0].reading, ended[0].repair)
+
+
+def _witnesses_stopped(space: Workspace, run: Run, entry: Mapping[str, Any]) -> list[str]:
+    """Stop what still runs as evidence of a visit that ended without it, as `failed` or `skipped` do."""
+    place = places.place_of(run.plan, entry["step_id"])
+    if place is None or not place.step.get("evidence"):
+        return []
+    from loomctl.engine import evidence_commands
+
+    return evidence_commands.stop(space, run, [str(entry["stage"])])
 
 
 def _by_hand(space: Workspace, run: Run, outcome: str | None) -> Mapping[str, Any]:

@@ -11,14 +11,15 @@ import time
 
 from loomctl.disk import command_files, command_runs, digests, evidence_notes, files, processes
 from loomctl.engine import stages
-from loomctl.engine.evidence import COMMAND, TIMEOUT, Item, asked_of, name_of
-from loomctl.model import places, visits
+from loomctl.engine.evidence import COMMAND, TIMEOUT, Item, name_of
+from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
+from loomctl.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from typing import Any
 
     from loomctl.disk.store import Run
@@ -50,7 +51,7 @@ def run(
     """
     from loomctl.engine import command_starts, command_trust, commanding
 
-    at = _place(space, run, entry, number)
+    at = _place(space, run, str(entry["stage"]), number)
     until = time.monotonic() + commanding.patience()
     seconds = float(wanted.get("timeout") or TIMEOUT)
     with space.store.lock(f"{run.run_id}.command") as lock:
@@ -61,7 +62,10 @@ def run(
             order = command_runs.Order(
                 at.folder, at.run_id, str(entry["step_id"]), at.stage, command["run"], cwd, seconds
             )
-            _start(at, order, claim, command_starts.environment(at.run_id, str(entry["step_id"]), at.folder))
+            note = {"claim": claim, "name": name_of(wanted), "supervisor": None}
+            _start(at, order, note, command_starts.environment(at.run_id, str(entry["step_id"]), at.folder))
+            if space.store.read_state(run.run_id)["status"] in OVER:  # somebody cancelled it in this moment
+                stop(space, run, [at.stage])
         supervisor = _noted(at).get("supervisor")
         lock.remove()
     standing = command_runs.wait(at.folder, until)
@@ -70,8 +74,11 @@ def run(
         why = "it still runs: give the very same result again, to wait on; of another result it is run anew"
         return Item(COMMAND, name, passed=False, why=why, pending=True)
     if not _is_of(standing, supervisor):
-        why = "its record is not of the command that was started: give the result again"
+        why = "it was stopped, or its record is of another command: give the result again"
         return Item(COMMAND, name, passed=False, why=why, pending=True)
+    if standing.result.get("stopped"):
+        _put_aside(at)
+        return Item(COMMAND, name, passed=False, why="it was stopped: give the result again", pending=True)
     sha256 = digests.of_parts(command_runs.log_parts(at.folder))
     code = standing.result.get("exit_code") if standing.kind == command_runs.ENDED else None
     kept = _put_aside(at)
@@ -81,23 +88,23 @@ def run(
     return Item(COMMAND, name, passed=False, sha256=sha256, why=f"{why}; its output: {kept}")
 
 
-def _place(space: Workspace, run: Run, entry: Mapping[str, Any], number: int) -> Place:
+def _place(space: Workspace, run: Run, stage: str, number: int) -> Place:
     """Give where a command is kept. Raises BAD_ID, UNSAFE_LINK."""
-    folder = os.path.join(stages.folder(run.folder, entry["stage"]), f"evidence-{number}")
+    folder = os.path.join(stages.folder(run.folder, stage), f"evidence-{number}")
     files.refuse_links(run.folder, folder)
-    return Place(space.store.local, run.run_id, str(entry["stage"]), number, folder)
+    return Place(space.store.local, run.run_id, stage, number, folder)
 
 
 def _noted(at: Place) -> dict[str, Any]:
     return evidence_notes.read(at.local, at.run_id, at.stage, at.number)
 
 
-def _start(at: Place, order: command_runs.Order, claim: str, environ: Mapping[str, str]) -> None:
+def _start(at: Place, order: command_runs.Order, note: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     """Note that a command is started, start it, and note who watches it: one of a kill in between counts nothing."""
-    evidence_notes.write(at.local, at.run_id, at.stage, at.number, {"claim": claim, "supervisor": None})
+    evidence_notes.write(at.local, at.run_id, at.stage, at.number, note)
     command_runs.start(order, environ)
     supervisor = command_runs.look(at.folder).record.get("supervisor")
-    evidence_notes.write(at.local, at.run_id, at.stage, at.number, {"claim": claim, "supervisor": supervisor})
+    evidence_notes.write(at.local, at.run_id, at.stage, at.number, {**note, "supervisor": supervisor})
 
 
 def _may_be_waited_for(at: Place, claim: str) -> bool:
@@ -135,47 +142,45 @@ def _ended(kind: str, result: Mapping[str, Any], seconds: float) -> str:
         return "how it ended is not known"
     if result.get("timed_out"):
         return f"timed out after {seconds:g} s"
-    if result.get("stopped"):
-        return "it was stopped"
     if result.get("exit_code") is None:
         return masked_line(str(result.get("error") or f"ended by {result.get('signal') or 'a signal'}"), 200)
     return f"exit code {result['exit_code']}"
 
 
-# ---- What a person decides about a run whose evidence is looked for just now.
+# ---- What is decided about a run whose evidence is looked for just now.
 
 
-def _open(space: Workspace, run: Run) -> list[tuple[Place, str]]:
-    """Give the commands of the open visit that were begun, each with its name."""
-    entry = visits.open_visit(run.state)
-    place = places.place_of(run.plan, entry["step_id"]) if entry else None
-    if entry is None or place is None or not entry.get("stage"):
-        return []
-    found = [
-        (_place(space, run, entry, number), name_of(one))
-        for number, one in enumerate(asked_of(place.step), 1)
-        if one["kind"] == COMMAND
-    ]
-    return [(at, name) for at, name in found if os.path.lexists(at.folder)]
+def _begun(space: Workspace, run: Run, only: Collection[str] | None) -> list[Place]:
+    """Give the commands of a run that this machine started and nobody has taken the end of. only: of these stages."""
+    found: list[Place] = []
+    for stage, number in evidence_notes.listed(space.store.local, run.run_id):
+        try:
+            found += [_place(space, run, stage, number)] if only is None or stage in only else []
+        except LoomError:  # a link in its place: what it leads to is not Loom's to stop
+            pass
+    return found
 
 
 def runs_now(space: Workspace, run: Run) -> bool:
-    """Tell whether a command that is evidence of the open visit runs on this machine."""
-    return any(command_runs.look(at.folder).kind == command_runs.RUNNING for at, _ in _open(space, run))
+    """Tell whether a command that is evidence in a run runs on this machine."""
+    return any(command_runs.look(at.folder).kind == command_runs.RUNNING for at in _begun(space, run, None))
 
 
-def stop(space: Workspace, run: Run) -> list[str]:
-    """Stop the commands that are evidence of the open visit; gives a line for each that ran, or could not be stopped.
+def stop(space: Workspace, run: Run, only: Collection[str] | None = None) -> list[str]:
+    """Stop the commands that are evidence in a run; gives a line for each that ran, or could not be stopped.
 
-    What they showed so far counts for nothing.
+    only: of these stages; None: of all. What they showed so far counts for nothing. Raises BAD_ID, UNSAFE_LINK.
     """
     said = []
-    for at, name in _open(space, run):
-        before = command_runs.look(at.folder).kind
+    for at in _begun(space, run, only):
+        before, name = command_runs.look(at.folder).kind, masked_line(str(_noted(at).get("name")), 300)
         if command_runs.stop(at.folder).kind == command_runs.RUNNING:
             said.append(f"The evidence `{name}` could not be stopped; its processes are named in command.json.")
             continue
-        _put_aside(at)
+        try:
+            _put_aside(at)
+        except OSError:  # who waited for it did
+            pass
         if before == command_runs.RUNNING:
             said.append(f"The evidence `{name}` was stopped.")
     return said

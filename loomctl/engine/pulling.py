@@ -202,7 +202,7 @@ class _Pull:
             run: Run = self._store.read(self._run_id)
         except LoomError:  # one that cannot be read has no open step either
             return
-        if command_ends.runs_now(run):
+        if command_ends.runs_now(self._desk.space, run):
             raise LoomError(
                 "COMMAND_RUNS",
                 f"a command of the run {self._run_id} runs on this machine; nothing was changed",

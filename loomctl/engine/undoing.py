@@ -52,9 +52,10 @@ def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
     run = lines.read(space, run_id, branch)
     from loomctl.engine import command_ends
 
-    if command_ends.open_work(run) is not None:
+    if visits.open_visit(run.state) is not None:
+        _refuse_begun(run.state)
         one_back(run, run.state, None)  # what is refused stops no command
-    notes += filter(None, [command_ends.stop_open(space, run)])
+    notes += filter(None, [command_ends.stop_open(space, run), *command_ends.stop_evidence(space, run)])
 
     def change(state: State) -> tuple[State, list[Event]]:
         session_id = space.caller.session_id

@@ -6,13 +6,24 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loomctl.disk import command_runs, processes
-from loomctl.engine import command_trust, driving, evidence, stopping, undoing, verifying
+from loomctl.engine import (
+    command_ends,
+    command_trust,
+    driving,
+    evidence,
+    keeping,
+    rewinding,
+    stopping,
+    undoing,
+    verifying,
+)
 from loomctl.engine.driving import Driven
 from loomctl.engine.stopping import Stopped, Turn
 from loomctl.model.errors import LoomError
@@ -421,3 +432,59 @@ def test_nothing_is_left_of_what_this_machine_noted(scene: Scene) -> None:
     run_id = begin(scene, {"run": "true"})
     assert done(scene, run_id).ended is not None
     assert list((scene.store / "local" / "evidence").iterdir()) == []
+
+
+def cancelled(scene: Scene, run_id: str) -> None:
+    """Cancel a run as the command line does."""
+    space = scene.space()
+    run = driving.set_standing(space, run_id, "cancelled", "run.cancelled", allowed=("in_progress",))
+    assert command_ends.stop_all(space, run) == [f"The evidence `{LONG}` was stopped."]
+
+
+def removed(scene: Scene, run_id: str) -> None:
+    """Remove a run that is active."""
+    keeping.remove(scene.space(), run_id, force=True)
+    assert not (scene.store / "local" / "evidence" / run_id).exists()
+
+
+def undone(scene: Scene, run_id: str) -> None:
+    """Take the step before back."""
+    assert f"The evidence `{LONG}` was stopped." in undoing.undo(scene.space(), run_id).notes
+
+
+def rewound(scene: Scene, run_id: str) -> None:
+    """Take the run back to its first step."""
+    assert f"The evidence `{LONG}` was stopped." in rewinding.rewind(scene.space(), run_id, FIRST).notes
+
+
+def ended(scene: Scene, run_id: str) -> None:
+    """End the step as skipped, which needs no evidence."""
+    assert f"The evidence `{LONG}` was stopped." in done(scene, run_id, "Not now.", outcome="skipped").notes
+
+
+LONG, FIRST = "sleep 60", "001-build.first@1"
+
+
+@pytest.mark.parametrize("act", [cancelled, removed, undone, rewound, ended])
+def test_a_command_does_not_outlive_what_it_was_to_show(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, act: Callable[[Scene, str], None]
+) -> None:
+    """It is stopped with the run, and with the step that it is evidence of; while it runs the run is said to."""
+    make = {"id": "make", "prompt": "x", "evidence": [{"run": LONG}]}
+    scene.workflow(phases={"build": {"steps": [{"id": "first", "prompt": "x"}, make]}})
+    run = scene.begin().run
+    space = scene.space()
+    command_trust.trust(space, run, command_trust.listed(space, run))
+    done(scene, run.run_id)
+    monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
+    assert "it still runs" in done(scene, run.run_id).repair
+    folder = scene.run_dir / "stages" / "002-build.make@1" / "evidence-1"
+    record = command_runs.look(str(folder)).record
+    assert processes.lives(record["supervisor"])
+    assert command_ends.runs_now(space, space.store.read(run.run_id))
+    act(scene, run.run_id)
+    assert command_runs.wait(str(folder), time.monotonic() + 20).kind == command_runs.NONE
+    deadline = time.monotonic() + 20
+    while processes.lives(record["supervisor"]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not processes.lives(record["supervisor"])
