@@ -10,7 +10,7 @@ import os
 
 from loomctl.disk import artifact_paths, digests, evidence_files, files
 from loomctl.engine import prompts, stages
-from loomctl.model import places
+from loomctl.model import places, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.paths_in_state import MISSING
 from loomctl.model.records import NamedTuple
@@ -22,14 +22,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.disk.artifact_paths import Roots
+    from loomctl.disk.events import Event
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
+    from loomctl.model.state import State
 
 FILE, COMMAND, STATE = "file", "command", "state"
 NEEDED = ("succeeded", "partially_succeeded")  # the outcomes that have to be shown
 NOTED = "evidence.json"  # in the stage's folder: what the files were as the step began
+HASHED = "evidence_sha256"  # in the visit's entry: of that file
 TIMEOUT = 600.0  # seconds of a command that says nothing
 _LONGEST_NAME, _LONGEST_WHY = 300, 300
+_UNKNOWN = (
+    "what it was as the step began was not noted, or not by Loom, so that no change can be shown: "
+    "end the step with --outcome failed or skipped"
+)
 
 
 class Item(NamedTuple):
@@ -96,12 +103,32 @@ def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     noted = {str(one["file"]): evidence_files.look(str(one["file"]), known, roots).digests for one in wanted}
     folder = stages.folder(run.folder, entry["stage"])
     files.make_folder(folder, mode=0o755)
-    files.write_atomically(os.path.join(folder, NOTED), files.to_json({"schema_version": 1, "files": noted}))
+    data = files.to_json({"schema_version": 1, "files": noted})
+    files.write_atomically(os.path.join(folder, NOTED), data)
+    _remember(space, run, entry, digests.of_bytes(data))
 
 
-def _noted(run: Run, stage: str) -> dict[str, dict[str, str]]:
+def _remember(space: Workspace, run: Run, entry: Mapping[str, Any], sha256: str) -> None:
+    """Keep the hash of what was noted in the visit's entry: a note that was changed since counts nothing."""
+    from loomctl.disk.lock import HOOK_PATIENCE, PATIENCE
+    from loomctl.engine import lines
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        now = visits.open_visit(state)
+        if now is None or now["stage"] != entry["stage"]:
+            return state, []
+        return visits.replaced(state, {**now, HASHED: sha256}), []
+
+    lines.update(space, run, change, patience=HOOK_PATIENCE if space.caller.on_hook_path else PATIENCE)
+
+
+def _noted(run: Run, entry: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Give what was noted as a visit began; empty where nothing was, or it is not what was noted then."""
     try:
-        held = files.parse_json((stages.read_text(run.folder, stage, NOTED) or "{}").encode(), where=NOTED)
+        text = stages.read_text(run.folder, entry["stage"], NOTED) or ""
+        if not text or digests.of_text(text) != entry.get(HASHED):
+            return {}
+        held = files.parse_json(text.encode(), where=NOTED)
     except LoomError:
         return {}
     found = held.get("files") if isinstance(held, dict) else None
@@ -141,12 +168,12 @@ def check(
     wanted = asked_of(step)
     if not wanted or outcome not in NEEDED:
         return None
-    noted, scope = _noted(run, entry["stage"]), _scope(run, outcome, updates)
+    noted, scope = _noted(run, entry), _scope(run, outcome, updates)
     found: list[Item] = []
     commands: list[tuple[int, Mapping[str, Any]]] = []
     for number, one in enumerate(wanted, 1):
         if one["kind"] == FILE:
-            found.append(_file(space, run, entry, one, noted))
+            found.append(_file(space, run, one, noted))
         elif one["kind"] == STATE:
             found.append(_value(space, one, scope))
         else:
@@ -164,7 +191,6 @@ def check(
 def _file(
     space: Workspace,
     run: Run,
-    entry: Mapping[str, Any],
     wanted: Mapping[str, Any],
     noted: Mapping[str, Mapping[str, str]],
 ) -> Item:
@@ -177,12 +203,8 @@ def _file(
         return Item(FILE, name, passed=True, sha256=sha256)
     before = noted.get(declared)
     if before is None:
-        from loomctl.engine import tracking  # most steps were noted
-
-        if seen.newest >= tracking.began_at(space, run, entry):
-            why = "told by its time alone: nothing was noted when the step began"
-            return Item(FILE, name, passed=True, sha256=sha256, why=why)
-    elif any(before.get(path) != digest for path, digest in seen.digests.items()):
+        return Item(FILE, name, passed=False, sha256=sha256, why=_UNKNOWN, pending=True)
+    if any(before.get(path) != digest for path, digest in seen.digests.items()):
         return Item(FILE, name, passed=True, sha256=sha256)
     return Item(FILE, name, passed=False, sha256=sha256, why="it has not changed since the step began")
 

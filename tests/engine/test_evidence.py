@@ -236,16 +236,21 @@ def test_an_undone_step_has_to_show_it_again(scene: Scene) -> None:
     assert done(scene, run_id).ended is not None
 
 
-def test_without_a_note_of_the_beginning_its_time_tells(scene: Scene) -> None:
-    """A kill before the note: a file that was written since the step began counts, and it is said how it was told."""
-    old = scene.write("old.md", "1")
-    os.utime(old, (1, 1))
-    run_id = begin(scene, "x.md", "old.md")
-    (scene.run_dir / "stages" / STAGE / "evidence.json").unlink()
-    scene.write("x.md", "1")
-    assert done(scene, run_id).ended is None
-    first, second = checked(scene)[0]["items"]
-    assert (first["passed"], "time alone" in first["why"], second["passed"]) == (True, True, False)
+@pytest.mark.parametrize("forged", [None, {"schema_version": 1, "files": {"a": {}}}, "x"])
+def test_without_the_note_of_its_beginning_no_change_is_shown(scene: Scene, forged: Any) -> None:
+    """A note that was removed or written by another says nothing, and a time says nothing; it counts no correction."""
+    scene.write("a", "1")
+    run_id = begin(scene, "a")
+    noted = scene.run_dir / "stages" / STAGE / "evidence.json"
+    whole = noted.read_bytes()
+    noted.unlink() if forged is None else noted.write_text(json.dumps(forged), encoding="utf-8")
+    scene.write("a", "1")
+    for _ in range(4):
+        assert "what it was as the step began was not noted" in done(scene, run_id).repair
+    noted.write_bytes(whole)
+    assert "it has not changed" in done(scene, run_id).repair
+    scene.write("a", "2")
+    assert done(scene, run_id).ended is not None
 
 
 def test_an_assistant_is_told_what_it_has_to_show(scene: Scene) -> None:
@@ -488,3 +493,17 @@ def test_a_command_does_not_outlive_what_it_was_to_show(
     while processes.lives(record["supervisor"]) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not processes.lives(record["supervisor"])
+
+
+def test_a_rewound_step_still_knows_its_beginning(scene: Scene) -> None:
+    """What the files were stands with the visit, also where the run is taken back to it."""
+    scene.write("x.md", "1")
+    run_id = begin(scene, "x.md")
+    scene.write("x.md", "2")
+    assert done(scene, run_id).ended is not None
+    assert done(scene, run_id).ended is not None
+    rewinding.rewind(scene.space(), run_id, STAGE)
+    scene.write("x.md", "1")
+    assert "it has not changed" in done(scene, run_id).repair
+    scene.write("x.md", "3")
+    assert done(scene, run_id).ended is not None
