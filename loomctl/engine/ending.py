@@ -257,7 +257,8 @@ def _unshown(
         state = visits.repaired(state)
         properties = {"stage": entry["stage"], "attempt": attempt, "of": allowed, "errors": ["EVIDENCE_MISSING"]}
         happened.append(Event("stage.repair_requested", properties, space.caller.session_id, entry["step_id"]))
-    return Ended(state, None, known.reading, evidence.message(step, shown, attempt, allowed), attempt)
+    again = evidence.again(run, entry, given.outcome) if given.response is not None and shown.pending else ""
+    return Ended(state, None, known.reading, evidence.message(step, shown, attempt, allowed, again), attempt)
 
 
 def _repair(

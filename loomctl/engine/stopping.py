@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _LAST_WORDS = 200  # characters of what an assistant said last that the state keeps, where its user is to answer
 _ENDS = (turn_ends.END, turn_ends.EXHAUSTED, turn_ends.REPAIR)  # verdicts by which a message is taken for an answer
 _NUDGES = 20  # how often in a turn an assistant is asked or sent on at one visit, though it calls tools in between
+_IN_VAIN = 2  # blocks in a row that send an assistant to `loomctl done`; then its user is told instead
 _LOOKED_AT = 50_000  # characters of them in which secrets are looked for
 _DIGESTS = 15.0  # seconds that a stop which ends a step may digest for
 ASKED = (
@@ -42,7 +43,7 @@ class Turn(NamedTuple):
     """What the host tells of a turn.
 
     told: the stage that the session was told of; nudged: (a stage, how often the assistant was sent on or asked at it
-    in this turn); the rest as in `turn_ends.Stop`.
+    in this turn); idle: blocks in a row since the assistant called a tool; the rest as in `turn_ends.Stop`.
     """
 
     told: str | None
@@ -51,6 +52,7 @@ class Turn(NamedTuple):
     busy: bool = False
     asked: bool = False
     nudged: tuple[str, int] = ("", 0)
+    idle: int = 0
     blocks_left: int = 0
 
 
@@ -58,7 +60,8 @@ class Stopped(NamedTuple):
     """What a stop led to.
 
     block: what the assistant is told instead of stopping; asked: it is asked for a result; line: what the user is told;
-    waits: the run waits for the user's answer; stage: at which the assistant is asked, or on which it is sent.
+    waits: the run waits for the user's answer; stage: at which the assistant is asked, or on which it is sent, or whose
+    evidence only `loomctl done` can look at.
     """
 
     block: str = ""
@@ -113,6 +116,9 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         found = _given(entry, response)
         recording.digest(space, _DIGESTS)  # what is not digested now would be told of the next step (D59)
         known = ending.gather(space, run, entry, found, reading)
+        if _is_sent_in_vain(turn, entry, known) and stop.open and ending.asks_for_evidence(run, run.state, known):
+            stages.write_candidate(run.folder, entry["stage"], message)
+            return Stopped(line=_unjudged(run, entry, known))
         if turn.blocks_left <= 0 and stop.open and ending.asks_for_evidence(run, run.state, known):
             stages.write_candidate(run.folder, entry["stage"], message)
             return Stopped(line=_paused(space, run))
@@ -124,6 +130,25 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if message.strip() and verdict != turn_ends.NOTHING:
         stages.write_candidate(run.folder, turn.told or entry["stage"], message)
     return _left_open(space, run, entry, verdict, message, reading)
+
+
+def _is_sent_in_vain(turn: Turn, entry: Mapping[str, Any], known: ending.Gathered) -> bool:
+    """Tell whether another block would say what was said: nobody here can judge the evidence, which is for `done`."""
+    if known.evidence is None or not known.evidence.pending:
+        return False
+    sent = turn.nudged[1] if turn.nudged[0] == entry["stage"] else 0
+    return min(sent, turn.idle) >= _IN_VAIN or sent >= _NUDGES or turn.blocks_left <= 0
+
+
+def _unjudged(run: Run, entry: Mapping[str, Any], known: ending.Gathered) -> str:
+    """Tell the user of a step whose evidence is not looked at, because the assistant does not call `loomctl done`."""
+    from loomctl.engine import evidence
+
+    assert known.evidence is not None  # the caller looked
+    return (
+        f"Loom: {entry['step_id']} is not ended: {evidence.missing(known.evidence)}. "
+        f"To end it: {evidence.again(run, entry, None)}"
+    )
 
 
 def _left_open(
@@ -312,7 +337,8 @@ def _ended(
         ended = ending.end(space, run, state, happened, given, known)
         state = ending.answered(space, ended.state, happened)
         if ended.entry is None:
-            held[:] = [Stopped(block=f"Loom: {ended.repair}")]
+            unjudged = entry["stage"] if known.evidence is not None and known.evidence.pending else ""
+            held[:] = [Stopped(block=f"Loom: {ended.repair}", stage=unjudged)]
             return presence.active(space, state), happened
         result = settling.rest_here(space, run, state)
         opened[:] = [result]

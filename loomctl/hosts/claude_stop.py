@@ -75,6 +75,7 @@ def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: Mappi
         busy=bool(event.get("background_tasks")),
         asked=going and memory.asked,
         nudged=(memory.stage, memory.nudges) if memory.prompt_id == prompt_id else ("", 0),
+        idle=blocks,
         blocks_left=cap() - blocks,
     )
     stopped = stopping.stopped(space, run, turn, message)

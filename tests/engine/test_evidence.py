@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -261,10 +262,10 @@ def test_an_assistant_is_told_what_it_has_to_show(scene: Scene) -> None:
         assert words in prompt
 
 
-def stop(scene: Scene, run_id: str, message: str, blocks: int = 8) -> Stopped:
+def stop(scene: Scene, run_id: str, message: str, blocks: int = 8, **more: Any) -> Stopped:
     """Stop as the assistant in a turn that Loom drives."""
     space = scene.space(on_hook_path=True)
-    turn = Turn(told=STAGE, driven=True, blocks_left=blocks)
+    turn = Turn(told=STAGE, driven=True, blocks_left=blocks, **more)
     return stopping.stopped(space, space.store.read(run_id), turn, message)
 
 
@@ -507,3 +508,20 @@ def test_a_rewound_step_still_knows_its_beginning(scene: Scene) -> None:
     assert "it has not changed" in done(scene, run_id).repair
     scene.write("x.md", "3")
     assert done(scene, run_id).ended is not None
+
+
+def test_a_stop_sends_to_done_twice_and_then_tells_the_user(scene: Scene) -> None:
+    """The block holds the command that ends the step; without a tool call in between it is not given a third time."""
+    run_id = begin(scene, {"run": "touch ran"})
+    stage = scene.run_dir / "stages" / STAGE
+    command = f"loomctl done {run_id} --response-file {shlex.quote(str(stage / 'candidate.md'))}"
+    for sent in (0, 1):
+        told = stop(scene, run_id, SUCCEEDED, nudged=(STAGE, sent), idle=sent)
+        assert (command in told.block, told.stage) == (True, STAGE)
+    working = stop(scene, run_id, SUCCEEDED, nudged=(STAGE, 2), idle=0)
+    assert command in working.block
+    last = stop(scene, run_id, SUCCEEDED, nudged=(STAGE, 2), idle=2)
+    assert (last.block, command in last.line, scene.state["status"]) == ("", True, "in_progress")
+    assert "\n" not in last.line
+    kept = (stage / "candidate.md").read_text(encoding="utf-8")
+    assert done(scene, run_id, kept).ended is not None
