@@ -5,8 +5,6 @@ Every write passes here (`Store.update`). A store without a fence is one that no
 
 from __future__ import annotations
 
-import os
-
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.model import lease
@@ -25,7 +23,7 @@ DRIVE = "drive"  # a run's course: needs the lease, takes a free one, is refused
 TAKE_OVER = "take_over"  # as that, and takes it from a living one
 ENTER = "enter"  # a session's start: takes a free lease; beside a living driver its events alone are written
 WATCH = "watch"  # what reading notes: never takes the lease; beside a living driver as above
-BESIDE = "beside"  # a person's decision and the run's own commands: beside whoever drives
+BESIDE = "beside"  # a person's decision, and what the run's own command puts into its context: beside whoever drives
 
 # What a write does to the lease.
 KEEP, TAKE, PASS, DROP = "keep", "take", "pass", "drop"
@@ -76,7 +74,7 @@ class Fence:
     def claim(self, run_id: str, before: State) -> Claim:
         """Judge a write. Raises HELD_BY_ANOTHER for one that drives and may not."""
         self.saw(run_id, before)
-        if self.way == BESIDE or os.environ.get("LOOM_RUN_ID") == run_id:
+        if self.way == BESIDE:
             return Claim(PASS)
         found = lease.holder(before)
         why = self._free(run_id, before, found)

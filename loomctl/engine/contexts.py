@@ -14,7 +14,7 @@ from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.lock import PATIENCE
-from loomctl.engine import context_history, context_values, finding, lines
+from loomctl.engine import context_history, context_values, finding, leasing, lines
 from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
 from loomctl.engine.context_history import NOTHING, USER, Change
 from loomctl.model import blob_refs, branches, run_context
@@ -191,6 +191,7 @@ def _changed(
     branch: str | None,
 ) -> Set:
     """Change the context under the run's lock, and tell it in the log; of a run with branches theirs alone (D43)."""
+    space = leasing.of_its_command(space, run_id)
     line = lines.read(space, run_id, branch)
     held_before: dict[str, Any] = {}
 

@@ -109,7 +109,9 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
     run_id = found.run_id
     assert run_id is not None  # to_read raises instead
     in_a_terminal = space.caller.host == TERMINAL
-    if by_hand or (verb and verb not in NEED_THE_LEASE):
+    if verb in NEED_THE_LEASE:
+        space = leasing.of_its_command(space, run_id)
+    elif by_hand or verb:
         space = leasing.deciding(space)
     if found.how == "bound":
         leasing.refuse_held(space, run_id)

@@ -6,6 +6,7 @@ asks for, and what people are told.
 
 from __future__ import annotations
 
+import os
 import time
 
 from loomctl.disk import clock, fence, files
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 HELD_BY_ANOTHER = "HELD_BY_ANOTHER"
+OWN_COMMAND = "LOOM_RUN_ID"  # in the environment of a run's command
 REFRESHED_AFTER = 5 * 60  # seconds after which a hook of the driver's writes down that it lives
 _TOLD = "held_told"  # in a binding: the epoch of the other driver that its session was told of
 
@@ -45,6 +47,15 @@ def deciding(space: Workspace) -> Workspace:
     A host's session decides only in the run that it drives (D29).
     """
     return space._replace(store=space.store.writing(fence.BESIDE)) if space.caller.host == TERMINAL else space
+
+
+def of_its_command(space: Workspace, run_id: str) -> Workspace:
+    """Give the workspace of who sets the context of a run: the run's own command does it beside whoever drives.
+
+    Such a command has the run's id in its environment (D40). For nothing else that drives does that count: whoever has
+    the name in its environment is no driver by it.
+    """
+    return space._replace(store=space.store.writing(fence.BESIDE)) if os.environ.get(OWN_COMMAND) == run_id else space
 
 
 def taking_over(space: Workspace) -> Workspace:
@@ -140,8 +151,6 @@ def document(space: Workspace, run_id: str, state: State) -> dict[str, Any] | No
 
 def keep_result(space: Workspace, run_id: str, text: str) -> str:
     """Keep a result that was not taken, for its user alone; gives the file, or an empty string where none can be."""
-    import os
-
     folder = os.path.join(space.local.folder, "unsent")
     path = os.path.join(folder, f"{run_id}-{clock.run_stamp()}-{os.getpid()}.md")
     try:

@@ -100,6 +100,33 @@ def test_what_drives_needs_the_lease(begun: Scene, verb: list[str], session: str
     assert begun.state == before
 
 
+@pytest.mark.parametrize("verb", [["next"], ["done"], ["undo"], ["rewind", "--to", "1"], ["resume"]])
+def test_a_name_in_the_environment_makes_no_driver(
+    begun: Scene, verb: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a run's own commands are given opens nothing that drives; `resume` does not say that it took over."""
+    before = begun.state
+    run_id = begun.run_dir.name
+    begun.space(OTHER).local.bind(OTHER, run_id, host="claude-code", pid=None)
+    monkeypatch.setenv("LOOM_RUN_ID", run_id)
+    given = "x" if verb == ["done"] else None
+    ended = begun.loomctl(verb[0], run_id, *verb[1:], "--json", session=OTHER, given=given)
+    assert (ended.code, ended.json["error"]["code"]) == (6, "HELD_BY_ANOTHER"), ended
+    assert begun.state == before
+
+
+def test_a_runs_own_command_sets_its_context_beside_the_driver(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And takes no lease by that; in another run the name of this one counts for nothing."""
+    run_id = begun.run_dir.name
+    for words in (["context", "set", "k", "1", run_id], ["context", "unset", "k", run_id]):
+        monkeypatch.setenv("LOOM_RUN_ID", run_id)
+        assert begun.loomctl(*words, session=None).code == 0
+        assert holder(begun) == SESSION
+        monkeypatch.setenv("LOOM_RUN_ID", f"{run_id}x")
+        assert begun.loomctl(*words, session=None).code == 6
+    assert [name for name in begun.event_names() if name == "context.updated"] == ["context.updated"] * 2
+
+
 @pytest.mark.parametrize(
     "words", [["show"], ["steps"], ["events"], ["prime-context"], ["preamble"], ["check"], ["runs"]]
 )
