@@ -9,6 +9,7 @@ from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.model import lease
 from loomctl.model.records import NamedTuple
+from loomctl.model.shapes import following
 from loomctl.model.state import TERMINAL
 
 TYPE_CHECKING = False
@@ -82,7 +83,7 @@ class Fence:
             return Claim(TAKE, why or "") if why != "mine" else Claim(KEEP)
         began, now = self._began[run_id], lease.epoch(before)
         mine = why == "mine"
-        if why is None or (now != began and not (mine and now == began + 1)):
+        if why is None or (now != began and not (mine and now == following(began))):
             if self.way in (ENTER, WATCH):
                 return Claim(DROP)
             raise lease.refusal(run_id, None if why is not None else found, began)
@@ -109,7 +110,7 @@ class Fence:
         from loomctl.disk import machine  # most writes take nothing
 
         assert driver.session_id is not None  # who is nobody takes nothing
-        drivers.note(self._local, run_id, lease.epoch(after) + 1, driver.session_id, driver.pid)
+        drivers.note(self._local, run_id, following(lease.epoch(after)), driver.session_id, driver.pid)
         host = machine.hostname()
         after = lease.taken(after, driver.session_id, host=driver.host, hostname=host, at=at)
         last = {"from": lease.brief(was)} if was is not None else {}

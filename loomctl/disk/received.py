@@ -11,7 +11,7 @@ from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
 from loomctl.model import blob_refs, frozen_plan, ids
 from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError
 from loomctl.model.fences import one_line
-from loomctl.model.state import accepted
+from loomctl.model.state import accepted, counted_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -152,8 +152,9 @@ def _copy(stream: IO[bytes], out: IO[bytes], size: int) -> None:
 def whole(folder: str, run_id: str, where: str) -> dict[str, Any]:
     """Hold that a run which was written beside can be worked with; gives its state.
 
-    folder: the run's. Raises as reading a state and a plan does, RUN_ID_MISMATCH, and BAD_HANDOFF for a log of events
-    that does not reach the place that the state remembers, or ends in a torn line.
+    folder: the run's. Raises as reading a state and a plan does, RUN_ID_MISMATCH, and BAD_HANDOFF for a state
+    that counts farther than a run can, and a log of events that does not reach the place that the state remembers, or
+    ends in a torn line.
     """
     try:
         state = accepted(
@@ -164,6 +165,9 @@ def whole(folder: str, run_id: str, where: str) -> dict[str, Any]:
         if error.code in ("RUN_ID_MISMATCH", "SCHEMA_TOO_NEW"):
             raise
         raise bad(where, f"{error.code}: {error.what}") from None
+    far = counted_off(state)
+    if far:
+        raise bad(where, f"its state counts {far} to what no run ever reaches")
     why = _log_trouble(folder, run_id, events.head_of(state.get("ledger_head")))
     if why:
         raise bad(where, why)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import clock, digests, event_log, events, files
 from loomctl.model.errors import LoomError
+from loomctl.model.shapes import following
 
 if TYPE_CHECKING:
     from loomctl.disk.events import Event
@@ -27,7 +28,13 @@ def rename(folder: str, new: str, happened: Event, changes: dict[str, Any]) -> S
     head = _chained_anew(os.path.join(folder, events.FILE), new)
     head = events.append(folder, new, [happened], durable=False, known=head if head.seq else None)
     state.pop("lease", None)  # nobody drives it
-    state = {**state, **changes, "run_id": new, "revision": state.get("revision", 0) + 1, "updated_at": clock.now()}
+    state = {
+        **state,
+        **changes,
+        "run_id": new,
+        "revision": following(state.get("revision", 0)),
+        "updated_at": clock.now(),
+    }
     state["ledger_head"] = {"seq": head.seq, "sha256": head.sha256}
     files.write_atomically(path, files.to_json(state), mode=0o644, durable=False)
     return state

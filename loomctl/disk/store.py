@@ -9,6 +9,7 @@ from loomctl.disk.lock import PATIENCE, Lock
 from loomctl.model import frozen_plan, ids, sessions
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
 from loomctl.model.records import NamedTuple
+from loomctl.model.shapes import following
 from loomctl.model.state import TERMINAL, accepted
 
 TYPE_CHECKING = False
@@ -378,7 +379,7 @@ class Store:
         head = events.append(home.folder, home.run_id, happened, durable=durable, known=known)
         state = {
             **state,
-            "revision": state.get("revision", 0) + 1,
+            "revision": following(state.get("revision", 0)),
             "updated_at": clock.now(),
             "ledger_head": {"seq": head.seq, "sha256": head.sha256},
         }

@@ -9,6 +9,7 @@ from loomctl.disk.fence import DROP
 from loomctl.disk.local import Local
 from loomctl.disk.lock import PATIENCE
 from loomctl.disk.store import Run, Store
+from loomctl.model.shapes import following
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,7 +68,7 @@ class UnwrittenStore(Store):
         after, happened = change(run.state)
         if (after == run.state and not happened) or (claim is not None and claim.what == DROP):
             return run.state
-        after = {**after, "revision": after.get("revision", 0) + 1, "updated_at": clock.now()}
+        after = {**after, "revision": following(after.get("revision", 0)), "updated_at": clock.now()}
         self.put(run._replace(state=after))
         return after
 

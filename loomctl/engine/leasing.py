@@ -120,7 +120,9 @@ def refresh(space: Workspace, run_id: str) -> None:
 
 def line(found: Holder, run_id: str) -> str:
     """Say in one line who drives a run, to who does not, and how it is taken over."""
-    sign = f", last sign at {found.seen[:20]}" if found.seen else ""
+    from loomctl.model.fences import one_line  # most hooks say nothing of it
+
+    sign = f", last sign at {one_line(found.seen, 20)}" if found.seen else ""
     return (
         f"the run {run_id} is driven by {lease.told(found)}{sign}; here it can be read, "
         f"and taken over: loomctl resume {run_id} --take-over"

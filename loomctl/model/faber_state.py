@@ -54,6 +54,8 @@ def _state(raw: Mapping[str, Any], run_id: str, visits: list[dict[str, Any]], pl
     for key in ("context", "artifacts", "ledger_head", "errors", "approvals", "revision"):
         if type(state[key]) is not type(empty[key]):
             state[key] = empty[key]
+    if not isinstance(state.get("lease", {}), dict):  # FABER's own word, which stays in its file
+        del state["lease"]
     state["approvals"] = [entry for entry in state["approvals"] if words.name_of(entry, "id")]
     state["pending_approvals"] = [entry for _, entry in asked(raw)]
     state["phases"] = {

@@ -1,13 +1,15 @@
 """Who drives a run: one session at a time, by an epoch that grows with each change of hands. Pure: no disk, no clock.
 
 `state["lease"]` is `{epoch, session_id, host, hostname, since, seen}`; a session_id of null: nobody drives, the epoch
-stays. A state without it, or with what nobody can read, is a run that nobody drives, at epoch 0.
+stays. A state without it, or with what nobody can read, is a run that nobody drives, at epoch 0. After the largest
+number that every reader counts to comes 1, so that whatever stands there, the next epoch can be written.
 """
 
 from __future__ import annotations
 
 from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.records import NamedTuple
+from loomctl.model.shapes import LARGEST, following
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ SILENT_AFTER = 30 * 60
 # A sign from the future is believed this far ahead: clocks differ. What lies farther ahead is no sign at all, so nobody
 # is locked out for longer than these two together.
 AHEAD = 60
-_LARGEST = 2**53 - 1
+_ASIDE = "lease_before_loom"  # what stood under the key and was no lease, in its words (D5)
 
 
 class Holder(NamedTuple):
@@ -57,14 +59,14 @@ class Sight(NamedTuple):
 def epoch(state: Mapping[str, Any]) -> int:
     """Give the epoch of a run's lease; 0 where nobody ever drove it."""
     found = _object(state).get("epoch")
-    return found if type(found) is int and 0 <= found <= _LARGEST else 0
+    return found if type(found) is int and 0 <= found <= LARGEST else 0
 
 
 def holder(state: Mapping[str, Any]) -> Holder | None:
     """Give who drives a run, alive or not; None where nobody does."""
     found = _object(state)
     session_id = found.get("session_id")
-    if not isinstance(session_id, str) or not session_id:
+    if not isinstance(session_id, str) or not session_id or found.get("epoch") != epoch(state):
         return None
     told = [found.get(key) for key in ("host", "hostname", "since", "seen")]
     return Holder(epoch(state), session_id, *(one if isinstance(one, str) else "" for one in told))
@@ -87,7 +89,7 @@ def lives(sight: Sight) -> bool:
 def taken(state: State, session_id: str, *, host: str, hostname: str, at: str) -> State:
     """Give the lease to a session, under the next epoch."""
     now = {"session_id": session_id, "host": host, "hostname": hostname, "since": at, "seen": at}
-    return {**state, KEY: {**_object(state), "epoch": epoch(state) + 1, **now}}
+    return _with(state, {**_object(state), "epoch": following(epoch(state)), **now})
 
 
 def seen(state: State, at: str) -> State:
@@ -103,7 +105,7 @@ def released(state: State, at: str) -> State:
 def anew(state: State, last: int) -> State:
     """Let nobody drive a state that takes another's place, under an epoch that no driver has yet. last: the latest."""
     last = max(last, epoch(state))
-    return {**state, KEY: {**_object(state), "epoch": last + 1, "session_id": None}} if last else state
+    return _with(state, {**_object(state), "epoch": following(last), "session_id": None}) if last else state
 
 
 def without(state: State) -> State:
@@ -167,3 +169,9 @@ def refusal(run_id: str, found: Holder | None, began: int) -> LoomError:
 def _object(state: Mapping[str, Any]) -> Mapping[str, Any]:
     found = state.get(KEY)
     return found if isinstance(found, dict) else {}
+
+
+def _with(state: State, held: dict[str, Any]) -> State:
+    """Give a state its lease; what stood there and was none is kept beside it."""
+    other = {} if isinstance(state.get(KEY, {}), dict) else {_ASIDE: state[KEY]}
+    return {**state, **other, KEY: held}

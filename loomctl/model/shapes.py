@@ -23,6 +23,11 @@ _NAMES: dict[type, str] = {
 }
 
 
+def following(count: object) -> int:
+    """Give what comes after a counter: always a number that every reader takes; 1 after what is no counter."""
+    return count + 1 if type(count) is int and 0 <= count < LARGEST else 1
+
+
 class Shape(NamedTuple):
     """An object's keys with the types that each may have. needed: must be there; if_there: may be missing.
 

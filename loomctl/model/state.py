@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.model import joins
 from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError, quoted
-from loomctl.model.shapes import ANY_OBJECT, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit
+from loomctl.model.shapes import ANY_OBJECT, LARGEST, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def new_state(plan: Mapping[str, Any], *, run_id: str, work_id: str | None, goal
     }
 
 
+# More writes than a run can have had.
+_MOST_WRITES = 2**48
 # The shapes that the engine relies on; everything else in a state is kept as it is.
 _TEXT_OR_NULL = TEXT + NOTHING
 _STATE = Shape(
@@ -74,7 +76,6 @@ _STATE = Shape(
         "current_step": _TEXT_OR_NULL,
         "approvals": LIST,
         "ledger_head": OBJECT,
-        "lease": OBJECT,
     },
     ("run_id", "plan_id", "workflow_id", "status", "work_id", "current_phase", "current_step"),
 )
@@ -104,11 +105,6 @@ _REGISTERED = Shape({}, {"set": OBJECT, "before": OBJECT})
 # What the engine or FABER did itself has no stage.
 _WITHOUT_STAGE = Shape({**_VISIT.needed, "stage": NOTHING}, _VISIT.if_there, _SHOWN)
 _APPROVAL = Shape({"id": TEXT}, {"after_rank": WHOLE, "lapsed": WHOLE}, ("id",))
-_LEASE = Shape(
-    {"epoch": WHOLE},
-    {"session_id": _TEXT_OR_NULL, "host": TEXT, "hostname": TEXT, "since": TEXT, "seen": TEXT},
-    ("session_id", "host", "hostname", "since", "seen"),
-)
 _SESSIONS = Shape({}, {"session_history": LIST, "current_session_id": _TEXT_OR_NULL})
 _RECORD = Shape(
     {"session_id": TEXT},
@@ -128,10 +124,14 @@ def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool 
     """Check what was read from a state file and give it back as a state; one of an older schema is migrated (D56).
 
     whole: False looks only at what stands at the top: enough to list a run, not to work on it.
-    Raises RUN_ID_MISMATCH (D6), SCHEMA_TOO_NEW or BAD_STATE with the JSON path; nothing is repaired in silence.
+    Of what counts writes alone nothing is refused: a lease that cannot be read is nobody's (`lease`), a revision that
+    no reader counts to is 0. Raises RUN_ID_MISMATCH (D6), SCHEMA_TOO_NEW or BAD_STATE with the JSON path; nothing else
+    is repaired in silence.
     """
     if not isinstance(raw, dict):
         raise _bad(where, "$", "a state is a JSON object")
+    if type(raw.get("revision")) is int and not 0 <= raw["revision"] <= LARGEST:
+        raw = {**raw, "revision": 0}
     version = raw.get("schema_version")
     if isinstance(version, int) and not isinstance(version, bool) and version > SCHEMA_VERSION:
         raise LoomError(
@@ -180,8 +180,6 @@ def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
         yield f"$.phases.{name}", phase, ANY_OBJECT
     yield "$.sessions", raw["sessions"], _SESSIONS
     yield "$.context_metadata", raw["context_metadata"], _METADATA
-    if "lease" in raw:
-        yield "$.lease", raw["lease"], _LEASE
     for index, visit in enumerate(raw["steps"]):
         yield from _of_visit(f"$.steps[{index}]", visit)
     for path, entries, shape in (
@@ -238,6 +236,16 @@ def _bad(where: str, path: str, why: str) -> LoomError:
         why=why,
         hint=f"loomctl check {quoted(where)}",
     )
+
+
+def counted_off(state: Mapping[str, Any]) -> str:
+    """Name the counter of a state, which somebody else wrote, that no run ever reached; empty where none is.
+
+    What is read here is read whatever it counts; what comes from elsewhere and counts so far was made to.
+    """
+    lease = state.get("lease")
+    told = {"revision": state.get("revision"), "lease.epoch": lease.get("epoch") if isinstance(lease, dict) else None}
+    return next((name for name, held in told.items() if type(held) is int and not 0 <= held <= _MOST_WRITES), "")
 
 
 def is_active(state: Mapping[str, Any]) -> bool:

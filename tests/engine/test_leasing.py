@@ -32,6 +32,7 @@ from loomctl.engine.caller import Workspace
 from loomctl.model import lease, triggers
 from loomctl.model.errors import LoomError
 from loomctl.model.lease import SILENT_AFTER
+from tests import faber
 from tests.scenes import OTHER, SESSION, Json, Scene, artifact
 
 
@@ -385,3 +386,35 @@ def test_what_is_noted_of_a_priming_never_takes_the_lease(begun: Scene) -> None:
     remembering.record(space, run.run_id, made)
     assert holder(begun) is None
     assert finding.find(space).run_id == run.run_id
+
+
+@pytest.mark.parametrize("count", [2**53 - 1, 2**53, 10**30, -1])
+def test_a_run_that_was_counted_to_the_end_can_be_driven_and_restored(begun: Scene, count: int) -> None:
+    """Whoever wrote that: what is written is read again, as often as it is, and a backup of it comes back."""
+    run_id = begun.run_dir.name
+    begun.edit(revision=count, lease={"epoch": count, "session_id": None})
+    for _ in range(3):
+        assert begun.loomctl("context", "set", "k", "1", run_id).code == 0
+        assert begun.loomctl("context", "unset", "k", run_id).code == 0
+    begun.edit(revision=count, lease={"epoch": count, "session_id": "theirs"})
+    assert begun.loomctl("state", "restore", run_id, "--yes").code == 0
+    assert begun.loomctl("context", "set", "k", "2", run_id).code == 0
+    assert holder(begun) == SESSION
+
+
+def test_a_key_of_fabers_own_of_that_name_is_nobodys_lease(scene: Scene) -> None:
+    """It is read as none, and stays in the file in its own words (D5)."""
+    path = faber.lay(scene, state={**faber.ERAS[next(iter(faber.ERAS))](), "lease": "held by faber"})
+    assert scene.loomctl("show").code == 0
+    assert scene.loomctl("resume").code == 0
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert found["lease_before_loom"] == "held by faber"
+    assert found["lease"]["session_id"] == SESSION
+
+
+def test_a_lease_of_another_shape_is_kept_beside(begun: Scene) -> None:
+    """In Loom's own state, too."""
+    begun.edit(lease=["held by nobody that is known"])
+    assert begun.loomctl("resume", begun.run_dir.name, session=OTHER).code == 0
+    assert begun.state["lease_before_loom"] == ["held by nobody that is known"]
+    assert holder(begun) == OTHER

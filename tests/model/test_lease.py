@@ -112,7 +112,21 @@ def test_whatever_stands_there_is_read(raw: object) -> None:
         assert "\n" not in lease.told(found)
         assert lease.refusal("run", found, 0).exit_code == 6
         lease.seconds(found.seen)
-    assert lease.epoch(lease.taken(state, "s", host="h", hostname="m", at=AT)) == lease.epoch(state) + 1
+    taken = lease.taken(state, "s", host="h", hostname="m", at=AT)
+    assert lease.epoch(taken) == lease.epoch(state) + 1
+    assert lease.holder(taken) is not None
+    if not isinstance(raw, dict):
+        assert taken["lease_before_loom"] == raw
+
+
+@pytest.mark.parametrize("epoch", [2**53 - 2, 2**53 - 1, 2**53, 2**63, 10**400, -1, True, "7", None, 1.0])
+def test_whatever_an_epoch_is_the_next_one_can_be_written(epoch: object) -> None:
+    """What no reader counts to is nobody's lease, and never locks anybody out; what is written is read."""
+    state: dict[str, Any] = {"lease": {"epoch": epoch, "session_id": "theirs"}}
+    assert (lease.holder(state) is not None) == (epoch in (2**53 - 2, 2**53 - 1))
+    for after in (lease.taken(state, "s", host="h", hostname="m", at=AT), lease.anew(state, 2**53 - 1)):
+        assert 1 <= after["lease"]["epoch"] <= 2**53 - 1
+        assert after["lease"]["epoch"] == lease.epoch(after) != lease.epoch(state)
 
 
 @given(st.integers(0, 32_000_000_000))
