@@ -303,8 +303,11 @@ def _process(binding: Mapping[str, Any]) -> dict[str, Any]:
     return process if isinstance(process, dict) else {}
 
 
-def _started(binding: dict[str, Any]) -> str:
-    return str(_process(binding).get("started") or "")
+def _started(binding: dict[str, Any]) -> tuple[str, ...]:
+    """Name a session's process; nothing where it is not known. Two can start in one tick of the clock."""
+    process = _process(binding)
+    named = tuple(str(process.get(key) or "") for key in ("pid", "started", "boot_id"))
+    return named if named[1] else ()
 
 
 def _last_sign(path: str) -> float:

@@ -51,6 +51,17 @@ def test_a_binding_holds_until_it_is_taken_off(local: Local) -> None:
     assert local.binding("s1") is None
 
 
+def test_sessions_whose_hosts_began_in_one_tick_are_two(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock's tick names no process: neither of them left for the other; after a `/clear` the earlier one did."""
+    monkeypatch.setattr(processes, "started", lambda pid: "4711")
+    local.bind("s1", "r1", host="claude-code", pid=101)
+    local.bind("s2", "r1", host="claude-code", pid=102)
+    assert sorted(local.live_sessions("r1")) == ["s1", "s2"]
+    local.bind("s3", "r1", host="claude-code", pid=102)
+    assert sorted(local.live_sessions("r1")) in (["s1", "s2"], ["s1", "s3"])
+    assert len(local.live_sessions("r1")) == 2
+
+
 def test_a_session_lives_as_long_as_its_host(local: Local, host: subprocess.Popen[bytes]) -> None:
     """A session is alive while its host's process is, whatever its file's age, and dead with it at once."""
     binding = local.bind("s1", "r1", host="claude-code", pid=host.pid)
