@@ -65,6 +65,11 @@ def is_process(local: str, run_id: str, holder: Holder, pid: int | None) -> bool
     return known is not None and pid is not None and processes.same(_process(known), processes.identity(pid))
 
 
+def is_here(local: str, run_id: str, holder: Holder) -> bool:
+    """Tell whether a run's driver took it on this machine, in this store."""
+    return _of(local, run_id, holder) is not None
+
+
 def of_own_session(local: str, run_id: str, holder: Holder, pid: int | None) -> str:
     """Tell of a driver with the caller's session id whether it is another process: `alive`, `gone`; empty: it is not.
 

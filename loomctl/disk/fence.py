@@ -39,6 +39,15 @@ class Driver(NamedTuple):
     heir_of: Callable[[], object] = str
 
 
+class Mark(NamedTuple):
+    """A lease as it was met: by its epoch alone two machines' could be one, after a pull (D53)."""
+
+    epoch: int
+    session_id: str
+    hostname: str
+    since: str
+
+
 class Claim(NamedTuple):
     """What one write does to the lease: KEEP, TAKE, PASS it by, or DROP all but the events. why: it is free to take."""
 
@@ -49,11 +58,11 @@ class Claim(NamedTuple):
 class Fence:
     """What one process may write, in one of the ways above. local: the store's machine-local folder."""
 
-    def __init__(self, local: str, driver: Driver, way: str = DRIVE, began: dict[str, int] | None = None) -> None:
+    def __init__(self, local: str, driver: Driver, way: str = DRIVE, began: dict[str, Mark] | None = None) -> None:
         self.driver, self.way = driver, way
         self._local = local
-        # The epoch at which this process met each run: what it decided since holds under no later one.
-        self._began: dict[str, int] = {} if began is None else began
+        # The lease under which this process met each run: what it decided since holds under no other.
+        self._began: dict[str, Mark] = {} if began is None else began
 
     def turned(self, way: str) -> Fence:
         """Give the same caller's fence for another way of writing."""
@@ -64,8 +73,9 @@ class Fence:
         self._began.clear()
 
     def saw(self, run_id: str, state: State) -> None:
-        """Note the epoch at which a run is first read."""
-        self._began.setdefault(run_id, lease.epoch(state))
+        """Note the lease under which a run is first read."""
+        if run_id not in self._began:
+            self._began[run_id] = _mark(state)
 
     def held(self, run_id: str, state: State) -> Holder | None:
         """Give who else drives a run and may live; None where the caller may drive it."""
@@ -81,12 +91,12 @@ class Fence:
         why = self._free(run_id, before, found)
         if self.way == TAKE_OVER:
             return Claim(TAKE, why or "") if why != "mine" else Claim(KEEP)
-        began, now = self._began[run_id], lease.epoch(before)
+        began, now = self._began[run_id], _mark(before)
         mine = why == "mine"
-        if why is None or (now != began and not (mine and now == following(began))):
+        if why is None or not (_is_same(began, now) or (mine and now.epoch == following(began.epoch))):
             if self.way in (ENTER, WATCH):
                 return Claim(DROP)
-            raise lease.refusal(run_id, None if why is not None else found, began)
+            raise lease.refusal(run_id, None if why is not None else found, began.epoch)
         if mine:
             return Claim(KEEP)
         return Claim(PASS if self.way == WATCH or self.driver.session_id is None else TAKE, why)
@@ -123,13 +133,17 @@ class Fence:
 
     def settled(self, run_id: str, state: State) -> None:
         """Note what was written: this process goes on under its epoch."""
-        self._began[run_id] = lease.epoch(state)
+        self._began[run_id] = _mark(state)
 
     def refused(self, run_id: str, before: State) -> list[Event]:
         """Give the event of a write that was refused."""
         found = lease.holder(before)
         holder = {"holder": lease.brief(found)} if found is not None else {}
-        why = {"began": self._began.get(run_id, 0), "epoch": lease.epoch(before), **holder}
+        why = {
+            "began": self._began[run_id].epoch if run_id in self._began else 0,
+            "epoch": lease.epoch(before),
+            **holder,
+        }
         return [Event("lease.refused", why, self.driver.session_id)]
 
     def _free(self, run_id: str, state: State, found: Holder | None) -> str | None:
@@ -152,3 +166,16 @@ class Fence:
         elif not drivers.lives(self._local, run_id, found):
             return "gone"
         return None
+
+
+def _mark(state: State) -> Mark:
+    held = state.get(lease.KEY)
+    told = [held.get(key) if isinstance(held, dict) else "" for key in Mark._fields[1:]]
+    return Mark(lease.epoch(state), *(one if isinstance(one, str) else "" for one in told))
+
+
+def _is_same(began: Mark, now: Mark) -> bool:
+    """Tell whether a lease is the one that was met; it is, too, where its session gave it up since."""
+    return began._replace(session_id=now.session_id) == now and (
+        began.session_id == now.session_id or not (began.session_id and now.session_id)
+    )

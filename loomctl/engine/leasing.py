@@ -68,6 +68,18 @@ def refuse_held(space: Workspace, run_id: str) -> None:
     space.store.refuse_held(run_id, space.store.read_state(run_id))
 
 
+def refuse_to_replace(space: Workspace, run_id: str, state: State) -> None:
+    """Refuse to put another state in the place of one that another session drives here. Raises HELD_BY_ANOTHER.
+
+    One that drives on another machine does so wherever its state is copied to.
+    """
+    from loomctl.disk import drivers
+
+    found = space.store.held(run_id, state)
+    if found is not None and drivers.is_here(space.local.folder, run_id, found):
+        raise lease.refusal(run_id, found, found.epoch)
+
+
 def release(state: State, session_id: str, reason: str) -> tuple[State, list[Event]]:
     """Give the lease up if it is the session's; the epoch stays."""
     found = lease.holder(state)

@@ -26,7 +26,8 @@ from loomctl.disk import (
 from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
-from loomctl.engine import command_ends, handoff, pushing, recording
+from loomctl.disk.local import TERMINAL
+from loomctl.engine import command_ends, handoff, leasing, pushing, recording
 from loomctl.model import blob_refs, ids
 from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.state import ACTIVE
@@ -63,7 +64,8 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
     """Take a run from the remote. theirs: its commit there; keep: KEPT_MINE or TOOK_THEIRS, for one that diverged.
 
     Raises DIVERGED without `keep`, BAD_HANDOFF, NEWER_HANDOFF, RUN_ID_MISMATCH, NOT_LOOMS, HELD, COMMAND_RUNS, and what
-    a remote and writing raise; then the run is as it was.
+    a remote and writing raise, and HELD_BY_ANOTHER where another session on this machine drives the run, unless a
+    person in a terminal takes theirs; then the run is as it was.
     """
     desk.space.store.prepare(commit_runs=desk.space.settings.commit_runs)
     recording.digest(desk.space)  # what waits is a part of what is here
@@ -73,6 +75,8 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
         if found.kind in (handoff.SAME, handoff.MINE):
             kind = NOTHING if found.kind == handoff.SAME else AHEAD
             return Pulled(run_id, kind, None, 0, found.told, ())
+        if found.look is not None and keep != KEPT_MINE:
+            _refuse_driven(desk, run_id, keep)
         if found.kind == handoff.DIVERGED and not keep:
             raise pushing.diverged(desk, run_id, found, "nothing was pulled")
         with arrivals.room(desk.space.store, "pull-") as staging:
@@ -105,7 +109,7 @@ class _Pull:
             saved = self._save(self._folder, state, "theirs")
             self._desk.agree(self._run_id, self._theirs)
             return Pulled(self._run_id, KEPT_MINE, saved, self._fetched, self._told, self._told.left_out)
-        return self._replace()
+        return self._replace(keep)
 
     # ---- What came.
 
@@ -157,13 +161,14 @@ class _Pull:
 
     # ---- Its place.
 
-    def _replace(self) -> Pulled:
+    def _replace(self, keep: str) -> Pulled:
         """Let what came take the place of the run that is here, which is saved first if anything was done to it."""
         diverged = self._found.kind == handoff.DIVERGED
         target = self._store.run_dir(self._run_id)
         self._put_back()
         saved = None
         with self._store.lock(self._run_id):
+            _refuse_driven(self._desk, self._run_id, keep)
             self._refuse_running()
             look = self._desk.look(self._run_id, outputs=self._had_outputs())
             if not diverged and not self._is_unchanged(look):
@@ -309,6 +314,26 @@ class _Pull:
             "left_out": [list(one) for one in told.left_out],
         }
         handoff_notes.write(self._store.local, run_id, {**value, "pulled": dict(pulled)} if pulled else value)
+
+
+def _refuse_driven(desk: Desk, run_id: str, keep: str) -> None:
+    """Refuse to replace a run that another session on this machine drives. Raises HELD_BY_ANOTHER.
+
+    A person in a terminal, who said which of two states counts, may.
+    """
+    in_a_terminal = desk.space.caller.host == TERMINAL
+    if in_a_terminal and keep == TOOK_THEIRS:
+        return
+    try:
+        state = desk.space.store.read_state(run_id)
+    except LoomError:  # one that cannot be read nobody drives
+        return
+    try:
+        leasing.refuse_to_replace(desk.space, run_id, state)
+    except LoomError as error:
+        if in_a_terminal:
+            error.hint = f"loomctl pull {run_id} --take-theirs{desk.option()}"
+        raise
 
 
 def swap(came: str, target: str, kept: str) -> None:

@@ -53,7 +53,7 @@ def test_a_binding_holds_until_it_is_taken_off(local: Local) -> None:
 
 def test_sessions_whose_hosts_began_in_one_tick_are_two(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock's tick names no process: neither of them left for the other; after a `/clear` the earlier one did."""
-    monkeypatch.setattr(processes, "started", lambda pid: "4711")
+    monkeypatch.setattr(processes, "started", lambda _: "4711")
     local.bind("s1", "r1", host="claude-code", pid=101)
     local.bind("s2", "r1", host="claude-code", pid=102)
     assert sorted(local.live_sessions("r1")) == ["s1", "s2"]

@@ -15,12 +15,22 @@ import pytest
 from loomctl.disk import exchange, known, tool_log
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.offloading import DataOffloader
-from loomctl.engine import context_values, finding, handoff, pulling, pushing, recalling, remote_runs, resuming
+from loomctl.engine import (
+    context_values,
+    driving,
+    finding,
+    handoff,
+    pulling,
+    pushing,
+    recalling,
+    remote_runs,
+    resuming,
+)
 from loomctl.engine.reducer import StepReducer
 from loomctl.model.errors import LoomError
 from tests.disk.repositories import add_worktree, git
 from tests.engine.machines import SECRET, Machine, own_of_the_user, server_of, tips
-from tests.scenes import MAIN, SESSION
+from tests.scenes import MAIN, OTHER, SESSION
 
 LARGE = "heliotrope " * 12_000
 
@@ -541,3 +551,48 @@ def test_a_damaged_blob_is_mended_by_what_comes(laptop: Machine, desktop: Machin
     path.write_text("damaged")
     desktop.pull(run_id)
     assert store.get(values["large"]) == json.dumps(LARGE).encode()
+
+
+# ---- Beside a driver.
+
+
+def test_a_run_that_a_session_drives_here_is_not_replaced_under_it(
+    laptop: Machine, desktop: Machine, run_id: str
+) -> None:
+    """Neither by another session's pull nor by a person's, unless that one says that theirs counts."""
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    desktop.done(run_id, "Made on the desktop.")
+    desktop.push(run_id)
+    before = (laptop.run_dir / "state.json").read_bytes()
+    for session, words in ((OTHER, ()), (OTHER, ("--take-theirs",)), (None, ())):
+        ended = laptop.loomctl("pull", run_id, "--json", *words, session=session)
+        assert (ended.code, ended.json["error"]["code"]) == (6, "HELD_BY_ANOTHER"), ended
+        assert (laptop.run_dir / "state.json").read_bytes() == before
+    assert ended.json["error"]["hint"] == f"loomctl pull {run_id} --take-theirs"
+    assert laptop.loomctl("pull", run_id, "--take-theirs", session=None).code == 0
+    assert laptop.responses(run_id) == ["Asked.", "Made on the desktop."]
+
+
+def test_a_driver_that_was_paused_does_not_write_into_what_was_pulled(
+    laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two machines counted to one epoch: the lease that it met is another's, whatever its number."""
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    resuming.resume(laptop.space(OTHER), run_id, take_over=True)
+    paused = laptop.space(OTHER)
+    epoch = paused.store.read_state(run_id)["lease"]["epoch"]
+    monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
+    resuming.resume(desktop.space("theirs"), run_id, take_over=True)
+    desktop.push(run_id)
+    monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
+    assert laptop.loomctl("pull", run_id, "--take-theirs", session=None).code == 0
+    came = (laptop.folder(run_id) / "state.json").read_bytes()
+    assert came == (desktop.folder(run_id) / "state.json").read_bytes()
+    assert json.loads(came)["lease"]["epoch"] == epoch
+    free = {**json.loads(came), "lease": {**json.loads(came)["lease"], "session_id": None}}
+    (laptop.folder(run_id) / "state.json").write_text(json.dumps(free), encoding="utf-8")
+    with pytest.raises(LoomError) as caught:
+        driving.done(paused, run_id, response="Late.")
+    assert code_of(caught) == "HELD_BY_ANOTHER"
