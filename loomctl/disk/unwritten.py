@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from loomctl.disk.events import Event
     from loomctl.disk.fence import Fence
     from loomctl.disk.layouts import Home
     from loomctl.disk.store import Change
@@ -71,6 +72,23 @@ class UnwrittenStore(Store):
         after = {**after, "revision": following(after.get("revision", 0)), "updated_at": clock.now()}
         self.put(run._replace(state=after))
         return after
+
+    def tell(
+        self,
+        run_id: str,
+        make: Callable[[State], Sequence[Event]],
+        *,
+        durable: bool = True,  # noqa: ARG002 - the store's own
+        patience: float = PATIENCE,  # noqa: ARG002
+    ) -> None:
+        """Ask what would be told, and forget it."""
+        make(self.read_state(run_id))
+
+    def replace(self, run_id: str, source: str, change: Change) -> State:  # noqa: ARG002 - the store's own
+        """Keep the state in another file of the run's here; `change` is not asked, for it sets files aside."""
+        state = self.read_home(self.home(run_id)._replace(state=source))
+        self.put(self.read(run_id)._replace(state=state))
+        return state
 
 
 class UnwrittenLocal(Local):
