@@ -116,12 +116,7 @@ def _held(space: Workspace, run: Run, key: str, value: Any) -> Held:
 
 def to_change(space: Workspace, named: str | None) -> str:
     """Find the run whose context a person or the session that drives it changes (D1). Raises as `finding.to_drive`."""
-    try:
-        return finding.to_drive(space, named, verb="context set")
-    except LoomError as error:
-        if error.code == "NOT_BOUND":
-            error.hint = f"loomctl resume {finding.to_read(space, named).run_id}"
-        raise
+    return finding.to_drive(space, named, verb="context set")
 
 
 def put(

@@ -131,9 +131,16 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
         f"this session does not drive the run {run_id}",
         where=unusable,
         why=why,
-        hint=f"loomctl {verb or 'resume'} {run_id}",
+        hint=f"loomctl resume {run_id}{' --take-over' if _is_held(space, run_id) else ''}",
         exit_code=EXIT_NO_RUN,
     )
+
+
+def _is_held(space: Workspace, run_id: str) -> bool:
+    try:
+        return space.store.held(run_id, space.store.read_state(run_id)) is not None
+    except LoomError:
+        return False
 
 
 def must_be_known(space: Workspace, run_id: str) -> None:

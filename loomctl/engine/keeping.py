@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.disk import archives, arrivals, evidence_notes, files, handoff_notes, housekeeping, known
 from loomctl.disk.artifact_paths import is_inside
 from loomctl.disk.layouts import Home
+from loomctl.disk.local import TERMINAL as OF_A_PERSON
 from loomctl.engine import carrying, command_ends, recording
 from loomctl.model import ids
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
@@ -82,12 +83,13 @@ def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
         active = False
     holders = space.local.live_sessions(run_id, but=space.caller.session_id) or _drivers(space, run_id)
     if active or holders:
+        driven = space.caller.host != OF_A_PERSON and bool(_drivers(space, run_id))
         raise LoomError(
             "RUN_IS_ACTIVE",
             f"the run {run_id} is under way" + (f" in session {holders[0]}" if holders else ""),
             where=space.store.run_dir(run_id),
-            why="--force puts it away all the same",
-            hint=f"loomctl cancel {run_id}",
+            why="--force puts it away all the same" + ("; a person cancels it in a terminal" if driven else ""),
+            hint=f"loomctl resume {run_id} --take-over" if driven else f"loomctl cancel {run_id}",
             exit_code=EXIT_HELD,
         )
 
