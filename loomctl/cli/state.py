@@ -13,6 +13,7 @@ from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import expressions
 from loomctl.engine import finding, restoring
+from loomctl.model import lease
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
@@ -20,6 +21,7 @@ from loomctl.model.fences import one_line
 if TYPE_CHECKING:
     from loomctl.engine.refreezing import Refrozen
     from loomctl.engine.restoring import Restoration, Restored, Standing
+    from loomctl.model.lease import Holder
 
 _SHOWN = 20
 
@@ -88,17 +90,26 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
     space = asking.space()
     run_id = restoring.meant(space, run)
     standing = restoring.examine(space, run_id, source=source)
+    driver = restoring.driver(space, standing.state.before) if standing.state is not None else None
     wanted = standing.state
     if not dry_run and not yes and wanted is not None and wanted.changes and wanted.asks:
         if not as_json:
-            printing.note("\n".join(_state_lines(standing, None)))
+            printing.note("\n".join([*_state_lines(standing, None), *_driver_lines(driver)]))
         _confirm(run_id, source, wanted.trouble)
     done = None if dry_run else restoring.restore(space, standing)
     plan = standing.plan if done is None else done.plan
     if as_json:
         printing.document(_document(standing, done, plan))
     else:
-        printing.text("\n".join([*_state_lines(standing, done), *_plan_lines(standing, plan, done=done is not None)]))
+        printing.text(
+            "\n".join(
+                [
+                    *_state_lines(standing, done),
+                    *_driver_lines(driver if dry_run else None),
+                    *_plan_lines(standing, plan, done=done is not None),
+                ]
+            )
+        )
     return EXIT_INVALID if isinstance(plan, LoomError) else EXIT_OK
 
 
@@ -182,6 +193,10 @@ def _state_lines(standing: Standing, done: Restored | None) -> list[str]:
         back = "" if wanted.trouble is not None else f": loomctl state restore {standing.run_id} --from {done.kept}"
         lines.append(f"  kept      {done.kept}{back}")
     return [*lines, f"  go on     loomctl resume {standing.run_id}"] if done is not None else lines
+
+
+def _driver_lines(driver: Holder | None) -> list[str]:
+    return [] if driver is None else [f"  driver    {lease.told(driver)}, whose later writes are refused"]
 
 
 def _lost_lines(wanted: Restoration) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import clock, faber_files, files, git, recovery
 from loomctl.disk.events import Event, head_of
+from loomctl.disk.local import TERMINAL
 from loomctl.disk.store import ambiguous
 from loomctl.engine import finding, refreezing
 from loomctl.model import lease
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from loomctl.disk.layouts import Home
     from loomctl.engine.caller import Workspace
     from loomctl.engine.refreezing import Refrozen
+    from loomctl.model.lease import Holder
     from loomctl.model.state import State
 
 # What says that a file is damaged; anything else that keeps it from being read is no reason to replace it unasked.
@@ -216,7 +218,8 @@ def _stages(folder: str) -> list[str]:
 def restore(space: Workspace, standing: Standing) -> Restored:
     """Do what was looked at: the state first, then the plan; each file that goes is kept, each event says so.
 
-    A state that changed since it was looked at is not touched (CHANGED_MEANWHILE).
+    A state that changed since it was looked at is not touched (CHANGED_MEANWHILE); one that another session drives
+    is replaced by a person alone (HELD_BY_ANOTHER).
     """
     kept: list[str | None] = []
     wanted = standing.state
@@ -227,6 +230,11 @@ def restore(space: Workspace, standing: Standing) -> Restored:
     if isinstance(plan, refreezing.Refrozen):
         plan = refreezing.refreeze(space, standing.run_id)
     return Restored(kept[0] if kept else None, plan)
+
+
+def driver(space: Workspace, before: State | None) -> Holder | None:
+    """Give who else drives a run whose state is to be replaced, and may live; None for one that cannot be read."""
+    return space.store.held(before["run_id"], before) if before is not None else None
 
 
 def _epoch(before: State | None, later: Sequence[dict[str, Any]]) -> int:
@@ -248,6 +256,8 @@ def _replaced(space: Workspace, wanted: Restoration, after: State, kept: list[st
             where=home.state,
             hint=f"loomctl state restore {home.run_id}",
         )
+    if space.caller.host != TERMINAL and (found := driver(space, before)) is not None:
+        raise lease.refusal(home.run_id, found, found.epoch)
     happened = []
     if type(after) is not dict:  # of an older schema
         happened.append(recovery.keep_original(os.path.join(home.folder, wanted.source), after))

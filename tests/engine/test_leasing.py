@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from loomctl.disk import clock, drivers, known
+from loomctl.disk.events import Event
+from loomctl.disk.unwritten import UnwrittenStore
 from loomctl.engine import (
     driving,
     finding,
@@ -33,7 +35,7 @@ from loomctl.model import lease, triggers
 from loomctl.model.errors import LoomError
 from loomctl.model.lease import SILENT_AFTER
 from tests import faber
-from tests.scenes import OTHER, SESSION, Json, Scene, artifact
+from tests.scenes import OTHER, SESSION, Json, Scene, artifact, fingerprint
 
 
 @pytest.fixture
@@ -418,3 +420,41 @@ def test_a_lease_of_another_shape_is_kept_beside(begun: Scene) -> None:
     assert begun.loomctl("resume", begun.run_dir.name, session=OTHER).code == 0
     assert begun.state["lease_before_loom"] == ["held by nobody that is known"]
     assert holder(begun) == OTHER
+
+
+def test_a_state_is_restored_beside_a_living_driver_by_a_person_alone(begun: Scene) -> None:
+    """Another host's session drops no driver; its files are as they were."""
+    run_id = begun.run_dir.name
+    done(begun.space(), begun)
+    before = fingerprint(begun.run_dir)
+    ended = begun.loomctl("state", "restore", run_id, "--yes", "--json", session=OTHER)
+    assert (ended.code, ended.json["error"]["code"]) == (6, "HELD_BY_ANOTHER"), ended
+    assert fingerprint(begun.run_dir) == before
+    asked = begun.loomctl("state", "restore", run_id, session=None)
+    assert f"driver    the session {SESSION}" in asked.stderr
+    assert begun.loomctl("state", "restore", run_id, "--yes", session=None).code == 0
+    assert holder(begun) is None
+
+
+def test_a_refusals_hint_is_a_way_on(begun: Scene) -> None:
+    """Not the command that was refused, nor one that would be; taken over, the run can be driven and put away."""
+    run_id = begun.run_dir.name
+    for words in (["pause"], ["approve"], ["context", "set", "k", "1"], ["runs", "rm", run_id, "--yes"]):
+        ended = begun.loomctl(*words, "--json", session=OTHER)
+        assert ended.json["error"]["hint"] == f"loomctl resume {run_id} --take-over", ended
+    begun.let_go()
+    ended = begun.loomctl("pause", run_id, "--json", session=OTHER)
+    assert ended.json["error"]["hint"] == f"loomctl resume {run_id}"
+    ended = begun.loomctl("runs", "rm", run_id, "--yes", "--json", session=None)
+    assert ended.json["error"]["hint"] == f"loomctl cancel {run_id}"
+
+
+def test_a_store_that_is_never_written_is_not_told_and_not_replaced_either(begun: Scene) -> None:
+    """What would be is read from it, and no file of the run differs."""
+    run_id = begun.run_dir.name
+    unwritten = UnwrittenStore(str(begun.store))
+    before = fingerprint(begun.run_dir)
+    unwritten.tell(run_id, lambda _: [Event("tick", {})])
+    earlier = unwritten.replace(run_id, str(begun.run_dir / "state.backup.json"), lambda state: (state, []))
+    assert unwritten.read_state(run_id) == earlier == json.loads((begun.run_dir / "state.backup.json").read_text())
+    assert fingerprint(begun.run_dir) == before

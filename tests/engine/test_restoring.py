@@ -154,7 +154,7 @@ def test_what_is_lost_is_said(halfway: Scene) -> None:
     replace_with = {**kept, "revision": kept["revision"] + 5, "goal": "another"}
     (halfway.run_dir / "state.json").write_text(json.dumps(replace_with))
     driving.done(halfway.space(OTHER), run_id, response="made")
-    standing = restoring.examine(halfway.space(), run_id, source="state.replaced-1.json")
+    standing = restoring.examine(halfway.space(OTHER), run_id, source="state.replaced-1.json")
     found = standing.state
     assert found is not None
     assert found.lost is not None
@@ -163,7 +163,7 @@ def test_what_is_lost_is_said(halfway: Scene) -> None:
     assert told == {("build/make", "succeeded", "in_progress"), ("build/polish", "in_progress", None)}
     assert "goal" in found.lost.keys
     assert [event["event"] for event in found.later] == ["stage.completed", "stage.started"]
-    restoring.restore(halfway.space(), standing)
+    restoring.restore(halfway.space(OTHER), standing)
     assert store.read_state(run_id)["revision"] > replace_with["revision"]
     assert [event["event"] for event in halfway.events()][-3:] == ["stage.completed", "stage.started", "state.restored"]
 
