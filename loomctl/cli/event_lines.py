@@ -218,6 +218,13 @@ def _mismatch(properties: Mapping[str, Any]) -> list[str]:
     return [f"expected entry {told[0]}, found {told[1]}", *_plain(properties, "expected", "found")]
 
 
+def _damaged(properties: Mapping[str, Any]) -> list[str]:
+    """Tell what was wrong with the log of which this one is a copy."""
+    line, what = (_word(properties.get(name)) for name in ("line", "what"))
+    where = f"line {line}: {what}" if line else what
+    return [f"copied from the log of {_word(properties.get('of'))};", where, *_plain(properties, "of", "line", "what")]
+
+
 def _short(end: Mapping[str, Any]) -> str:
     return one_line(str(end.get("sha256")), 12)
 
@@ -298,4 +305,5 @@ LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "plan.migrated": _change("from", "to"),
     "ledger.torn_line": _words(),
     "ledger.mismatch": _mismatch,
+    "ledger.damaged": _damaged,
 }

@@ -270,6 +270,7 @@ def _pulled_document(desk: Desk, pulled: Pulled) -> dict[str, Any]:
         "pushed": {"by": told.by, "machine": told.machine, "at": told.at} if told is not None else None,
         "outputs": told.outputs if told is not None else None,
         "left_out": [{"name": name, "why": why} for name, why in pulled.left_out],
+        "notes": list(pulled.notes),
     }
 
 
@@ -287,6 +288,7 @@ def _lines(desk: Desk, pulled: Pulled) -> list[str]:
             f"Loom: run {run_id} stays as it is here; what {desk.remote.shown} has is saved as {saved}",
             f"  {who}",
             f"To hand this state on: loomctl push {run_id}{desk.option()}",
+            *pulled.notes,
         ]
     lines = [f"Loom: run {run_id} is pulled from {desk.remote.shown} ({counted(pulled.files, 'file')})", f"  {who}"]
     if saved is not None:
@@ -294,6 +296,7 @@ def _lines(desk: Desk, pulled: Pulled) -> list[str]:
     if pulled.left_out:
         lines.append("Did not come:")
         lines += _few(f"  {one_line(name, 200)}: {one_line(why, 120)}" for name, why in pulled.left_out)
+    lines += pulled.notes
     store = desk.space.store
     driven = store.held(run_id, store.read_state(run_id)) is not None  # where it came from, within the last half hour
     return [*lines, f"To go on with it here: loomctl resume {run_id}{' --take-over' if driven else ''}"]

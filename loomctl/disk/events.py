@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 FILE = "events.jsonl"
+TORN, MISMATCH, DAMAGED = "ledger.torn_line", "ledger.mismatch", "ledger.damaged"
+"""What a log tells of itself: a line that a kill tore off, an end that is not the known one, faults of its origin."""
 _FARTHEST = 16 << 20  # bytes from the end in which an entry is looked for; no entry is as long
 _KNOWN_WITHIN = 1 << 20  # bytes from the end in which the entry that the state remembers is looked for
 _MOST = 1 << 62  # the highest number that an entry can have

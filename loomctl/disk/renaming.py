@@ -11,11 +11,14 @@ from loomctl.model.errors import LoomError
 from loomctl.model.shapes import following
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loomctl.disk.event_log import Line
     from loomctl.disk.events import Event
     from loomctl.model.state import State
 
 
-def rename(folder: str, new: str, happened: Event, changes: dict[str, Any]) -> State:
+def rename(folder: str, new: str, happened: Sequence[Event], changes: dict[str, Any]) -> State:
     """Give a copy of a run, in a folder of one's own, another id; gives its state.
 
     happened: what its log ends with; changes: to its state. Every entry stays, with the id and a chain of its own.
@@ -26,7 +29,7 @@ def rename(folder: str, new: str, happened: Event, changes: dict[str, Any]) -> S
     for name in _of_stages(folder):
         _rename_in(name, new)
     head = _chained_anew(os.path.join(folder, events.FILE), new)
-    head = events.append(folder, new, [happened], durable=False, known=head if head.seq else None)
+    head = events.append(folder, new, happened, durable=False, known=head if head.seq else None)
     state.pop("lease", None)  # nobody drives it
     state = {
         **state,
@@ -58,17 +61,36 @@ def _rename_in(path: str, new: str) -> None:
 
 
 def _chained_anew(path: str, new: str) -> events.Head:
-    """Write a log again with another run's id in each entry; gives the new head. A line that is no entry stays."""
-    lines: list[bytes] = []
-    head = events.Head(0, "")
-    for line in event_log.all_of(path):
+    """Write a log again with another run's id in each entry; gives the new head.
+
+    What is no entry stays byte for byte, empty lines and a whole entry that a kill left without its newline, too: the
+    note behind it tells exactly its bytes.
+    """
+    parts: list[bytes] = []
+    head, end = events.Head(0, ""), 0
+    lines = event_log.all_of(path)
+    line = next(lines, None)
+    while line is not None:
+        following = next(lines, None)
         data = line.data
-        if line.entry is not None:
+        if line.entry is not None and not _is_told_torn(line, following):
             data = _entry({**line.entry, "run_id": new, "prev": head.sha256})
             head = events.Head(line.entry["seq"], digests.of_bytes(data))
-        lines.append(data + b"\n")
-    files.write_atomically(path, b"".join(lines), durable=False)
+        parts += [b"\n" * (line.at - end), data, b"\n" if line.ended else b""]
+        end = line.at + line.bytes + 1
+        line = following
+    files.write_atomically(path, b"".join(parts), durable=False)
     return head
+
+
+def _is_told_torn(line: Line, following: Line | None) -> bool:
+    """Tell whether the note behind an entry tells that entry's bytes as torn."""
+    if following is None or following.entry is None or following.entry["event"] != events.TORN:
+        return False
+    told = following.entry.get("properties")
+    if not isinstance(told, dict) or told.get("bytes") != line.bytes:
+        return False
+    return bool(told.get("sha256") == digests.of_bytes(line.data))
 
 
 def _entry(entry: dict[str, Any]) -> bytes:

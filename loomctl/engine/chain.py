@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import digests
-from loomctl.disk.events import Head
+from loomctl.disk.events import DAMAGED, MISMATCH, TORN, Head
+from loomctl.model.fences import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 MOST_FAULTS = 20
 NO_ENTRY, BROKEN_CHAIN, CHANGED_ENTRY = "NO_ENTRY", "BROKEN_CHAIN", "CHANGED_ENTRY"
 LOG_CUT_OFF, TOLD_DAMAGE = "LOG_CUT_OFF", "TOLD_DAMAGE"
-_TORN, _MISMATCH = "ledger.torn_line", "ledger.mismatch"
 _CHUNK = b"\n" * (1 << 16)
 
 
@@ -156,18 +156,21 @@ class _Walk:
 
     def _entry(self, line: Line, entry: Mapping[str, Any], place: Place) -> None:
         now = _Entry(place, Head(entry["seq"], digests.of_bytes(line.data)), line.bytes)
-        if self._doubt is not None:
-            self._decide(later_is_whole=entry["prev"] == self._last.head.sha256)
-        told = entry.get("properties") if entry["event"] == _TORN else None
+        told = entry.get("properties") if entry["event"] == TORN else None
         told = told if isinstance(told, dict) else {}
         gap, self._gap = self._gap, None
+        closes = gap is None and entry["event"] == TORN and self._closes_whole(entry, told)
+        if self._doubt is not None and closes:
+            self._doubt = None  # what is no entry need not follow
+        elif self._doubt is not None:
+            self._decide(later_is_whole=entry["prev"] == self._last.head.sha256)
         if gap is not None:
             self._after_gap(gap, entry, told, now)
-        elif entry["event"] == _TORN:
-            self._after_no_gap(entry, told, now)
-        elif not self._follows(entry, self._last):
+        elif entry["event"] == TORN and not closes:
+            self._after_no_gap(entry, now)
+        elif not closes and not self._follows(entry, self._last):
             self._misfit(now)
-        if entry["event"] == _MISMATCH:
+        if entry["event"] in (MISMATCH, DAMAGED):
             self._told_damage(entry, now)
         self._count(now)
 
@@ -180,9 +183,7 @@ class _Walk:
         if not self._follows(entry, self._last):
             self._misfit(now)
 
-    def _after_no_gap(self, entry: Mapping[str, Any], told: Mapping[str, Any], now: _Entry) -> None:
-        if self._closes_whole(entry, told):
-            return
+    def _after_no_gap(self, entry: Mapping[str, Any], now: _Entry) -> None:
         if self._follows(entry, self._last):
             what = f"entry {now.head.seq} tells of a torn line, and none stands before it"
             self._fault(BROKEN_CHAIN, now.place, now.head.seq, what, "what was torn was taken out")
@@ -234,9 +235,14 @@ class _Walk:
         )
 
     def _told_damage(self, entry: Mapping[str, Any], now: _Entry) -> None:
-        what = f"entry {now.head.seq} tells that the log was damaged before it: it did not end as the state remembered"
         told = entry.get("properties")
         parts = told if isinstance(told, dict) else {}
+        if entry["event"] == DAMAGED:
+            what = f"entry {now.head.seq} tells that the log of which this one is a copy was not the one written"
+            where = f"line {parts.get('line')}: " if type(parts.get("line")) is int else ""
+            self._fault(TOLD_DAMAGE, now.place, now.head.seq, what, one_line(f"{where}{parts.get('what', '')}", 200))
+            return
+        what = f"entry {now.head.seq} tells that the log was damaged before it: it did not end as the state remembered"
         known, found = (_seq_in(parts.get(key)) for key in ("expected", "found"))
         why = f"the state remembered entry {known}, the log ended with entry {found}" if known and found else ""
         self._fault(TOLD_DAMAGE, now.place, now.head.seq, what, why)

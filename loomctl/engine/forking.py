@@ -22,6 +22,7 @@ from loomctl.engine import (
     stage_changes,
     stages,
     undoing,
+    verifying,
 )
 from loomctl.engine.step_log import READS
 from loomctl.model import ids, lease, sessions, visits
@@ -100,6 +101,8 @@ def fork(space: Workspace, run_id: str, at: str) -> Forked:
     run = _run(space.store, state, origin.run.plan)
     notes += [*left, *rewinding.set_by_hand(run, str(origin.entry["completed_at"]))]
     notes += _known_here(space, origin.run, run)
+    warned = verifying.warning(space.store, run_id)
+    notes += [f"run {run_id}: {warned}"] if warned else []
     return Forked(
         run,
         run_id,

@@ -15,6 +15,8 @@ from loomctl.disk import (
     carried,
     clock,
     digests,
+    event_log,
+    events,
     exchange,
     files,
     handoff_notes,
@@ -27,7 +29,7 @@ from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import command_ends, handoff, leasing, pushing, recording
+from loomctl.engine import command_ends, handoff, leasing, pushing, recording, verifying
 from loomctl.model import blob_refs, ids
 from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.state import ACTIVE
@@ -49,7 +51,7 @@ _SYNCED_ALONE = 64  # files and folders that are synced one by one; of more the 
 class Pulled(NamedTuple):
     """What was taken. kind: see above; saved: the run that the other state was saved as; files: how many were fetched.
 
-    told: who pushed what came; left_out: what did not come, and why.
+    told: who pushed what came; left_out: what did not come, and why; notes: what its user should know of what came.
     """
 
     run_id: str
@@ -58,6 +60,7 @@ class Pulled(NamedTuple):
     files: int
     told: Told | None
     left_out: Sequence[tuple[str, str]]
+    notes: Sequence[str] = ()
 
 
 def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
@@ -80,7 +83,10 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
         if found.kind == handoff.DIVERGED and not keep:
             raise pushing.diverged(desk, run_id, found, "nothing was pulled")
         with arrivals.room(desk.space.store, "pull-") as staging:
-            return _Pull(desk, run_id, found, staging).take(keep)
+            pulled = _Pull(desk, run_id, found, staging).take(keep)
+    came = pulled.saved if pulled.kind == KEPT_MINE and pulled.saved else run_id
+    warned = verifying.warning(desk.space.store, came)
+    return pulled._replace(notes=[f"Run {came}: {warned}"] if warned else [])
 
 
 class _Pull:
@@ -268,6 +274,8 @@ class _Pull:
 
     def _save(self, folder: str, state: State, whose: str) -> str:
         """Make one of two states a run of its own, whole, with its log; gives its id."""
+        session_id = self._space.caller.session_id
+        damage = self._damage(folder, state)
         kept_known = whose == "mine" and known.is_known(self._run_id, self._store.folder)
         while True:
             new = ids.make_run_id(
@@ -279,7 +287,7 @@ class _Pull:
             status = "pending" if state["status"] in ACTIVE else state["status"]
             saved = {"run_id": self._run_id, "whose": whose, "at": clock.now()}
             changes: dict[str, Any] = {"status": status, "saved_from": saved}
-            renaming.rename(folder, new, Event("run.saved_aside", told, self._space.caller.session_id), changes)
+            renaming.rename(folder, new, [*damage, Event("run.saved_aside", told, session_id)], changes)
             try:
                 self._sync(folder)
                 arrivals.into_place(self._store, folder, new)
@@ -293,6 +301,15 @@ class _Pull:
         elif kept_known:
             known.note(new, self._store.folder)
         return new
+
+    def _damage(self, folder: str, state: State) -> list[Event]:
+        """Give what the copy's log tells of faults that its new chain would hide (D54)."""
+        try:
+            found = verifying.of_log(os.path.join(folder, events.FILE), self._run_id, state, event_log.every(folder))
+        except LoomError:  # what cannot be read is not copied either
+            return []
+        told = verifying.handed_on(found)
+        return [told] if told is not None else []
 
     def _done(self, kind: str, saved: str | None) -> Pulled:
         """Note what both sides have now; until it is resumed here the run is announced, its commands wait for trust."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.disk import arrivals, carried, clock, files, git_answers, machine, people, received
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
-from loomctl.engine import handoff, recording
+from loomctl.engine import handoff, recording, verifying
 from loomctl.model import lease, visits
 from loomctl.model.errors import EXIT_HELD, EXIT_SETUP, LoomError
 from loomctl.model.secrets import mask, masked_line
@@ -220,11 +220,16 @@ def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: g
 
 
 def _notes(space: Workspace, run_id: str, state: State) -> list[str]:
+    warned = verifying.warning(space.store, run_id)
+    notes = [f"Run {run_id}: {warned}"] if warned else []
     holder = lease.holder(state)
     if holder is None or holder.session_id != space.caller.session_id:
-        return []
+        return notes
     resume = f"loomctl resume {run_id} --take-over"
-    return [f"This session drives the run. To drive it on another machine: loomctl pull {run_id}, then {resume}"]
+    return [
+        *notes,
+        f"This session drives the run. To drive it on another machine: loomctl pull {run_id}, then {resume}",
+    ]
 
 
 # ---- The commit.

@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import event_log, events
+from loomctl.disk.events import Event
 from loomctl.engine import chain
 from loomctl.engine.chain import Fault
 from loomctl.model.errors import EXIT_INVALID, LoomError, quoted
@@ -120,6 +121,25 @@ def of_log(path: str, run_id: str, state: Mapping[str, Any] | None, lines: Itera
         faults=found.faults,
         total=found.total,
     )
+
+
+def handed_on(found: Verdict) -> Event | None:
+    """Give what a copy whose chain is made anew says of its origin's log; None where that copy shows it itself."""
+    if all(fault.code == chain.TOLD_DAMAGE for fault in found.faults) and found.total == len(found.faults):
+        return None
+    first = next((fault for fault in found.faults if fault.code != chain.TOLD_DAMAGE), found.faults[0])
+    told = {"of": found.run_id, "line": first.line, "code": first.code, "what": first.what, "faults": found.total}
+    return Event("ledger.damaged", told)
+
+
+def warning(store: Store, run_id: str) -> str:
+    """Say in one line that a run's log is not the one that was written; empty where it is, or cannot be judged."""
+    try:
+        fault = verify(store, run_id).fault
+    except (OSError, LoomError):
+        return ""
+    where = f": line {fault.line}" if fault is not None else ""
+    return f"its log is not the one that was written{where}; loomctl verify {run_id}" if fault is not None else ""
 
 
 def _within(faults: Sequence[Fault], beyond: Place | None) -> bool:

@@ -318,6 +318,16 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
         "the log does not end as the state remembers it",
         {"expected": "`seq` and `sha256`", "found": "the same"},
     ),
+    "ledger.damaged": (
+        "this log is a copy, chained anew, of one that was not as it was written",
+        {
+            "of": "the run whose log it was",
+            "line": "of the first fault there",
+            "code": "",
+            "what": "",
+            "faults": "how many",
+        },
+    ),
 }
 
 # Names that are put together, and what they become.

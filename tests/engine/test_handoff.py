@@ -12,19 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import exchange, known, tool_log
+from loomctl.disk import events, exchange, known, tool_log
 from loomctl.disk.blobs import Blobs
+from loomctl.disk.events import Event
 from loomctl.disk.offloading import DataOffloader
 from loomctl.engine import (
+    chain,
     context_values,
     driving,
     finding,
+    forking,
     handoff,
     pulling,
     pushing,
     recalling,
     remote_runs,
     resuming,
+    verifying,
 )
 from loomctl.engine.reducer import StepReducer
 from loomctl.model.errors import LoomError
@@ -217,6 +221,81 @@ def test_of_two_states_one_stays_and_one_is_a_run_of_its_own(
     assert laptop.push(told.saved).commit
     assert desktop.pull(told.saved).kind == pulling.NEW
     resuming.resume(laptop.space(), told.saved)
+
+
+def torn_whole(machine: Machine, run_id: str) -> bytes:
+    """Let a kill leave a whole entry without its newline, and the next write close it; gives that entry's bytes."""
+    folder = machine.folder(run_id)
+    log = folder / "events.jsonl"
+    data = log.read_bytes()
+    state = machine.state_of(folder)
+    events.append(str(folder), run_id, [Event("session.started", {"source": "killed"})], durable=False)
+    torn = log.read_bytes()[len(data) : -1]
+    log.write_bytes(data + torn)
+    machine.space().store.tell(run_id, lambda _: [Event("session.started", {"source": "next"})])
+    assert machine.state_of(folder) != state
+    return torn
+
+
+def tampered(machine: Machine, run_id: str) -> None:
+    """Change a byte of what the first entry says."""
+    log = machine.folder(run_id) / "events.jsonl"
+    data = log.read_bytes()
+    assert data.count(b'"properties":{"') > 1
+    log.write_bytes(data.replace(b'"properties":{"', b'"properties":{"X', 1))
+
+
+@pytest.mark.parametrize("keep", [pulling.KEPT_MINE, pulling.TOOK_THEIRS])
+def test_what_a_kill_tore_stays_as_it_was_in_a_run_that_is_saved_aside(
+    laptop: Machine, desktop: Machine, run_id: str, keep: str
+) -> None:
+    """A whole entry without its newline is told by its bytes, and the saved run's log is no damaged one."""
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    torn = [torn_whole(machine, run_id) for machine in (laptop, desktop)]
+    for machine in (desktop, laptop):
+        assert verifying.verify(machine.space().store, run_id).told_torn == 1
+        machine.done(run_id, "Made.")
+    desktop.push(run_id)
+    told = laptop.pull(run_id, keep)
+    assert told.saved is not None
+    found = verifying.verify(laptop.space().store, told.saved)
+    assert (found.faults, found.told_torn, found.proven) == ((), 1, True)
+    log = (laptop.folder(told.saved) / "events.jsonl").read_bytes()
+    assert torn[keep == pulling.KEPT_MINE] in log.splitlines()
+    assert told.notes == []
+
+
+@pytest.mark.parametrize("keep", [pulling.KEPT_MINE, pulling.TOOK_THEIRS])
+def test_a_damaged_log_is_not_made_whole_by_saving_its_run_aside(
+    laptop: Machine, desktop: Machine, apart: str, keep: str
+) -> None:
+    """The new chain begins with what was wrong with the old one, and verify finds that in the saved run."""
+    if keep == pulling.TOOK_THEIRS:
+        tampered(laptop, apart)
+    else:
+        tampered(desktop, apart)
+        desktop.push(apart)
+    told = laptop.pull(apart, keep)
+    assert told.saved is not None
+    found = verifying.verify(laptop.space().store, told.saved)
+    assert [fault.code for fault in found.faults] == [chain.TOLD_DAMAGE]
+    assert found.faults[0].why.startswith("line 1: entry 1 is not the line")
+    last = (laptop.folder(told.saved) / "events.jsonl").read_text().splitlines()[-2:]
+    assert [json.loads(line)["event"] for line in last] == ["ledger.damaged", "run.saved_aside"]
+    assert json.loads(last[0])["properties"]["of"] == apart
+    assert any(told.saved in note for note in told.notes) == (keep == pulling.KEPT_MINE)
+
+
+def test_a_damaged_run_is_handed_on_with_a_word(laptop: Machine, desktop: Machine, run_id: str) -> None:
+    """Push, pull and fork name the verdict and the command that tells more; they refuse nothing."""
+    said = f"its log is not the one that was written: line 1; loomctl verify {run_id}"
+    assert not any(said in note for note in laptop.push(run_id).notes)
+    tampered(laptop, run_id)
+    assert any(said in note for note in laptop.push(run_id).notes)
+    assert any(said in note for note in desktop.pull(run_id).notes)
+    stage = laptop.state_of(laptop.folder(run_id))["steps"][0]["stage"]
+    assert any(said in note for note in forking.fork(laptop.space(), run_id, stage).notes)
 
 
 def test_both_push_at_once_and_one_is_refused_without_loss(laptop: Machine, desktop: Machine, run_id: str) -> None:
