@@ -9,6 +9,7 @@ import click
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.engine import proving
+from loomctl.model import survival
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
 from loomctl.model.fences import one_line
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from loomctl.model.receipts import Compacted
 
 _SHOWN = 160
+_MASKED = "unproven, its secret was masked when the run was handed on"
 
 
 @click.command()
@@ -75,4 +77,6 @@ def _of_one(one: Compacted) -> list[str]:
     for name in receipt.lost:
         how = "lost, put back" if name in receipt.restored else "lost"
         lines.append(f"  {how}: {one_line(name, _SHOWN)}")
+    masked = [name for name in receipt.absent if survival.is_masked(name)]
+    lines += [f"  {_MASKED}: {one_line(name, _SHOWN)}" for name in masked]
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk.events import Event
-from loomctl.engine import finding
+from loomctl.engine import finding, told_receipts
 from loomctl.model import receipts, sessions, survival, survival_checks
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.problems import errors
@@ -63,6 +63,7 @@ def proof(space: Workspace, named: str | None) -> Proof:
     known = {record.get("session_id") for record in here}
     records = [*(one for one in space.store.earlier_sessions(run_id) if one["session_id"] not in known), *here]
     found = sorted(receipts.compactions(records), key=lambda one: one.at)
+    found = told_receipts.completed(run.folder, found)
     return Proof(run_id, survival.items(run.plan, run.state), found)
 
 

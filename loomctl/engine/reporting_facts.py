@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import artifact_files, tool_log
 from loomctl.disk.artifact_paths import Roots
-from loomctl.engine import prompts
-from loomctl.model import paths_in_state, sessions
+from loomctl.engine import prompts, told_receipts
+from loomctl.model import paths_in_state, receipts, sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
+    from loomctl.model.receipts import Compacted
 
 _POINTS = 200  # of the line that savings are drawn with
 _SIZED = ("json", "markdown", "directory")
@@ -49,18 +50,31 @@ def session(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _compaction(one: Mapping[str, Any]) -> dict[str, Any]:
     receipt = one.get("receipt")
-    told = None
-    if isinstance(receipt, dict):
-        lists = {key: _texts(receipt.get(key)) for key in ("kept", "lost", "restored")}
-        told = {"proven": receipt.get("proven") is True, **lists}
+    told = _receipt(receipt) if isinstance(receipt, dict) else None
     return {"at": _text(one.get("at")), "trigger": _text(one.get("trigger")) or "unknown trigger", "receipt": told}
+
+
+def _receipt(receipt: Mapping[str, Any]) -> dict[str, Any]:
+    lists = {key: _texts(receipt.get(key)) for key in ("kept", "lost", "restored")}
+    return {"proven": receipt.get("proven") is True, **lists}
 
 
 def all_sessions(run: Run, earlier: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Give every session, those that went out of the state first."""
     held = sessions.history(run.state)
     names = {record.get("session_id") for record in held}
-    return [session(one) for one in (*(one for one in earlier if one["session_id"] not in names), *held)]
+    records = [*(one for one in earlier if one["session_id"] not in names), *held]
+    told = iter(told_receipts.completed(run.folder, list(receipts.compactions(records))))
+    return [_with_receipts(session(one), told) for one in records]
+
+
+def _with_receipts(shown: dict[str, Any], told: Iterator[Compacted]) -> dict[str, Any]:
+    """Give a session with the receipts of its compactions, those included that its run's log alone tells."""
+    every = [
+        {**one, "receipt": _receipt(found.receipt.to_dict()) if found.receipt is not None else one["receipt"]}
+        for one, found in zip(shown["compactions"], told, strict=False)
+    ]
+    return {**shown, "compactions": every}
 
 
 def artifacts(space: Workspace, run: Run, primings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

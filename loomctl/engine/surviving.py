@@ -9,6 +9,7 @@ from __future__ import annotations
 from loomctl.disk import digests, owed
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE
+from loomctl.engine import leasing
 from loomctl.model import due, receipts, slip, survival, triggers
 from loomctl.model.due import LOAD
 from loomctl.model.fences import fenced, one_line, visible
@@ -89,7 +90,7 @@ def judge(space: Workspace, run_id: str, summary: str | None) -> Judged | None:
             return state, []
         return receipts.noted(state, session_id, receipt), [told]
 
-    space.store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)
+    leasing.watching(space).store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)
     return Judged(receipt, bool(receipt.lost))
 
 
@@ -105,7 +106,7 @@ def _found(space: Workspace, run: Run, begun_with: Receipt, summary: str) -> Rec
         if item.name in begun_with.kept or (text is not None and survival.stands_in(text, told)):
             kept.append(item.name)
         else:
-            (absent if text is None else lost).append(item.name)
+            (absent if text is None or survival.is_masked(text) else lost).append(item.name)
     return Receipt(True, kept, lost, [], absent)
 
 
@@ -147,7 +148,7 @@ def put_back(space: Workspace, budget: Budget, at: str) -> str:
         owed.settle(space.store.local, session_id)
         return ""
     run = space.store.read(binding["run_id"])
-    lost = {name for name in taken.get("lost", ()) if isinstance(name, str)}
+    lost = set(_due(taken))
     items = [item for item in survival.items(run.plan, run.state) if item.name in lost]
     text, given = _composed(run, items, _texts(space, run, items), budget)
     if not text:
@@ -165,15 +166,22 @@ def put_back(space: Workspace, budget: Budget, at: str) -> str:
 
 
 def _record(space: Workspace, given: Mapping[str, object]) -> None:
-    """Record in the run what was put back; a receipt that a kill kept from being written is written with it."""
+    """Record in the run what was put back, once; a receipt that a kill kept from being written is written with it.
+
+    Beside another driver the events alone are written, and the receipt stays as it is: it was told when it was judged.
+    """
     session_id, run_id = space.caller.session_id or "", str(given["run_id"])
     names = _names(given, "given")
+    if not set(names) - set(_names(given, "recorded")):
+        return
 
     def change(state: State) -> tuple[State, list[Event]]:
         compaction = receipts.last(state, session_id)
         if compaction is None or compaction.at != given.get("at"):
             return state, []
         before, happened = compaction.receipt, []
+        if space.store.held(run_id, state) is not None:
+            return state, [Event("survival.restored", {"items": names, "at": given.get("by")}, session_id)]
         if before is None or not before.proven:
             before = Receipt(True, _names(given, "kept"), _names(given, "lost"), [], _names(given, "absent"))
             state = receipts.noted(state, session_id, before)
@@ -184,7 +192,8 @@ def _record(space: Workspace, given: Mapping[str, object]) -> None:
         told = {"items": names, "at": given.get("by")}
         return receipts.restored(state, session_id, names), [*happened, Event("survival.restored", told, session_id)]
 
-    space.store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)
+    leasing.watching(space).store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)
+    owed.note_given(space.store.local, session_id, {**given, "recorded": names})
 
 
 def _names(given: Mapping[str, object], key: str) -> list[str]:
@@ -202,11 +211,27 @@ def confirm(space: Workspace) -> None:
     if session_id is None or given is None or owed.is_owed(space.store.local, session_id):
         return
     mark, tries = given.get("mark"), given.get("tries")
-    if isinstance(mark, str) and mark in space.caller.conversation.holds({mark}):
-        _record(space, given)
-    elif type(tries) is not int or tries < _TRIES:
-        owed.note(space.store.local, session_id, given)
-    owed.settle(space.store.local, session_id)
+    try:
+        if isinstance(mark, str) and mark in space.caller.conversation.holds({mark}):
+            _owe_the_rest(space, session_id, given)
+            _record(space, given)
+        elif type(tries) is not int or tries < _TRIES:
+            owed.note(space.store.local, session_id, given)
+    finally:
+        owed.settle(space.store.local, session_id)
+
+
+def _owe_the_rest(space: Workspace, session_id: str, given: Mapping[str, object]) -> None:
+    """Owe what did not fit beside what was given; where nothing fits it stays lost, and its file was named."""
+    arrived = _names(given, "given")
+    left = [name for name in _due(given) if name not in arrived]
+    if left and arrived:
+        owed.note(space.store.local, session_id, {**given, "left": left, "tries": 0})
+
+
+def _due(taken: Mapping[str, object]) -> list[str]:
+    """Give the names that are to be put back: what was lost, or what of it did not fit the last time."""
+    return _names(taken, "left" if "left" in taken else "lost")
 
 
 def _composed(run: Run, items: Sequence[Item], texts: Mapping[str, str], budget: Budget) -> tuple[str, list[str]]:

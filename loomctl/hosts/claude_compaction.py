@@ -6,6 +6,7 @@ A compaction goes PreCompact → SessionStart(compact) → PostCompact; the last
 from __future__ import annotations
 
 from loomctl.hosts import claude_events
+from loomctl.model.errors import LoomError
 from loomctl.model.survival import KEY
 
 TYPE_CHECKING = False
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.engine.caller import Workspace
+
+_HELD = ("HELD", "HELD_BY_ANOTHER")  # another writes just now, or drives: what is owed is noted all the same
 
 
 def before(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -49,7 +52,12 @@ def after(space: Workspace, event: dict[str, Any]) -> str | None:
     binding = space.local.binding(space.caller.session_id)
     if event.get("agent_id") or binding is None or not space.store.has(binding["run_id"]):
         return None
-    judged = surviving.judge(space, binding["run_id"], claude_events.text(event, "compact_summary"))
+    try:
+        judged = surviving.judge(space, binding["run_id"], claude_events.text(event, "compact_summary"))
+    except LoomError as error:
+        if error.code not in _HELD:
+            raise
+        return claude_events.context("PostCompact", None, f"Loom: no receipt of the compaction now: {error.what}")
     if judged is None or not judged.receipt.lost:
         return None
     lost, kept = len(judged.receipt.lost), len(judged.receipt.kept)

@@ -83,14 +83,15 @@ def noted(state: State, session_id: str, receipt: Receipt) -> State:
 
 def restored(state: State, session_id: str, names: Collection[str]) -> State:
     """Note that items which a session's last compaction lost were put back."""
+    return _changed(state, session_id, lambda before: with_restored(before, names))
 
-    def change(before: Receipt | None) -> Receipt | None:
-        if before is None:
-            return None
-        kept = [*before.restored, *(name for name in names if name not in before.restored)]
-        return before._replace(restored=[name for name in kept if name in before.lost])
 
-    return _changed(state, session_id, change)
+def with_restored(before: Receipt | None, names: Collection[str]) -> Receipt | None:
+    """Give a receipt in which what was lost of these names is put back."""
+    if before is None:
+        return None
+    kept = [*before.restored, *(name for name in names if name not in before.restored)]
+    return before._replace(restored=[name for name in kept if name in before.lost])
 
 
 def _changed(state: State, session_id: str, change: Callable[[Receipt | None], Receipt | None]) -> State:

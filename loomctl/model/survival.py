@@ -25,6 +25,7 @@ LONGEST = 2000
 MOST = 100
 """Items that one declaration may have."""
 _NAME_UNITS = 100
+_MASKED = "[masked: "
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
 
@@ -111,6 +112,12 @@ def masked(item: Item, text: str) -> str:
     steps = compile_path(item.value) if item.kind == PATH else None
     key = steps[-1] if steps and isinstance(steps[-1], str) else ""
     return str(masked_value({key: text}).popitem()[1]) if key else mask(text)[0]
+
+
+def is_masked(text: str) -> bool:
+    """Tell whether a text stands for a secret that was masked when its run was handed on: nobody can look for that."""
+    at = text.find(_MASKED)
+    return at >= 0 and "]" in text[at:]
 
 
 def flat(text: str) -> str:

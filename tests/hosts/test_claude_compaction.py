@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from loomctl.disk import owed
-from loomctl.engine import surviving
+from loomctl.engine import reporting, resuming, surviving
+from loomctl.hosts import claude_compaction
+from loomctl.model.errors import LoomError
 from loomctl.model.slip import Budget
 from loomctl.model.units import utf16_units
 from tests.scenes import MAIN, SESSION, Ended, Json, Scene, TranscriptFile, artifact, run
@@ -27,6 +29,7 @@ SURVIVORS: list[Any] = [
 ]
 SUMMARY = "We build dark mode.\nThe deadline\n  is 3 May. The release is on 2027-01-02."
 """Holds the first item and the third; the fourth comes with the priming."""
+OTHER = "5f0c9a52-0000-4000-8000-000000000002"
 LARGE = "".join(f"test {number} ... ok, as it was in the run before\n" for number in range(1500))
 
 
@@ -245,7 +248,7 @@ def test_a_kill_before_the_receipt_is_written_forgets_nothing(begun: Scene, monk
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(space.store, "update", killed)
+    monkeypatch.setattr(type(space.store), "update", killed)
     with pytest.raises(KeyboardInterrupt):
         surviving.judge(space, begun.state["run_id"], SUMMARY)
     assert receipt(begun)["proven"] is False
@@ -272,6 +275,82 @@ def test_what_does_not_fit_is_named_and_not_claimed(begun: Scene) -> None:
     assert utf16_units(text) <= 9500
     assert "not put back: rules" in text
     assert receipt(begun)["restored"] == LOST[:1]
+
+
+def test_what_did_not_fit_beside_the_rest_is_given_next(begun: Scene, tmp_path: Path) -> None:
+    """The first part settles its own debt alone: two texts that do not fit together come one after the other."""
+    begun.write("rules.md", "# Rules\n" + "Cobalt before viridian. 🟦\n" * 250)
+    begun.write("more.md", "# More\n" + "Umber after ochre. 🟦\n" * 300)
+    plan = json.loads((begun.run_dir / "plan.json").read_text())
+    more = {**next(one for one in plan["artifacts"] if one["id"] == "rules"), "id": "more", "path": "more.md"}
+    begun.edit_plan(artifacts=[*plan["artifacts"], more], must_survive=["rules", "more"])
+    file = TranscriptFile(tmp_path / "t.jsonl")
+    compact(begun, file, compact_summary=SUMMARY)
+    assert receipt(begun)["lost"] == ["rules", "more"]
+    first = prompted(begun, file).context
+    assert "Cobalt" in first
+    assert "not put back: more" in first
+    assert receipt(begun)["restored"] == ["rules"]
+    file.hook_text(first, "UserPromptSubmit")
+    second = prompted(begun, file).context
+    assert "Umber" in second
+    assert "Cobalt" not in second
+    assert receipt(begun)["restored"] == ["rules", "more"]
+    file.hook_text(second, "UserPromptSubmit")
+    assert prompted(begun, file).stdout == ""
+    assert not list((begun.store / "local/owed").iterdir())
+
+
+def test_a_text_whose_secret_was_masked_on_the_way_is_not_lost(begun: Scene) -> None:
+    """No summary can hold it: nobody knows, and prove says why."""
+    begun.edit(must_survive=["token [masked: github token]"])
+    compact(begun, compact_summary=f"{SUMMARY} {LOST[0]} # Rules Cobalt before viridian.")
+    assert receipt(begun)["lost"] == []
+    assert receipt(begun)["absent"] == ["token [masked: github token]"]
+    told = begun.loomctl("prove")
+    assert "unproven, its secret was masked when the run was handed on: token [masked" in told.stdout
+    assert told.code == 0
+
+
+def test_a_session_that_lost_the_run_gets_its_receipt_and_its_texts(begun: Scene, tmp_path: Path) -> None:
+    """Another takes the run over before the summary comes: no error, no refusal in the log, and the debt is settled."""
+    file = TranscriptFile(tmp_path / "t.jsonl")
+    hook(begun, "pre-compact", file, trigger="auto")
+    file.compacts()
+    file.hook_text(hook(begun, "session-start", file, source="compact").context)
+    resuming.resume(begun.space(OTHER), begun.state["run_id"], take_over=True)
+    told = hook(begun, "post-compact", file, trigger="auto", compact_summary=SUMMARY)
+    assert "lost 2 of 5" in told.json["systemMessage"]
+    text = prompted(begun, file).context
+    assert "Cobalt" in text
+    file.hook_text(text, "UserPromptSubmit")
+    for _ in range(3):
+        assert "Cobalt" not in prompted(begun, file).stdout
+    assert not list((begun.store / "local/owed").iterdir())
+    names = begun.event_names()
+    assert (names.count("survival.checked"), names.count("survival.restored")) == (1, 1)
+    assert "lease.refused" not in names
+    assert "hook.failed" not in names
+    (proven,) = json.loads(begun.loomctl("prove", "--json").stdout)["compactions"]
+    assert (proven["proven"], proven["kept"], proven["lost"], proven["restored"]) == (True, KEPT, LOST, LOST)
+    report = reporting.gather(begun.space(), begun.state["run_id"], lambda _: "")
+    (shown,) = [one for session in report["sessions"] for one in session["compactions"]]
+    assert shown["receipt"] == {"proven": True, "kept": KEPT, "lost": LOST, "restored": LOST}
+    assert begun.state["lease"]["session_id"] == OTHER
+
+
+def test_a_receipt_that_cannot_be_written_now_is_one_quiet_line(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run's lock is held too long: the user reads one line, and what is owed stands."""
+    hook(begun, "session-start", source="compact")
+
+    def held(*_: object, **__: object) -> None:
+        raise LoomError("HELD", "the run is held", exit_code=6)
+
+    space = begun.space()
+    monkeypatch.setattr(type(space.store), "update", held)
+    said = claude_compaction.after(space, {"session_id": SESSION, "compact_summary": SUMMARY})
+    assert json.loads(str(said))["systemMessage"] == "Loom: no receipt of the compaction now: the run is held"
+    assert owed.is_owed(str(begun.store / "local"), SESSION)
 
 
 def test_secrets_come_back_masked_and_fences_hold(begun: Scene) -> None:

@@ -1,0 +1,63 @@
+"""Receipts that the log tells and the state does not hold: of a session that did not drive its run when it was looked.
+
+Beside a driver a session writes events alone, so what became of the items stands in `survival.checked` and
+`survival.restored`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loomctl.disk import clock, event_log
+from loomctl.model import receipts
+from loomctl.model.errors import LoomError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from loomctl.model.receipts import Compacted, Receipt
+
+_CHECKED, _RESTORED = "survival.checked", "survival.restored"
+
+
+def completed(run_dir: str, found: Sequence[Compacted]) -> list[Compacted]:
+    """Give compactions with the receipts that the log tells, where the state has none that is proven.
+
+    found: oldest first. An event belongs to the last compaction of its session before it. A log that cannot be read
+    tells nothing.
+    """
+    every = list(found)
+    open_ones = {at for at, one in enumerate(every) if one.receipt is None or not one.receipt.proven}
+    if not open_ones:
+        return every
+    for entry in _told(run_dir):
+        at = _of(every, entry)
+        if at in open_ones:
+            every[at] = every[at]._replace(receipt=_with(every[at].receipt, entry))
+    return every
+
+
+def _told(run_dir: str) -> Iterable[Mapping[str, Any]]:
+    try:
+        for line in event_log.every(run_dir):
+            if line.entry is not None and line.entry["event"] in (_CHECKED, _RESTORED):
+                yield line.entry
+    except (OSError, LoomError):
+        return
+
+
+def _of(every: Sequence[Compacted], entry: Mapping[str, Any]) -> int:
+    """Give the place of the compaction that an event tells of; -1 where there is none."""
+    when, session_id = clock.seconds_of(str(entry.get("ts") or "")), entry.get("session_id")
+    places = [at for at, one in enumerate(every) if one.session_id == session_id and clock.seconds_of(one.at) <= when]
+    return places[-1] if places else -1
+
+
+def _with(before: Receipt | None, entry: Mapping[str, Any]) -> Receipt | None:
+    raw = entry.get("properties")
+    properties = raw if isinstance(raw, dict) else {}
+    if entry["event"] == _CHECKED:
+        return receipts.read(properties) or before
+    listed = properties.get("items")
+    names = [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+    return receipts.with_restored(before, names)
