@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,9 +18,12 @@ from loomctl.model.errors import LoomError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+UNSENT = "unsent"
+"""The folder in `local` for results that were refused, for another drove their run."""
 REMOVED, ARRIVING = "removed-", "arriving-"
 """What the names of folders in `local` begin with: runs that are being deleted, archives being unpacked and forks."""
 _BESIDE = (".json.tmp", ".md.tmp")
+_UNSENT_NAME = re.compile(r"(.+)-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ-\d+\.md")
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -141,6 +145,21 @@ def forget_sessions(local: str, run_id: str) -> None:
             files.remove(found.path)
             if not os.path.islink(os.path.join(local, "live")):
                 files.remove(os.path.join(local, "live", found.session_id))
+
+
+def unsent(local: str) -> Iterator[tuple[Found, str]]:
+    """Give the results that were kept because another drove their run (`{run_id}-{stamp}-{pid}.md`), with its id."""
+    for found in below(os.path.join(local, UNSENT)):
+        named = _UNSENT_NAME.fullmatch(os.path.basename(found.path))
+        if named is not None:
+            yield found, named[1]
+
+
+def forget_unsent(local: str, run_id: str) -> None:
+    """Remove the results that were kept for a run."""
+    for found, of in list(unsent(local)):
+        if of == run_id:
+            files.remove(found.path)
 
 
 def owner_lives(path: str) -> bool:

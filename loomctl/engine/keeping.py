@@ -109,6 +109,7 @@ def remove(space: Workspace, run_id: str, *, force: bool = False) -> None:
     with space.store.lock(run_id) as lock:
         _refuse_active(space, run_id, force=force)
         doomed = _out_of_sight(space, run_id)
+        housekeeping.forget_unsent(space.store.local, run_id)
         lock.remove()
     shutil.rmtree(doomed)
 

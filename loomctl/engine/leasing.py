@@ -165,7 +165,9 @@ def document(space: Workspace, run_id: str, state: State) -> dict[str, Any] | No
 
 def keep_result(space: Workspace, run_id: str, text: str) -> str:
     """Keep a result that was not taken, for its user alone; gives the file, or an empty string where none can be."""
-    folder = os.path.join(space.local.folder, "unsent")
+    from loomctl.disk.housekeeping import UNSENT  # seldom
+
+    folder = os.path.join(space.local.folder, UNSENT)
     path = os.path.join(folder, f"{run_id}-{clock.run_stamp()}-{os.getpid()}.md")
     try:
         files.refuse_links(space.store.folder, path)

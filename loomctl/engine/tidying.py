@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DAY = 24 * 60 * 60
 # What a killed writer or deletion left is certainly not being written any more after this long.
 LEFTOVER_AFTER = DAY
-OUTPUTS, LEFTOVER, SESSION, LOCK, HOOK, ENVIRONMENT, BYTECODE, BEGINNING, BASELINE = (
+OUTPUTS, LEFTOVER, SESSION, LOCK, HOOK, ENVIRONMENT, BYTECODE, BEGINNING, BASELINE, UNSENT = (
     "outputs",
     "leftover",
     "session",
@@ -32,6 +32,7 @@ OUTPUTS, LEFTOVER, SESSION, LOCK, HOOK, ENVIRONMENT, BYTECODE, BEGINNING, BASELI
     "bytecode",
     "beginning",
     "baseline",
+    "unsent",
 )
 
 
@@ -76,6 +77,7 @@ def look(space: Workspace, *, now: float) -> Look:
         *_sessions(space, standing, now),
         *_locks(space, standing, now),
         *_baselines(space, standing, now),
+        *_unsent(space, now),
         *_hooks(space, now),
         *_environments(space, now),
     ]
@@ -192,6 +194,15 @@ def _baselines(space: Workspace, standing: dict[str, str | None], now: float) ->
             yield Item(BASELINE, found.path, found.bytes, why, found.changed)
 
 
+def _unsent(space: Workspace, now: float) -> Iterator[Item]:
+    """Give the results that were refused, for another drove their run, and that nobody gave again for long."""
+    days = space.settings.local_days
+    for found, _ in housekeeping.unsent(space.store.local):
+        if found.changed < now - days * DAY:
+            why = f"a result that was refused over {days} days ago, for another session drove its run"
+            yield Item(UNSENT, found.path, found.bytes, why, found.changed)
+
+
 def _hooks(space: Workspace, now: float) -> Iterator[Item]:
     days = space.settings.local_days
     for found in housekeeping.below(os.path.join(space.store.local, "hooks")):
@@ -236,7 +247,7 @@ def tidy(space: Workspace, found: Look) -> Tidied:
 
 def _discard(space: Workspace, item: Item) -> bool:
     """Remove one; what was written since it was looked at stays, for somebody uses it again."""
-    if item.kind in (OUTPUTS, SESSION, HOOK, BASELINE) and housekeeping.changed(item.path) != item.changed:
+    if item.kind in (OUTPUTS, SESSION, HOOK, BASELINE, UNSENT) and housekeeping.changed(item.path) != item.changed:
         return False
     if item.kind == BEGINNING:
         with space.store.lock(os.path.basename(item.path)) as lock:

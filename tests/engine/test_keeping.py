@@ -20,7 +20,7 @@ import pytest
 from loomctl.disk import archives, known
 from loomctl.disk.lock import Lock
 from loomctl.disk.store import Store
-from loomctl.engine import finding, keeping
+from loomctl.engine import finding, keeping, leasing
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
 from tests.scenes import MAIN, OTHER, SESSION, Scene, fingerprint
 
@@ -64,6 +64,18 @@ def test_removing_leaves_nothing_of_the_run_and_all_of_the_project(over: Scene) 
     assert (over.store / "workflows" / "tiny.json").exists()
     assert not list((over.store / "local").glob("removed-*"))
     assert finding.find(over.space()).how == "none"
+
+
+def test_a_refused_result_goes_with_its_run_and_stays_beside_an_archive(over: Scene) -> None:
+    """An archive does not hold it, so it is not lost by one; that of a run with a longer name is another's."""
+    space, run_id = over.space(None), over.run_dir.name
+    kept, other = (Path(leasing.keep_result(space, one, "x")) for one in (run_id, f"{run_id}-2"))
+    archive = keeping.archive_path(space, run_id, None)
+    keeping.archive(space, run_id, archive)
+    assert kept.exists()
+    keeping.bring_back(space, archive)
+    keeping.remove(space, run_id)
+    assert (kept.exists(), other.exists()) == (False, True)
 
 
 def test_another_run_stays_whole(over: Scene) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.engine import machine_checks, tidying
+from loomctl.engine import leasing, machine_checks, tidying
 from loomctl.engine.tidying import Item
 from tests.engine.patients import patient
 from tests.scenes import OTHER, SESSION, Scene, fingerprint
@@ -279,6 +279,21 @@ def test_what_was_noted_at_the_beginning_of_stages_goes_with_its_run(over: Scene
     over.edit(status="in_progress")
     assert kinds(list(tidied(over).removed)) == [("baseline", "gone-run-1")]
     assert sorted(path.name for path in base.iterdir()) == [over.run_dir.name, "young-run-1"]
+
+
+def test_results_that_were_refused_go_when_they_are_old(over: Scene) -> None:
+    """Whether their run is there or not; what somebody else put there stays."""
+    kept = leasing.keep_result(over.space(), over.run_dir.name, "It cost hours.")
+    assert found(over) == []
+    folder = Path(kept).parent
+    aged(Path(kept), 31)
+    aged(folder / "gone-run-2026-01-01T00-00-00Z-17.md", 31, "x")
+    aged(folder / "young-run-2026-01-01T00-00-00Z-17.md", 29, "x")
+    aged(folder / "notes.md", 99, "mine")
+    names = sorted(["gone-run-2026-01-01T00-00-00Z-17.md", Path(kept).name])
+    assert sorted(kinds(found(over))) == [("unsent", name) for name in names]
+    tidied(over)
+    assert sorted(path.name for path in folder.iterdir()) == ["notes.md", "young-run-2026-01-01T00-00-00Z-17.md"]
 
 
 def test_old_notes_of_hooks_go(over: Scene) -> None:
