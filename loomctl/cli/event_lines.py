@@ -242,6 +242,57 @@ def _restored(properties: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _who(found: Any) -> str:
+    """Name a driver as an event has it: its session in short, host and machine."""
+    held = found if isinstance(found, dict) else {}
+    session, host, machine = (_word(held.get(name)) for name in ("session_id", "host", "hostname"))
+    around = " on ".join(filter(None, (host, machine)))
+    named = (f"session {one_line(session, 8)}" if session else "", f"({around})" if around else "")
+    return " ".join(filter(None, named))
+
+
+def _times(found: Any) -> str:
+    held = found if isinstance(found, dict) else {}
+    since, seen = (_word(held.get(name)) for name in ("since", "seen"))
+    return ", ".join(filter(None, (f"since {since}" if since else "", f"last sign {seen}" if seen else "")))
+
+
+def _taken(link: str) -> Callable[[Mapping[str, Any]], list[str]]:
+    """Tell who drives from here on, and who did until then."""
+
+    def told(properties: Mapping[str, Any]) -> list[str]:
+        last = properties.get("from")
+        before = ", ".join(filter(None, (_who(last), _times(last))))
+        known = ("why", "epoch", "host", "hostname", "from")
+        now = _who({key: properties.get(key) for key in ("host", "hostname")})
+        why = _word(properties.get("why"))
+        driven = " ".join(filter(None, ("driven from here", now))) + (f": {why}" if why else "")
+        change = _joined(driven, f"{link} {before}" if before else "")
+        return [change, _epoch(properties), *_plain(properties, *known)]
+
+    return told
+
+
+def _refused(properties: Mapping[str, Any]) -> list[str]:
+    """Tell of a write that was refused: who drives, and under which epochs it was."""
+    holder = properties.get("holder")
+    driver = ", ".join(filter(None, (_who(holder), _times(holder))))
+    began, epoch = (_word(properties.get(name)) for name in ("began", "epoch"))
+    by = f"a write was refused: driven by {driver}" if driver else "a write was refused: the run changed hands since"
+    epochs = f"(begun under epoch {began}, now {epoch})" if began and epoch else ""
+    return [by, epochs, *_plain(properties, "holder", "began", "epoch")]
+
+
+def _released(properties: Mapping[str, Any]) -> list[str]:
+    reason = _word(properties.get("reason"))
+    return ["given up" + (f": {reason}" if reason else ""), _epoch(properties), *_plain(properties, "reason", "epoch")]
+
+
+def _epoch(properties: Mapping[str, Any]) -> str:
+    epoch = _word(properties.get("epoch"))
+    return f"(epoch {epoch})" if epoch else ""
+
+
 _STAGE = _words("stage")
 LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "run.created": _run_created,
@@ -284,10 +335,10 @@ LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "approval.granted": _words("id", "label"),
     "approval.rejected": _words("id", "label"),
     "approval.chosen": _words("id", "label"),
-    "lease.taken": _words("why"),
-    "lease.taken_over": _words(),
-    "lease.released": _words("reason"),
-    "lease.refused": _words(),
+    "lease.taken": _taken("before it"),
+    "lease.taken_over": _taken("taken from"),
+    "lease.released": _released,
+    "lease.refused": _refused,
     "session.started": _words("source"),
     "session.resumed": _words("source"),
     "session.compacted": _words("trigger"),

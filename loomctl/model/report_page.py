@@ -41,6 +41,7 @@ def page(report: Mapping[str, Any], *, style: str, script: str) -> str:
         stages(report),
         sections.sessions(report),
         sections.turns(report),
+        sections.takeovers(report),
         sections.decisions(report),
         sections.economy(report),
         sections.artifacts(report),

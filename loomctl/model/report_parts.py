@@ -9,6 +9,8 @@ from loomctl.model.markup import Markup, el, join
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+TAKEN_OVER = "lease.taken_over"
+"""The event among a report's turns of which no work was taken back."""
 # A status is told by a sign, a word and a colour; tone: which of the page's colours.
 _SIGNS = {
     "succeeded": ("✓", "good"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.model.counts import counted
 from loomctl.model.markup import Markup, el, join
-from loomctl.model.report_parts import bar, mark, path, percent, section, survived, table
+from loomctl.model.report_parts import TAKEN_OVER, bar, mark, path, percent, section, survived, table
 from loomctl.model.report_stages import changed
 from loomctl.model.report_times import at
 
@@ -245,13 +245,23 @@ def _folded(shown: Markup, count: int, noun: str) -> Markup:
 
 def turns(report: Mapping[str, Any]) -> Section | None:
     """Show what was taken back, and where the run came from or was forked."""
-    held = report["turns"]
+    held = [one for one in report["turns"] if one["kind"] != TAKEN_OVER]
     if not held:
         return None
     rows = [[at(one["at"]), el("code", one["kind"]), one["said"]] for one in held[:200]]
     return section(
         "turns", "Taken back, forked", table("In order", ["When", "What", "Which"], rows, class_="cards"), name="Turns"
     )
+
+
+def takeovers(report: Mapping[str, Any]) -> Section | None:
+    """Show when a session took the run from another."""
+    held = [one for one in report["turns"] if one["kind"] == TAKEN_OVER]
+    if not held:
+        return None
+    rows = [[at(one["at"]), one["said"]] for one in held[:200]]
+    listed = table("In order", ["When", "Who, from whom"], rows, class_="cards")
+    return section("takeovers", "Taken over by another session", listed, name="Taken over")
 
 
 def decisions(report: Mapping[str, Any]) -> Section | None:

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from loomctl.model.markup import Markup, el, join
-from loomctl.model.report_parts import mark, section, survived, tone, words
+from loomctl.model.report_parts import TAKEN_OVER, mark, section, survived, tone, words
 from loomctl.model.report_times import Scale, lasted, seconds
 
 if TYPE_CHECKING:
@@ -182,21 +182,22 @@ def _diamond(scale: Scale, compaction: Mapping[str, Any]) -> Markup | None:
 
 
 def _moments(report: Mapping[str, Any], scale: Scale) -> Iterable[Markup]:
-    """Draw what was taken back, and where the run was forked or taken up again."""
-    drawn = []
-    for one in report["turns"]:
-        time = seconds(one["at"])
-        if time is None:
-            continue
-        told = f"{one['kind']}: {one['said']}"
-        arrow = el("text", "↶", y="6", text_anchor="middle", class_="turn")
-        x = min(max(scale.x(time), 1.2), 98.8)
-        drawn.append(
-            el("svg", el("title", told), arrow, x=f"{x:g}%", y="11", overflow="visible", role="img", aria_label=told)
-        )
-    if drawn:
-        yield el("h3", "Taken back, forked")
-        yield _row(el("span", f"{len(drawn)} times" if len(drawn) > 1 else "once"), drawn, scale, "turns")
+    """Draw what was taken back, and where the run was forked; then when a session took it from another."""
+    for heading, picture, taken_over in (("Taken back, forked", "↶", False), ("Taken over", "⇄", True)):
+        drawn = []
+        for one in report["turns"]:
+            time = seconds(one["at"])
+            if time is None or (one["kind"] == TAKEN_OVER) != taken_over:
+                continue
+            told = f"{one['kind']}: {one['said']}"
+            arrow = el("text", picture, y="6", text_anchor="middle", class_="turn")
+            x = f"{min(max(scale.x(time), 1.2), 98.8):g}%"
+            drawn.append(
+                el("svg", el("title", told), arrow, x=x, y="11", overflow="visible", role="img", aria_label=told)
+            )
+        if drawn:
+            yield el("h3", heading)
+            yield _row(el("span", f"{len(drawn)} times" if len(drawn) > 1 else "once"), drawn, scale, "turns")
 
 
 def _legend(report: Mapping[str, Any], scale: Scale) -> Sequence[Markup]:

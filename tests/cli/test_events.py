@@ -110,6 +110,37 @@ EXAMPLES: dict[str, tuple[Json, str]] = {
         {"source": "state.backup.json", "revision": {"before": None, "restored": 4}, "events_after": 2, "kept": "b"},
         "from state.backup.json revision ? → 4 2 events after it stay kept=b",
     ),
+    "lease.taken": (
+        {"why": "gone", "epoch": 2, "host": "terminal", "hostname": "desk", "from": {"session_id": "5f0c9a52-0000"}},
+        "driven from here (terminal on desk): gone; before it session 5f0c9a5… (epoch 2)",
+    ),
+    "lease.taken_over": (
+        {
+            "epoch": 3,
+            "host": "claude-code",
+            "hostname": "desk",
+            "from": {
+                "session_id": "5f0c9a52-0000",
+                "host": "terminal",
+                "hostname": "laptop",
+                "since": "2026-03-02T09:00:00Z",
+                "seen": "2026-03-02T10:00:00Z",
+            },
+        },
+        (
+            "driven from here (claude-code on desk); taken from session 5f0c9a5… (terminal on laptop), "
+            "since 2026-03-02T09:00:00Z, last sign 2026-03-02T10:00:00Z (epoch 3)"
+        ),
+    ),
+    "lease.released": ({"epoch": 3, "reason": "left"}, "given up: left (epoch 3)"),
+    "lease.refused": (
+        {"began": 1, "epoch": 3, "holder": {"session_id": "s1", "host": "terminal", "hostname": "desk"}},
+        "a write was refused: driven by session s1 (terminal on desk) (begun under epoch 1, now 3)",
+    ),
+    "ledger.damaged": (
+        {"of": "r-1", "line": 3, "code": "CHANGED_ENTRY", "what": "entry 3 is not the line", "faults": 1},
+        "copied from the log of r-1; line 3: entry 3 is not the line code=CHANGED_ENTRY faults=1",
+    ),
     "ledger.mismatch": (
         {"expected": {"seq": 3, "sha256": "a" * 64}, "found": {"seq": 3, "sha256": "b" * 64}},
         "expected entry 3 (aaaaaaaaaaa…), found 3 (bbbbbbbbbbb…)",

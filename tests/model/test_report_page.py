@@ -110,7 +110,7 @@ def a_report(text: str) -> dict[str, Any]:
         ],
         "stages": [stage, inner],
         "sessions": [session],
-        "turns": [{"at": DAY, "kind": text, "said": text}],
+        "turns": [{"at": DAY, "kind": kind, "said": text} for kind in (text, "lease.taken_over")],
         "decisions": [dict.fromkeys(("at", "what", "id", "by", "label", "note"), text)],
         "approvals": [{"id": text, "reason": text, "at": text, "choices": [text]}],
         "errors": [{"where": text, "type": text, "message": text}],
@@ -189,6 +189,20 @@ def test_whatever_a_run_says_the_pages_elements_stay_the_same(text: str) -> None
     assert json.loads(block)["rows"][0][0] == 1
     hidden = re.findall("[\u202a-\u202e\u2066-\u2069\u0000-\u0008\u007f-\u009f]", page)
     assert hidden == []
+
+
+def test_a_run_that_was_taken_over_was_not_taken_back() -> None:
+    """Whose turn it is has a heading of its own, in the timeline and in the table."""
+    report = a_report("z")
+    over = [one for one in report["turns"] if one["kind"] == "lease.taken_over"]
+    shown = report_page.page({**report, "turns": over}, style="", script="")
+    assert "Taken back, forked" not in shown
+    assert "Taken over by another session" in shown
+    back = report_page.page(
+        {**report, "turns": [one for one in report["turns"] if one not in over]}, style="", script=""
+    )
+    assert "Taken back, forked" in back
+    assert "Taken over" not in back
 
 
 def test_the_policy_allows_the_pages_own_style_and_script_and_nothing_else() -> None:
