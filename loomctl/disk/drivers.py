@@ -10,6 +10,7 @@ import os
 import time
 
 from loomctl.disk import files, processes
+from loomctl.disk.local import TERMINAL
 from loomctl.model import lease
 from loomctl.model.errors import LoomError
 from loomctl.model.ids import checked_id
@@ -63,6 +64,19 @@ def is_process(local: str, run_id: str, holder: Holder, pid: int | None) -> bool
     """Tell whether a run's driver is this very process: after a `/clear` it is, in a fork it is not (D2)."""
     known = _of(local, run_id, holder)
     return known is not None and pid is not None and processes.same(_process(known), processes.identity(pid))
+
+
+def is_its_terminal(local: str, run_id: str, holder: Holder, pid: int | None) -> bool:
+    """Tell whether a run's driver is the terminal that a host's process was started in: its user is the same person."""
+    known = _of(local, run_id, holder)
+    process = _process(known or {})
+    here = (process.get("boot_id"), process.get("namespace")) == (processes.boot_id(), processes.namespace())
+    if pid is None or holder.host != TERMINAL or not here:
+        return False
+    try:
+        return os.getsid(pid) == process.get("pid")
+    except OSError:
+        return False
 
 
 def is_here(local: str, run_id: str, holder: Holder) -> bool:

@@ -147,7 +147,11 @@ class Fence:
         return [Event("lease.refused", why, self.driver.session_id)]
 
     def _free(self, run_id: str, state: State, found: Holder | None) -> str | None:
-        """Say why the caller may drive: `mine`, `free`, `over`, `restarted`, `inherited`, `gone`; None: it may not."""
+        """Say why the caller may drive; None: it may not.
+
+        `mine`, `free`, `over`, `restarted`, `inherited`, `terminal` (a host's session in the terminal that drives),
+        `gone`.
+        """
         if found is None:
             return "free"
         own = found.session_id == self.driver.session_id
@@ -163,6 +167,8 @@ class Fence:
             self.way == ENTER or self.driver.heir_of() == found.session_id
         ):
             return "inherited"
+        elif drivers.is_its_terminal(self._local, run_id, found, self.driver.pid):
+            return "terminal"
         elif not drivers.lives(self._local, run_id, found):
             return "gone"
         return None

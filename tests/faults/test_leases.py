@@ -130,6 +130,34 @@ def _waits_for_input(pid: int) -> bool:
     return words[:2] == ["0", "0x0"]
 
 
+def test_an_assistant_drives_what_its_own_terminal_drove(begun: Scene) -> None:
+    """Who starts a run in a shell and then the assistant in it is one person; from another shell it is refused."""
+    begun.let_go()
+    run_id = begun.run_dir.name
+    loomctl = f'"{sys.executable}" -I "{MAIN}"'
+    session = "CLAUDE_CODE_SESSION_ID=of-the-shell CLAUDE_PID=$$"
+    resumed = f"{session} {loomctl} resume {run_id} --json"
+
+    def shell(*lines: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["/bin/sh", "-c", "\n".join(lines)],
+            cwd=begun.root,
+            env=begun.environ(None),
+            capture_output=True,
+            text=True,
+            start_new_session=True,
+            check=False,
+        )
+
+    own = shell(f"{loomctl} context set a 1 {run_id} >/dev/null", resumed, "exit $?")
+    assert own.returncode == 0, own.stdout
+    assert begun.state["lease"]["session_id"] == "of-the-shell"
+    begun.let_go()
+    in_another = f"setsid sh -c '{session} {loomctl} resume {run_id} --json'"
+    other = shell(f"{loomctl} context set b 1 {run_id} >/dev/null", in_another, "exit $?")
+    assert (other.returncode, json.loads(other.stdout)["error"]["code"]) == (6, "HELD_BY_ANOTHER")
+
+
 def test_of_two_terminals_one_drives_until_its_shell_is_gone(begun: Scene) -> None:
     """Two shells at once: the second is refused while the first lives, and drives when it is killed."""
     begun.let_go()
