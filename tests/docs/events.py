@@ -222,7 +222,8 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     "lease.taken": (
         "a session drives the run from here on, for nobody did, or who did is gone",
         {
-            "why": "`free`, `gone`, `over` (the run was), `restarted` (its own process was), `inherited` (`/clear`), `terminal` (a host's session in it)",
+            "why": "`free`, `gone`, `over` (the run was), `restarted` (its own process was), `inherited` (`/clear`), "
+            "`terminal` (a host's session in it)",
             "epoch": "of the lease, from here on",
             "host": "",
             "hostname": "",
