@@ -10,7 +10,7 @@ import click
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import command_ends, command_trust, driving, finding
+from loomctl.engine import command_ends, command_trust, finding, standing_still
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.model.secrets import mask
 from loomctl.model.state import ACTIVE
@@ -51,7 +51,9 @@ def cancel(run: str | None, as_json: bool) -> int:
 def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *, as_json: bool) -> int:
     verb = "pause" if status == "paused" else "cancel"
     space = asking.space()
-    changed = driving.set_standing(space, finding.to_drive(space, named, verb=verb), status, event, allowed=allowed)
+    changed = standing_still.set_standing(
+        space, finding.to_drive(space, named, verb=verb), status, event, allowed=allowed
+    )
     said = command_ends.stop_all(space, changed) if status == "cancelled" else []
     if as_json:
         printing.document({"run_id": changed.run_id, "status": status, "notes": said})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from loomctl.disk import clock, people
 from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import driving, ending, leasing, lines, presence, recording, settling
+from loomctl.engine import driving, ending, leasing, lines, presence, recording, refusing, settling
 from loomctl.model import branches, directives, gates, visits
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
@@ -87,7 +87,7 @@ def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str |
     space = leasing.deciding(space)
     notes = recording.noted(space)
     run = _line(space, run_id, said.verb, branch)
-    driving.refuse_over(run.state, run_id)
+    refusing.refuse_over(run.state, run_id)
     gates.must_ask(run.state, run.plan, said.verb)  # nobody decides what they were not asked yet
     seen = _waits_for(run.state, run.plan)
     known = _gathered(space, run, said)
@@ -97,7 +97,7 @@ def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str |
     def change(state: State) -> tuple[State, list[Event]]:
         settled.clear()
         ended.clear()
-        driving.refuse_over(state, run_id)
+        refusing.refuse_over(state, run_id)
         _refuse_moved(run_id, seen, _waits_for(state, run.plan), state)
         found = gates.decision(state, run.plan, said.verb, said.label)
         happened: list[Event] = []

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.engine import closing, ending, leasing, lines, presence, settling
-from loomctl.model import branches, gates, places, run_life, standing, visits
-from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
+from loomctl.engine import closing, ending, leasing, lines, presence, refusing, settling
+from loomctl.model import branches, places, run_life, standing, visits
+from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
-from loomctl.model.secrets import masked_line
 from loomctl.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
@@ -76,7 +75,7 @@ def next_step(
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
-        _refuse_standing(state, run_id)
+        refusing.refuse_standing(state, run_id)
         closing.refuse_pending(space, state, run_id)
         ended, said = closing.close(space, run, state, happened, found)
         if ended is not None:
@@ -138,7 +137,7 @@ def done(
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
-        entry = _open_for(run, state, told)
+        entry = refusing.open_for(run, state, told)
         now = _with_marked(entry, given)
         if ends:
             came = ending.end(space, run, state, happened, now, known or ending.gather(space, run, entry, now))
@@ -149,7 +148,7 @@ def done(
             came = closed
             notes.append(said)
         else:
-            _refuse_unheard(run, entry, now)
+            refusing.refuse_unheard(run, entry, now)
             marked = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
             return presence.active(space, _marked(space, state, now)), [marked]
         ended.append(came)
@@ -161,13 +160,21 @@ def done(
     if not ended:
         marked = visits.open_visit(run.state) or {}
         return Driven(run, run_life.Move("step", step=marked["step_id"]), closing=marked, notes=notes)
-    settling.begun(space, run, settled[0])
-    made = None if branch else settling.told_of(space, run, settled[0])
-    notes += presence.noted_stage(space, run.state)
-    if ended[0].entry is not None:
-        notes += ending.unregistered(run, ended[0].entry)
-        notes += _witnesses_stopped(space, run, ended[0].entry)
+    made = _gone_on(space, run, settled[0], ended[0], notes, in_a_branch=branch is not None)
     return Driven(run, settled[0].move, ended[0].entry, made, None, notes, ended[0].reading, ended[0].repair)
+
+
+def _gone_on(
+    space: Workspace, run: Run, settled: settling.Settled, ended: ending.Ended, notes: list[str], *, in_a_branch: bool
+) -> Slip | None:
+    """Do what follows the end of a step on disk; gives what a phase transition loaded. notes: added to."""
+    settling.begun(space, run, settled)
+    made = None if in_a_branch else settling.told_of(space, run, settled)
+    notes += presence.noted_stage(space, run.state)
+    if ended.entry is not None:
+        notes += ending.unregistered(run, ended.entry)
+        notes += _witnesses_stopped(space, run, ended.entry)
+    return made
 
 
 def _witnesses_stopped(space: Workspace, run: Run, entry: Mapping[str, Any]) -> list[str]:
@@ -189,52 +196,6 @@ def _by_hand(space: Workspace, run: Run, outcome: str | None) -> Mapping[str, An
 
     work = command_ends.take_over(space, run, outcome)
     return {"stage": work.stage, "step": work.step_id} if work is not None else {}
-
-
-def _open_for(run: Run, state: State, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the visit that a `done` may end; a paused run keeps the result, and goes no further."""
-    refuse_over(state, run.run_id)
-    entry = visits.open_visit(state)
-    if entry is None:
-        raise _nothing_open(run, state)
-    _refuse_moved(run.run_id, entry, told)
-    _refuse_human(run, state)
-    if "branches" in entry:
-        raise _has_branches(run, entry)
-    return entry
-
-
-def _refuse_unheard(run: Run, entry: Mapping[str, Any], given: ending.Given) -> None:
-    """Refuse to wait for the final message of a step that has a command to pass: no hook runs one (D23).
-
-    Raises NO_RESPONSE.
-    """
-    place = places.place_of(run.plan, entry["step_id"])
-    wanted = (place.step.get("evidence") or ()) if place else ()
-    if given.outcome in ending.WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
-        return
-    raise LoomError(
-        "NO_RESPONSE",
-        f"{masked_line(entry['step_id'], 120)} is ended with its result on standard input",
-        why="a command has to pass before it counts as done, and only `loomctl done` runs it",
-        hint=f"loomctl done {run.run_id} --response-file result.md",
-        exit_code=EXIT_USAGE,
-    )
-
-
-def _refuse_human(run: Run, state: State) -> None:
-    """Refuse to end a step that a person decides: the assistant's word is not theirs. Raises HUMAN_STEP."""
-    found = gates.open_human(state, run.plan)
-    if found is None:
-        return
-    offered, branch = gates.choices(found[1].step), visits.seen_from(state).name
-    raise LoomError(
-        "HUMAN_STEP",
-        f"{found[1].key} is decided by a person, not ended by its result",
-        why=f"they choose one of {', '.join(masked_line(one, 60) for one in offered)}" if offered else "",
-        hint=gates.command(gates.CHOOSE if offered else gates.APPROVE, run.run_id, (*offered, "")[0], branch),
-        exit_code=EXIT_USAGE,
-    )
 
 
 def _with_marked(entry: Mapping[str, Any], given: ending.Given) -> ending.Given:
@@ -271,66 +232,11 @@ def _is_closing(state: Mapping[str, Any]) -> bool:
     return entry is not None and entry["status"] == "closing"
 
 
-def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allowed: Sequence[str]) -> Run:
-    """Pause or cancel a run. allowed: the statuses from which that can be done; raises BAD_STATUS from others.
-
-    A cancelled run is cancelled again without a change: the first cancel may have been killed before it was through.
-    """
-    space = leasing.deciding(space)
-    run = space.store.read(run_id)
-
-    def change(state: State) -> tuple[State, list[Event]]:
-        if state["status"] == status == "cancelled":
-            return state, []
-        if state["status"] not in allowed:
-            raise LoomError(
-                "BAD_STATUS",
-                f"the run is {state['status']}",
-                where=run.state_path,
-                why=f"from {', '.join(allowed)} it can become {status}",
-                hint=f"loomctl show {run_id}",
-                exit_code=EXIT_USAGE,
-            )
-        return {**state, "status": status}, [Event(event, {"before": state["status"]}, space.caller.session_id)]
-
-    return run._replace(state=space.store.update(run_id, change))
-
-
 def _recorded(space: Workspace) -> list[str]:
     """Digest what tools gave, before anything changes; what a session's start imports is kept small."""
     from loomctl.engine import recording
 
     return recording.noted(space)
-
-
-def _refuse_standing(state: Mapping[str, Any], run_id: str) -> None:
-    branches.refuse_ended(state)
-    status = state["status"]
-    if status in ("paused", "failed"):
-        raise LoomError(
-            "BAD_STATUS",
-            f"the run is {status}",
-            why="a run that is paused or failed goes on after it was resumed",
-            hint=f"loomctl resume {run_id}",
-            exit_code=EXIT_USAGE,
-        )
-    refuse_over(state, run_id)
-
-
-_AFTER = {"paused": "resume", "failed": "resume"}
-
-
-def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
-    waits = bool(state["pending_approvals"])
-    branch = "" if state["status"] in _AFTER else visits.seen_from(state).name
-    return LoomError(
-        "NO_OPEN_STEP",
-        f"no step of this run is being worked on (status {state['status']})",
-        where=run.state_path,
-        why="the run waits for its user's approval" if waits else "",
-        hint=gates.command("approve" if waits else _AFTER.get(state["status"], "next"), run.run_id, "", branch),
-        exit_code=EXIT_USAGE,
-    )
 
 
 def _told_of(space: Workspace, run_id: str) -> Mapping[str, Any]:
@@ -380,45 +286,3 @@ def _told_of_branch(run: Run, response: str | None, outcome: str | None) -> Mapp
         )
     entry = visits.open_visit(run.state)
     return {"stage": entry["stage"], "step": entry["step_id"]} if entry is not None else {}
-
-
-def _has_branches(run: Run, entry: Mapping[str, Any]) -> LoomError:
-    left = [
-        str(record["id"]) for record in entry["branches"] if record["status"] not in (*visits.OUTCOMES, "cancelled")
-    ]
-    return LoomError(
-        "PARALLEL_STEP",
-        f"{entry['step_id']} is a parallel step: it ends with its branches",
-        where=run.state_path,
-        why=f"open: {', '.join(left)}; one that cannot be done is ended with --branch and --outcome failed",
-        hint=f"loomctl next --branch {left[0] if left else 'NAME'}",
-        exit_code=EXIT_USAGE,
-    )
-
-
-def _refuse_moved(run_id: str, entry: Mapping[str, Any], told: Mapping[str, Any]) -> None:
-    """Refuse a `done` that was meant for another visit than the open one: the caller was not told of this one."""
-    if not told or told["stage"] == entry.get("stage"):
-        return
-    raise LoomError(
-        "STAGE_MOVED",
-        f"the run has gone on to {entry['step_id']} since this session was told of {told.get('step')}",
-        why="a step is ended by who worked on it",
-        hint=f"loomctl next {run_id}",
-        exit_code=EXIT_HELD,
-    )
-
-
-def refuse_over(state: Mapping[str, Any], run_id: str) -> None:
-    """Refuse what is to be done in a run that is completed or cancelled, or in a branch that has ended (D4, D43).
-
-    Raises BAD_STATUS and BRANCH_ENDED.
-    """
-    branches.refuse_ended(state)
-    if state["status"] in OVER:
-        raise LoomError(
-            "BAD_STATUS",
-            f"the run is {state['status']}",
-            hint=f"loomctl resume {run_id} --reopen",
-            exit_code=EXIT_USAGE,
-        )

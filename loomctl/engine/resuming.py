@@ -110,16 +110,21 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False, 
     run = run._replace(state=_driven(space, run.run_id, change, bound))
     notes += _told(space, run.run_id, came_from)
     settling.begun(space, run, held[0])
-    event = triggers.run_start(run.state.get("current_phase"))
-    for before, after in held[0].entered:
-        event = event._replace(facts=(*event.facts, *triggers.phase_transition(before, after).facts))
-    event = settling.with_owed(event, run.state)
-    made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
-    made = remembering.record(space, run.run_id, made)
+    made = _primed(space, run, held[0])
     notes += presence.noted_stage(space, run.state)
     notes += _write_prompt_anew(space, run)
     run = run._replace(state=space.store.read(run.run_id).state)
     return Resumed(run, held[0].move, made, differences, notes)
+
+
+def _primed(space: Workspace, run: Run, settled: settling.Settled) -> Slip:
+    """Load what a run's start asks for, and each phase that was entered; what is owed comes with it."""
+    event = triggers.run_start(run.state.get("current_phase"))
+    for before, after in settled.entered:
+        event = event._replace(facts=(*event.facts, *triggers.phase_transition(before, after).facts))
+    event = settling.with_owed(event, run.state)
+    made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
+    return remembering.record(space, run.run_id, made)
 
 
 def _pulled(space: Workspace, came_from: Mapping[str, Any]) -> list[Event]:

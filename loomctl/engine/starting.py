@@ -72,15 +72,7 @@ def start(
     dry_run (or the autonomy `dry-run`): resolve and check, write nothing.
     Raises LoomError for a workflow that cannot be used, and UNRESOLVED_PLACEHOLDER for a prompt that cannot be filled.
     """
-    work = work.strip()
-    if not work:
-        raise LoomError(
-            "NO_WORK",
-            "a run needs something to do",
-            why='it is said in words, or by a tracker\'s id: loomctl run "add dark mode"',
-            hint="loomctl run --help",
-            exit_code=EXIT_USAGE,
-        )
+    work = _said(work)
     project = space.project
     resolved = resolve(
         workflow or space.settings.default_workflow,
@@ -122,6 +114,19 @@ def start(
         *([trouble] if trouble else []),
     ]
     return _begin(space, run, notes, warnings)
+
+
+def _said(work: str) -> str:
+    """Give what is to be done. Raises NO_WORK."""
+    if work.strip():
+        return work.strip()
+    raise LoomError(
+        "NO_WORK",
+        "a run needs something to do",
+        why='it is said in words, or by a tracker\'s id: loomctl run "add dark mode"',
+        hint="loomctl run --help",
+        exit_code=EXIT_USAGE,
+    )
 
 
 def _new_store(space: Workspace) -> list[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE
-from loomctl.engine import answers, closing, leasing, presence, stages
-from loomctl.model import output_checks, places, standing, turn_ends, visits
+from loomctl.engine import answers, closing, leasing, presence, stages, standing_still
+from loomctl.model import output_checks, places, turn_ends, visits
 from loomctl.model.directives import Reading
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
+from loomctl.model.standing import is_under_way
 from loomctl.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
@@ -26,7 +26,6 @@ _LAST_WORDS = 200  # characters of what an assistant said last that the state ke
 _ENDS = (turn_ends.END, turn_ends.EXHAUSTED, turn_ends.REPAIR)  # verdicts by which a message is taken for an answer
 _NUDGES = 20  # how often in a turn an assistant is asked or sent on at one visit, though it calls tools in between
 _IN_VAIN = 2  # blocks in a row that send an assistant to `loomctl done`; then its user is told instead
-_LOOKED_AT = 50_000  # characters of them in which secrets are looked for
 _DIGESTS = 15.0  # seconds that a stop which ends a step may digest for
 ASKED = (
     "The step {step} is open, and your message does not end it. If it is done, end it with `loomctl done` and "
@@ -91,8 +90,8 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     reading = Reading() if fan else answers.read(space, run, entry, step, response, alone=not here)
     stop = turn_ends.Stop(
         level=str((run.plan.get("autonomy") or {}).get("level") or ""),
-        open=_under_way(run.state) and step.get("kind") != "command",
-        untold=_under_way(run.state) and turn.told != entry["stage"],
+        open=is_under_way(run.state) and step.get("kind") != "command",
+        untold=is_under_way(run.state) and turn.told != entry["stage"],
         closing=here,
         settled=_is_settled(entry),
         driven=turn.driven,
@@ -121,7 +120,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
             return Stopped(line=_unjudged(run, entry, known))
         if turn.blocks_left <= 0 and stop.open and ending.asks_for_evidence(run, run.state, known):
             stages.write_candidate(run.folder, entry["stage"], message)
-            return Stopped(line=_paused(space, run))
+            return Stopped(line=standing_still.pause_at_cap(space, run))
         ended = _ended(space, run, turn, found, known, stop)
         if ended.block or not any(one.step.get("kind") == "command" for one in places.places(run.plan)):
             return ended
@@ -167,10 +166,10 @@ def _left_open(
         words = f"The step {entry['step_id']} is open. {why}" if why else _asked(entry)
         return Stopped(block=f"Loom: {words}", asked=True, stage=entry["stage"])
     if verdict == turn_ends.WAIT:
-        waits = _wait(space, run, entry, message)
-        return waits._replace(line=" ".join(filter(None, (waits.line, _unchecked(reading)))))
+        asks = standing_still.wait_for_answer(space, run, entry, message)
+        return Stopped(line=" ".join(filter(None, (asks, _unchecked(reading)))), waits=True)
     if verdict == turn_ends.PAUSE:
-        return Stopped(line=_paused(space, run))
+        return Stopped(line=standing_still.pause_at_cap(space, run))
     return Stopped(line=_not_seen(entry, reading) if verdict == turn_ends.KEEP else "")
 
 
@@ -208,7 +207,7 @@ def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
     """
     entry = visits.open_visit(run.state)
     place = places.place_of(run.plan, entry["step_id"]) if entry else None
-    if place is None or place.step.get("kind") != "command" or not _under_way(run.state):
+    if place is None or place.step.get("kind") != "command" or not is_under_way(run.state):
         return None
     from loomctl.engine import command_trust  # most stops are at no command
     from loomctl.model import trust_waits
@@ -239,7 +238,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
         said.clear()
         opened.clear()
         happened: list[Event] = []
-        if found is not None and not _under_way(state) and _would_ask(run, state, found):
+        if found is not None and not is_under_way(state) and _would_ask(run, state, found):
             return state, []
         ended, how = closing.close(space, run, state, happened, found)
         if ended is None:
@@ -277,10 +276,10 @@ def _noted(space: Workspace, run: Run, happened: Event) -> bool:
     """
 
     def change(state: State) -> tuple[State, list[Event]]:
-        return state, [happened] if _under_way(state) else []
+        return state, [happened] if is_under_way(state) else []
 
     try:
-        return _under_way(space.store.update(run.run_id, change, durable=False, patience=HOOK_PATIENCE))
+        return is_under_way(space.store.update(run.run_id, change, durable=False, patience=HOOK_PATIENCE))
     except (OSError, LoomError) as error:
         if isinstance(error, LoomError) and error.code == leasing.HELD_BY_ANOTHER:
             raise  # who drives no more sends nobody on
@@ -312,10 +311,6 @@ def _unchecked(reading: Reading) -> str:
     return ending.unchecked(reading)
 
 
-def _under_way(state: Mapping[str, Any]) -> bool:
-    return standing.goes_on(standing.answered(dict(state)))
-
-
 def _ended(
     space: Workspace, run: Run, turn: Turn, given: ending.Given, known: ending.Gathered, stop: turn_ends.Stop
 ) -> Stopped:
@@ -330,7 +325,7 @@ def _ended(
         entry = visits.open_visit(state)
         if entry is None or entry["stage"] != known.for_stage or state["status"] in OVER:  # somebody else was first
             return state, []
-        if turn_ends.decide(stop._replace(open=stop.open and _under_way(state))) not in _ENDS:  # or paused it
+        if turn_ends.decide(stop._replace(open=stop.open and is_under_way(state))) not in _ENDS:  # or paused it
             stages.write_candidate(run.folder, entry["stage"], given.response or "")
             return state, []
         happened: list[Event] = []
@@ -356,9 +351,9 @@ def _ended(
             held[:] = [Stopped(line=f"Loom: {said}. {moves.say_move(now)}", waits=asks)]
         happened += result.happened
         if handed and turn.blocks_left <= 0:
-            state, paused = _pause(state, space.caller.session_id)
+            state, paused = standing_still.paused_at_cap(state, space.caller.session_id)
             happened += paused
-            held[:] = [Stopped(line=_say_paused(run.run_id, f"{said}. "))]
+            held[:] = [Stopped(line=standing_still.say_paused(run.run_id, f"{said}. "))]
         return presence.active(space, state), happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
@@ -374,43 +369,3 @@ def _said(entry: Mapping[str, Any], reading: Reading) -> str:
     why, by = how_ended.why(entry, reading, _LAST_WORDS), how_ended.by_file(reading)
     told = f"{entry['step_id']} {entry['status']}" + (f" ({by})" if by else "")
     return f"{told}: {why.removesuffix('.')}" if why else told
-
-
-def _wait(space: Workspace, run: Run, entry: Mapping[str, Any], message: str) -> Stopped:
-    """Let the run wait for its user: the assistant stopped twice without a result."""
-    from loomctl.model.secrets import masked_line
-
-    session_id = space.caller.session_id
-    words = masked_line(message[:_LOOKED_AT], _LAST_WORDS)
-
-    def change(state: State) -> tuple[State, list[Event]]:
-        now = visits.open_visit(state)
-        if now is None or now["stage"] != entry["stage"] or not _under_way(state) or "feedback" in state:
-            return state, []
-        waits = Event("run.awaiting_feedback", {"stage": entry["stage"]}, session_id, entry["step_id"])
-        return standing.awaiting(state, entry, words, at=clock.now()), [waits]
-
-    space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
-    return Stopped(
-        line=f"Loom: {entry['step_id']} waits for your answer; the run goes on when you give it.", waits=True
-    )
-
-
-def _paused(space: Workspace, run: Run) -> str:
-    def change(state: State) -> tuple[State, list[Event]]:
-        return _pause(state, space.caller.session_id) if _under_way(state) else (state, [])
-
-    space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
-    return _say_paused(run.run_id)
-
-
-def _pause(state: State, session_id: str | None) -> tuple[State, list[Event]]:
-    happened = Event("run.paused", {"before": state["status"], "reason": "stop_block_cap"}, session_id)
-    return {**standing.answered(state), "status": "paused"}, [happened]
-
-
-def _say_paused(run_id: str, before: str = "") -> str:
-    return (
-        f"Loom: {before}The run is paused: the assistant stopped as often as it may be sent on. "
-        f"To go on: loomctl resume {run_id}"
-    )

@@ -31,3 +31,8 @@ def answered(state: State) -> State:
     bare = {key: value for key, value in state.items() if key != "feedback"}
     waits = state["status"] == "awaiting_feedback" and not state["pending_approvals"]
     return {**bare, "status": "in_progress"} if waits else bare
+
+
+def is_under_way(state: Mapping[str, Any]) -> bool:
+    """Tell whether a run goes on once its user has spoken, as they have where the assistant did."""
+    return goes_on(answered(dict(state)))

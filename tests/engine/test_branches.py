@@ -18,9 +18,11 @@ from loomctl.engine import (
     lines,
     moves,
     preambles,
+    refusing,
     resuming,
     rewinding,
     stage_records,
+    standing_still,
     stopping,
     undoing,
 )
@@ -366,7 +368,7 @@ def test_an_ended_branch_is_not_called_a_run_that_is_over(scene: Scene, outcome:
     line = lines.read(space, run_id, "api")
 
     def late(state: Json) -> tuple[Json, list[Event]]:
-        driving.refuse_over(state, run_id)
+        refusing.refuse_over(state, run_id)
         return state, []
 
     worked(scene, "api", outcome=outcome)
@@ -395,7 +397,7 @@ def test_a_paused_run_s_branches_stand_still(scene: Scene) -> None:
     """A result is kept and goes no further, as in the main line; a resume goes on."""
     begun(scene)
     opened(scene, "web")
-    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    standing_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     refused("BAD_STATUS", lambda: opened(scene, "api"))
     done(scene, "web")
     assert scene.state["status"] == "paused"
@@ -409,7 +411,7 @@ def test_a_join_that_was_met_while_the_run_stood_still(scene: Scene) -> None:
     begun(scene)
     worked(scene, "web", "a", "b")
     opened(scene, "api")
-    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    standing_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     done(scene, "api", outcome="failed")
     assert statuses(scene) == {"api": "failed", "web": "succeeded"}
     assert scene.state["status"] == "paused"
@@ -468,7 +470,9 @@ def test_a_cancelled_run(scene: Scene) -> None:
     """Its branches are over with it."""
     begun(scene)
     opened(scene, "web")
-    driving.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=["in_progress"])
+    standing_still.set_standing(
+        scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=["in_progress"]
+    )
     refused("BAD_STATUS", lambda: opened(scene, "web"))
     refused("BAD_STATUS", lambda: done(scene, "web"))
 
@@ -746,7 +750,7 @@ def test_a_late_join_is_taken_back_whatever_was_open(scene: Scene) -> None:
     done(scene, None)
     opened(scene, "api")
     opened(scene, "web")
-    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    standing_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     done(scene, "api", outcome="failed")
     resuming.resume(scene.space(), scene.run_dir.name)
     assert scene.state["current_step"] == "build/sum"
@@ -762,7 +766,7 @@ def test_branches_that_ended_while_the_run_stood_still(scene: Scene) -> None:
     begun(scene, fan(API, {**WEB, "steps": WEB["steps"][:1]}))
     opened(scene, "api")
     opened(scene, "web")
-    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    standing_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     done(scene, "api", sets(a=1))
     done(scene, "web", sets(w=1))
     assert resuming.resume(scene.space(), scene.run_dir.name).move.step == "build/sum"
@@ -824,7 +828,7 @@ def test_a_late_join_stops_what_it_goes_on_without(scene: Scene, monkeypatch: py
     assert scene.loomctl("trust", "--yes", session=None).code == 0
     assert scene.loomctl("next", "--branch", "slow").code == 0
     opened(scene, "api")
-    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    standing_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     done(scene, "api")
     assert resuming.resume(scene.space(), scene.run_dir.name).move.step == "build/sum"
     assert statuses(scene) == {"slow": "cancelled", "api": "succeeded"}

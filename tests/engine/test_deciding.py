@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loomctl.disk import files
-from loomctl.engine import deciding, driving, moves, resuming, stopping, undoing
+from loomctl.engine import deciding, driving, moves, resuming, standing_still, stopping, undoing
 from loomctl.engine.driving import Driven
 from loomctl.model import gates
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
@@ -303,7 +303,7 @@ def test_a_paused_run_keeps_its_question(scene: Scene) -> None:
     before = scene.state["pending_approvals"]
     space, run_id = scene.space(), scene.run_dir.name
     for status, reopen in (("paused", False), ("cancelled", True)):
-        driving.set_standing(space, run_id, status, f"run.{status}", allowed=("awaiting_feedback",))
+        standing_still.set_standing(space, run_id, status, f"run.{status}", allowed=("awaiting_feedback",))
         resumed = resuming.resume(space, run_id, reopen=reopen)
         assert (resumed.move.kind, scene.state["status"]) == ("approval", "awaiting_feedback")
         assert scene.state["pending_approvals"] == before

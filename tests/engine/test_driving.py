@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from loomctl.engine import deciding, driving, leasing, moves, presence, priming, remembering, stopping, undoing
+from loomctl.engine import (
+    deciding,
+    driving,
+    leasing,
+    moves,
+    presence,
+    priming,
+    remembering,
+    standing_still,
+    stopping,
+    undoing,
+)
 from loomctl.engine.caller import Conversation
 from loomctl.engine.driving import Driven
 from loomctl.model import triggers, visits
@@ -72,12 +83,12 @@ def stop(scene: Scene, message: str | None, conversation: Conversation | None = 
 
 def pause(scene: Scene) -> None:
     """Pause the run."""
-    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=ACTIVE)
+    standing_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=ACTIVE)
 
 
 def cancel(scene: Scene) -> None:
     """Cancel the run."""
-    driving.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
+    standing_still.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
 
 
 def test_a_run_goes_from_step_to_step_to_its_end(begun: Scene) -> None:
@@ -114,7 +125,7 @@ def test_no_verb_changes_in_place_the_state_that_was_read(begun: Scene) -> None:
         lambda: undoing.undo(space, name),
         lambda: driving.done(space, name, response="It failed.", outcome="failed", note="no"),
         lambda: undoing.undo(space, name),
-        lambda: driving.set_standing(space, name, "paused", "run.paused", allowed=ACTIVE),
+        lambda: standing_still.set_standing(space, name, "paused", "run.paused", allowed=ACTIVE),
     ]
     for verb in verbs:
         held = space.store.read(name)

@@ -12,7 +12,17 @@ import pytest
 
 from loomctl.disk import clock, tool_log
 from loomctl.disk.blobs import Blobs
-from loomctl.engine import answers, context_values, driving, outcomes, resuming, stages, stopping, undoing
+from loomctl.engine import (
+    answers,
+    context_values,
+    driving,
+    outcomes,
+    resuming,
+    stages,
+    standing_still,
+    stopping,
+    undoing,
+)
 from loomctl.engine.driving import Driven
 from loomctl.model import blob_refs, visits
 from loomctl.model.errors import LoomError
@@ -753,7 +763,7 @@ def test_a_stop_that_fails_a_step_tells_why(scene: Scene) -> None:
 def test_what_is_said_while_a_run_stands_still_is_kept(scene: Scene) -> None:
     """It may be the step's response when the run goes on; it ends nothing (D27)."""
     begun(scene, {"id": "one"}, {"id": "two"})
-    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
+    standing_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
     assert stop(scene, GOOD) == stopping.Stopped()
     assert (scene.run_dir / "stages" / "001-build.one@1" / "candidate.md").read_text() == GOOD
     assert scene.state["steps"][0]["status"] == "in_progress"
@@ -775,7 +785,7 @@ def test_what_is_paused_while_a_stop_is_decided_is_neither_asked_nor_sent_on(sce
     begun(scene, {"id": "one", "output_schema": "routing"}, {"id": "two"}, autonomy="autonomous")
     space = scene.space()
     run = space.store.read(scene.run_dir.name)
-    driving.set_standing(space, run.run_id, "paused", "run.paused", allowed=("in_progress",))
+    standing_still.set_standing(space, run.run_id, "paused", "run.paused", allowed=("in_progress",))
     for message in (BAD, "Which colour?", GOOD):
         turn = stopping.Turn(told="001-build.one@1", driven=True, blocks_left=8)
         assert stopping.stopped(space, run, turn, message).block == ""
@@ -788,7 +798,7 @@ def test_a_closing_step_of_a_paused_run_waits_where_its_answer_does_not_fit(scen
     """At a stop and at a session's start: nothing is asked for, nothing fails; `next` asks when the run goes on."""
     begun(scene, {"id": "one", "output_schema": "routing", "output_retries": 0}, {"id": "two"})
     done(scene, None)
-    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
+    standing_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
     assert stop(scene, "Done.") == stopping.Stopped()
     assert stop(scene, "") == stopping.Stopped()
     space = scene.space()

@@ -21,6 +21,7 @@ from loomctl.engine import (
     evidence,
     keeping,
     rewinding,
+    standing_still,
     stopping,
     undoing,
     verifying,
@@ -443,7 +444,7 @@ def test_nothing_is_left_of_what_this_machine_noted(scene: Scene) -> None:
 def cancelled(scene: Scene, run_id: str) -> None:
     """Cancel a run as the command line does."""
     space = scene.space()
-    run = driving.set_standing(space, run_id, "cancelled", "run.cancelled", allowed=("in_progress",))
+    run = standing_still.set_standing(space, run_id, "cancelled", "run.cancelled", allowed=("in_progress",))
     assert command_ends.stop_all(space, run) == [f"The evidence `{LONG}` was stopped."]
 
 

@@ -35,6 +35,7 @@ from loomctl.engine import (
     rewinding,
     stage_changes,
     stage_records,
+    standing_still,
     tracking,
     undoing,
 )
@@ -147,7 +148,9 @@ def test_from_every_status(scene: Scene, status: str) -> None:
     elif status == "failed":
         done(scene, outcome="failed", note="no")
     elif status != "in_progress":
-        driving.set_standing(scene.space(), scene.run_dir.name, status, f"run.{status}", allowed=("in_progress",))
+        standing_still.set_standing(
+            scene.space(), scene.run_dir.name, status, f"run.{status}", allowed=("in_progress",)
+        )
     forked = fork(scene, "fix")
     state = forked.run.state
     assert (state["status"], state["errors"], "completed_at" in state) == ("pending", [], False)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.engine import deciding, driving, priming, remembering, resuming, rewinding, undoing
+from loomctl.engine import deciding, driving, priming, remembering, resuming, rewinding, standing_still, undoing
 from loomctl.engine.caller import Workspace
 from loomctl.model import triggers
 from tests.scenes import OTHER, SESSION, Json, Scene, artifact
@@ -194,7 +194,7 @@ def test_a_run_that_fails_is_paused_and_cancelled(told: Told) -> None:
     assert told.scene.state["status"] == "failed"
     told.resume(OTHER)
     for verb, event in (("paused", "run.paused"), ("cancelled", "run.cancelled")):
-        driving.set_standing(told.space(), told.run_id, verb, event, allowed=("in_progress",))
+        standing_still.set_standing(told.space(), told.run_id, verb, event, allowed=("in_progress",))
         told.hold(verb)
         told.resume(OTHER, reopen=verb == "cancelled")
 

@@ -10,7 +10,7 @@ import pytest
 
 from loomctl.cli import telling
 from loomctl.disk import known
-from loomctl.engine import driving, resuming
+from loomctl.engine import driving, resuming, standing_still
 from loomctl.engine.resuming import Resumed
 from loomctl.model import sessions
 from loomctl.model.errors import EXIT_NO_RUN, LoomError
@@ -111,7 +111,7 @@ def test_a_failed_run_tries_its_step_again(begun: Scene) -> None:
 
 def test_a_paused_run_goes_on(begun: Scene) -> None:
     """Resume wakes it at the step where it was."""
-    driving.set_standing(begun.space(), begun.run_dir.name, "paused", "run.paused", allowed=ACTIVE)
+    standing_still.set_standing(begun.space(), begun.run_dir.name, "paused", "run.paused", allowed=ACTIVE)
     taken = resume(begun)
     assert (taken.run.state["status"], taken.move.step) == ("in_progress", "build/make")
     assert len(begun.state["steps"]) == 2
@@ -141,7 +141,7 @@ def test_a_closing_step_is_closed_first(begun: Scene, outcome: str | None) -> No
 def test_a_closing_step_of_a_cancelled_run_is_closed_when_it_is_reopened(begun: Scene) -> None:
     """The step that was closing when its run was cancelled does not stay so."""
     driving.done(begun.space(), begun.run_dir.name, response=None)
-    driving.set_standing(begun.space(), begun.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
+    standing_still.set_standing(begun.space(), begun.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
     begun.space().local.mark_ended(SESSION)
     taken = resume(begun, begun.run_dir.name, reopen=True)
     assert taken.move.step == "build/polish"

@@ -24,6 +24,7 @@ from loomctl.engine import (
     remembering,
     rewinding,
     stage_records,
+    standing_still,
     undoing,
 )
 from loomctl.engine.rewinding import Rewound
@@ -145,7 +146,7 @@ def completed(scene: Scene) -> None:
 
 def paused(scene: Scene) -> None:
     """Pause the run."""
-    driving.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
+    standing_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
 
 
 def closing(scene: Scene) -> None:
@@ -170,7 +171,9 @@ def test_from_every_status_it_is_as_with_undo(scene: Scene, meanwhile: Callable[
 def test_a_cancelled_run_is_refused(scene: Scene) -> None:
     """It is taken up first; nothing is written."""
     worked(scene)
-    driving.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=("in_progress",))
+    standing_still.set_standing(
+        scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=("in_progress",)
+    )
     before = (scene.run_dir / "state.json").read_bytes()
     with pytest.raises(LoomError) as caught:
         rewind(scene, "fix")

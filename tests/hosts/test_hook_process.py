@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.engine import driving, resuming
+from loomctl.engine import driving, resuming, standing_still
 from loomctl.model.state import ACTIVE
 from loomctl.model.units import utf16_units
 from tests.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, TranscriptFile, artifact, fingerprint, run
@@ -502,7 +502,7 @@ def test_a_step_that_another_living_session_is_ending_is_left_to_it(begun: Scene
 def test_a_cancelled_run_is_not_moved_by_a_stop(begun: Scene) -> None:
     """Nothing ends in a run that is over (D4)."""
     driving.done(begun.space(), begun.run_dir.name, response=None)
-    driving.set_standing(begun.space(), begun.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
+    standing_still.set_standing(begun.space(), begun.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
     before = (begun.run_dir / "state.json").read_bytes()
     assert silent(begun.hook("stop", last_assistant_message="too late"))
     assert (begun.run_dir / "state.json").read_bytes() == before
