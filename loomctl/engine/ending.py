@@ -251,12 +251,7 @@ def _unshown(
         lacking = [one for one in shown.items if not one.passed]
         errors = [{"code": "EVIDENCE_MISSING", "where": one.name, "message": one.why} for one in lacking]
         asked = evidence.message(step, shown, attempt, allowed)
-        stages.write_repaired(
-            run.folder, entry["stage"], attempt, response=given.response or "", asked=asked, errors=errors
-        )
-        state = visits.repaired(state)
-        properties = {"stage": entry["stage"], "attempt": attempt, "of": allowed, "errors": ["EVIDENCE_MISSING"]}
-        happened.append(Event("stage.repair_requested", properties, space.caller.session_id, entry["step_id"]))
+        state = _asked_again(space, run, state, happened, given, attempt, allowed, asked, errors)
     again = evidence.again(run, entry, given.outcome) if given.response is not None and shown.pending else ""
     return Ended(state, None, known.reading, evidence.message(step, shown, attempt, allowed, again), attempt)
 
@@ -271,18 +266,36 @@ def _repair(
     step: Mapping[str, Any],
 ) -> Ended:
     """Keep an answer that has to be repaired, and make the message that asks for it."""
-    state = visits.repaired(state)
-    entry = visits.open_visit(state)
-    assert entry is not None  # it was counted at it
-    attempt = visits.repairs_of(entry)
+    entry, allowed = visits.open_visit(state), output_checks.retries(step)
+    assert entry is not None  # the caller looked
+    attempt = visits.repairs_of(entry) + 1
     errors = known.reading.to_dict()["errors"]
-    message = output_checks.repair_message(step, known.reading, attempt, output_checks.retries(step))
-    kept = {"response": given.response or "", "asked": message, "errors": errors}
-    stages.write_repaired(run.folder, entry["stage"], attempt, **kept)
-    codes = sorted({finding["code"] for finding in errors})
-    properties = {"stage": entry["stage"], "attempt": attempt, "of": output_checks.retries(step), "errors": codes}
-    happened.append(Event("stage.repair_requested", properties, space.caller.session_id, entry["step_id"]))
+    message = output_checks.repair_message(step, known.reading, attempt, allowed)
+    state = _asked_again(space, run, state, happened, given, attempt, allowed, message, errors)
     return Ended(state, None, known.reading, message, attempt)
+
+
+def _asked_again(
+    space: Workspace,
+    run: Run,
+    state: State,
+    happened: list[Event],
+    given: Given,
+    attempt: int,
+    allowed: int,
+    asked: str,
+    errors: list[dict[str, Any]],
+) -> State:
+    """Keep an answer that does not do, with what was asked for and why, and count it at the open visit."""
+    entry = visits.open_visit(state)
+    assert entry is not None  # the caller looked
+    stages.write_repaired(
+        run.folder, entry["stage"], attempt, response=given.response or "", asked=asked, errors=errors
+    )
+    codes = sorted({error["code"] for error in errors})
+    properties = {"stage": entry["stage"], "attempt": attempt, "of": allowed, "errors": codes}
+    happened.append(Event("stage.repair_requested", properties, space.caller.session_id, entry["step_id"]))
+    return visits.repaired(state)
 
 
 def _ended(
