@@ -102,24 +102,27 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
     by_hand: it may come to be a person's decision, so that the store alone refuses.
 
     verb: what a person does (`approve`, `pause`, `cancel`). In a terminal it reaches the only run that there is, too; a
-    host's session that does not drive the run is refused. Raises NOT_BOUND and NOT_KNOWN_HERE besides, and
-    HELD_BY_ANOTHER where another drives it; what a person decides in a terminal goes beside (`leasing`).
+    host's session that does not drive the run is refused. Raises HELD_BY_ANOTHER where another drives the run, before
+    it asks whether the session may: who drives is what a second session wants to know. What a person decides goes
+    beside (`leasing`). Raises NOT_BOUND and NOT_KNOWN_HERE else.
     """
     found = to_read(space, named)
     run_id = found.run_id
     assert run_id is not None  # to_read raises instead
     in_a_terminal = space.caller.host == TERMINAL
+    writes = space
     if verb in NEED_THE_LEASE:
-        space = leasing.of_its_command(space, run_id)
+        writes = leasing.of_its_command(space, run_id)
     elif by_hand or verb:
-        space = leasing.deciding(space)
+        writes = leasing.deciding(space)
+    bound = found.how == "bound" or is_bound(space, run_id)
+    if in_a_terminal or bound or not verb or verb in NEED_THE_LEASE:
+        leasing.refuse_held(writes, run_id)
     if found.how == "bound":
-        leasing.refuse_held(space, run_id)
         return run_id
     if found.how == "named" or (verb and in_a_terminal):
         must_be_known(space, run_id)
-        if in_a_terminal or not verb or is_bound(space, run_id):
-            leasing.refuse_held(space, run_id)
+        if in_a_terminal or not verb or bound:
             return run_id
     decides = f"a person decides that, in a terminal, or the session that drives the run, after loomctl resume {run_id}"
     why = decides if verb else "only run and resume bind a session"
@@ -131,16 +134,18 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
         f"this session does not drive the run {run_id}",
         where=unusable,
         why=why,
-        hint=f"loomctl resume {run_id}{' --take-over' if _is_held(space, run_id) else ''}",
+        hint=_way_in(space, run_id),
         exit_code=EXIT_NO_RUN,
     )
 
 
-def _is_held(space: Workspace, run_id: str) -> bool:
+def _way_in(space: Workspace, run_id: str) -> str:
+    """Give the command that takes a run up from here, from its driver where there is one."""
     try:
-        return space.store.held(run_id, space.store.read_state(run_id)) is not None
+        held = space.store.held(run_id, space.store.read_state(run_id)) is not None
     except LoomError:
-        return False
+        held = False
+    return f"loomctl resume {run_id}{' --take-over' if held else ''}"
 
 
 def must_be_known(space: Workspace, run_id: str) -> None:
@@ -152,7 +157,7 @@ def must_be_known(space: Workspace, run_id: str) -> None:
         f"this machine neither started nor resumed the run {run_id}",
         where=space.store.run_dir(run_id),
         why="what came with a project is taken up only when its user says so",
-        hint=f"loomctl resume {run_id}",
+        hint=_way_in(space, run_id),
         exit_code=EXIT_NO_RUN,
     )
 

@@ -246,13 +246,15 @@ def test_a_run_that_stands_still_can_be_set_right(begun: Scene, cli: Cli, status
 
 def test_a_session_that_does_not_drive_the_run_may_read_and_not_set(begun: Scene, cli: Cli) -> None:
     """A person in a terminal may where nobody drives it; another conversation takes the run up first (D1)."""
+    for session in (OTHER, None):
+        ended = cli("context", "set", "k", "1", session=session)
+        assert (ended.code, "HELD_BY_ANOTHER" in ended.stderr) == (6, True)
+        assert f"hint: loomctl resume {begun.run_dir.name} --take-over\n" in ended.stderr
+    assert cli("context", "list", session=OTHER).code == 0
+    begun.let_go()
     ended = cli("context", "set", "k", "1", session=OTHER)
     assert (ended.code, "NOT_BOUND" in ended.stderr) == (3, True)
     assert f"hint: loomctl resume {begun.run_dir.name}\n" in ended.stderr
-    assert cli("context", "list", session=OTHER).code == 0
-    ended = cli("context", "set", "k", "1", session=None)
-    assert (ended.code, "HELD_BY_ANOTHER" in ended.stderr) == (6, True)
-    begun.let_go()
     assert cli("context", "set", "k", "1", session=None).code == 0
     assert values(begun) == {"k": 1}
 

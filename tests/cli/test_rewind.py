@@ -82,7 +82,7 @@ def test_another_session_does_not_rewind_a_run_that_is_driven(worked: Scene, cli
     """As with every verb that drives (D1); a fork it may make, for that changes nothing of the run."""
     name = worked.run_dir.name
     refused = worked.loomctl("rewind", "--to", "1", session=OTHER)
-    assert (refused.code, "NOT_BOUND" in refused.stderr) == (3, True)
+    assert (refused.code, "HELD_BY_ANOTHER" in refused.stderr) == (6, True)
     before = (worked.run_dir / "state.json").read_bytes()
     made = worked.loomctl("fork", "--at", "1", "--json", session=OTHER).json
     assert made["forked_from"]["run_id"] == name

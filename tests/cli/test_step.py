@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.scenes import MAIN, OTHER, PHASES, Json, Scene
+from tests.scenes import MAIN, OTHER, PHASES, SESSION, Json, Scene
 
 
 @pytest.fixture
@@ -230,13 +230,33 @@ def test_an_approval_is_asked_for_and_given(scene: Scene, cli: Cli) -> None:
 
 @pytest.mark.parametrize("verb", [["next"], ["done"], ["undo"], ["approve"], ["pause"], ["cancel"]])
 def test_a_session_that_is_not_bound_drives_nothing(begun: Scene, cli: Cli, verb: list[str]) -> None:
-    """The only active run is shown to an unbound session and never moved by it (D1)."""
+    """The only active run is shown to an unbound session and never moved by it, though nobody drives it (D1)."""
+    begun.let_go()
     before = (begun.run_dir / "state.json").read_bytes()
     ended = cli(*verb, session=OTHER)
     assert ended.code == 3
     assert ended.stderr.startswith("loomctl: NOT_BOUND: ")
     assert begun.run_dir.name in ended.stderr.splitlines()[-1]
     assert (begun.run_dir / "state.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "verb", [["next"], ["done"], ["undo"], ["context", "set", "k", "1"], ["context", "unset", "k"]], ids=" ".join
+)
+@pytest.mark.parametrize("named", [False, True])
+def test_a_session_that_is_not_bound_is_told_who_drives(begun: Scene, cli: Cli, verb: list[str], named: bool) -> None:
+    """Exit code 6, who and since when, and a hint that leads on; named or not, the run is not moved."""
+    run_id, held = begun.run_dir.name, begun.state["lease"]
+    before = (begun.run_dir / "state.json").read_bytes()
+    ended = cli(*verb, *([run_id] if named else []), session=OTHER)
+    assert ended.code == 6
+    assert ended.stderr.startswith(f"loomctl: HELD_BY_ANOTHER: the run {run_id} is driven by the session {SESSION}")
+    assert held["since"] in ended.stderr.splitlines()[0]
+    assert ended.stderr.splitlines()[-1] == f"  hint: loomctl resume {run_id} --take-over"
+    assert (begun.run_dir / "state.json").read_bytes() == before
+    assert cli("resume", run_id, "--take-over", session=OTHER).code == 0
+    assert cli("context", "set", "k", "1", session=OTHER).code == 0
+    assert cli("next", session=OTHER).code == 0
 
 
 def test_an_empty_name_is_not_no_name(begun: Scene, cli: Cli) -> None:

@@ -105,10 +105,13 @@ def test_a_script_has_the_rights_of_who_starts_it(
     monkeypatch.setenv("CLAUDE_CODE_SESSION_ID", OTHER)
     theirs = RunContext()
     assert theirs.get("_run_id") == begun.run_dir.name
-    assert code_of(lambda: theirs.set("k", 1)) == "NOT_BOUND"
+    assert code_of(lambda: theirs.set("k", 1)) == "HELD_BY_ANOTHER"
     monkeypatch.delenv("CLAUDE_CODE_SESSION_ID")
     assert code_of(lambda: RunContext().set("k", 1)) == "HELD_BY_ANOTHER"
     begun.let_go()
+    monkeypatch.setenv("CLAUDE_CODE_SESSION_ID", OTHER)
+    assert code_of(lambda: RunContext().set("k", 1)) == "NOT_BOUND"
+    monkeypatch.delenv("CLAUDE_CODE_SESSION_ID")
     RunContext().set("k", 1)
     assert theirs.get("k") == 1
     monkeypatch.chdir(tmp_path)

@@ -47,6 +47,7 @@ def test_the_only_active_run_is_found_but_never_driven(scene: Scene) -> None:
     run_id = scene.begin().run.run_id
     found = finding.find(scene.space(OTHER))
     assert (found.run_id, found.how, found.may_write) == (run_id, "only", False)
+    scene.let_go()
     with pytest.raises(LoomError) as caught:
         finding.to_drive(scene.space(OTHER))
     assert caught.value.code == "NOT_BOUND"

@@ -45,6 +45,7 @@ def test_a_run_that_came_along_is_not_primed_by_a_plain_command(begun: Scene) ->
 @pytest.mark.parametrize("verb", ["next", "done", "undo"])
 def test_a_run_that_came_along_is_not_driven_by_its_name(begun: Scene, verb: str) -> None:
     """A named run is driven only where it was started or resumed (D23)."""
+    begun.let_go()
     run_id = forget(begun)
     ended = begun.loomctl(verb, run_id, "--json", session=OTHER, given="x")
     assert (ended.code, ended.json["error"]["code"]) == (3, "NOT_KNOWN_HERE")
