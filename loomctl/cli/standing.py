@@ -87,8 +87,8 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         raise LoomError(
             "NOT_BOUND",
             "trust is given by a person, or in the session that drives the run",
-            why="a person types it in a terminal",
-            hint=f"loomctl trust {found.run_id}",
+            why=f"a person types loomctl trust {found.run_id} in a terminal",
+            hint=finding.way_in(space, found.run_id),
             exit_code=EXIT_NO_RUN,
         )
     run_read = space.store.read(found.run_id)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
     from loomctl.model.lease import Holder
     from loomctl.model.state import State
 
@@ -27,9 +28,14 @@ def unreadable(run_ids: Sequence[str]) -> str:
     return f"Loom: the state of the run {run_ids[0]} cannot be read; `loomctl show {run_ids[0]}` says why"
 
 
-def unknown_run(run_id: str) -> str:
-    """Announce a run that this machine neither started nor resumed; not a word of its files is given (D23)."""
-    return f"Loom: the run {run_id} was not started on this machine; /loom:resume {run_id} takes it up"
+def unknown_run(space: Workspace, run_id: str) -> str:
+    """Announce a run that was not taken up here, with the way that is open; not a word of its files is given (D23)."""
+    from loomctl.engine import finding
+
+    way = finding.way_in(space, run_id).removeprefix("loomctl ")
+    held = way != f"resume {run_id}"
+    driven = f" (another session drives it: loomctl show {run_id})" if held else ""
+    return f"Loom: the run {run_id} was not taken up here{driven}; /loom:{way} takes it {'over' if held else 'up'}"
 
 
 def held_elsewhere(run_id: str, holders: Sequence[str], driver: Holder | None = None) -> str:

@@ -6,6 +6,7 @@ from loomctl.disk import known, run_index
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.store import ambiguous
 from loomctl.engine import leasing
+from loomctl.model import lease
 from loomctl.model.errors import EXIT_NO_RUN, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL as OVER
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.engine.caller import Workspace
+    from loomctl.model.lease import Holder
 
 
 NEED_THE_LEASE = ("context set",)  # of what a person does without naming the run
@@ -124,7 +126,8 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
         must_be_known(space, run_id)
         if in_a_terminal or not verb or bound:
             return run_id
-    decides = f"a person decides that, in a terminal, or the session that drives the run, after loomctl resume {run_id}"
+    way = way_in(space, run_id)
+    decides = f"a person decides that, in a terminal, or the session that drives the run, after {way}"
     why = decides if verb else "only run and resume bind a session"
     unusable = space.local.unusable_binding(space.caller.session_id)
     if unusable:
@@ -134,30 +137,36 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
         f"this session does not drive the run {run_id}",
         where=unusable,
         why=why,
-        hint=_way_in(space, run_id),
+        hint=way,
         exit_code=EXIT_NO_RUN,
     )
 
 
-def _way_in(space: Workspace, run_id: str) -> str:
+def way_in(space: Workspace, run_id: str) -> str:
     """Give the command that takes a run up from here, from its driver where there is one."""
+    return f"loomctl resume {run_id}{' --take-over' if _driver(space, run_id) is not None else ''}"
+
+
+def _driver(space: Workspace, run_id: str) -> Holder | None:
+    """Give who else drives a run and may live; None too where its state cannot be read."""
     try:
-        held = space.store.held(run_id, space.store.read_state(run_id)) is not None
-    except LoomError:
-        held = False
-    return f"loomctl resume {run_id}{' --take-over' if held else ''}"
+        return space.store.held(run_id, space.store.read_state(run_id))
+    except (OSError, LoomError):
+        return None
 
 
 def must_be_known(space: Workspace, run_id: str) -> None:
-    """Refuse a run that this machine neither started nor resumed, here (D23). Raises NOT_KNOWN_HERE."""
+    """Refuse a run that this machine neither started nor resumed, here, since it came (D23). Raises NOT_KNOWN_HERE."""
     if known.is_known(run_id, space.store.folder):
         return
+    driver = _driver(space, run_id)
+    why = "what came with a project, or by a pull, is taken up only when its user says so"
     raise LoomError(
         "NOT_KNOWN_HERE",
-        f"this machine neither started nor resumed the run {run_id}",
+        f"the run {run_id} was not taken up here",
         where=space.store.run_dir(run_id),
-        why="what came with a project is taken up only when its user says so",
-        hint=_way_in(space, run_id),
+        why=why if driver is None else f"{why}; it is driven by {lease.told(driver)}",
+        hint=way_in(space, run_id),
         exit_code=EXIT_NO_RUN,
     )
 

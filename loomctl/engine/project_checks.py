@@ -220,7 +220,7 @@ def known(patient: Patient) -> Finding:
         )
     for run_id in patient.active if patient.store else ():
         if patient.store and not known_runs.is_known(run_id, patient.store.folder):
-            found = f"the run {run_id} was neither started nor resumed on this machine, so it is announced, not primed"
+            found = f"the run {run_id} was not taken up here, so it is announced, not primed"
             troubles.append(Finding(WARN, found, f"loomctl resume {run_id}"))
     return gathered(troubles, f"this machine remembers its runs in {home}", facts={"machine_state": home})
 

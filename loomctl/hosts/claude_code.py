@@ -103,7 +103,7 @@ def session_start(space: Workspace, event: dict[str, Any]) -> Given | None:
             return _both(announcing.candidates(found.candidates))
         return _both(announcing.unreadable(found.unreadable)) if found.unreadable else None
     if not known.is_known(found.run_id, space.store.folder):
-        return _both(announcing.unknown_run(found.run_id))
+        return _both(announcing.unknown_run(space, found.run_id))
     damaged = space.local.damaged_binding(space.caller.session_id)
     if damaged:
         notes.append(f"this session's binding cannot be read: {damaged}; loomctl resume {found.run_id} binds it again")

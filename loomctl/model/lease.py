@@ -159,7 +159,8 @@ def refusal(run_id: str, found: Holder | None, began: int) -> LoomError:
     return LoomError(
         "HELD_BY_ANOTHER",
         f"the run {run_id} is driven by {told(found)}",
-        why=f"{sign}one session drives a run at a time. Reading needs no lease: loomctl show, steps, prime-context. "
+        why=f"{sign}one session drives a run at a time. Reading needs no lease: loomctl show {run_id}, "
+        f"loomctl prime-context --run-id {run_id}. "
         "To drive it from here takes it from that session, whose later writes are refused",
         hint=f"loomctl resume {run_id} --take-over",
         exit_code=EXIT_HELD,

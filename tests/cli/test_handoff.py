@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.machines import SECRET, Machine, server_of, tips
+from tests.scenes import OTHER, SESSION
 
 
 @pytest.fixture
@@ -78,3 +79,37 @@ def test_a_session_that_drives_the_run_is_told_how_another_takes_over(laptop: Ma
     pushed = laptop.loomctl("push", "--yes")
     assert pushed.code == 0
     assert f"loomctl resume {laptop.run_dir.name} --take-over" in pushed.stdout
+
+
+@pytest.mark.parametrize(
+    "way", [["prime-context"], ["next"], ["done"], ["undo"], ["context", "set", "k", "1"], ["resume"]]
+)
+def test_each_hint_about_a_run_that_was_pulled_leads_on(
+    laptop: Machine, tmp_path: Path, way: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is tried first, on another machine or back on the one that began it: no two errors go in a circle."""
+    run_id = laptop.run_dir.name
+    desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
+    laptop.push(run_id)
+    monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
+    desktop.pull(run_id)
+    assert desktop.loomctl("prime-context", "--run-id", run_id).code == 0  # as each of the errors says
+    desktop.loomctl("resume", run_id, "--take-over")
+    desktop.push(run_id)
+    monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
+    laptop.pull(run_id)
+    for session in (SESSION, OTHER):
+        announced = laptop.hook("session-start", session=session, source="startup").message
+        assert "was not taken up here (another session drives it: loomctl show" in announced
+        assert f"/loom:resume {run_id} --take-over" in announced
+        assert "started" not in announced
+    assert "driver    the session" in laptop.loomctl("show", run_id, session=OTHER).stdout
+    refused = laptop.loomctl(*way, "--json", session=OTHER).json["error"]
+    assert refused["hint"] == f"loomctl resume {run_id} --take-over", refused
+    assert "driven by the session" in refused["message"] + refused["why"]
+    assert "(claude-code on desktop)" in refused["message"] + refused["why"]
+    for decides in (["approve"], ["trust", "--yes"], ["cancel"]):  # a person's, or the driver's
+        error = laptop.loomctl(*decides, "--json", session=OTHER).json["error"]
+        assert (error["code"], error["hint"]) == ("NOT_BOUND", refused["hint"])
+    assert laptop.loomctl(*refused["hint"].split()[1:], session=OTHER).code == 0
+    assert laptop.loomctl(*way, session=OTHER, given="x" if way == ["done"] else None).code == (way == ["undo"]) * 2

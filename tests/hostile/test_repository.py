@@ -210,7 +210,7 @@ def test_a_run_that_came_along_is_announced_and_nothing_else(trap: Trap) -> None
     ended = hooks(trap.scene)
     started = ended[0]
     assert started.context == started.message
-    assert "was not started on this machine" in started.message
+    assert "was not taken up here" in started.message
     for words in (["next"], ["done"], ["prime-context"], ["undo"], ["approve"], ["pause"], ["cancel"]):
         refused = trap.scene.loomctl(*words, "--json", given="x")
         assert refused.json["error"]["code"] in ("NOT_KNOWN_HERE", "NOT_BOUND", "USAGE"), words
@@ -270,7 +270,7 @@ def test_a_binding_that_was_brought_along_drives_nothing(trap: Trap, store: str 
     binding = {"session_id": SESSION, "run_id": trap.run_id, "host": "claude-code", "store": place, "stage": "x"}
     (folder / f"{SESSION}.json").write_text(json.dumps(binding), encoding="utf-8")
     before = fingerprint(trap.scene.store / "runs")
-    assert "was not started on this machine" in inside.hook(trap.scene, "session-start", source="startup").message
+    assert "was not taken up here" in inside.hook(trap.scene, "session-start", source="startup").message
     for words in (["next"], ["done"], ["undo"], ["approve"], ["pause"], ["cancel"], ["prime-context"]):
         refused = inside.loomctl(trap.scene, *words, "--json")
         assert refused.json["error"]["code"] in ("NOT_KNOWN_HERE", "NOT_BOUND"), words
@@ -290,7 +290,7 @@ def test_what_is_trusted_cannot_be_brought_along(trap: Trap) -> None:
         subprocess.run(["cp", "-r", f"{own}/.", str(copy / ".loom" / folder)], check=True)
     there = Scene.__new__(Scene)
     there.root, there.store = copy, copy / ".loom"
-    assert "was not started on this machine" in there.hook("session-start", source="startup").message
+    assert "was not taken up here" in there.hook("session-start", source="startup").message
     assert known.entry(trap.run_id, str(there.store)) == {}
 
 
