@@ -1,7 +1,8 @@
 """Sessions that contend for one run, each a process of its own: `STORE RUN SESSION HOW TIMES [READY]`.
 
-HOW: `take-over` takes the run again and again and writes under what it got; `paused` reads the run, says so by making
-READY, and writes once the file is gone. Prints what it wrote as JSON lines.
+HOW: `take-over` takes the run in each of TIMES rounds and writes under what it got; a round ends, and every other one
+comes to its writes, once all have come so far: `here` on standard output, a line on standard input. `paused` reads the
+run, says so by making READY, and writes once the file is gone. Prints what it wrote as JSON.
 """
 
 from __future__ import annotations
@@ -46,6 +47,18 @@ def take(store: Store, run_id: str, session: str) -> int:
     return lease.epoch(state)
 
 
+def meets(number: int) -> int:
+    """Give how often all meet in a round: in every other one they do before they write, too."""
+    return 2 - number % 2
+
+
+def meet() -> None:
+    """Wait for all others."""
+    sys.stdout.write("here\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+
+
 def main(folder: str, run_id: str, session: str, how: str, times: int, ready: str) -> None:
     """Contend."""
     fence = Fence(os.path.join(folder, "local"), Driver(session, "test", os.getpid()), DRIVE)
@@ -59,8 +72,11 @@ def main(folder: str, run_id: str, session: str, how: str, times: int, ready: st
             time.sleep(0.005)
         told.append(write(store, run_id, session, 0))
     for number in range(times if how == "take-over" else 0):
-        epoch = take(store, run_id, session)
-        told += [{"session": session, "taken": epoch}, write(store, run_id, session, number)]
+        told.append({"session": session, "taken": take(store, run_id, session)})
+        for _ in range(meets(number) - 1):
+            meet()
+        told.append(write(store, run_id, session, number))
+        meet()
     sys.stdout.write(json.dumps(told))
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from loomctl.disk import processes
 from loomctl.model import lease
+from tests.faults.drivers import meets
 from tests.faults.stand import chain
 from tests.scenes import CHECKOUT, MAIN, OTHER, SESSION, Json, Scene
 from tests.waiting import until
@@ -37,9 +38,21 @@ def contender(scene: Scene, session: str, how: str, times: int = 1, ready: Path 
         [sys.executable, "-m", "tests.faults.drivers", *words],
         cwd=CHECKOUT,
         env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+def gather(every: list[subprocess.Popen[str]]) -> None:
+    """Wait until each of them has come as far as the others, and let all go on."""
+    for process in every:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+    for process in every:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
 
 
 def told(process: subprocess.Popen[str]) -> list[Json]:
@@ -51,15 +64,25 @@ def told(process: subprocess.Popen[str]) -> list[Json]:
 
 
 def test_each_epoch_is_one_drivers_and_no_older_one_writes_after_a_newer(begun: Scene) -> None:
-    """Processes that take the run from each other as fast as they can: the log has each write under its own epoch."""
+    """Processes that take the run from each other: the log has each write under its own epoch.
+
+    In every round each takes it; in every other one all have before the first writes, so that one alone may.
+    """
     started = [contender(begun, f"session-{number}", "take-over", TIMES) for number in range(CONTENDERS)]
-    every = [one for process in started for one in told(process)]
+    for number in range(TIMES):
+        for _ in range(meets(number)):
+            gather(started)
+    each = [told(process) for process in started]
+    every = [one for mine in each for one in mine]
     owners: dict[int, set[str]] = {}
     for one in every:
         if "taken" in one:  # who holds it already keeps its epoch
             owners.setdefault(one["taken"], set()).add(one["session"])
     assert sorted(owners) == list(range(2, 2 + len(owners)))
-    assert len(owners) > CONTENDERS
+    assert len(owners) >= TIMES * (CONTENDERS - 1) + 1  # a round's first may be the last one's last
+    for number in range(0, TIMES, 2):
+        of_round = [mine[2 * number + 1] for mine in each]
+        assert sum("refused" in one for one in of_round) == CONTENDERS - 1
     owner = {epoch: session for epoch, (session,) in owners.items()}
     assert all(one.get("refused") in (None, "HELD_BY_ANOTHER") for one in every)
     assert not any(one.get("asked") for one in every if "refused" in one)  # nothing was decided either
