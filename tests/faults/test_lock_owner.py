@@ -72,6 +72,7 @@ def test_an_owner_that_stands_still_is_named(stand: Stand, words: tuple[str, ...
     """A command waits its patience and not longer, says which process holds the run, ends with 6 and changed nothing;
     once the owner goes on both its update and the next command's are there.
     """
+    assert stand.cli("done", given=RESPONSE).code == 0  # so that there is something to undo
     with one_inside(stand) as owner:
         owner.send_signal(signal.SIGSTOP)
         before = stand.scene.state

@@ -19,7 +19,8 @@ def _below(*tops: Path) -> list[Path]:
 
 @pytest.fixture
 def sealed(stand: Stand) -> Iterator[Stand]:
-    """Nothing of the project and of the user's folder may be written."""
+    """A run with a step that ended; nothing of the project and of the user's folder may be written."""
+    assert stand.cli("done", given=RESPONSE).code == 0
     everything = _below(stand.scene.root, Path(os.environ["HOME"]))
     for path in everything:
         path.chmod(0o500 if path.is_dir() else 0o400)
