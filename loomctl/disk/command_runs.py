@@ -130,13 +130,16 @@ def wait(folder: str, until: float, tell: Callable[[Standing], None] | None = No
         pause = min(_POLL_MOST, pause * 1.5)
 
 
-def stop(folder: str) -> Standing:
-    """End a running command and all of its process group; gives how it stands then: still RUNNING if nothing helped."""
+def stop(folder: str, patience: float = _STOP_PATIENCE) -> Standing:
+    """End a running command and all of its process group; gives how it stands then: still RUNNING if nothing helped.
+
+    patience: seconds; with 0 its supervisor is told to end it, and nobody waits for that.
+    """
     standing = look(folder)
     supervisor = standing.record.get("supervisor")
     if standing.kind == RUNNING and isinstance(supervisor, dict) and processes.lives(supervisor):
         _send(os.kill, supervisor["pid"], signal.SIGTERM)
-        standing = wait(folder, time.monotonic() + _STOP_PATIENCE)
+        standing = wait(folder, time.monotonic() + patience)
     if standing.kind == LOST:
         end_orphan(standing)
     return standing

@@ -30,6 +30,11 @@ def read(local: str, run_id: str, stage: str, number: int) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def are_any(local: str, run_id: str) -> bool:
+    """Tell whether a run may have a note: a look that costs next to nothing. Raises nothing."""
+    return os.path.isdir(os.path.join(local, FOLDER, run_id))
+
+
 def listed(local: str, run_id: str) -> list[tuple[str, int]]:
     """Give the stage and the number of each command of a run that has its note. Raises BAD_ID, UNSAFE_LINK."""
     try:

@@ -168,23 +168,12 @@ def _gone_on(
     space: Workspace, run: Run, settled: settling.Settled, ended: ending.Ended, notes: list[str], *, in_a_branch: bool
 ) -> Slip | None:
     """Do what follows the end of a step on disk; gives what a phase transition loaded. notes: added to."""
-    settling.begun(space, run, settled)
+    notes += settling.begun(space, run, settled)
     made = None if in_a_branch else settling.told_of(space, run, settled)
     notes += presence.noted_stage(space, run.state)
     if ended.entry is not None:
         notes += ending.unregistered(run, ended.entry)
-        notes += _witnesses_stopped(space, run, ended.entry)
     return made
-
-
-def _witnesses_stopped(space: Workspace, run: Run, entry: Mapping[str, Any]) -> list[str]:
-    """Stop what still runs as evidence of a visit that ended without it, as `failed` or `skipped` do."""
-    place = places.place_of(run.plan, entry["step_id"])
-    if place is None or not place.step.get("evidence"):
-        return []
-    from loomctl.engine import evidence_commands
-
-    return evidence_commands.stop(space, run, [str(entry["stage"])])
 
 
 def _by_hand(space: Workspace, run: Run, outcome: str | None) -> Mapping[str, Any]:

@@ -10,8 +10,9 @@ import os
 import time
 
 from loomctl.disk import command_files, command_runs, digests, evidence_notes, files, processes
-from loomctl.engine import stages
+from loomctl.engine import lines, stages
 from loomctl.engine.evidence import COMMAND, TIMEOUT, Item, name_of
+from loomctl.model import visits
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -64,7 +65,7 @@ def run(
             )
             note = {"claim": claim, "name": name_of(wanted), "supervisor": None}
             _start(at, order, note, command_starts.environment(at.run_id, str(entry["step_id"]), at.folder))
-            if space.store.read_state(run.run_id)["status"] in OVER:  # somebody cancelled it in this moment
+            if _is_over(space, run, at.stage):  # somebody ended the step, or cancelled the run, in this moment
                 stop(space, run, [at.stage])
         supervisor = _noted(at).get("supervisor")
         lock.remove()
@@ -166,16 +167,41 @@ def runs_now(space: Workspace, run: Run) -> bool:
     return any(command_runs.look(at.folder).kind == command_runs.RUNNING for at in _begun(space, run, None))
 
 
+def _is_over(space: Workspace, run: Run, stage: str) -> bool:
+    """Tell whether a stage, or its run, has ended."""
+    whole = space.store.read(run.run_id)
+    return whole.state["status"] in OVER or stage not in _open(whole)
+
+
+def _open(whole: Run) -> set[str]:
+    """Name the stages of a run, and of its branches, that are open."""
+    entries = [visits.open_visit(line.state) for line in lines.every(whole)]
+    return {str(entry["stage"]) for entry in entries if entry is not None}
+
+
+def stop_ended(space: Workspace, run_id: str) -> list[str]:
+    """Stop what runs as evidence of stages that have ended, however they did; gives lines as `stop`. Raises nothing."""
+    try:
+        run = space.store.read(run_id)
+        left = {stage for stage, _ in evidence_notes.listed(space.store.local, run_id)} - _open(run)
+        return stop(space, run, left) if left else []
+    except (OSError, LoomError):  # the step has ended all the same
+        return []
+
+
 def stop(space: Workspace, run: Run, only: Collection[str] | None = None) -> list[str]:
     """Stop the commands that are evidence in a run; gives a line for each that ran, or could not be stopped.
 
-    only: of these stages; None: of all. What they showed so far counts for nothing. Raises BAD_ID, UNSAFE_LINK.
+    only: of these stages; None: of all. What they showed so far counts for nothing. A hook waits for no end: who
+    watches the command is told to end it. Raises BAD_ID, UNSAFE_LINK.
     """
     said = []
+    how = {"patience": 0.0} if space.caller.on_hook_path else {}
     for at in _begun(space, run, only):
         before, name = command_runs.look(at.folder).kind, masked_line(str(_noted(at).get("name")), 300)
-        if command_runs.stop(at.folder).kind == command_runs.RUNNING:
-            said.append(f"The evidence `{name}` could not be stopped; its processes are named in command.json.")
+        if command_runs.stop(at.folder, **how).kind == command_runs.RUNNING:
+            failed = "could not be stopped; its processes are named in command.json."
+            said.append(f"The evidence `{name}` {'is being stopped.' if how else failed}")
             continue
         try:
             _put_aside(at)

@@ -230,11 +230,12 @@ def rest_here(space: Workspace, run: Run, state: State) -> Settled:
     return settled._replace(state={**settled.state, "pending_triggers": [*owed, *more]})
 
 
-def begun(space: Workspace, run: Run, settled: Settled) -> None:
+def begun(space: Workspace, run: Run, settled: Settled) -> list[str]:
     """Note what the checkout is as a visit that was opened begins, once the run's lock is free (D39).
 
     Of a command's visit it is noted as the command starts: trust and time may lie between (D40). Commands of branches
-    that a join went on without are stopped.
+    that a join went on without are stopped, and so is what still runs as evidence of a visit that ended without it, as
+    `failed` or `skipped` do; gives a line for each of the latter.
     """
     for line in settled.left:
         from loomctl.engine import command_ends  # most joins leave nothing behind
@@ -244,6 +245,13 @@ def begun(space: Workspace, run: Run, settled: Settled) -> None:
         from loomctl.engine import tracking  # a session's start opens none
 
         tracking.begin(space, run, settled.opened)
+    from loomctl.disk import evidence_notes
+
+    if not evidence_notes.are_any(space.store.local, run.run_id):
+        return []
+    from loomctl.engine import evidence_commands  # most steps have no command to pass
+
+    return evidence_commands.stop_ended(space, run.run_id)
 
 
 def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:

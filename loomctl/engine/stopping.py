@@ -251,8 +251,8 @@ def closed_without_message(space: Workspace, run: Run) -> str:
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
     if opened:
-        settling.begun(space, run._replace(state=state), opened[0])
-    return said[0] if said else ""
+        said += settling.begun(space, run._replace(state=state), opened[0])
+    return " ".join(said)
 
 
 def _would_ask(run: Run, state: State, found: closing.Ready) -> bool:
@@ -357,9 +357,8 @@ def _ended(
         return presence.active(space, state), happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
-    if opened:
-        settling.begun(space, run._replace(state=state), opened[0])
-    return held[0]
+    stopped = settling.begun(space, run._replace(state=state), opened[0]) if opened else []
+    return held[0]._replace(line=" ".join([held[0].line, *stopped])) if held[0].line else held[0]
 
 
 def _said(entry: Mapping[str, Any], reading: Reading) -> str:

@@ -263,10 +263,10 @@ def test_an_assistant_is_told_what_it_has_to_show(scene: Scene) -> None:
         assert words in prompt
 
 
-def stop(scene: Scene, run_id: str, message: str, blocks: int = 8, **more: Any) -> Stopped:
+def stop(scene: Scene, run_id: str, message: str, blocks: int = 8, told: str = STAGE, **more: Any) -> Stopped:
     """Stop as the assistant in a turn that Loom drives."""
     space = scene.space(on_hook_path=True)
-    turn = Turn(told=STAGE, driven=True, blocks_left=blocks, **more)
+    turn = Turn(told=told, driven=True, blocks_left=blocks, **more)
     return stopping.stopped(space, space.store.read(run_id), turn, message)
 
 
@@ -469,10 +469,36 @@ def ended(scene: Scene, run_id: str) -> None:
     assert f"The evidence `{LONG}` was stopped." in done(scene, run_id, "Not now.", outcome="skipped").notes
 
 
+def stopped_as(outcome: str, scene: Scene, run_id: str) -> None:
+    """End the step by a final message that needs no evidence; no hook waits for a command's end."""
+    said = stop(scene, run_id, json.dumps({"outcome": outcome}), told="002-build.make@1")
+    assert f"build/make {outcome}" in said.line + said.block
+
+
+def skipped_at_a_stop(scene: Scene, run_id: str) -> None:
+    """End it as skipped."""
+    stopped_as("skipped", scene, run_id)
+
+
+def failed_at_a_stop(scene: Scene, run_id: str) -> None:
+    """End it as failed."""
+    stopped_as("failed", scene, run_id)
+
+
+def closed_at_a_start(scene: Scene, run_id: str) -> None:
+    """Mark the step as skipped, and let the next session's start close it."""
+    driving.done(scene.space(), run_id, response=None, outcome="skipped")
+    space = scene.space(on_hook_path=True)
+    stopping.closed_without_message(space, space.store.read(run_id))
+    assert scene.state["steps"][1]["status"] == "skipped"
+
+
 LONG, FIRST = "sleep 60", "001-build.first@1"
 
 
-@pytest.mark.parametrize("act", [cancelled, removed, undone, rewound, ended])
+@pytest.mark.parametrize(
+    "act", [cancelled, removed, undone, rewound, ended, skipped_at_a_stop, failed_at_a_stop, closed_at_a_start]
+)
 def test_a_command_does_not_outlive_what_it_was_to_show(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, act: Callable[[Scene, str], None]
 ) -> None:
@@ -490,7 +516,8 @@ def test_a_command_does_not_outlive_what_it_was_to_show(
     assert processes.lives(record["supervisor"])
     assert command_ends.runs_now(space, space.store.read(run.run_id))
     act(scene, run.run_id)
-    assert command_runs.wait(str(folder), time.monotonic() + 20).kind == command_runs.NONE
+    standing = command_runs.wait(str(folder), time.monotonic() + 20)
+    assert standing.kind == command_runs.NONE or standing.result["stopped"]
     deadline = time.monotonic() + 20
     while processes.lives(record["supervisor"]) and time.monotonic() < deadline:
         time.sleep(0.01)
