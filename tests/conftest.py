@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # What a developer's shell, host or git may have set and a test must not inherit.
 _FOREIGN = ("CLAUDE", "GIT_", "XDG_")
 _OWN = (
+    "LOOM_COMMAND_KEY",
     "LOOM_COMMAND_WAIT",
     "LOOM_DISABLED",
     "LOOM_ENV_PYTHON",

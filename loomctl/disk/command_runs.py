@@ -12,7 +12,7 @@ import os
 import signal
 import time
 
-from loomctl.disk import command_files, files, processes
+from loomctl.disk import command_files, digests, files, processes
 from loomctl.model.errors import EXIT_SETUP, LoomError
 from loomctl.model.records import NamedTuple
 
@@ -57,7 +57,8 @@ class Standing(NamedTuple):
 def start(order: Order, environ: Mapping[str, str]) -> bool:
     """Start a stage's command, detached; gives whether this call did: a stage's command is run once, whoever asks.
 
-    environ: the command's whole environment. Raises LoomError NOT_STARTED where nothing was run.
+    environ: the command's whole environment, to which its key is added. Raises LoomError NOT_STARTED where nothing was
+    run.
     """
     import subprocess
     import sys
@@ -65,14 +66,15 @@ def start(order: Order, environ: Mapping[str, str]) -> bool:
     from loomctl.disk import command_supervisor
 
     files.make_folder(order.folder, mode=0o755)
+    key = os.urandom(16).hex()
     main = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", main, "supervise"],
-            input=json.dumps(order._asdict()).encode("ascii"),
+            input=json.dumps({**order._asdict(), "key_sha256": digests.of_text(key)}).encode("ascii"),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=dict(environ),
+            env={**environ, command_files.KEY: key},
             start_new_session=True,
             check=False,
         )
@@ -105,6 +107,12 @@ def look(folder: str) -> Standing:
     if record is None:
         return Standing(NONE, {}, {}, size)
     return Standing(LOST, record, {}, size)
+
+
+def is_of(folder: str, key: str) -> bool:
+    """Tell whether the command in a folder runs now, and is the one that was given a key."""
+    standing = look(folder)
+    return bool(key) and standing.kind == RUNNING and standing.record.get("key_sha256") == digests.of_text(key)
 
 
 def wait(folder: str, until: float, tell: Callable[[Standing], None] | None = None) -> Standing:

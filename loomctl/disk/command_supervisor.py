@@ -40,8 +40,8 @@ _TOLD = 1 << 17  # characters of the script that the record holds: no system sta
 def main() -> int:
     """Start the command that standard input describes and detach; ends once it runs. Gives RUNS, WAS_RUN or FAILED.
 
-    Standard input: one JSON object `{folder, script, cwd, timeout|null, run_id, step_id, stage}`, paths absolute. Why
-    nothing was begun stands on standard error.
+    Standard input: one JSON object `{folder, script, cwd, timeout|null, run_id, step_id, stage, key_sha256}`, paths
+    absolute. Why nothing was begun stands on standard error.
     """
     order = json.loads(sys.stdin.buffer.read())
     reading, writing = os.pipe()
@@ -69,7 +69,7 @@ def _supervise(order: dict[str, Any], told: int) -> None:
             return
         record: dict[str, Any] = {
             "schema_version": 1,
-            **{key: order[key] for key in ("run_id", "step_id", "stage", "cwd", "timeout")},
+            **{key: order[key] for key in ("run_id", "step_id", "stage", "cwd", "timeout", "key_sha256")},
             "script": order["script"][:_TOLD],
             "started_at": clock.now(),
             "supervisor": processes.identity(os.getpid()),

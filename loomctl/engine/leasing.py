@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 HELD_BY_ANOTHER = "HELD_BY_ANOTHER"
-OWN_COMMAND = "LOOM_RUN_ID"  # in the environment of a run's command
+OWN_COMMAND, STAGE = "LOOM_RUN_ID", "LOOM_STAGE_DIR"  # in the environment of a run's command
 REFRESHED_AFTER = 5 * 60  # seconds after which a hook of the driver's writes down that it lives
 _TOLD = "held_told"  # in a binding: the epoch of the other driver that its session was told of
 
@@ -52,10 +52,18 @@ def deciding(space: Workspace) -> Workspace:
 def of_its_command(space: Workspace, run_id: str) -> Workspace:
     """Give the workspace of who sets the context of a run: the run's own command does it beside whoever drives.
 
-    Such a command has the run's id in its environment (D40). For nothing else that drives does that count: whoever has
-    the name in its environment is no driver by it.
+    Such a command has the run's id, its stage's folder and a key of its own in its environment (D40), and runs: what it
+    left behind, and a shell that has the names alone, are nobody's command. For nothing else that drives that counts.
     """
-    return space._replace(store=space.store.writing(fence.BESIDE)) if os.environ.get(OWN_COMMAND) == run_id else space
+    if os.environ.get(OWN_COMMAND) != run_id:
+        return space
+    from loomctl.disk import command_files, command_runs  # most who set a value are no command
+
+    stages = os.path.join(os.path.realpath(space.store.run_dir(run_id)), "stages", "")
+    folder = os.path.realpath(os.environ.get(STAGE, ""))
+    key = os.environ.get(command_files.KEY, "")
+    runs = folder.startswith(stages) and command_runs.is_of(folder, key)
+    return space._replace(store=space.store.writing(fence.BESIDE)) if runs else space
 
 
 def taking_over(space: Workspace) -> Workspace:

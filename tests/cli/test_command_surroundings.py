@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from loomctl.disk.artifact_files import REFUSE_BYTES
-from tests.cli.commands import begin, blob, steps
+from tests.cli.commands import AT_ONCE, begin, blob, record, steps
 from tests.scenes import MAIN, Scene
+from tests.waiting import until
 
 
 def test_a_command_works_in_the_projects_root_or_below(scene: Scene) -> None:
@@ -49,8 +50,54 @@ def test_a_command_knows_what_it_runs_for(scene: Scene, monkeypatch: pytest.Monk
     assert (found["LOOM_RUN_ID"], found["LOOM_STEP_ID"]) == (run_id, "build/c1")
     assert found["LOOM_STAGE_DIR"] == str(scene.run_dir / "stages/001-build.c1@1")
     assert (found["MINE"], found["PWD"]) == ("ä b", str(scene.root))
+    assert len(found["LOOM_COMMAND_KEY"]) == 32
     assert not {"LOOM_ENV_PYTHON", "LOOM_PLUGIN_ROOT", "VIRTUAL_ENV"} & set(found)
     assert "/cache/loom/env-1/bin" not in found["PATH"].split(":")
+
+
+SETS = f"env -u CLAUDE_CODE_SESSION_ID '{sys.executable}' -I '{MAIN}' context"
+"""How a command that has the names of no session sets its run's context."""
+
+
+def test_a_runs_own_command_sets_its_context_beside_the_driver(scene: Scene) -> None:
+    """And takes no lease by that; of another run the names count for nothing."""
+    lines = [
+        f'{SETS} set k 1 "$LOOM_RUN_ID"; echo $?',
+        f'{SETS} set gone 1 "$LOOM_RUN_ID"; echo $?',
+        f'{SETS} unset gone "$LOOM_RUN_ID"; echo $?',
+        f'LOOM_RUN_ID="${{LOOM_RUN_ID}}x" {SETS} set k 2 {{run_id}}; echo $?',
+        f'LOOM_COMMAND_KEY=guessed {SETS} set k 3 "$LOOM_RUN_ID"; echo $?',
+        f'LOOM_STAGE_DIR=/ {SETS} set k 4 "$LOOM_RUN_ID"; echo $?',
+    ]
+    begin(scene, "\n".join(f"({one}) >> codes" for one in lines))
+    driver = scene.state["lease"]
+    assert scene.loomctl("next", "--json").json["ran"][0]["status"] == "succeeded"
+    codes = [line for line in (scene.root / "codes").read_text().splitlines() if line.isdigit()]
+    assert codes == ["0", "0", "0", "6", "6", "6"]
+    assert (scene.state["context"]["k"], "gone" in scene.state["context"]) == (1, False)
+    assert [scene.state["lease"][key] for key in ("epoch", "session_id")] == [driver["epoch"], driver["session_id"]]
+
+
+def test_what_a_command_left_behind_is_not_the_runs_command(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of its own that goes on when the command has ended; nor a shell that has the names of one that runs."""
+    late = f'until test -f go; do sleep 0.02; done; {SETS} set late 1 "$LOOM_RUN_ID"; echo $? > code'
+    run_id = begin(
+        scene, f"setsid sh -c '{late.replace(chr(39), chr(34))}' & true", "until test -f end; do sleep 0.02; done"
+    )
+    monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
+    second = scene.run_dir / "stages" / "002-build.c2@1"
+    until(lambda: scene.loomctl("next").code == 0 and (second / "command.json").exists())
+    assert record(scene, "002-build.c2@1")["result"] is None  # a command of the run runs
+    scene.write("go", "")
+    until(lambda: (scene.root / "code").exists() and (scene.root / "code").read_text().endswith("\n"))
+    assert (scene.root / "code").read_text() == "6\n"
+    monkeypatch.setenv("LOOM_RUN_ID", run_id)
+    monkeypatch.setenv("LOOM_STAGE_DIR", str(second))
+    for key in ("", "guessed", record(scene, "002-build.c2@1")["key_sha256"]):
+        monkeypatch.setenv("LOOM_COMMAND_KEY", key)
+        assert scene.loomctl("context", "set", "k", "1", run_id, session=None).code == 6
+    scene.write("end", "")
+    assert not {"late", "k"} & set(scene.state["context"])
 
 
 def test_a_command_cannot_wait_for_itself(scene: Scene) -> None:

@@ -118,18 +118,6 @@ def test_a_name_in_the_environment_makes_no_driver(
     assert begun.state == before
 
 
-def test_a_runs_own_command_sets_its_context_beside_the_driver(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And takes no lease by that; in another run the name of this one counts for nothing."""
-    run_id = begun.run_dir.name
-    for words in (["context", "set", "k", "1", run_id], ["context", "unset", "k", run_id]):
-        monkeypatch.setenv("LOOM_RUN_ID", run_id)
-        assert begun.loomctl(*words, session=None).code == 0
-        assert holder(begun) == SESSION
-        monkeypatch.setenv("LOOM_RUN_ID", f"{run_id}x")
-        assert begun.loomctl(*words, session=None).code == 6
-    assert [name for name in begun.event_names() if name == "context.updated"] == ["context.updated"] * 2
-
-
 @pytest.mark.parametrize(
     "words", [["show"], ["steps"], ["events"], ["prime-context"], ["preamble"], ["check"], ["runs"]]
 )
