@@ -90,8 +90,8 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
     space = asking.space()
     run_id = restoring.meant(space, run)
     standing = restoring.examine(space, run_id, source=source)
-    driver = restoring.driver(space, standing.state.before) if standing.state is not None else None
     wanted = standing.state
+    driver = restoring.driver(space, wanted, wanted.before) if wanted is not None else None
     if not dry_run and not yes and wanted is not None and wanted.changes and wanted.asks:
         if not as_json:
             printing.note("\n".join([*_state_lines(standing, None), *_driver_lines(driver)]))

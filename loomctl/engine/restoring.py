@@ -219,7 +219,7 @@ def restore(space: Workspace, standing: Standing) -> Restored:
     """Do what was looked at: the state first, then the plan; each file that goes is kept, each event says so.
 
     A state that changed since it was looked at is not touched (CHANGED_MEANWHILE); one that another session drives
-    is replaced by a person alone (HELD_BY_ANOTHER).
+    is replaced by that session and by a person alone (HELD_BY_ANOTHER).
     """
     kept: list[str | None] = []
     wanted = standing.state
@@ -232,9 +232,24 @@ def restore(space: Workspace, standing: Standing) -> Restored:
     return Restored(kept[0] if kept else None, plan)
 
 
-def driver(space: Workspace, before: State | None) -> Holder | None:
-    """Give who else drives a run whose state is to be replaced, and may live; None for one that cannot be read."""
-    return space.store.held(before["run_id"], before) if before is not None else None
+def driver(space: Workspace, wanted: Restoration, before: State | None) -> Holder | None:
+    """Give who else drives a run whose state is to be replaced, and may live.
+
+    before: the state, None where it cannot be read: then the one that comes and the log behind it tell who drove last.
+    """
+    known = before if before is not None else lease.as_told(wanted.after, wanted.later)
+    return space.store.held(wanted.home.run_id, known)
+
+
+def _refusal(run_id: str, found: Holder, trouble: LoomError | None) -> LoomError:
+    """Say that another session drives the run; one that cannot be read cannot be taken over either."""
+    error = lease.refusal(run_id, found, found.epoch)
+    if trouble is not None:
+        error.why = (
+            "its state cannot be read; it is put back by the session that drives it, or by a person in a terminal"
+        )
+        error.hint = f"loomctl state restore {run_id}"
+    return error
 
 
 def _epoch(before: State | None, later: Sequence[dict[str, Any]]) -> int:
@@ -256,8 +271,8 @@ def _replaced(space: Workspace, wanted: Restoration, after: State, kept: list[st
             where=home.state,
             hint=f"loomctl state restore {home.run_id}",
         )
-    if space.caller.host != TERMINAL and (found := driver(space, before)) is not None:
-        raise lease.refusal(home.run_id, found, found.epoch)
+    if space.caller.host != TERMINAL and (found := driver(space, wanted, before)) is not None:
+        raise _refusal(home.run_id, found, trouble)
     happened = []
     if type(after) is not dict:  # of an older schema
         happened.append(recovery.keep_original(os.path.join(home.folder, wanted.source), after))

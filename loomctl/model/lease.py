@@ -108,6 +108,21 @@ def anew(state: State, last: int) -> State:
     return _with(state, {**_object(state), "epoch": following(last), "session_id": None}) if last else state
 
 
+def as_told(state: State, entries: Sequence[Mapping[str, Any]]) -> State:
+    """Give a state with the lease that the log's later entries tell of, for one that cannot be read came after it."""
+    held = dict(_object(state))
+    for entry in entries:
+        name, told, session_id = entry.get("event"), entry.get("properties"), entry.get("session_id")
+        if name in ("lease.taken", "lease.taken_over") and isinstance(told, dict):
+            since = {"session_id": session_id, "since": entry.get("ts"), "seen": entry.get("ts")}
+            held = {key: told.get(key) for key in ("epoch", "host", "hostname")} | since
+        elif name == "lease.released":
+            held["session_id"] = None
+        elif session_id is not None and session_id == held.get("session_id"):
+            held["seen"] = entry.get("ts")
+    return {**state, KEY: held} if held else state
+
+
 def without(state: State) -> State:
     """Give the state of a run that nobody drives or drove: a fork's."""
     return {key: value for key, value in state.items() if key != KEY}

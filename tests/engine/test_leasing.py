@@ -424,6 +424,36 @@ def test_a_state_is_restored_beside_a_living_driver_by_a_person_alone(begun: Sce
     assert holder(begun) is None
 
 
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_state_that_cannot_be_read_is_its_drivers_to_restore(begun: Scene, *, taken: bool) -> None:
+    """Who drove last is told by the state that comes and by the log behind it; a person restores beside anybody."""
+    run_id, path = begun.run_dir.name, begun.run_dir / "state.json"
+    third = "5f0c9a52-0000-4000-8000-000000000003"
+    done(begun.space(), begun)
+    if taken:  # what is kept still has the driver before
+        kept = path.read_bytes()
+        resuming.resume(begun.space(OTHER), run_id, take_over=True)
+        (begun.run_dir / "state.backup.json").write_bytes(kept)
+    driver = OTHER if taken else SESSION
+    path.write_text("{")
+    files = fingerprint(begun.run_dir)
+    error = begun.loomctl("state", "restore", run_id, "--yes", "--json", session=third).json["error"]
+    assert (error["code"], error["hint"]) == ("HELD_BY_ANOTHER", f"loomctl state restore {run_id}")
+    assert driver in error["message"]
+    assert "a person in a terminal" in error["why"]
+    assert fingerprint(begun.run_dir) == files
+    shown = begun.loomctl("state", "restore", run_id, "--dry-run", session=None)
+    assert f"driver    the session {driver}" in shown.stdout
+    for session in (driver, None):
+        path.write_text("{")
+        assert begun.loomctl("state", "restore", run_id, session=session).code == 0
+        assert holder(begun) is None
+        assert begun.loomctl("next", session=driver).code == 0
+    presence.leave(begun.space(driver), run_id, "other")
+    path.write_text("{")
+    assert begun.loomctl("state", "restore", run_id, session=third).code == 0
+
+
 def test_a_refusals_hint_is_a_way_on(begun: Scene) -> None:
     """Not the command that was refused, nor one that would be; taken over, the run can be driven and put away."""
     run_id = begun.run_dir.name
