@@ -10,13 +10,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_boot: list[str] = []  # no process outlives its boot
+
+
 def boot_id() -> str:
     """Name this boot of this machine; empty where the system does not tell."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", "rb") as source:
-            return source.read().strip().decode("ascii")
-    except (OSError, ValueError):
-        return ""
+    if not _boot:
+        try:
+            with open("/proc/sys/kernel/random/boot_id", "rb") as source:
+                _boot.append(source.read().strip().decode("ascii"))
+        except (OSError, ValueError):
+            return ""
+    return _boot[0]
 
 
 def namespace() -> str:

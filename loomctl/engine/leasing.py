@@ -119,21 +119,32 @@ def forget(space: Workspace, run_id: str) -> None:
 
 
 def refresh(space: Workspace, run_id: str) -> None:
-    """Write down that the driver lives, every few minutes, where a hook of its session runs anyway; never fails."""
+    """Write down that the driver lives, every few minutes, where a hook of its session runs anyway; never fails.
+
+    A state that the driver itself wrote meanwhile says so already: its time is noted, and nothing is written.
+    """
     from loomctl.disk import drivers
 
     now, local, session_id = time.time(), space.local.folder, space.caller.session_id
     if session_id is None or now - drivers.last_sign(local, run_id) < REFRESHED_AFTER:
         return
 
+    at = now
+
     def change(state: State) -> tuple[State, list[Event]]:
+        nonlocal at
         found = lease.holder(state)
-        mine = found is not None and found.session_id == session_id
-        return (lease.seen(state, clock.now()) if mine else state), []
+        if found is None or found.session_id != session_id:
+            return state, []
+        told = lease.seconds(found.seen)
+        if told is not None and 0 <= now - told < REFRESHED_AFTER:
+            at = told
+            return state, []
+        return lease.seen(state, clock.now()), []
 
     try:
         watching(space).store.update(run_id, change, durable=False, patience=0.2)
-        drivers.sign(local, run_id, session_id, now)
+        drivers.sign(local, run_id, session_id, at)
     except (OSError, LoomError):
         pass
 

@@ -276,8 +276,8 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
 
     digested(space)
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=text(event, "transcript_path") or None)
-    leasing.refresh(space, binding["run_id"])
     answer = claude_stop.answer(space, binding, event)
+    leasing.refresh(space, binding["run_id"])  # last, for what ended a step is a sign by itself
     output: dict[str, Any] = {"decision": "block", "reason": answer.block} if answer.block else {}
     if answer.line:
         output["systemMessage"] = for_people(answer.line)

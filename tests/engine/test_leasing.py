@@ -35,7 +35,22 @@ from loomctl.model import lease, triggers
 from loomctl.model.errors import LoomError
 from loomctl.model.lease import SILENT_AFTER
 from tests import faber
-from tests.scenes import OTHER, SESSION, Json, Scene, artifact, fingerprint
+from tests.scenes import MAIN, OTHER, SESSION, Json, Scene, artifact, fingerprint
+
+WATCHED = """
+import os, sys
+opened = []
+sys.addaudithook(lambda name, told: opened.append(str(told[0])) if name == "open" else None)
+place = sys.argv[1]
+sys.argv = sys.argv[2:]
+sys.path.insert(0, sys.argv[0].rsplit("/", 2)[0])
+from loomctl.__main__ import main
+main()
+names = list(opened)
+with open(place, "w") as file:
+    file.write("\\n".join(names))
+"""
+"""Answers a hook, and leaves which files it opened."""
 
 
 @pytest.fixture
@@ -342,6 +357,43 @@ def test_the_hooks_of_a_driver_say_that_it_lives(begun: Scene) -> None:
     leasing.refresh(begun.space(), run_id)
     assert begun.state["lease"]["seen"] > "2026-01-01T00:00:00Z"
     assert begun.state["revision"] == revision + 1
+
+
+def test_a_write_of_the_drivers_is_a_sign_and_needs_no_other(begun: Scene, host: subprocess.Popen[bytes]) -> None:
+    """A hook writes no state for a sign that the state has already; it looks again when that one is minutes old."""
+    run_id = begun.run_dir.name
+    mine = {"CLAUDE_PID": str(host.pid)}
+    path = begun.store / "local" / "drivers" / f"{run_id}.json"
+    long_ago = time.time() - leasing.REFRESHED_AFTER - 1
+    os.utime(path, (long_ago, long_ago))
+    assert begun.loomctl("context", "set", "k", "1").code == 0
+    revision, seen = begun.state["revision"], lease.seconds(begun.state["lease"]["seen"])
+    begun.hook("user-prompt-submit", prompt="On.", environ=mine)
+    assert (begun.state["revision"], path.stat().st_mtime) == (revision, seen)
+    edit(begun, seen=clock.stamp(long_ago))
+    os.utime(path, (long_ago, long_ago))
+    begun.hook("stop", last_assistant_message='{"outcome": "succeeded"}', environ=mine)
+    assert begun.state["steps"][0]["status"] == "succeeded"
+    assert begun.state["revision"] == revision + 1  # its end is the sign
+    assert path.stat().st_mtime > long_ago + leasing.REFRESHED_AFTER - 60
+
+
+@pytest.mark.parametrize("event", ["user-prompt-submit", "stop", "session-start", "session-end"])
+def test_a_hook_reads_who_drives_once(begun: Scene, host: subprocess.Popen[bytes], event: str) -> None:
+    """The driver's file and the name of this boot stand still while a hook works, and are not read again."""
+    path = begun.store / "local" / "drivers" / f"{begun.run_dir.name}.json"
+    long_ago = time.time() - leasing.REFRESHED_AFTER - 1
+    os.utime(path, (long_ago, long_ago))
+    edit(begun, seen=clock.stamp(long_ago))
+    opened = begun.store.parent / "opened"
+    told = {"source": "startup", "prompt": "x", "last_assistant_message": "So far.", "reason": "other"}
+    body = {"session_id": SESSION, "cwd": str(begun.root), "transcript_path": "", "hook_event_name": event, **told}
+    environ = begun.environ(CLAUDE_PID=str(host.pid))
+    command = [sys.executable, "-I", "-S", "-c", WATCHED, str(opened), str(MAIN), "hook", event]
+    subprocess.run(command, input=json.dumps(body), cwd=begun.root, env=environ, text=True, check=True)
+    names = opened.read_text().splitlines()
+    assert names.count(str(path)) == 1
+    assert names.count("/proc/sys/kernel/random/boot_id") <= 1
 
 
 def test_who_drives_is_shown(begun: Scene) -> None:
