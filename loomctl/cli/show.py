@@ -9,7 +9,7 @@ import click
 
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import config, user_folders
+from loomctl.disk import config, earlier_sessions, user_folders
 from loomctl.engine import finding, leasing, prompts, words
 from loomctl.model import lease, places, sessions, visits
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
@@ -143,7 +143,9 @@ def sessions_command(run: str | None, as_json: bool) -> int:
     found = words.current(space, run)
     held = sessions.history(found.state)
     names = {record.get("session_id") for record in held}
-    earlier = [record for record in space.store.earlier_sessions(found.run_id) if record["session_id"] not in names]
+    earlier = [
+        record for record in earlier_sessions.every(space.store, found.run_id) if record["session_id"] not in names
+    ]
     records = [*earlier, *held]
     if as_json:
         printing.document(

@@ -10,7 +10,17 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import blobs, command_files, events, files, housekeeping, offloading, output_files, store, tool_log
+from loomctl.disk import (
+    blobs,
+    command_files,
+    earlier_sessions,
+    events,
+    files,
+    housekeeping,
+    offloading,
+    output_files,
+    tool_log,
+)
 from loomctl.model import blob_refs, secrets
 from loomctl.model.errors import LoomError
 
@@ -19,7 +29,7 @@ if TYPE_CHECKING:
 
 RUN = "run/"
 STATE = f"{RUN}state.json"
-LOGS = (events.FILE, tool_log.FILE, store.EARLIER)
+LOGS = (events.FILE, tool_log.FILE, earlier_sessions.FILE)
 OUTPUTS, ASSETS = f"{RUN}{offloading.FOLDER}/", f"{RUN}assets/"
 LARGEST_FILE = 512 << 20
 """Bytes of a file that is carried; servers take no more, most of them less."""

@@ -7,7 +7,7 @@ import os
 from loomctl.disk import clock, events, files, layouts, run_index, trouble
 from loomctl.disk.lock import PATIENCE, Lock
 from loomctl.model import frozen_plan, ids, sessions
-from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
+from loomctl.model.errors import EXIT_HELD, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.shapes import following
 from loomctl.model.state import TERMINAL, accepted
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     Freeze: TypeAlias = Callable[[Home, State, PlanFile | None, dict[str, Any] | None, bool], dict[str, Any]]
 
 LOCAL = "local"  # the folder of the store that means something on this machine alone
-EARLIER = "sessions.jsonl"  # the records of sessions that the state holds no more
 
 
 class Run(NamedTuple):
@@ -122,37 +121,16 @@ class Store:
         self.run_dir(run_id)
         found = layouts.home(self.folder, self._roots, run_id)
         if found is None:
-            raise self._no_such_run(run_id)
+            from loomctl.disk import run_names
+
+            raise run_names.no_such_run(run_id, self.folder, self._roots)
         return found
-
-    def _no_such_run(self, named: str) -> LoomError:
-        return LoomError(
-            "NO_SUCH_RUN",
-            f"there is no run {named!r} here",
-            where=self._where_runs_are(),
-            hint="loomctl runs",
-            exit_code=EXIT_NO_RUN,
-        )
-
-    def _where_runs_are(self) -> str:
-        """Name the folder in which runs are looked for: FABER's where Loom has none of its own."""
-        fabers = next((path for root in self._roots if os.path.isdir(path := os.path.join(root, layouts.FABER))), "")
-        return self.runs_folder if os.path.isdir(self.runs_folder) or not fabers else fabers
 
     def match(self, prefix: str) -> str:
         """Give the one run whose id is, or begins with, `prefix` (D4). Raises NO_SUCH_RUN or AMBIGUOUS_RUN."""
-        prefix = ids.checked_id(layouts.last_part(prefix))
-        known = self.run_ids()
-        if prefix in known:
-            return prefix
-        found = [run_id for run_id in known if run_id.startswith(prefix)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise ambiguous(found)
-        if self.has(prefix):  # one that was over, and whose state is gone
-            return prefix
-        raise self._no_such_run(prefix)
+        from loomctl.disk import run_names  # no hook is given a name
+
+        return run_names.match(self, prefix)
 
     def read_state(self, run_id: str) -> State:
         """Read a run's state, which nobody changes in place; one of an older schema is migrated in memory (D56).
@@ -178,39 +156,6 @@ class Store:
         if home.faber:
             return self._fabers().view(home, None).state
         return self._own_state(home, whole=False)
-
-    def earlier_sessions(self, run_id: str) -> list[dict[str, Any]]:
-        """Give the session records that the run's state holds no more, oldest first; torn lines are left out."""
-        path = os.path.join(self.run_dir(run_id), EARLIER)
-        files.refuse_links(self.folder, path)
-        try:
-            lines = files.read_bytes(path).splitlines()
-        except FileNotFoundError:
-            return []
-        found: dict[str, dict[str, Any]] = {}
-        for line in lines:
-            try:
-                record = files.parse_json(line, where=path)
-            except LoomError:
-                continue
-            if isinstance(record, dict) and isinstance(record.get("session_id"), str):
-                found.pop(record["session_id"], None)  # it came back meanwhile: its last record counts
-                found[record["session_id"]] = record
-        return list(found.values())
-
-    def earlier_session(self, state: State, session_id: str) -> dict[str, Any] | None:
-        """Give the record of a session that the state holds no more, or None."""
-        if sessions.count(state) == len(sessions.history(state)):
-            return None
-        path = os.path.join(self.run_dir(state["run_id"]), EARLIER)
-        try:
-            files.refuse_links(self.folder, path)
-            if session_id.encode() not in files.read_bytes(path):
-                return None
-            every = self.earlier_sessions(state["run_id"])
-        except (OSError, LoomError):
-            return None
-        return next((record for record in every if record["session_id"] == session_id), None)
 
     def read(self, run_id: str, *, to_show: bool = False) -> Run:
         """Read a run: state and plan. Raises as `read_state`, and BAD_PLAN.
@@ -386,8 +331,9 @@ class Store:
         if not home.faber:
             state, moved = sessions.overflowing(state)
             if moved:
-                lines = b"".join(files.to_json_line(record) for record in moved)
-                files.append(os.path.join(home.folder, EARLIER), lines, durable=durable)
+                from loomctl.disk import earlier_sessions  # most runs have few
+
+                earlier_sessions.keep(home.folder, moved, durable=durable)
         plan = self._fabers().fresh_plan(home.run_id) if home.faber else None
         if plan is not None:
             files.write_atomically(os.path.join(home.folder, "plan.json"), files.to_json(plan), mode=0o644)
@@ -421,16 +367,3 @@ class Store:
         path = os.path.join(self.local, "locks", f"{ids.checked_id(run_id)}.lock")
         files.refuse_links(self.folder, path)
         return Lock(path, patience=patience)
-
-
-def ambiguous(found: Sequence[str], way: str = "loomctl show") -> LoomError:
-    """Make the error that lists several runs instead of guessing (D1). way: what is done to one of them."""
-    listed = "\n".join(f"    {run_id}" for run_id in found[:20])
-    more = f"\n    and {len(found) - 20} more" if len(found) > 20 else ""
-    return LoomError(
-        "AMBIGUOUS_RUN",
-        f"{len(found)} runs could be meant",
-        why=f"name one, or its beginning; they are\n{listed}{more}",
-        hint=f"{way} {found[0]}",
-        exit_code=EXIT_NO_RUN,
-    )

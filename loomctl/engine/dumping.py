@@ -13,7 +13,18 @@ import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl import __version__
-from loomctl.disk import blobs, clock, command_files, digests, event_log, events, files, housekeeping, store, tool_log
+from loomctl.disk import (
+    blobs,
+    clock,
+    command_files,
+    digests,
+    earlier_sessions,
+    event_log,
+    events,
+    files,
+    housekeeping,
+    tool_log,
+)
 from loomctl.disk.artifact_paths import is_inside
 from loomctl.engine import carrying, collecting, context_values, recording, stage_records, stages
 from loomctl.model import blob_refs, visits
@@ -28,7 +39,7 @@ if TYPE_CHECKING:
 
 LIST = "dump.json"
 # What is copied of a run's folder, as it is; the state and the plan are written from what was read.
-_FILES = (events.FILE, tool_log.FILE, store.EARLIER)
+_FILES = (events.FILE, tool_log.FILE, earlier_sessions.FILE)
 _FOLDERS = ("stages", "assets", "outputs")
 _PIECE = 1 << 20
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import known, run_index
 from loomctl.disk.local import TERMINAL
-from loomctl.disk.store import ambiguous
+from loomctl.disk.run_names import ambiguous
 from loomctl.engine import leasing
 from loomctl.model import lease
 from loomctl.model.errors import EXIT_NO_RUN, LoomError

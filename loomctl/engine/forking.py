@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import arrivals, clock, events, known, recovery, tool_log
+from loomctl.disk import arrivals, clock, earlier_sessions, events, known, recovery, tool_log
 from loomctl.disk.blobs import FOLDER as BLOBS
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.disk.offloading import FOLDER as OUTPUTS
-from loomctl.disk.store import EARLIER, Run
+from loomctl.disk.store import Run
 from loomctl.engine import (
     carrying,
     collecting,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PLAN = "plan.json"
 _BATCH = 1000  # tool steps that are written at once
 # What of a run's folder is not copied as it stands: it is made anew, or chosen from.
-_OWN = ("stages", "assets", OUTPUTS, BLOBS, events.FILE, tool_log.FILE, READS, EARLIER)
+_OWN = ("stages", "assets", OUTPUTS, BLOBS, events.FILE, tool_log.FILE, READS, earlier_sessions.FILE)
 
 
 class Forked(NamedTuple):

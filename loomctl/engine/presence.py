@@ -43,7 +43,11 @@ def enter(
         return state, []
     at = clock.now()
     known = sessions.record_of(state, session_id) is not None
-    earlier = None if known else space.store.earlier_session(state, session_id)
+    earlier = None
+    if not known and sessions.count(state) > len(sessions.history(state)):
+        from loomctl.disk import earlier_sessions  # most runs have few
+
+        earlier = earlier_sessions.one(space.store, state, session_id)
     known = known or earlier is not None
     alive = set(space.local.live_sessions(state["run_id"]))
     lost_before = {record.get("session_id") for record in sessions.history(state) if record.get("ended_at")}

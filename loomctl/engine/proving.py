@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loomctl.disk import earlier_sessions
 from loomctl.disk.events import Event
 from loomctl.engine import finding, told_receipts
 from loomctl.model import receipts, sessions, survival, survival_checks
@@ -61,7 +62,7 @@ def proof(space: Workspace, named: str | None) -> Proof:
     run = space.store.read(run_id, to_show=True)
     here = sessions.history(run.state)
     known = {record.get("session_id") for record in here}
-    records = [*(one for one in space.store.earlier_sessions(run_id) if one["session_id"] not in known), *here]
+    records = [*(one for one in earlier_sessions.every(space.store, run_id) if one["session_id"] not in known), *here]
     found = sorted(receipts.compactions(records), key=lambda one: one.at)
     found = told_receipts.completed(run.folder, found)
     return Proof(run_id, survival.items(run.plan, run.state), found)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from loomctl import __version__
-from loomctl.disk import archives, clock, event_log, events, files, recovery
+from loomctl.disk import archives, clock, earlier_sessions, event_log, events, files, recovery
 from loomctl.disk.store import Run, Store
 from loomctl.engine import keeping, recording, reporting_facts, reporting_stages, verifying
 from loomctl.engine.reporting_events import Told
@@ -146,7 +146,7 @@ def _ledger(run: Run, fail: Callable[[LoomError | OSError], None]) -> dict[str, 
 
 def _earlier(space: Workspace, run_id: str, fail: Callable[[LoomError | OSError], None]) -> list[dict[str, Any]]:
     try:
-        return space.store.earlier_sessions(run_id)
+        return earlier_sessions.every(space.store, run_id)
     except (LoomError, OSError) as error:
         fail(error)
         return []

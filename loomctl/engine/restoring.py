@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.disk import clock, faber_files, files, git, recovery
 from loomctl.disk.events import Event, head_of
 from loomctl.disk.local import TERMINAL
-from loomctl.disk.store import ambiguous
+from loomctl.disk.run_names import ambiguous
 from loomctl.engine import finding, refreezing
 from loomctl.model import lease
 from loomctl.model.counts import counted

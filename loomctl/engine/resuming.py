@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import handoff_notes, known, run_index, trouble
 from loomctl.disk.events import Event
-from loomctl.disk.store import ambiguous
+from loomctl.disk.run_names import ambiguous
 from loomctl.engine import (
     closing,
     differing,

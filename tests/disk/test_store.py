@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.disk import files
+from loomctl.disk import earlier_sessions, files
 from loomctl.disk.events import Event
 from loomctl.disk.lock import Lock
 from loomctl.disk.store import Store
@@ -517,7 +517,7 @@ def test_sessions_that_a_state_holds_no_more_stand_beside_it(tmp_path: Path) -> 
 
     def came(name: str) -> Callable[[dict[str, Any]], tuple[dict[str, Any], list[Event]]]:
         def change(state: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:
-            earlier = store.earlier_session(state, name)
+            earlier = earlier_sessions.one(store, state, name)
             state = sessions.entered(state, name, host="h", source="startup", at=AT, environment=here, earlier=earlier)
             return sessions.left(state, name, at=AT, reason="logout"), []
 
@@ -531,6 +531,6 @@ def test_sessions_that_a_state_holds_no_more_stand_beside_it(tmp_path: Path) -> 
     assert sessions.summary(state) == "30 sessions (m)"
     state = store.update(RUN_ID, came("s30"))
     held = {record["session_id"] for record in sessions.history(state)}
-    earlier = {record["session_id"] for record in store.earlier_sessions(RUN_ID)}
+    earlier = {record["session_id"] for record in earlier_sessions.every(store, RUN_ID)}
     assert held | earlier == {f"s{number}" for number in range(31)}
     assert sessions.summary(state) == "31 sessions (m)"
