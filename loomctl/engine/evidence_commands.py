@@ -182,8 +182,9 @@ def _open(whole: Run) -> set[str]:
 def stop_ended(space: Workspace, run_id: str) -> list[str]:
     """Stop what runs as evidence of stages that have ended, however they did; gives lines as `stop`. Raises nothing."""
     try:
-        run = space.store.read(run_id)
-        left = {stage for stage, _ in evidence_notes.listed(space.store.local, run_id)} - _open(run)
+        begun = {stage for stage, _ in evidence_notes.listed(space.store.local, run_id)}
+        run = space.store.read(run_id)  # after the look: what begins from now on is of a stage that is open
+        left = begun - _open(run)
         return stop(space, run, left) if left else []
     except (OSError, LoomError):  # the step has ended all the same
         return []
