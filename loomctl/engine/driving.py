@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import closing, ending, leasing, lines, presence, refusing, settling
-from loomctl.model import branches, places, run_life, standing, visits
+from loomctl.model import branches, run_life, standing, visits
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL as OVER
