@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 _PIECE = 1 << 20
+_SYNCED_ALONE = 64  # files and folders that are synced one by one; of more the whole disk is
 
 
 @contextmanager
@@ -71,6 +72,23 @@ def begin(folder: str, state: State, happened: Sequence[Event]) -> State:
     for below, _, _ in os.walk(folder):
         files.sync_folder(below)
     return state
+
+
+def sync(folder: str) -> None:
+    """Have the disk hold what was written before anything names it (D53); a second name is of what it holds."""
+    fresh: list[str] = []
+    for below, _, names in os.walk(folder):
+        paths = (os.path.join(below, name) for name in names)
+        fresh += [below, *(path for path in paths if os.lstat(path).st_nlink == 1)]
+    if len(fresh) > _SYNCED_ALONE:
+        os.sync()
+        return
+    for path in fresh:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def into_place(store: Store, folder: str, run_id: str) -> str:

@@ -13,26 +13,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.disk import (
     arrivals,
     carried,
-    clock,
+    changing_places,
     digests,
-    event_log,
-    events,
-    exchange,
     files,
     handoff_notes,
     known,
     received,
-    renaming,
     run_index,
+    second_names,
 )
 from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
 from loomctl.disk.blobs import Blobs
-from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import command_ends, handoff, leasing, pushing, recording, verifying
-from loomctl.model import blob_refs, ids
+from loomctl.engine import command_ends, handoff, leasing, pushing, recording, saving_aside, verifying
+from loomctl.model import blob_refs
 from loomctl.model.errors import EXIT_HELD, LoomError
-from loomctl.model.state import ACTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +40,6 @@ if TYPE_CHECKING:
 
 NEW, FORWARD, NOTHING, AHEAD, KEPT_MINE, TOOK_THEIRS = "new", "forward", "nothing", "ahead", "kept_mine", "took_theirs"
 """What a pull did: brought the run, or brought it forward; nothing, or it is newer here; kept one, saved the other."""
-_SYNCED_ALONE = 64  # files and folders that are synced one by one; of more the whole disk is
 
 
 class Pulled(NamedTuple):
@@ -73,7 +67,7 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
     desk.space.store.prepare(commit_runs=desk.space.settings.commit_runs)
     recording.digest(desk.space)  # what waits is a part of what is here
     with desk.lock(run_id):
-        mend(desk, run_id)
+        changing_places.mend(desk.space.store, run_id)
         found = desk.standing(run_id, theirs)
         if found.kind in (handoff.SAME, handoff.MINE):
             kind = NOTHING if found.kind == handoff.SAME else AHEAD
@@ -108,11 +102,11 @@ class _Pull:
         state = received.whole(self._folder, self._run_id, where)
         self._put_blobs(where)
         if self._found.look is None:
-            self._sync(self._folder)
+            arrivals.sync(self._folder)
             arrivals.into_place(self._store, self._folder, self._run_id)
             return self._done(NEW, None)
         if self._found.kind == handoff.DIVERGED and keep == KEPT_MINE:
-            saved = self._save(self._folder, state, "theirs")
+            saved = self._save(self._folder, state, saving_aside.THEIRS)
             self._desk.agree(self._run_id, self._theirs)
             return Pulled(self._run_id, KEPT_MINE, saved, self._fetched, self._told, self._told.left_out)
         return self._replace(keep)
@@ -143,7 +137,7 @@ class _Pull:
             os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
             shutil.copy2(here.source, target, follow_symlinks=False)
         else:
-            _same(here.source, target)
+            second_names.give(here.source, target)
         return True
 
     def _has_blob(self, sha256: str) -> bool:
@@ -181,12 +175,12 @@ class _Pull:
                 raise self._changed_meanwhile()
             if diverged:
                 mine = os.path.join(self._room, "mine")
-                shutil.copytree(target, mine, symlinks=True, copy_function=_same_or_copy)
-                saved = self._save(mine, self._store.read_state(self._run_id), "mine")
+                second_names.give_all(target, mine)
+                saved = self._save(mine, self._store.read_state(self._run_id), saving_aside.MINE)
             self._bring_over(target)
-            self._sync(self._folder)
+            arrivals.sync(self._folder)
             run_index.forget_open(self._store)
-            swap(self._folder, target, aside(self._store.local, self._run_id))
+            changing_places.swap(self._folder, target, changing_places.aside(self._store.local, self._run_id))
         files.sync_folder(os.path.dirname(target))
         return self._done(TOOK_THEIRS if diverged else FORWARD, saved)
 
@@ -248,68 +242,24 @@ class _Pull:
                 continue
             if name.startswith("stages/") and not os.path.isdir(os.path.dirname(place)):
                 continue  # of a stage that the run no longer has
-            _same(source, place)
+            second_names.give(source, place)
         backup = os.path.join(self._folder, "state.backup.json")
         files.remove(backup)
-        _same(os.path.join(target, "state.json"), backup)
-
-    @staticmethod
-    def _sync(folder: str) -> None:
-        """Have the disk hold what was written before anything names it (D53); a second name is of what it holds."""
-        fresh: list[str] = []
-        for below, _, names in os.walk(folder):
-            paths = (os.path.join(below, name) for name in names)
-            fresh += [below, *(path for path in paths if os.lstat(path).st_nlink == 1)]
-        if len(fresh) > _SYNCED_ALONE:
-            os.sync()
-            return
-        for path in fresh:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        second_names.give(os.path.join(target, "state.json"), backup)
 
     # ---- Saved as a run of its own.
 
     def _save(self, folder: str, state: State, whose: str) -> str:
-        """Make one of two states a run of its own, whole, with its log; gives its id."""
-        session_id = self._space.caller.session_id
-        damage = self._damage(folder, state)
-        kept_known = whose == "mine" and known.is_known(self._run_id, self._store.folder)
-        while True:
-            new = ids.make_run_id(
-                str(state["plan_id"]), clock.run_stamp(), lambda name: os.path.lexists(self._store.run_dir(name))
-            )
-            told = {"from": self._run_id, "whose": whose, "remote": self._desk.remote.shown}
-            if whose == "theirs":
-                told |= {"machine": self._told.machine, "by": self._told.by}
-            status = "pending" if state["status"] in ACTIVE else state["status"]
-            saved = {"run_id": self._run_id, "whose": whose, "at": clock.now()}
-            changes: dict[str, Any] = {"status": status, "saved_from": saved}
-            renaming.rename(folder, new, [*damage, Event("run.saved_aside", told, session_id)], changes)
-            try:
-                self._sync(folder)
-                arrivals.into_place(self._store, folder, new)
-            except LoomError as error:
-                if error.code != "RUN_EXISTS":
-                    raise
-                continue
-            break
-        if whose == "theirs":
+        """Make one of two states a run of its own; gives its id. Mine is known on this machine, if the run was."""
+        told = {"machine": self._told.machine, "by": self._told.by} if whose == saving_aside.THEIRS else {}
+        origin = saving_aside.Origin(self._run_id, whose, self._desk.remote.shown, told)
+        kept_known = whose == saving_aside.MINE and known.is_known(self._run_id, self._store.folder)
+        new = saving_aside.save(self._space, folder, state, origin)
+        if whose == saving_aside.THEIRS:
             self._note(new, {})
         elif kept_known:
             known.note(new, self._store.folder)
         return new
-
-    def _damage(self, folder: str, state: State) -> list[Event]:
-        """Give what the copy's log tells of faults that its new chain would hide (D54)."""
-        try:
-            found = verifying.of_log(os.path.join(folder, events.FILE), self._run_id, state, event_log.every(folder))
-        except LoomError:  # what cannot be read is not copied either
-            return []
-        told = verifying.handed_on(found)
-        return [told] if told is not None else []
 
     def _done(self, kind: str, saved: str | None) -> Pulled:
         """Note what both sides have now; until it is resumed here the run is announced, its commands wait for trust."""
@@ -351,54 +301,3 @@ def _refuse_driven(desk: Desk, run_id: str, keep: str) -> None:
         if in_a_terminal:
             error.hint = f"loomctl pull {run_id} --take-theirs{desk.option()}"
         raise
-
-
-def swap(came: str, target: str, kept: str) -> None:
-    """Let a folder take another's place, which stands in the first one's then. Raises OSError.
-
-    At one moment, where the file system can; elsewhere a kill between two renames leaves the old one as `kept`, from
-    where `mend` brings it back.
-    """
-    if exchange.swap(came, target):
-        return
-    files.make_folder(os.path.dirname(kept))
-    os.rename(target, kept)
-    try:
-        os.rename(came, target)
-    except OSError:
-        os.rename(kept, target)
-        raise
-    os.rename(kept, came)
-
-
-def aside(local: str, run_id: str) -> str:
-    """Name where a run stands between two renames."""
-    return os.path.join(local, handoff_notes.FOLDER, f"{run_id}.aside")
-
-
-def mend(desk: Desk, run_id: str) -> None:
-    """Bring back a run that a kill between two renames left aside; the caller holds its handoff. Raises OSError."""
-    store = desk.space.store
-    kept = aside(store.local, run_id)
-    if not os.path.isdir(kept) or os.path.islink(kept):
-        return
-    target = store.run_dir(run_id)
-    with store.lock(run_id):
-        shutil.rmtree(kept) if os.path.lexists(target) else os.rename(kept, target)
-
-
-def _same(source: str, target: str) -> None:
-    """Give a file a second name, or a copy where it is appended to or cannot have one."""
-    os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
-    if not source.endswith((".jsonl", ".log")):
-        try:
-            os.link(source, target, follow_symlinks=False)
-        except OSError:  # a file system without hard links
-            pass
-        else:
-            return
-    shutil.copy2(source, target, follow_symlinks=False)
-
-
-def _same_or_copy(source: str, target: str) -> None:
-    _same(source, target)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import arrivals, carried, clock, files, git_answers, machine, people, received
+from loomctl.disk import arrivals, carried, clock, files, git_answers, machine, people, received, second_names
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.engine import handoff, recording, verifying
@@ -185,15 +184,7 @@ def keep(run_dir: str, folder: str, *, outputs: bool) -> None:
     The caller holds the run's lock. Raises OSError.
     """
     for name, source in carried.below(run_dir, outputs=outputs):
-        target = os.path.join(folder, name)
-        os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
-        if name.endswith((".jsonl", ".log")):
-            shutil.copyfile(source, target, follow_symlinks=False)
-            continue
-        try:
-            os.link(source, target, follow_symlinks=False)
-        except OSError:  # a file system without hard links
-            shutil.copyfile(source, target, follow_symlinks=False)
+        second_names.give(source, os.path.join(folder, name))
 
 
 def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: git_answers.Done) -> None:

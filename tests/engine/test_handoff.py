@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import events, exchange, known, tool_log
+from loomctl.disk import changing_places, events, exchange, known, tool_log
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.disk.offloading import DataOffloader
@@ -613,7 +613,7 @@ def test_where_two_folders_cannot_change_places_a_kill_between_is_mended(
     desktop.done(run_id, "Made.")
     desktop.push(run_id)
     os.makedirs(laptop.store / "local" / "handoff", exist_ok=True)
-    os.rename(laptop.run_dir, pulling.aside(str(laptop.store / "local"), run_id))
+    os.rename(laptop.run_dir, changing_places.aside(str(laptop.store / "local"), run_id))
     assert laptop.pull(run_id).kind == pulling.FORWARD
     assert laptop.responses(run_id) == ["Asked.", "Made."]
     assert os.listdir(laptop.store / "local" / "handoff") == [f"{run_id}.json"]
