@@ -171,18 +171,16 @@ def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
 @click.argument("run", required=False, shell_complete=complete_runs)
 @remote_option
 @click.option("--all", "every", is_flag=True, help="Every run that the remote has.")
-@click.option(
-    "--keep-mine", is_flag=True, help="Of one that diverged: keep this state, save theirs as a run of its own."
-)
-@click.option(
-    "--take-theirs", is_flag=True, help="Of one that diverged: take theirs, save this one as a run of its own."
-)
+@click.option("--keep-mine", is_flag=True, help="Of two states: keep this one, save theirs as a run of its own.")
+@click.option("--take-theirs", is_flag=True, help="Of two states: take theirs, save this one as a run of its own.")
 @json_option
 def pull(run: str | None, remote: str | None, every: bool, keep_mine: bool, take_theirs: bool, as_json: bool) -> int:
     """Take RUN from a git remote, as somebody pushed it there. `loomctl resume` then goes on with it.
 
-    A run that nothing was done to here since is brought forward. One that went on here and there is not merged: nothing
-    is done to it without --keep-mine or --take-theirs, and with either the other state is saved as a run of its own.
+    A run that nothing was done to here since is brought forward; where what comes does not go on from what is here, for
+    somebody kept another state, that is saved as a run of its own. One that went on here and there is not merged:
+    nothing is done to it without --keep-mine or --take-theirs, and with either the other state is saved as a run of its
+    own. A run is not replaced under another session that drives it here, nor under a command of its that runs.
 
     \b
     Examples:
@@ -292,7 +290,8 @@ def _lines(desk: Desk, pulled: Pulled) -> list[str]:
         ]
     lines = [f"Loom: run {run_id} is pulled from {desk.remote.shown} ({counted(pulled.files, 'file')})", f"  {who}"]
     if saved is not None:
-        lines.append(f"What was here is saved as {saved}")
+        is_no_part = "is not a part of that; it " if pulled.kind == pulling.FORWARD else ""
+        lines.append(f"What was here {is_no_part}is saved as {saved}")
     if pulled.left_out:
         lines.append("Did not come:")
         lines += _few(f"  {one_line(name, 200)}: {one_line(why, 120)}" for name, why in pulled.left_out)

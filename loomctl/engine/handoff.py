@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import carried, git_refs, received
+from loomctl.disk import carried, events, files, git_refs, received
 from loomctl.disk.carried import Looker
 from loomctl.disk.lock import Lock
 from loomctl.model.errors import EXIT_USAGE, LoomError
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 SAME, MINE, THEIRS, DIVERGED = "same", "mine", "theirs", "diverged"
 """Which side has what the other has not: neither, this machine, the remote, both."""
+
+
+_LOG = carried.RUN + events.FILE
 
 
 class Standing(NamedTuple):
@@ -159,6 +162,22 @@ class Desk:
     def _is_what_they_have(self, run_id: str, theirs: str, told: Told | None) -> bool:
         look = self.look(run_id, outputs=told is not None and told.outputs)
         return self.is_as_in(look, theirs, run_id)
+
+    def goes_on(self, look: Look, commit: str, run_id: str) -> bool:
+        """Tell whether a commit's log begins with the one that is here: what was done here is a part of it then.
+
+        A commit that merely follows ours does not show it: who kept another state put that behind ours.
+        """
+        here = look.files.get(_LOG)
+        there = self.tree(commit, run_id).get(_LOG)
+        if here is None or there is None or not here.bytes:
+            return False
+        if here.oid == there:
+            return True
+        mine = files.read_bytes(here.source, limit=carried.LARGEST_FILE)[: here.bytes]
+        with self.repository.contents([there]) as contents:
+            _, size, stream = next(contents)
+            return size > len(mine) and stream.read(len(mine)) == mine
 
     def with_outputs(self, run_id: str, base: str | None) -> bool:
         """Tell whether the outputs of tools are carried: once they were, they always are."""

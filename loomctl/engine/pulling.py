@@ -84,7 +84,11 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
 
 
 class _Pull:
-    """One pull on its way, in a room of its own."""
+    """One pull on its way, in a room of its own.
+
+    apart: what is here is no part of what came, whether or not anything was done here since both agreed: somebody else
+    may have kept another state than ours, and pushed that.
+    """
 
     def __init__(self, desk: Desk, run_id: str, found: Standing, room: str) -> None:
         assert found.theirs is not None  # the remote has it
@@ -94,6 +98,9 @@ class _Pull:
         self._theirs, self._told = found.theirs, found.told
         self._folder = os.path.join(room, "run")
         self._fetched = 0
+        self._apart = found.look is not None and (
+            found.kind == handoff.DIVERGED or not desk.goes_on(found.look, found.theirs, run_id)
+        )
 
     def take(self, keep: str) -> Pulled:
         """Build what came, hold that it can be worked with, and give it its place."""
@@ -105,7 +112,7 @@ class _Pull:
             arrivals.sync(self._folder)
             arrivals.into_place(self._store, self._folder, self._run_id)
             return self._done(NEW, None)
-        if self._found.kind == handoff.DIVERGED and keep == KEPT_MINE:
+        if self._apart and keep == KEPT_MINE:
             saved = self._save(self._folder, state, saving_aside.THEIRS)
             self._desk.agree(self._run_id, self._theirs)
             return Pulled(self._run_id, KEPT_MINE, saved, self._fetched, self._told, self._told.left_out)
@@ -133,7 +140,7 @@ class _Pull:
         if here is None or here.oid != oid:
             return False
         target = os.path.join(self._room, path)
-        if self._found.kind == handoff.DIVERGED:  # two runs share no files
+        if self._apart:  # two runs share no files
             os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
             shutil.copy2(here.source, target, follow_symlinks=False)
         else:
@@ -162,7 +169,7 @@ class _Pull:
     # ---- Its place.
 
     def _replace(self, keep: str) -> Pulled:
-        """Let what came take the place of the run that is here, which is saved first if anything was done to it."""
+        """Let what came take the place of the run that is here, which is saved first if it is no part of what came."""
         diverged = self._found.kind == handoff.DIVERGED
         target = self._store.run_dir(self._run_id)
         self._put_back()
@@ -173,7 +180,7 @@ class _Pull:
             look = self._desk.look(self._run_id, outputs=self._had_outputs())
             if not diverged and not self._is_unchanged(look):
                 raise self._changed_meanwhile()
-            if diverged:
+            if self._apart:
                 mine = os.path.join(self._room, "mine")
                 second_names.give_all(target, mine)
                 saved = self._save(mine, self._store.read_state(self._run_id), saving_aside.MINE)

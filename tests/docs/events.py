@@ -70,7 +70,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "by": "who pushed it",
             "at": "when",
             "commit": "",
-            "saved": "the run that the state before was saved as",
+            "saved": "the run that the state before was saved as, where that is no part of what came",
         },
     ),
     "run.saved_aside": (

@@ -28,6 +28,7 @@ from loomctl.engine import (
     recalling,
     remote_runs,
     resuming,
+    undoing,
     verifying,
 )
 from loomctl.engine.reducer import StepReducer
@@ -216,11 +217,80 @@ def test_of_two_states_one_stays_and_one_is_a_run_of_its_own(
         assert json.loads(path.read_text())["run_id"] == told.saved
     pushed = laptop.push(apart)
     assert (pushed.commit is None) == (keep == pulling.TOOK_THEIRS)
-    assert desktop.pull(apart).kind == (pulling.FORWARD if keep == pulling.KEPT_MINE else pulling.NOTHING)
-    assert desktop.responses(apart) == kept
     assert laptop.push(told.saved).commit
     assert desktop.pull(told.saved).kind == pulling.NEW
+    assert desktop.pull(apart).kind == (pulling.FORWARD if keep == pulling.KEPT_MINE else pulling.NOTHING)
+    assert desktop.responses(apart) == kept
     resuming.resume(laptop.space(), told.saved)
+
+
+@pytest.fixture
+def settled(laptop: Machine, apart: str) -> str:
+    """The same, after the laptop kept its own state and handed that on. Gives the run's id."""
+    laptop.pull(apart, pulling.KEPT_MINE)
+    assert laptop.push(apart).commit
+    return apart
+
+
+@pytest.mark.parametrize("keep", ["", pulling.TOOK_THEIRS])
+def test_a_pull_of_what_does_not_go_on_from_here_saves_what_is_here(desktop: Machine, settled: str, keep: str) -> None:
+    """Nothing was done here since the push, and still the stages of that are in nothing that comes."""
+    told = desktop.pull(settled, keep)
+    assert (told.kind, desktop.responses(settled)) == (pulling.FORWARD, ["Asked.", "Made on the laptop."])
+    assert told.saved is not None
+    assert desktop.responses(told.saved) == ["Asked.", "Made on the desktop."]
+    state = desktop.state_of(desktop.folder(told.saved))
+    assert (state["status"], state["saved_from"]["run_id"], state["saved_from"]["whose"]) == (
+        "pending",
+        settled,
+        "mine",
+    )
+    assert verifying.verify(desktop.space().store, told.saved).proven
+    shared = {path.stat().st_ino for path in desktop.folder(settled).rglob("*.md")}
+    assert not shared & {path.stat().st_ino for path in desktop.folder(told.saved).rglob("*.md")}
+    assert desktop.pull(settled).kind == pulling.NOTHING
+    resuming.resume(desktop.space(), told.saved)
+
+
+def test_keep_mine_keeps_what_is_here_against_what_does_not_go_on_from_it(
+    laptop: Machine, desktop: Machine, settled: str
+) -> None:
+    """The word counts, whoever's turn it is: theirs is saved, mine is handed on, and the laptop is not left blind."""
+    told = desktop.pull(settled, pulling.KEPT_MINE)
+    assert (told.kind, desktop.responses(settled)) == (pulling.KEPT_MINE, ["Asked.", "Made on the desktop."])
+    assert desktop.responses(str(told.saved)) == ["Asked.", "Made on the laptop."]
+    assert desktop.push(settled).commit
+    back = laptop.pull(settled)
+    assert (back.kind, laptop.responses(settled)) == (pulling.FORWARD, ["Asked.", "Made on the desktop."])
+    assert laptop.responses(str(back.saved)) == ["Asked.", "Made on the laptop."]
+
+
+def test_a_user_is_told_where_the_stages_are_that_a_plain_pull_took_from_the_run(
+    desktop: Machine, settled: str
+) -> None:
+    """The id of the run that holds them, and the reason; a push says before that it will be so."""
+    assert "saves what is here, which is not a part of that" in desktop.loomctl("push", settled, "--yes").stderr
+    said = desktop.loomctl("pull", settled).stdout
+    (saved,) = [path.name for path in desktop.run_dirs if path.name != settled]
+    assert f"What was here is not a part of that; it is saved as {saved}" in said
+    resuming.resume(desktop.space(), settled, take_over=True)
+    entries = [json.loads(line) for line in (desktop.folder(settled) / "events.jsonl").read_text().splitlines()]
+    (pulled,) = [one for one in entries if one["event"] == "run.pulled"]
+    assert (pulled["properties"]["kind"], pulled["properties"]["saved"]) == ("forward", saved)
+
+
+def test_what_goes_on_from_here_saves_nothing_whatever_was_done_there(
+    laptop: Machine, desktop: Machine, run_id: str
+) -> None:
+    """A line that a kill tore, a step taken back, a resume: each is told in the log that was here."""
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    torn_whole(desktop, run_id)
+    desktop.done(run_id, "Made.")
+    undoing.undo(desktop.space(), run_id)
+    desktop.push(run_id)
+    told = laptop.pull(run_id)
+    assert (told.kind, told.saved, len(laptop.run_dirs)) == (pulling.FORWARD, None, 1)
 
 
 def torn_whole(machine: Machine, run_id: str) -> bytes:

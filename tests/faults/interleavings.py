@@ -4,8 +4,8 @@
 
 Every deed is done in a process of its own, a fork of this one, so that a kill is a kill: at its n-th write or git call,
 or after so many milliseconds, wherever it is then; what git had begun goes on. Sometimes both machines are at it at
-once. After each interleaving every stage that was ever recorded stands, as it was recorded, in a run of one of the two
-machines, and every run on both can be read and has a whole log. The exit code is 1 where one is lost.
+once. After each interleaving every stage that was ever recorded stands, as it was recorded, in a run of the machine on
+which it was, and every run on both can be read and has a whole log. The exit code is 1 where one is lost.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Pair:
         first = self.machines[0]
         first.workflow()
         self.run_id = first.begin().run.run_id
-        self.recorded: dict[str, str] = {}  # token -> where it was recorded
+        self.recorded: dict[str, int] = {}  # token -> the machine on which it was recorded
         self.tokens = 0
 
     def _clone(self, name: str) -> Scene:
@@ -170,16 +170,16 @@ def begin(deed: Callable[[Pair, int, str], None], pair: Pair, at: int, word: str
 # ---- What must hold.
 
 
-def stages_of(pair: Pair) -> Iterator[tuple[str, str]]:
-    """Give what each stage of each run on both machines says in its state and in its response."""
-    for scene in pair.machines:
+def stages_of(pair: Pair) -> Iterator[tuple[tuple[int, str], str]]:
+    """Give what each stage of each run on both machines says: machine and token in its state, and its response."""
+    for at, scene in enumerate(pair.machines):
         store = scene.space().store
         for run_id in store.run_ids():
             run = store.read(run_id)
             for entry in run.state["steps"]:
                 if entry.get("token"):
                     path = Path(run.folder, "stages", entry["stage"], "response.md")
-                    yield entry["token"], path.read_text(encoding="utf-8")
+                    yield (at, entry["token"]), path.read_text(encoding="utf-8")
 
 
 def broken_logs(pair: Pair) -> Iterator[str]:
@@ -202,20 +202,26 @@ def broken_logs(pair: Pair) -> Iterator[str]:
 
 
 def lost(pair: Pair) -> list[str]:
-    """Name what was lost or broken on both machines; empty where nothing was."""
+    """Name what was lost on the machine on which it was recorded, or broken on either; empty where nothing was."""
     there = dict(stages_of(pair))
-    gone = [f"stage {token} of {where}" for token, where in pair.recorded.items() if there.get(token) != token]
+    gone = [f"stage {token} of {at}" for token, at in pair.recorded.items() if there.get((at, token)) != token]
     return gone + [f"log of {name}" for name in broken_logs(pair)]
+
+
+def alone(deed: Callable[[Pair, int, str], None], pair: Pair, at: int, word: str) -> int:
+    """Do a deed in a fork that nobody kills; gives its exit code."""
+    return os.waitstatus_to_exitcode(os.waitpid(begin(deed, pair, at, word, (0, 0.0)), 0)[1])
 
 
 def settle(pair: Pair) -> list[str]:
     """Bring both machines to one state by plain commands; names what did not end well."""
     for at in (0, 1, 0, 1):
-        for deed, word in ((pull, pulling.KEPT_MINE), (push, "")):
-            child = begin(deed, pair, at, word, (0, 0.0))
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            if code not in (0, 1) or (deed is push and code and at == 1):
-                return [f"{deed.__name__} at {at} ended with {code} when nobody was in the way"]
+        pulled = alone(pull, pair, at, "")
+        if pulled == 1:  # diverged, or nobody pushed it yet
+            pulled = alone(pull, pair, at, pulling.KEPT_MINE)
+        pushed = alone(push, pair, at, "")
+        if pulled not in (0, 1) or pushed not in (0, 1) or (at == 1 and pushed):
+            return [f"a pull at {at} ended with {pulled} and a push with {pushed} when nobody was in the way"]
     states = [json.loads((scene.store / "runs" / pair.run_id / "state.json").read_text()) for scene in pair.machines]
     same = [[one.get("token") for one in state["steps"]] for state in states]
     return [] if same[0] == same[1] else ["both machines have another state after pull and push"]
@@ -242,7 +248,7 @@ def interleave(pair: Pair, chance: random.Random) -> tuple[int, int, int]:
             killed += code < 0
             refused += code == 1
             if deed is work and code == 0:
-                pair.recorded[word] = f"machine {machine}"
+                pair.recorded[word] = machine
     return deeds, killed, refused
 
 

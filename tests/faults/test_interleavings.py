@@ -14,7 +14,7 @@ COUNT = 25
 
 
 def test_no_interleaving_of_push_pull_and_kills_loses_a_stage() -> None:
-    """Processes are killed at any moment, and both are at it at once: every stage is in a run of one of the two."""
+    """Processes are killed at any moment, and both are at it at once: every stage is in a run of its machine."""
     command = [sys.executable, "-m", "tests.faults.interleavings", "--count", str(COUNT), "--seed", "11"]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.stdout, done.stderr[-2000:])
