@@ -13,6 +13,7 @@ from loomctl.cli import asking, printing
 from loomctl.cli.options import complete_runs, json_option
 from loomctl.disk import run_index
 from loomctl.engine import leasing
+from loomctl.model import saved_copies
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
@@ -63,7 +64,7 @@ def list_command(as_json: bool) -> int:
 
 
 def list_runs(as_json: bool) -> int:
-    """Print every run with its standing; one that cannot be read is listed with the reason."""
+    """Print every run with its standing; one that cannot be read is listed with the reason, a saved copy as such."""
     space = asking.any_space()
     bound = (space.local.binding(space.caller.session_id) or {}).get("run_id")
     found = [
@@ -78,6 +79,7 @@ def list_runs(as_json: bool) -> int:
         printing.text('No runs here yet. Start one: loomctl run "what to do"')
         return EXIT_OK
     others = {one["run_id"]: one["driver"] for one in found if one["driver"] and not one["driver"]["here"]}
+    copies = {one["run_id"]: saved_copies.said(one["saved_from"]) for one in found if one.get("saved_from")}
     rows = [
         [
             ("* " if one["bound"] else "  ") + one["run_id"],
@@ -86,10 +88,19 @@ def list_runs(as_json: bool) -> int:
             one.get("sessions") or one.get("error", ""),
             one.get("updated_at") or "",
             *([_who(others.get(one["run_id"]))] if others else []),
+            *([copies.get(one["run_id"], "")] if copies else []),
         ]
         for one in found
     ]
-    header = ["  RUN", "STATUS", "STEP", "SESSIONS", "UPDATED", *(["DRIVEN BY"] if others else [])]
+    header = [
+        "  RUN",
+        "STATUS",
+        "STEP",
+        "SESSIONS",
+        "UPDATED",
+        *(["DRIVEN BY"] if others else []),
+        *(["COPY OF"] if copies else []),
+    ]
     printing.text(printing.table(header, rows))
     return EXIT_OK
 

@@ -11,7 +11,7 @@ from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import config, earlier_sessions, user_folders
 from loomctl.engine import finding, leasing, prompts, words
-from loomctl.model import lease, places, sessions, visits
+from loomctl.model import lease, places, saved_copies, sessions, visits
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.secrets import masked_line
@@ -86,6 +86,9 @@ def _standing(run: Run) -> list[str]:
         f"status    {status}",
         f"workflow  {one_line(state['workflow_id'], 120)}",
     ]
+    copied = saved_copies.origin(state)
+    if copied is not None:
+        lines.append(f"copy of   {saved_copies.said(copied)}")
     if state.get("work_id"):
         lines.append(f"work item {one_line(state['work_id'], 120)}")
     if state.get("goal"):

@@ -16,7 +16,7 @@ from loomctl.disk import event_log, events, trouble
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import finding, hook_health, leasing, overview, savings_tally, verifying
 from loomctl.engine.savings_tally import Tally
-from loomctl.model import columns, sessions
+from loomctl.model import columns, saved_copies, sessions
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_OK, LoomError
 from loomctl.model.fences import one_line
@@ -91,6 +91,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
         "workflow_id": state["workflow_id"],
         "work_id": state.get("work_id"),
         "goal": state.get("goal"),
+        "saved_from": saved_copies.origin(state),
         "phases": phases,
         "steps": {"done": sum(one["done"] for one in phases), "total": sum(one["steps"] for one in phases)},
         "step": overview.open_step(run),
@@ -201,6 +202,8 @@ def _lines(run: Run, told: Mapping[str, Any], now: float, wide: int) -> list[tup
     shown.put("status", one_line(standing, 80), colour=_COLOURS.get(told["status"], _YELLOW))
     work = f"work item {masked_line(str(told['work_id']), 80)}, " if told["work_id"] else ""
     shown.put("workflow", f"{work}{'by ' if work else ''}{masked_line(str(told['workflow_id']), 80)}")
+    if told["saved_from"] is not None:
+        shown.put("copy of", saved_copies.said(told["saved_from"]), most=3)
     if told["goal"]:
         shown.put("goal", masked_line(str(told["goal"]), 400), most=2)
     _put_course(shown, told, now)

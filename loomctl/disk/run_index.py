@@ -17,13 +17,14 @@ from loomctl.model.state import ACTIVE, TERMINAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from loomctl.disk.layouts import Home
     from loomctl.disk.store import Store
 
 INDEX, OPEN = "runs.json", "open-runs.json"
-VERSION = 2
+VERSION = 3
 # What a hook reads of states while it looks for a run, in bytes: it has seconds, and a state can come from anywhere.
 LARGEST_LOOKED_AT, MOST_LOOKED_AT = 2 << 20, 32 << 20
 # A file that was written this recently may be written again without its time telling so.
@@ -59,8 +60,8 @@ _NOT_LOOKED_AT = {"status": None, "error": "TOO_LARGE: a hook does not look into
 def summaries(store: Store) -> list[dict[str, Any]]:
     """Give every run in a few words, by id.
 
-    `{run_id, workflow_id, work_id, goal, status, current_phase, current_step, updated_at, sessions}`, or
-    `{run_id, status: None, error}` for one whose state cannot be read.
+    `{run_id, workflow_id, work_id, goal, status, current_phase, current_step, updated_at, sessions, saved_from}`, or
+    `{run_id, status: None, error}` for one whose state cannot be read. saved_from: as `saved_copies.origin` gives it.
     """
     return _summaries(store, _Room())
 
@@ -143,13 +144,28 @@ def _summary(store: Store, home: Home) -> dict[str, Any]:
         state = store.glance(home)
     except LoomError as error:
         return {"status": None, "error": f"{error.code}: {error.what}"}
-    return {**{key: state.get(key) for key in _KEYS}, "sessions": sessions.summary(state)}
+    return {
+        **{key: state.get(key) for key in _KEYS},
+        "sessions": sessions.summary(state),
+        "saved_from": _saved_from(state),
+    }
+
+
+def _saved_from(state: Mapping[str, Any]) -> dict[str, str] | None:
+    if "saved_from" not in state:
+        return None
+    from loomctl.model import saved_copies
+
+    return saved_copies.origin(state)
 
 
 def _is_summary(value: object) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(value.get(key), (str, type(None))) for key in (*_KEYS, "sessions")
-    )
+    if not isinstance(value, dict):
+        return False
+    copied = value.get("saved_from", "")
+    if copied is not None and not (isinstance(copied, dict) and all(isinstance(one, str) for one in copied.values())):
+        return False
+    return all(isinstance(value.get(key), (str, type(None))) for key in (*_KEYS, "sessions"))
 
 
 def _stamp(path: str) -> list[int] | None:

@@ -18,6 +18,7 @@ from loomctl.disk import (
     files,
     handoff_notes,
     known,
+    machine,
     received,
     run_index,
     second_names,
@@ -26,7 +27,7 @@ from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import command_ends, handoff, leasing, pushing, recording, saving_aside, verifying
-from loomctl.model import blob_refs
+from loomctl.model import blob_refs, saved_copies
 from loomctl.model.errors import EXIT_HELD, LoomError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class _Pull:
             arrivals.into_place(self._store, self._folder, self._run_id)
             return self._done(NEW, None)
         if self._apart and keep == KEPT_MINE:
-            saved = self._save(self._folder, state, saving_aside.THEIRS)
+            saved = self._save(self._folder, state, saved_copies.THEIRS)
             self._desk.agree(self._run_id, self._theirs)
             return Pulled(self._run_id, KEPT_MINE, saved, self._fetched, self._told, self._told.left_out)
         return self._replace(keep)
@@ -183,7 +184,7 @@ class _Pull:
             if self._apart:
                 mine = os.path.join(self._room, "mine")
                 second_names.give_all(target, mine)
-                saved = self._save(mine, self._store.read_state(self._run_id), saving_aside.MINE)
+                saved = self._save(mine, self._store.read_state(self._run_id), saved_copies.MINE)
             self._bring_over(target)
             arrivals.sync(self._folder)
             run_index.forget_open(self._store)
@@ -258,11 +259,12 @@ class _Pull:
 
     def _save(self, folder: str, state: State, whose: str) -> str:
         """Make one of two states a run of its own; gives its id. Mine is known on this machine, if the run was."""
-        told = {"machine": self._told.machine, "by": self._told.by} if whose == saving_aside.THEIRS else {}
-        origin = saving_aside.Origin(self._run_id, whose, self._desk.remote.shown, told)
-        kept_known = whose == saving_aside.MINE and known.is_known(self._run_id, self._store.folder)
+        is_theirs = whose == saved_copies.THEIRS
+        place = (self._told.machine, self._told.by) if is_theirs else (machine.hostname(), "")
+        origin = saving_aside.Origin(self._run_id, whose, self._desk.remote.shown, *place)
+        kept_known = not is_theirs and known.is_known(self._run_id, self._store.folder)
         new = saving_aside.save(self._space, folder, state, origin)
-        if whose == saving_aside.THEIRS:
+        if is_theirs:
             self._note(new, {})
         elif kept_known:
             known.note(new, self._store.folder)

@@ -17,7 +17,7 @@ from loomctl.disk import archives, clock, earlier_sessions, event_log, events, f
 from loomctl.disk.store import Run, Store
 from loomctl.engine import keeping, recording, reporting_facts, reporting_stages, verifying
 from loomctl.engine.reporting_events import Told
-from loomctl.model import frozen_plan, ids, sessions
+from loomctl.model import frozen_plan, ids, saved_copies, sessions
 from loomctl.model.errors import LoomError
 from loomctl.model.secrets import masked
 
@@ -167,6 +167,7 @@ def _run(run: Run) -> dict[str, Any]:
         "forked_from": {key: str(forked.get(key) or "") for key in ("run_id", "stage", "at")}
         if isinstance(forked, dict)
         else None,
+        "saved_from": saved_copies.origin(state),
         "waits_for": str(waits.get("message") or waits.get("kind") or "an answer") if isinstance(waits, dict) else "",
         "driver": reporting_facts.driver(state),
     }

@@ -13,26 +13,27 @@ from loomctl.model.errors import LoomError
 from loomctl.model.state import ACTIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
     from loomctl.engine.caller import Workspace
     from loomctl.model.state import State
 
-MINE, THEIRS = "mine", "theirs"
-"""Whose state was saved: the one that was here, or the remote's."""
-
 
 class Origin(NamedTuple):
     """Where a state comes from. run_id: of what run it is one; whose: MINE or THEIRS; remote: as people are shown it.
 
-    told: of theirs: the machine and the person that pushed it.
+    machine: where it was, or from where theirs was pushed; by: who pushed theirs, empty of mine.
     """
 
     run_id: str
     whose: str
     remote: str
-    told: Mapping[str, str]
+    machine: str
+    by: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Give all but the run, what is empty left out."""
+        return {key: value for key, value in self._asdict().items() if key != "run_id" and value}
 
 
 def save(space: Workspace, folder: str, state: State, origin: Origin) -> str:
@@ -42,9 +43,11 @@ def save(space: Workspace, folder: str, state: State, origin: Origin) -> str:
     """
     store = space.store
     damage = _damage(folder, state, origin.run_id)
-    told = {"from": origin.run_id, "whose": origin.whose, "remote": origin.remote, **origin.told}
-    happened = [*damage, Event("run.saved_aside", told, space.caller.session_id)]
-    saved = {"run_id": origin.run_id, "whose": origin.whose, "at": clock.now()}
+    happened = [
+        *damage,
+        Event("run.saved_aside", {"from": origin.run_id, **origin.to_dict()}, space.caller.session_id),
+    ]
+    saved = {"run_id": origin.run_id, "at": clock.now(), **origin.to_dict()}
     status = "pending" if state["status"] in ACTIVE else state["status"]
     changes: dict[str, Any] = {"status": status, "saved_from": saved}
     while True:

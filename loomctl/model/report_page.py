@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from loomctl.model import report_sections as sections
+from loomctl.model import saved_copies
 from loomctl.model.counts import counted
 from loomctl.model.fences import one_line, visible
 from loomctl.model.markup import Markup, data, el
@@ -101,6 +102,7 @@ def _header(report: Mapping[str, Any], title: str) -> Markup:
             ("Last change", at(run["updated_at"]) if run["updated_at"] else ""),
             ("At", where),
             ("Forked from", f"{forked['run_id']} at {forked['stage']}" if forked else ""),
+            ("Copy of", saved_copies.said(run["saved_from"]) if run["saved_from"] else ""),
             ("Driven by", run["driver"]),
             ("Ledger", _ledger(report["ledger"])),
         ]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from loomctl.engine import resuming, schema_checks
 from tests.engine.machines import SECRET, Machine, server_of, tips
 from tests.scenes import OTHER, SESSION
+from tests.scenes import CHECKOUT
 
 
 @pytest.fixture
@@ -113,3 +116,44 @@ def test_each_hint_about_a_run_that_was_pulled_leads_on(
         assert (error["code"], error["hint"]) == ("NOT_BOUND", refused["hint"])
     assert laptop.loomctl(*refused["hint"].split()[1:], session=OTHER).code == 0
     assert laptop.loomctl(*way, session=OTHER, given="x" if way == ["done"] else None).code == (way == ["undo"]) * 2
+@pytest.mark.parametrize("keep", ["--keep-mine", "--take-theirs"])
+def test_a_saved_copy_is_told_from_the_run_that_it_is_one_of(
+    laptop: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
+) -> None:
+    """`runs`, `show`, `status` and the report say of what, from where and since when; other runs have no such word."""
+    monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
+    run_id = laptop.run_dir.name
+    laptop.push(run_id)
+    desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
+    monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
+    desktop.pull(run_id)
+    assert "COPY OF" not in desktop.loomctl("runs").stdout
+    resuming.resume(desktop.space(), run_id, take_over=True)
+    desktop.done(run_id)
+    monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
+    laptop.done(run_id)
+    laptop.push(run_id)
+    monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
+    saved = desktop.loomctl("pull", run_id, keep, "--json").json["saved"]
+    rows = desktop.loomctl("runs").stdout.splitlines()
+    assert rows[0].endswith("COPY OF")
+    (row,) = [line for line in rows if line.startswith(f"  {saved}")]
+    (own,) = [line for line in rows if run_id in line and line != row]
+    how = "as it was pushed by" if keep == "--keep-mine" else "as it was on desktop before origin's took its place"
+    assert f"{run_id} {how}" in row
+    assert "as it was" not in own
+    by_id = {one["run_id"]: one["saved_from"] for one in desktop.loomctl("runs", "--json").json["runs"]}
+    assert by_id[run_id] is None
+    origin = by_id[saved]
+    assert (origin["run_id"], origin["remote"]) == (run_id, "origin")
+    assert origin["machine"] == ("laptop" if keep == "--keep-mine" else "desktop")
+    state = desktop.loomctl("show", saved, "--json").json["state"]
+    assert {**origin, **state["saved_from"]} == origin
+    assert list(Draft202012Validator(schema_checks.schema("state", bundle=str(CHECKOUT))).iter_errors(state)) == []
+    assert f"copy of   {run_id} {how}" in desktop.loomctl("show", saved).stdout
+    assert "copy of" not in desktop.loomctl("show", run_id).stdout
+    assert desktop.loomctl("status", saved, "--json").json["saved_from"] == origin
+    assert desktop.loomctl("status", saved).stdout.count("copy of") == 1
+    assert desktop.loomctl("report", saved, "--json").json["run"]["saved_from"] == origin
+    assert desktop.loomctl("report", saved, "-o", str(tmp_path / "page.html")).code == 0
+    assert "Copy of" in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -67,8 +67,21 @@ def test_the_document_says_the_same(begun: Scene, cli: Cli) -> None:
     told = cli("status", "--json").json
     told_events = begun.events()
     assert list(told) == [
-        *("schema_version", "run_id", "run_dir", "status", "workflow_id", "work_id", "goal", "phases", "steps", "step"),
-        *("waits", "next", "sessions", "driver", "compactions", "context", "saved", "events", "ledger"),
+        *("schema_version", "run_id", "run_dir", "status", "workflow_id", "work_id", "goal", "saved_from"),
+        *(
+            "phases",
+            "steps",
+            "step",
+            "waits",
+            "next",
+            "sessions",
+            "driver",
+            "compactions",
+            "context",
+            "saved",
+            "events",
+            "ledger",
+        ),
         *("hooks", "versions"),
     ]
     assert told["steps"] == {"done": 0, "total": 4}

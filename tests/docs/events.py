@@ -79,7 +79,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "from": "the other run",
             "whose": "`mine`: it was here; `theirs`: it was at the remote",
             "remote": "",
-            "machine": "of theirs: from where it was pushed",
+            "machine": "where the state was, or from where it was pushed",
             "by": "of theirs: who pushed it",
         },
     ),

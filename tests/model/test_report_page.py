@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loomctl.disk import report_files
-from loomctl.model import markup, report_page, report_parts, report_times
+from loomctl.model import markup, report_page, report_parts, report_times, saved_copies
 from loomctl.model.report_times import Scale
 from tests.reports import HOSTILE
 
@@ -95,6 +95,7 @@ def a_report(text: str) -> dict[str, Any]:
         "run": {
             **dict.fromkeys((*run_names, "completed_at", "phase", "step", "waits_for", "driver"), text),
             "forked_from": {"run_id": text, "stage": text, "at": text},
+            "saved_from": dict.fromkeys(saved_copies.KEYS, text),
         },
         "ledger": {"ok": False, "entries": 3, "unproven": 1, "fault": {"line": 2, "what": text}},
         "progress": {"done": 1, "steps": 2},
