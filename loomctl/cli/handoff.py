@@ -14,13 +14,15 @@ from loomctl.engine import finding
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
+from loomctl.model.secrets import masked_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from loomctl.engine.handoff import Desk
+    from loomctl.engine.parcels import Parcel
     from loomctl.engine.pulling import Pulled
-    from loomctl.engine.pushing import Parcel, Pushed
+    from loomctl.engine.pushing import Pushed
 
 _MOST = 10
 # The beginning of a path: what stands there, in the order in which it is listed.
@@ -57,8 +59,8 @@ def _may_ask(*, as_json: bool) -> bool:
 def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Hand RUN on: put it on a git remote, under refs/loom/runs/, for another machine to pull.
 
-    What leaves this machine is listed first. No branch, no commit of yours, no index and no file is touched. Where the
-    remote has a state that this machine does not know, nothing is pushed.
+    What leaves this machine is listed first, in bytes before git compresses it. No branch, no commit of yours, no index
+    and no file is touched. Where the remote has a state that this machine does not know, nothing is pushed.
 
     \b
     Examples:
@@ -75,22 +77,24 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
     desk = Desk(space, remote, asks=_may_ask(as_json=as_json))
     parcel = pushing.prepare(desk, run_id, outputs=with_outputs)
     if dry_run:
-        printing.document(_parcel_document(desk, parcel)) if as_json else printing.text(
-            _listing(desk, parcel, "would go")
+        damaged = pushing.warned(space, run_id)
+        printing.document({**_parcel_document(desk, parcel), "notes": damaged}) if as_json else printing.text(
+            "\n".join([_listing(desk, parcel, "would go"), *damaged])
         )
         return EXIT_OK
-    if _is_due(parcel) and not yes:
+    if parcel.is_due and not yes:
         if not as_json:
-            printing.note(_listing(desk, parcel, "would go"))
+            printing.note("\n".join([_listing(desk, parcel, "would go"), *pushing.warned(space, run_id)]))
         if not (_may_ask(as_json=as_json) and _confirmed("Push it?")):
             again = f"loomctl push {run_id}{desk.option()}{' --with-outputs' if with_outputs else ''}"
             why = "what leaves this machine is confirmed by a person, or by --yes"
             raise LoomError("NOT_CONFIRMED", "nothing was pushed", why=why, hint=f"{again} --yes", exit_code=EXIT_USAGE)
-    elif _is_due(parcel) and not as_json:
+    elif parcel.is_due and not as_json:
         printing.note(_listing(desk, parcel, "goes"))
     pushed = pushing.send(desk, parcel)
     if as_json:
-        printing.document({**_parcel_document(desk, parcel), **_pushed_document(pushed)})
+        told = {"commit": pushed.commit, "notes": list(pushed.notes)}
+        printing.document({**_parcel_document(desk, pushed.parcel), **told})
     else:
         printing.text("\n".join(_pushed_lines(desk, pushed)))
     return EXIT_OK
@@ -101,10 +105,6 @@ def _confirmed(question: str) -> bool:
         return click.confirm(question, err=True)
     except click.Abort:
         return False
-
-
-def _is_due(parcel: Parcel) -> bool:
-    return bool(parcel.new or parcel.gone or parcel.standing.theirs is None)
 
 
 def _listing(desk: Desk, parcel: Parcel, verb: str) -> str:
@@ -118,6 +118,11 @@ def _listing(desk: Desk, parcel: Parcel, verb: str) -> str:
         if held:
             count = "" if len(held) == 1 else f", {len(held):,} files"
             lines.append(f"  {what}{count}: {counted(sum(one[1] for one in held), 'byte')}")
+    if parcel.is_due:
+        told = parcel.told
+        who = f"{masked_line(told.by, 60)} pushes it from {masked_line(told.machine, 60)}"
+        size = counted(parcel.message_bytes, "byte")
+        lines.append(f"  a commit that says that {who}, its goal and where it stands: {size}")
     hidden = [(path, count) for path, _, count in parcel.new if count]
     if hidden:
         lines.append(f"Masked: {counted(sum(count for _, count in hidden), 'secret')}, in")
@@ -145,6 +150,7 @@ def _parcel_document(desk: Desk, parcel: Parcel) -> dict[str, Any]:
         "commit": None,
         "files": [{"path": path, "bytes": size, "masked": count} for path, size, count in parcel.new],
         "bytes": parcel.bytes,
+        "message_bytes": parcel.message_bytes if parcel.is_due else 0,
         "gone": list(parcel.gone),
         "left_out": [one._asdict() for one in parcel.left_out],
         "outputs": parcel.outputs,
@@ -152,17 +158,14 @@ def _parcel_document(desk: Desk, parcel: Parcel) -> dict[str, Any]:
     }
 
 
-def _pushed_document(pushed: Pushed) -> dict[str, Any]:
-    return {"commit": pushed.commit, "notes": list(pushed.notes)}
-
-
 def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
+    run_id = pushed.parcel.run_id
     if pushed.commit is None:
-        return [f"Loom: {desk.remote.shown} has the run {pushed.run_id} as it is here", *pushed.notes]
-    size = f"{counted(pushed.files, 'file')}, {counted(pushed.bytes, 'byte')}"
+        return [f"Loom: {desk.remote.shown} has the run {run_id} as it is here", *pushed.notes]
+    size = f"{counted(pushed.files, 'file')}, {counted(pushed.parcel.bytes, 'byte')}"
     return [
-        f"Loom: run {pushed.run_id} is pushed to {desk.remote.shown} ({size})",
-        f"To go on with it elsewhere: loomctl pull {pushed.run_id}{desk.option()}",
+        f"Loom: run {run_id} is pushed to {desk.remote.shown} ({size})",
+        f"To go on with it elsewhere: loomctl pull {run_id}{desk.option()}",
         *pushed.notes,
     ]
 

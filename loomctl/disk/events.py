@@ -46,30 +46,52 @@ def append(run_dir: str, run_id: str, events: Sequence[Event], *, durable: bool,
     """
     descriptor = files.open_own(os.path.join(run_dir, FILE), os.O_RDWR | os.O_APPEND)
     try:
-        found, torn = _tail(descriptor, os.fstat(descriptor).st_size)
-        notes: list[Event] = []
-        if torn:
-            notes.append(Event("ledger.torn_line", {"bytes": len(torn), "sha256": digests.of_bytes(torn)}))
-        there = found if known is None or known.seq >= found.seq else _at_known(descriptor, known)
-        if known is not None and known != there:
-            told = {"expected": known._asdict(), "found": there._asdict()}
-            notes.append(Event("ledger.mismatch", told))
-        seq, sha256 = max(found.seq, known.seq if known else 0), found.sha256
-        lines = [b""] if torn and not torn.endswith(b"\n") else []  # its newline closes the torn line
-        for event in (*notes, *events):
-            seq += 1
-            line = _line(run_id, event, seq, sha256)
-            sha256 = digests.of_bytes(line)
-            lines.append(line)
-        if lines:
-            files.write_all(descriptor, b"".join(line + b"\n" for line in lines))
+        data, head = _behind(descriptor, run_id, events, known)
+        if data:
+            files.write_all(descriptor, data)
             if durable:
                 os.fsync(descriptor)
     except OSError as error:
         raise files.naming(error, os.path.join(run_dir, FILE)) from None
     finally:
         os.close(descriptor)
-    return Head(seq, sha256)
+    return head
+
+
+def foreseen(run_dir: str, run_id: str, events: Sequence[Event], *, known: Head | None) -> tuple[int, Head]:
+    """Tell by how many bytes `append` would lengthen the log, and a head as long as the new one; nothing is written.
+
+    Raises OSError.
+    """
+    try:
+        descriptor = files.open_regular(os.path.join(run_dir, FILE))
+    except FileNotFoundError:
+        descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data, head = _behind(descriptor, run_id, events, known)
+    finally:
+        os.close(descriptor)
+    return len(data), head
+
+
+def _behind(descriptor: int, run_id: str, events: Sequence[Event], known: Head | None) -> tuple[bytes, Head]:
+    """Give what `append` puts behind an open log, and the head that it has then."""
+    found, torn = _tail(descriptor, os.fstat(descriptor).st_size)
+    notes: list[Event] = []
+    if torn:
+        notes.append(Event("ledger.torn_line", {"bytes": len(torn), "sha256": digests.of_bytes(torn)}))
+    there = found if known is None or known.seq >= found.seq else _at_known(descriptor, known)
+    if known is not None and known != there:
+        told = {"expected": known._asdict(), "found": there._asdict()}
+        notes.append(Event("ledger.mismatch", told))
+    seq, sha256 = max(found.seq, known.seq if known else 0), found.sha256
+    lines = [b""] if torn and not torn.endswith(b"\n") else []  # its newline closes the torn line
+    for event in (*notes, *events):
+        seq += 1
+        line = _line(run_id, event, seq, sha256)
+        sha256 = digests.of_bytes(line)
+        lines.append(line)
+    return b"".join(line + b"\n" for line in lines), Head(seq, sha256)
 
 
 def _line(run_id: str, event: Event, seq: int, prev: str) -> bytes:

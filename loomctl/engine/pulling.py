@@ -26,7 +26,7 @@ from loomctl.disk import (
 from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import command_ends, handoff, leasing, pushing, recording, saving_aside, verifying
+from loomctl.engine import command_ends, handoff, leasing, pushing, recording, saving_aside
 from loomctl.model import blob_refs, saved_copies
 from loomctl.model.errors import EXIT_HELD, LoomError
 
@@ -80,8 +80,7 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
         with arrivals.room(desk.space.store, "pull-") as staging:
             pulled = _Pull(desk, run_id, found, staging).take(keep)
     came = pulled.saved if pulled.kind == KEPT_MINE and pulled.saved else run_id
-    warned = verifying.warning(desk.space.store, came)
-    return pulled._replace(notes=[f"Run {came}: {warned}"] if warned else [])
+    return pulled._replace(notes=pushing.warned(desk.space, came))
 
 
 class _Pull:

@@ -5,65 +5,37 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import arrivals, carried, clock, files, git_answers, machine, people, received, second_names
+from loomctl.disk import arrivals, carried, clock, files, git_answers, received, second_names
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
-from loomctl.engine import handoff, recording, verifying
-from loomctl.model import lease, visits
+from loomctl.engine import handoff, parcels, recording, verifying
+from loomctl.model import lease
 from loomctl.model.errors import EXIT_HELD, EXIT_SETUP, LoomError
-from loomctl.model.secrets import mask, masked_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterator, Sequence
 
-    from loomctl.disk.carried import LeftOut, Look
-    from loomctl.disk.git_answers import Remote
-    from loomctl.disk.received import Told
+    from loomctl.disk.carried import Look
     from loomctl.engine.caller import Workspace
     from loomctl.engine.handoff import Desk, Standing
+    from loomctl.engine.parcels import Parcel
     from loomctl.model.state import State
-
-_MOST_NAMED = 1000  # files that were left out, in a commit's message
-_PIECE = 1 << 20
-
-
-class Parcel(NamedTuple):
-    """What a push would send. new: files that the remote has not as they are, with their bytes and masked secrets.
-
-    gone: paths that it has and the run has no more; left_out: what stays here; outputs: whether outputs go along.
-    """
-
-    run_id: str
-    standing: Standing
-    new: Sequence[tuple[str, int, int]]
-    gone: Sequence[str]
-    left_out: Sequence[LeftOut]
-    outputs: bool
-
-    @property
-    def bytes(self) -> int:
-        """The size of all that is new."""
-        return sum(size for _, size, _ in self.new)
-
-    @property
-    def masked(self) -> int:
-        """How many secrets were masked in it."""
-        return sum(count for _, _, count in self.new)
 
 
 class Pushed(NamedTuple):
-    """What was pushed; commit: None where the remote had all of it. notes: what its user should know."""
+    """What was pushed. parcel: as it was sent; commit: None where the remote had all of it.
 
-    run_id: str
-    remote: Remote
+    notes: what its user should know.
+    """
+
+    parcel: Parcel
     commit: str | None
-    files: int
-    bytes: int
-    masked: int
-    left_out: Sequence[LeftOut]
-    outputs: bool
     notes: Sequence[str]
+
+    @property
+    def files(self) -> int:
+        """How many files were new."""
+        return len(self.parcel.new)
 
 
 def prepare(desk: Desk, run_id: str, *, outputs: bool = False) -> Parcel:
@@ -74,7 +46,7 @@ def prepare(desk: Desk, run_id: str, *, outputs: bool = False) -> Parcel:
     outputs = outputs or desk.with_outputs(run_id, found.base)
     look = desk.look(run_id, outputs=outputs)
     desk.looker.add_blobs(look, Blobs(desk.space.store.folder))
-    return _parcel(desk, run_id, found, look, outputs=outputs)
+    return parcels.foreseen(desk, found, look, desk.space.store.read_state(run_id), outputs=outputs)
 
 
 def _allowed(desk: Desk, run_id: str, theirs: str | None) -> Standing:
@@ -116,28 +88,17 @@ def diverged(desk: Desk, run_id: str, found: Standing, so: str) -> LoomError:
     )
 
 
-def _parcel(desk: Desk, run_id: str, found: Standing, look: Look, *, outputs: bool) -> Parcel:
-    theirs = desk.tree(found.base, run_id) if found.base else {}
-    known = theirs if found.theirs is not None else {}
-    new = [
-        (path, entry.bytes, entry.masked) for path, entry in sorted(look.files.items()) if known.get(path) != entry.oid
-    ]
-    gone = sorted(handoff.of_run(known).keys() - look.files.keys())
-    return Parcel(run_id, found, new, gone, look.left_out, outputs)
-
-
 def send(desk: Desk, parcel: Parcel) -> Pushed:
     """Push a run, as it is now. Raises as `prepare`, REMOTE_REFUSED, HELD; then the remote has what it had."""
     run_id, space = parcel.run_id, desk.space
-    state = space.store.read_state(run_id)
-    notes = _notes(space, run_id, state)
-    if not parcel.new and not parcel.gone and parcel.standing.theirs is not None:
-        return Pushed(run_id, desk.remote, None, 0, 0, 0, parcel.left_out, parcel.outputs, notes)
+    notes = [*warned(space, run_id), *_notes(space, run_id, space.store.read_state(run_id))]
+    if not parcel.is_due:
+        return Pushed(parcel, None, notes)
     with desk.lock(run_id):
         theirs = desk.repository.listed(desk.remote).get(run_id)
         found = _allowed(desk, run_id, theirs)
         recording.digest(space)
-        _say(space, run_id, "run.pushed", {**_where(desk), "outputs": parcel.outputs, "files": len(parcel.new)})
+        _say(space, run_id, parcels.noted(desk, len(parcel.new), outputs=parcel.outputs))
         try:
             return _sent(desk, parcel, found)._replace(notes=notes)
         except BaseException as error:
@@ -148,17 +109,13 @@ def send(desk: Desk, parcel: Parcel) -> Pushed:
 def _say_failed(desk: Desk, run_id: str, reason: str) -> None:
     """Write that a push which was begun did not arrive; where that cannot be written, its user is told all the same."""
     try:
-        _say(desk.space, run_id, "run.push_failed", {**_where(desk), "reason": reason})
+        told = {**parcels.where(desk), "reason": reason}
+        _say(desk.space, run_id, Event("run.push_failed", told, desk.space.caller.session_id))
     except (OSError, LoomError):
         pass
 
 
-def _where(desk: Desk) -> dict[str, Any]:
-    return {"remote": desk.remote.shown, "machine": machine.hostname()}
-
-
-def _say(space: Workspace, run_id: str, name: str, told: Mapping[str, Any]) -> None:
-    event = Event(name, told, space.caller.session_id)
+def _say(space: Workspace, run_id: str, event: Event) -> None:
     space.store.tell(run_id, lambda _: [event])
 
 
@@ -171,13 +128,14 @@ def _sent(desk: Desk, parcel: Parcel, found: Standing) -> Pushed:
             keep(space.store.run_dir(run_id), folder, outputs=parcel.outputs)
         look = desk.looker.look(folder, outputs=parcel.outputs)
         desk.looker.add_blobs(look, Blobs(space.store.folder))
-        now = _parcel(desk, run_id, found, look, outputs=parcel.outputs)
-        commit = _committed(desk, now, look, files.read_json(os.path.join(folder, "state.json")))
+        state = files.read_json(os.path.join(folder, "state.json"))
+        now = parcels.of(desk, found, look, state, outputs=parcel.outputs)
+        commit = _committed(desk, now, look)
     done = desk.repository.push(desk.remote, commit, run_id, found.theirs)
     if done.code != 0:
         _hold_arrived(desk, run_id, commit, found, done)
     desk.agree(run_id, commit)
-    return Pushed(run_id, desk.remote, commit, len(now.new), now.bytes, now.masked, now.left_out, now.outputs, ())
+    return Pushed(now, commit, ())
 
 
 def keep(run_dir: str, folder: str, *, outputs: bool) -> None:
@@ -212,42 +170,27 @@ def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: g
     )
 
 
+def warned(space: Workspace, run_id: str) -> list[str]:
+    """Say, before and after a run is handed on, that its log is damaged; empty where it is not."""
+    found = verifying.warning(space.store, run_id)
+    return [f"Run {run_id}: {found}"] if found else []
+
+
 def _notes(space: Workspace, run_id: str, state: State) -> list[str]:
-    warned = verifying.warning(space.store, run_id)
-    notes = [f"Run {run_id}: {warned}"] if warned else []
     holder = lease.holder(state)
     if holder is None or holder.session_id != space.caller.session_id:
-        return notes
+        return []
     resume = f"loomctl resume {run_id} --take-over"
-    return [
-        *notes,
-        f"This session drives the run. To drive it on another machine: loomctl pull {run_id}, then {resume}",
-    ]
+    return [f"This session drives the run. To drive it on another machine: loomctl pull {run_id}, then {resume}"]
 
 
 # ---- The commit.
 
 
-def _committed(desk: Desk, parcel: Parcel, look: Look, state: State) -> str:
+def _committed(desk: Desk, parcel: Parcel, look: Look) -> str:
     """Write objects and commit into the repository, on a ref of its own; gives the commit. Raises GIT_FAILED."""
     ref = f"{desk.pending(parcel.run_id)}{os.urandom(6).hex()}"
-    told = _told(desk, parcel, state)
-    return desk.repository.write(ref, _stream(desk, ref, parcel, look, received.message(told)))
-
-
-def _told(desk: Desk, parcel: Parcel, state: State) -> Told:
-    listed = tuple((one.name, one.why) for one in parcel.left_out)[:_MOST_NAMED]
-    summary = {
-        "work_id": state.get("work_id"),
-        "goal": masked_line(str(state.get("goal") or ""), 400),
-        "status": state["status"],
-        "step": state.get("current_step"),
-        "updated_at": state.get("updated_at"),
-        "revision": state.get("revision"),
-        "stages": sum(1 for entry in visits.every(state) if entry.get("stage")),
-    }
-    by = mask(people.user_name(desk.repository.top))[0]
-    return received.Told(parcel.run_id, clock.now(), by, machine.hostname(), parcel.outputs, listed, summary)
+    return desk.repository.write(ref, _stream(desk, ref, parcel, look, received.message(parcel.told)))
 
 
 def _stream(desk: Desk, ref: str, parcel: Parcel, look: Look, text: str) -> Iterator[bytes]:

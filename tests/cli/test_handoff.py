@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from loomctl.engine import resuming, schema_checks
+from tests.disk.repositories import git
 from tests.engine.machines import SECRET, Machine, server_of, tips
 from tests.scenes import OTHER, SESSION
 from tests.scenes import CHECKOUT
@@ -157,3 +159,47 @@ def test_a_saved_copy_is_told_from_the_run_that_it_is_one_of(
     assert desktop.loomctl("report", saved, "--json").json["run"]["saved_from"] == origin
     assert desktop.loomctl("report", saved, "-o", str(tmp_path / "page.html")).code == 0
     assert "Copy of" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("change", ["nothing yet there", "a step", "a stage's file alone", "a secret", "a torn line"])
+def test_what_is_listed_is_what_is_sent_to_the_byte(laptop: Machine, tmp_path: Path, change: str) -> None:
+    """The list counts what the push itself notes, and names the commit: git's own sizes of what is new are the same."""
+    run_id, server = laptop.run_dir.name, tmp_path / "server.git"
+    ref = f"refs/loom/runs/{run_id}"
+    if change != "nothing yet there":
+        laptop.push(run_id)
+    if change == "a step":
+        laptop.done(run_id)
+    elif change == "a stage's file alone":
+        (laptop.run_dir / "stages" / "001-frame.ask@1" / "candidate.md").write_text("perhaps")
+    elif change == "a secret":
+        laptop.edit(context={"token": SECRET})
+    elif change == "a torn line":
+        with (laptop.run_dir / "events.jsonl").open("a") as log:
+            log.write('{"seq": 99')
+    listed = laptop.loomctl("push", "--dry-run", "--json").json
+    words = laptop.loomctl("push", "--dry-run").stdout
+    pushed = laptop.loomctl("push", "--yes", "--json").json
+    assert pushed["files"] == listed["files"]
+    assert (pushed["bytes"], pushed["message_bytes"]) == (listed["bytes"], listed["message_bytes"])
+    before = (
+        set(git(server, "ls-tree", "-r", "-l", f"{ref}~1").splitlines()) if change != "nothing yet there" else set()
+    )
+    new = [line.split() for line in git(server, "ls-tree", "-r", "-l", ref).splitlines() if line not in before]
+    assert {one["path"]: one["bytes"] for one in listed["files"]} == {line[4]: int(line[3]) for line in new}
+    assert listed["message_bytes"] == len(git(server, "log", "-1", "--format=%B", ref).encode().rstrip()) + 1
+    assert f"{len(new)} files, {listed['bytes']:,} bytes" in words
+    assert f"its goal and where it stands: {listed['message_bytes']:,} bytes" in words
+    entry = json.loads((laptop.run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert (entry["event"], entry["properties"]["files"]) == ("run.pushed", len(new))
+
+
+def test_a_damaged_log_is_told_before_the_run_leaves_the_machine(laptop: Machine) -> None:
+    """With the list of a dry run and of a push that is not confirmed, as behind one that was made."""
+    log = laptop.run_dir / "events.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"properties":{"', b'"properties":{"X', 1))
+    said = "its log is not the one that was written: line 1"
+    assert said in laptop.loomctl("push", "--dry-run").stdout
+    assert said in "".join(laptop.loomctl("push", "--dry-run", "--json").json["notes"])
+    assert said in laptop.loomctl("push").stderr
+    assert laptop.loomctl("push", "--yes").stdout.count(said) == 1

@@ -31,6 +31,7 @@ from loomctl.engine import (
     undoing,
     verifying,
 )
+from loomctl.engine.parcels import Parcel
 from loomctl.engine.reducer import StepReducer
 from loomctl.model.errors import LoomError
 from tests.disk.repositories import add_worktree, git
@@ -497,7 +498,7 @@ def test_secrets_are_masked_and_come_back_to_where_they_are_known(
     assert laptop.pull(run_id).kind == pulling.NOTHING
 
 
-def pushing_of(machine: Machine, run_id: str, *, outputs: bool = False) -> pushing.Parcel:
+def pushing_of(machine: Machine, run_id: str, *, outputs: bool = False) -> Parcel:
     """Tell what a push would send."""
     return pushing.prepare(machine.desk(), run_id, outputs=outputs)
 
