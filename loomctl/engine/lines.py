@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from loomctl.disk.lock import PATIENCE
 from loomctl.model import branches, visits
-from loomctl.model.errors import EXIT_HELD, LoomError
+from loomctl.model.errors import EXIT_USAGE, LoomError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def over(run_id: str, outside: visits.Outside) -> LoomError:
         f"the branch {outside.name} of {outside.step_id} is over: the parallel step was joined, or taken back",
         why="what was done since is not recorded; the run has gone on",
         hint=f"loomctl show {run_id}",
-        exit_code=EXIT_HELD,
+        exit_code=EXIT_USAGE,
     )
 
 

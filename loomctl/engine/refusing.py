@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.engine import ending
 from loomctl.model import branches, gates, places, visits
-from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.secrets import masked_line
 from loomctl.model.state import TERMINAL as OVER
 
@@ -102,7 +102,7 @@ def _refuse_moved(run_id: str, entry: Mapping[str, Any], told: Mapping[str, Any]
         f"the run has gone on to {entry['step_id']} since this session was told of {told.get('step')}",
         why="a step is ended by who worked on it",
         hint=f"loomctl next {run_id}",
-        exit_code=EXIT_HELD,
+        exit_code=EXIT_USAGE,
     )
 
 

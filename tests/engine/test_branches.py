@@ -28,7 +28,7 @@ from loomctl.engine import (
 )
 from loomctl.engine.driving import Driven
 from loomctl.model import blob_refs, standing, visits
-from loomctl.model.errors import LoomError
+from loomctl.model.errors import EXIT_USAGE, LoomError
 from tests.engine.test_ending import status_of
 from tests.scenes import SESSION, Json, Scene
 
@@ -387,7 +387,10 @@ def test_work_on_a_branch_that_was_left_behind_counts_nowhere(scene: Scene) -> N
     worked(scene, "api")
     before = scene.state
     refused("NOT_PARALLEL", lambda: done(scene, "web"))
-    refused("BRANCH_OVER", lambda: lines.update(scene.space(), line, lambda state: ({**state, "goal": "x"}, [])))
+    error = refused(
+        "BRANCH_OVER", lambda: lines.update(scene.space(), line, lambda state: ({**state, "goal": "x"}, []))
+    )
+    assert error.exit_code == EXIT_USAGE
     assert scene.state == before
     closed = before["steps"][0]["branches"][1]["steps"][0]
     assert closed["status"] == "skipped"

@@ -13,7 +13,7 @@ from loomctl.disk import known
 from loomctl.disk.local import Local
 from loomctl.engine import deciding, driving, resuming
 from loomctl.engine.caller import Workspace
-from loomctl.model.errors import LoomError
+from loomctl.model.errors import EXIT_USAGE, LoomError
 from tests.scenes import MAIN, OTHER, SESSION, Scene, artifact, run
 
 
@@ -66,7 +66,7 @@ def test_a_session_cannot_end_a_step_that_it_was_not_told_of(begun: Scene) -> No
     begun.let_go()
     with pytest.raises(LoomError) as caught:
         driving.done(begun.space(SESSION), begun.run_dir.name, response="I am late")
-    assert caught.value.code == "STAGE_MOVED"
+    assert (caught.value.code, caught.value.exit_code) == ("STAGE_MOVED", EXIT_USAGE)
     driving.next_step(begun.space(SESSION), begun.run_dir.name)
     driving.done(begun.space(SESSION), begun.run_dir.name, response="now I know")
 
@@ -85,7 +85,7 @@ def test_of_two_calls_at_once_the_later_does_not_end_the_step_behind(
     monkeypatch.setattr(driving, "_recorded", meanwhile)
     with pytest.raises(LoomError) as caught:
         driving.done(begun.space(SESSION), begun.run_dir.name, response="second")
-    assert caught.value.code == "STAGE_MOVED"
+    assert (caught.value.code, caught.value.exit_code) == ("STAGE_MOVED", EXIT_USAGE)
     assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded", "in_progress"]
 
 
