@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from loomctl.disk import processes
 from loomctl.engine import resuming, schema_checks
+from tests.cli.commands import begin, next_beside, record
 from tests.disk.repositories import git
 from tests.engine.machines import SECRET, Machine, server_of, tips
 from tests.scenes import OTHER, SESSION
 from tests.scenes import CHECKOUT
+from tests.scenes import CHECKOUT, OTHER
+from tests.waiting import Gate, until
 
 
 @pytest.fixture
@@ -203,3 +207,39 @@ def test_a_damaged_log_is_told_before_the_run_leaves_the_machine(laptop: Machine
     assert said in "".join(laptop.loomctl("push", "--dry-run", "--json").json["notes"])
     assert said in laptop.loomctl("push").stderr
     assert laptop.loomctl("push", "--yes").stdout.count(said) == 1
+
+
+@pytest.mark.parametrize("keep", ["--take-theirs", "--keep-mine"])
+def test_a_run_is_not_replaced_under_a_command_that_runs(tmp_path: Path, keep: str) -> None:
+    """A real command, which writes into the run's folder: a pull waits for its end, unless it replaces nothing."""
+    gate = Gate(tmp_path / "gate")
+    laptop = Machine(tmp_path / "laptop", server_of(tmp_path))
+    run_id = begin(laptop, f"echo before; {gate}")
+    assert laptop.push(run_id).commit
+    desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
+    assert desktop.loomctl("pull").code == 0
+    resuming.resume(desktop.space(OTHER), run_id, take_over=True)
+    assert desktop.push(run_id).commit
+    with next_beside(laptop) as waits:
+        command = record(laptop, "001-build.c1@1")["command"]
+        until(lambda: b"before" in (laptop.folder(run_id) / "stages/001-build.c1@1/command.log").read_bytes())
+        until(lambda: "command.started" in laptop.event_names())
+        before = laptop.state_of(laptop.folder(run_id))["steps"]
+        told = laptop.loomctl("pull", run_id, keep, "--json")
+        if keep == "--take-theirs":
+            assert (told.code, told.json["error"]["code"]) == (6, "COMMAND_RUNS")
+            assert told.json["error"]["hint"] == f"loomctl next {run_id}"
+            assert len(laptop.run_dirs) == 1
+        else:
+            assert (told.code, told.json["kind"]) == (0, "kept_mine")
+        assert processes.lives(command)
+        assert laptop.state_of(laptop.folder(run_id))["steps"] == before
+        gate.open("after")
+        said, _ = waits.communicate(timeout=60)
+    assert json.loads(said)["ran"][0]["status"] == "succeeded"
+    assert (laptop.folder(run_id) / "stages/001-build.c1@1/command.log").read_text() == "before\nafter"
+    if keep == "--take-theirs":
+        taken = laptop.loomctl("pull", run_id, keep, "--json").json
+        saved = laptop.folder(taken["saved"]) / "stages/001-build.c1@1"
+        assert (taken["kind"], (saved / "command.log").read_text()) == ("took_theirs", "before\nafter")
+        assert not (laptop.folder(run_id) / "stages/001-build.c1@1/status.json").exists()
