@@ -247,17 +247,14 @@ def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
             "AMBIGUOUS_RUN",
             f"{len(found)} runs of {desk.remote.shown} could be meant",
             why=f"name one, or its beginning, or take them --all; they are\n{listed}",
-            hint=_list(desk),
+            hint=desk.remote.listing,
             exit_code=EXIT_NO_RUN,
         )
-    what = f"the remote {desk.remote.shown} has no run" + (f" {one_line(named, 80)!r}" if named else "")
-    why = "where it is worked on, loomctl push puts it there"
-    hint = _list(desk) if there else f"git ls-remote {shlex.quote(desk.remote.shown)}"
+    shown = desk.remote.shown
+    what = f"the remote {shown} has no run {one_line(named, 80)!r}" if named else f"the remote {shown} has no runs"
+    why = f"where a run is worked on, loomctl push{desk.option()} puts it there"
+    hint = desk.remote.listing if there else f"git ls-remote {shlex.quote(desk.remote.shown)}"
     raise LoomError("NO_SUCH_RUN", what, why=why, hint=hint, exit_code=EXIT_NO_RUN)
-
-
-def _list(desk: Desk) -> str:
-    return f"loomctl runs --remote{'' if desk.remote.name == 'origin' else f'={shlex.quote(desk.remote.shown)}'}"
 
 
 def _pulled_document(desk: Desk, pulled: Pulled) -> dict[str, Any]:

@@ -23,6 +23,16 @@ class Remote(NamedTuple):
     key: str
     shown: str
 
+    @property
+    def option(self) -> str:
+        """What a command line needs to name it again, as a shell reads it; empty for `origin`."""
+        return "" if self.name == "origin" else f" --remote {quoted(self.shown)}"
+
+    @property
+    def listing(self) -> str:
+        """The command line that lists its runs."""
+        return f"loomctl runs --remote{'' if self.name == 'origin' else f'={quoted(self.shown)}'}"
+
 
 def no_git(why: str) -> LoomError:
     """Make the error of a machine on which there is no git."""
@@ -48,9 +58,12 @@ def unreachable(remote: Remote, done: Done) -> LoomError:
             hint=f"git ls-remote {quoted(remote.shown)}",
             exit_code=EXIT_SETUP,
         )
+    nowhere = "does not appear to be a git repository" in said or "repository not found" in said
     return LoomError(
         "REMOTE_UNREACHABLE",
-        f"the remote {remote.shown} gave no answer",
+        f"the remote {remote.shown} leads to no git repository"
+        if nowhere
+        else f"the remote {remote.shown} gave no answer",
         why=last_line(done.said) or "nothing was changed, here or there; try again",
         hint=f"git ls-remote {quoted(remote.shown)}",
         exit_code=EXIT_SETUP,

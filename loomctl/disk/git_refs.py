@@ -243,17 +243,17 @@ class Repository:
     # ---- A remote.
 
     def remote(self, named: str | None, cwd: str) -> Remote:
-        """Find a remote by its name or URL; without one, `origin`. Raises NO_REMOTE."""
-        listed = self.ask("remote").decode("utf-8", "replace").split("\n")
-        wanted = named or "origin"
+        """Find a remote by its name, its URL, or its path from `cwd`; without one, `origin`. Raises NO_REMOTE."""
+        listed = [one for one in self.ask("remote").decode("utf-8", "replace").split("\n") if one]
+        wanted = "origin" if named is None else named
         if wanted in listed:
             return Remote(wanted, wanted if fits_a_ref(wanted) else _hashed(wanted), wanted)
-        local = os.path.join(cwd, wanted)
-        if named and not named.startswith("-") and os.path.isdir(local):
-            return Remote(os.path.realpath(local), _hashed(os.path.realpath(local)), masked_line(named, 200))
-        if named and not named.startswith("-") and (":" in named or "/" in named):
-            return Remote(named, _hashed(named), masked_line(named, 200))
-        known = ", ".join(masked_line(one, 60) for one in listed if one)
+        if named and not named.startswith("-"):
+            if ":" in named.partition("/")[0]:  # as git tells an address from a path
+                return Remote(named, _hashed(named), masked_line(named, 200))
+            if "/" in named or os.path.isdir(os.path.join(cwd, named)):
+                return self._folder(named, os.path.join(cwd, named))
+        known = ", ".join(masked_line(one, 60) for one in listed)
         raise LoomError(
             "NO_REMOTE",
             f"the repository has no remote {masked_line(wanted, 80)!r}",
@@ -262,6 +262,24 @@ class Repository:
             if known
             else "it has none; any git remote does, a bare repository on a disk that both machines see among them",
             hint="git remote -v" if known else "git remote add origin URL",
+            exit_code=EXIT_USAGE,
+        )
+
+    def _folder(self, named: str, path: str) -> Remote:
+        """Give the repository in a folder of this machine as a remote. Raises NO_REMOTE for none, and for this one."""
+        found, own = os.path.realpath(path), os.path.realpath(self.common)
+        folders = git.git_folders(found)
+        is_own = found == own or (folders is not None and os.path.realpath(folders[1]) == own)
+        if os.path.isdir(found) and not is_own:
+            return Remote(found, _hashed(found), masked_line(named, 200))
+        raise LoomError(
+            "NO_REMOTE",
+            f"{masked_line(named, 200)} is this repository itself"
+            if is_own
+            else f"there is neither a remote nor a folder {masked_line(named, 200)!r}",
+            where=os.path.normpath(path),
+            why="any git remote does, a bare repository on a disk that both machines see among them",
+            hint="git remote -v",
             exit_code=EXIT_USAGE,
         )
 

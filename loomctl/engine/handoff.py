@@ -60,7 +60,7 @@ class Desk:
 
     def option(self) -> str:
         """Give what a command line needs to name this remote again; empty for `origin`."""
-        return "" if self.remote.name == "origin" else f" --remote {self.remote.shown}"
+        return self.remote.option
 
     # ---- Names.
 

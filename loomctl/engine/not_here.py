@@ -6,7 +6,7 @@ import os
 
 from loomctl.disk import files, handoff_notes, machine
 from loomctl.model import sessions
-from loomctl.model.errors import EXIT_NO_RUN, LoomError
+from loomctl.model.errors import EXIT_NO_RUN, LoomError, quoted
 from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
@@ -80,7 +80,7 @@ def _error(ref: str, run_id: str, where: str, why: str, note: Mapping[str, Any])
     told = f"it lives on {on}"
     how = f"{told} and was left out: {masked_line(why, 120)}" if why else f"{told}; there: {_push(run_id)}; then here"
     remote = str(note.get("remote") or "origin")
-    option = "" if remote == "origin" else f" --remote {masked_line(remote, 120)}"
+    option = "" if remote == "origin" else f" --remote {quoted(masked_line(remote, 120))}"
     return LoomError(
         "REF_NOT_HERE",
         f"{masked_line(ref, 200)} was not carried to this machine",

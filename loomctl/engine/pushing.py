@@ -91,7 +91,7 @@ def diverged(desk: Desk, run_id: str, found: Standing, so: str) -> LoomError:
 def send(desk: Desk, parcel: Parcel) -> Pushed:
     """Push a run, as it is now. Raises as `prepare`, REMOTE_REFUSED, HELD; then the remote has what it had."""
     run_id, space = parcel.run_id, desk.space
-    notes = [*warned(space, run_id), *_notes(space, run_id, space.store.read_state(run_id))]
+    notes = [*warned(space, run_id), *_notes(desk, run_id, space.store.read_state(run_id))]
     if not parcel.is_due:
         return Pushed(parcel, None, notes)
     with desk.lock(run_id):
@@ -176,12 +176,12 @@ def warned(space: Workspace, run_id: str) -> list[str]:
     return [f"Run {run_id}: {found}"] if found else []
 
 
-def _notes(space: Workspace, run_id: str, state: State) -> list[str]:
+def _notes(desk: Desk, run_id: str, state: State) -> list[str]:
     holder = lease.holder(state)
-    if holder is None or holder.session_id != space.caller.session_id:
+    if holder is None or holder.session_id != desk.space.caller.session_id:
         return []
-    resume = f"loomctl resume {run_id} --take-over"
-    return [f"This session drives the run. To drive it on another machine: loomctl pull {run_id}, then {resume}"]
+    there = f"loomctl pull {run_id}{desk.option()}, then loomctl resume {run_id} --take-over"
+    return [f"This session drives the run. To drive it on another machine: {there}"]
 
 
 # ---- The commit.

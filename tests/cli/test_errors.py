@@ -416,7 +416,7 @@ FAILING = [
     Failing(["blob", "get", f"blob://sha256/{'a' * 64}"], 3, "NO_SUCH_BLOB", begin),
     Failing(["push", "--yes"], 8, "NO_REPOSITORY", begin, None),
     Failing(["push", "--yes"], 2, "NO_REMOTE", in_git, None),
-    Failing(["pull", "--remote", "./nowhere.git"], 8, "REMOTE_UNREACHABLE", in_git, None),
+    Failing(["pull", "--remote", "file:///nowhere.git"], 8, "REMOTE_UNREACHABLE", in_git, None),
     Failing(["pull", "x", "--all"], 2, "USAGE", begin),
     Failing(["nonsense"], 2, "USAGE"),
 ]

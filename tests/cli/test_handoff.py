@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -243,3 +244,57 @@ def test_a_run_is_not_replaced_under_a_command_that_runs(tmp_path: Path, keep: s
         saved = laptop.folder(taken["saved"]) / "stages/001-build.c1@1"
         assert (taken["kind"], (saved / "command.log").read_text()) == ("took_theirs", "before\nafter")
         assert not (laptop.folder(run_id) / "stages/001-build.c1@1/status.json").exists()
+
+
+@pytest.mark.parametrize("how", ["a name with a space", "a path with a space"])
+def test_every_command_that_is_named_leads_to_the_same_remote(laptop: Machine, tmp_path: Path, how: str) -> None:
+    """As a shell reads it: what push, pull and the list say next can be pasted, whatever the remote is called."""
+    run_id, other = laptop.run_dir.name, tmp_path / "sp ace.git"
+    git(tmp_path, "init", "-q", "--bare", str(other))
+    named = "my remote" if how == "a name with a space" else "../sp ace.git"
+    git(laptop.root, "config", "remote.my remote.url", str(other))
+    empty = laptop.loomctl("runs", f"--remote={named}").stdout
+    assert empty.strip().endswith(f"To hand one on: loomctl push --remote '{named}'")
+    none = laptop.loomctl("pull", "--remote", named, "--json").json["error"]
+    assert none["message"] == f"the remote {named} has no runs"
+    assert f"loomctl push --remote '{named}'" in none["why"]
+    refused = laptop.loomctl("push", "--remote", named, "--json").json["error"]
+    assert laptop.loomctl(*shlex.split(refused["hint"])[1:]).code == 0
+    pushed = laptop.loomctl("push", "--remote", named).stdout
+    assert f"loomctl pull {run_id} --remote '{named}', then loomctl resume" in pushed
+    assert list(tips(other)) == [f"refs/loom/runs/{run_id}"]
+    desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
+    assert desktop.loomctl("pull", "--remote", str(other)).code == 0
+    gone = desktop.loomctl("pull", "nosuch", "--remote", "../sp ace.git", "--json").json["error"]
+    assert gone["hint"] == "loomctl runs --remote='../sp ace.git'"
+    assert desktop.loomctl(*shlex.split(gone["hint"])[1:]).code == 0
+
+
+def test_a_path_is_the_one_that_the_user_means(laptop: Machine) -> None:
+    """From the folder in which the command is typed, or none at all; not another one that git would find."""
+    (laptop.root / "sub").mkdir()
+    run_id = laptop.run_dir.name
+    assert laptop.loomctl("push", run_id, "--remote", "../../server.git", "--yes", cwd=laptop.root / "sub").code == 0
+    for words in (["runs", "--remote=../server.git"], ["push", "--remote", "../server.git", "--yes"]):
+        refused = laptop.loomctl(*words, "--json", cwd=laptop.root / "sub").json["error"]
+        assert (refused["code"], refused["where"]) == ("NO_REMOTE", str(laptop.root / "server.git"))
+        assert "folder" in refused["message"]
+    for itself in (".", "./", ".git", str(laptop.root)):
+        refused = laptop.loomctl("push", "--remote", itself, "--yes", "--json").json["error"]
+        assert (refused["code"], "this repository itself" in refused["message"]) == ("NO_REMOTE", True)
+    assert laptop.loomctl("runs", "--remote=", "--json").json["error"]["code"] == "NO_REMOTE"
+
+
+@pytest.mark.parametrize(
+    "words", [["runs", "--remote=x"], ["pull", "--all", "--remote", "x"], ["pull", "--remote", "x"]]
+)
+def test_a_remote_that_is_not_there_is_told_from_one_that_does_not_answer(laptop: Machine, words: list[str]) -> None:
+    """Nothing is changed, and git's own words stand behind it; no push says that it was made."""
+    for url, said in (("../nowhere.git", "leads to no git repository"), ("http://127.0.0.1:9/x.git", "gave no answer")):
+        git(laptop.root, "config", "remote.x.url", url)
+        for command in (words, ["push", "--remote", "x", "--yes"], ["push", "--remote", "x", "--dry-run"]):
+            ended = laptop.loomctl(*command, "--json")
+            assert (ended.code, ended.json["error"]["code"]) == (8, "REMOTE_UNREACHABLE"), ended
+            assert said in ended.json["error"]["message"]
+            assert "fatal: " in ended.json["error"]["why"]
+    assert "run.pushed" not in laptop.event_names()

@@ -175,7 +175,10 @@ def test_a_ref_that_names_no_run_is_passed_over(pushed: Machine, name: str) -> N
     [
         ("nowhere", "NO_REMOTE"),
         ("--upload-pack=touch sprung", "NO_REMOTE"),
-        ("./nowhere.git", "REMOTE_UNREACHABLE"),
+        ("./nowhere.git", "NO_REMOTE"),
+        ("", "NO_REMOTE"),
+        (".", "NO_REMOTE"),
+        (".git", "NO_REMOTE"),
         ("ext::sh -c touch% sprung", "REMOTE_UNREACHABLE"),
         ("http://127.0.0.1:9/x.git", "REMOTE_UNREACHABLE"),
     ],
