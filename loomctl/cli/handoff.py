@@ -85,7 +85,7 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
     if parcel.is_due and not yes:
         if not as_json:
             printing.note("\n".join([_listing(desk, parcel, "would go"), *pushing.warned(space, run_id)]))
-        if not (_may_ask(as_json=as_json) and _confirmed("Push it?")):
+        if not (_may_ask(as_json=as_json) and printing.confirmed("Push it?")):
             again = f"loomctl push {run_id}{desk.option()}{' --with-outputs' if with_outputs else ''}"
             why = "what leaves this machine is confirmed by a person, or by --yes"
             raise LoomError("NOT_CONFIRMED", "nothing was pushed", why=why, hint=f"{again} --yes", exit_code=EXIT_USAGE)
@@ -98,13 +98,6 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
     else:
         printing.text("\n".join(_pushed_lines(desk, pushed)))
     return EXIT_OK
-
-
-def _confirmed(question: str) -> bool:
-    try:
-        return click.confirm(question, err=True)
-    except click.Abort:
-        return False
 
 
 def _listing(desk: Desk, parcel: Parcel, verb: str) -> str:

@@ -43,6 +43,14 @@ def note(value: str) -> None:
     click.echo(visible(mask(value)[0]), err=True)
 
 
+def confirmed(question: str) -> bool:
+    """Ask a person at a terminal, on standard error; who breaks off, or has nothing more to say, does not agree."""
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        return False
+
+
 def table(header: list[str], rows: list[list[str]]) -> str:
     """Set rows under a header, columns aligned, two spaces between."""
     cells = [header, *[[visible(cell).replace("\n", " ") for cell in row] for row in rows]]

@@ -165,7 +165,7 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
     space = asking.space()
     run_id = keeping.removable(space, run, force=force)
     folder = space.store.run_dir(run_id)
-    if not yes and (as_json or not _confirmed(f"Remove {folder} and all that is in it?")):
+    if not yes and (as_json or not printing.confirmed(f"Remove {folder} and all that is in it?")):
         raise LoomError(
             "NOT_CONFIRMED", "nothing was removed", hint=f"loomctl runs rm {run_id} --yes", exit_code=EXIT_USAGE
         )
@@ -182,13 +182,6 @@ def _its_blobs(space: Workspace) -> str:
 
     some = os.path.isdir(Blobs(space.store.folder).folder)
     return "; loomctl gc removes the large values that no run refers to" if some else ""
-
-
-def _confirmed(question: str) -> bool:
-    try:
-        return click.confirm(question, err=True)
-    except click.Abort:
-        return False
 
 
 @runs.command("archive")

@@ -115,13 +115,7 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
 
 def _confirm(run_id: str, source: str | None, trouble: LoomError | None) -> None:
     """Ask a person whether a state that can be used shall go. Raises NOT_CONFIRMED."""
-    said = False
-    if sys.stdin.isatty():
-        try:
-            said = click.confirm("Put it back?", err=True)
-        except click.Abort:
-            said = False
-    if not said:
+    if not (sys.stdin.isatty() and printing.confirmed("Put it back?")):
         chosen = f" --from {source}" if source else ""
         raise LoomError(
             "NOT_CONFIRMED",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-import click
-
 from loomctl.cli import printing, telling
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import command_trust
@@ -30,11 +28,7 @@ def asked(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
         count = "1 command step" if len(commands) == 1 else f"{len(commands)} command steps"
         return [f"This run has {count}, which this machine does not trust yet. {later}"]
     printing.unmasked("\n".join(["This run runs, in a shell:", *telling.command_lines(commands)]), err=True)
-    try:
-        agreed = click.confirm("Trust these commands on this machine?", err=True)
-    except click.Abort:
-        agreed = False
-    if not agreed:
+    if not printing.confirmed("Trust these commands on this machine?"):
         return [f"Its commands are not trusted, and none of them is run. {later}"]
     trouble = command_trust.trust(space, run, commands)
     return [f"{trouble}; its commands are not trusted"] if trouble else ["Its commands are trusted on this machine."]
