@@ -14,9 +14,7 @@ from loomctl.engine import resuming, schema_checks
 from tests.cli.commands import begin, next_beside, record
 from tests.disk.repositories import git
 from tests.engine.machines import SECRET, Machine, server_of, tips
-from tests.scenes import OTHER, SESSION
-from tests.scenes import CHECKOUT
-from tests.scenes import CHECKOUT, OTHER
+from tests.scenes import CHECKOUT, OTHER, SESSION
 from tests.waiting import Gate, until
 
 
@@ -123,6 +121,8 @@ def test_each_hint_about_a_run_that_was_pulled_leads_on(
         assert (error["code"], error["hint"]) == ("NOT_BOUND", refused["hint"])
     assert laptop.loomctl(*refused["hint"].split()[1:], session=OTHER).code == 0
     assert laptop.loomctl(*way, session=OTHER, given="x" if way == ["done"] else None).code == (way == ["undo"]) * 2
+
+
 @pytest.mark.parametrize("keep", ["--keep-mine", "--take-theirs"])
 def test_a_saved_copy_is_told_from_the_run_that_it_is_one_of(
     laptop: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
