@@ -11,8 +11,8 @@ from loomctl.cli import printing
 from loomctl.disk import config, heartbeats, project, terminals
 from loomctl.disk.local import TERMINAL, Local
 from loomctl.disk.store import Store
+from loomctl.engine import finding
 from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
-from loomctl.engine.finding import no_active_run
 from loomctl.hosts import claude_events, claude_transcript
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
@@ -38,10 +38,26 @@ def space(*, make: bool = False) -> Workspace:
     if found is None:
         found = project.new(cwd)
         if not make:
-            raise no_active_run()
+            raise finding.no_active_run()
     made = workspace(found, config.load(found.store, with_yaml=True), _caller(found, cwd))
     _say_skew(made)
     return made
+
+
+def run_to_show(space: Workspace, named: str | None) -> str:
+    """Find a run for a command that only looks, and takes RUN as its last word: the hints repeat that command.
+
+    Raises as `finding.to_read`.
+    """
+    import click  # what asks for the workspace alone needs none
+
+    context = click.get_current_context(silent=True)
+    words = context.command.params if context is not None else ()
+    repeats = context is not None and not any(word.required or word.nargs != 1 for word in words)
+    way = context.command_path if context is not None and repeats else finding.LOOK
+    run_id = finding.to_read(space, named, way=way).run_id
+    assert run_id is not None  # to_read raises instead
+    return run_id
 
 
 def of_the_host() -> Conversation:

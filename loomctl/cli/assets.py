@@ -10,7 +10,7 @@ import click
 from loomctl.cli import asking, printing
 from loomctl.cli.listing import Listing
 from loomctl.cli.options import complete_runs, json_option
-from loomctl.engine import finding, stage_changes
+from loomctl.engine import stage_changes
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line, visible
@@ -31,9 +31,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 def _read(named: str | None) -> Run:
     space = asking.space()
-    run_id = finding.to_read(space, named).run_id
-    assert run_id is not None  # to_read raises instead
-    return space.store.read(run_id, to_show=True)
+    return space.store.read(asking.run_to_show(space, named), to_show=True)
 
 
 def _assets(run: Run, stage: str | None = None) -> list[Asset]:

@@ -15,7 +15,6 @@ import click
 from loomctl.cli import asking, documents, event_lines, printing
 from loomctl.cli.options import run_argument
 from loomctl.disk import clock, event_log
-from loomctl.engine import finding
 from loomctl.engine.watching import Printed, Watch
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
@@ -78,8 +77,7 @@ def events(
     """
     begin = _since(since)
     space = asking.space()
-    run_id = finding.to_read(space, run).run_id
-    assert run_id is not None  # to_read raises instead
+    run_id = asking.run_to_show(space, run)
     teller = _Teller(run_id, names, as_json=as_json)
     folder = space.store.run_dir(run_id)
     if not follow:

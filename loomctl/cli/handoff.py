@@ -72,8 +72,7 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
     from loomctl.engine.handoff import Desk
 
     space = asking.space()
-    run_id = finding.to_read(space, run).run_id
-    assert run_id is not None  # to_read raises instead
+    run_id = asking.run_to_show(space, run)
     desk = Desk(space, remote, asks=_may_ask(as_json=as_json))
     parcel = pushing.prepare(desk, run_id, outputs=with_outputs)
     if dry_run:

@@ -47,7 +47,7 @@ def preamble(run: str | None, step: str | None, fidelity: str | None, branch: st
       loomctl preamble --step build/review --fidelity summary:high
     """
     space = asking.space()
-    found = space.store.read(str(finding.to_read(space, run).run_id), to_show=True)
+    found = space.store.read(asking.run_to_show(space, run), to_show=True)
     found = found if branch is None else lines.seen(found, branch)
     made = preambles.of(space, found, step, fidelity)
     if as_json:

@@ -43,7 +43,7 @@ def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_
     space = asking.space()
     if added or dropped:
         proving.declare(space, run, added, dropped)
-    found = proving.proof(space, run)
+    found = proving.proof(space, asking.run_to_show(space, run))
     if as_json:
         printing.document(found.to_dict())
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,7 @@ from loomctl.cli import asking, event_lines, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import report_files
 from loomctl.disk.artifact_paths import is_inside
-from loomctl.engine import finding, reporting
+from loomctl.engine import reporting
 from loomctl.model import report_page
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
@@ -47,13 +48,7 @@ def report(run: str | None, output: str | None, with_files: bool, force: bool, a
     """
     _check_words(output, with_files=with_files, as_json=as_json)
     space = asking.space()
-
-    def find(named: str | None) -> str:
-        run_id = finding.to_read(space, named).run_id
-        assert run_id is not None  # to_read raises instead
-        return run_id
-
-    with reporting.opened(space, run, find) as (where, run_id):
+    with reporting.opened(space, run, partial(asking.run_to_show, space)) as (where, run_id):
         path = None if output == STDOUT or (as_json and output is None) else os.path.abspath(_name(output, run_id))
         if path is not None:
             _check_place(path, with_files=with_files, force=force)

@@ -143,7 +143,7 @@ def sessions_command(run: str | None, as_json: bool) -> int:
       loomctl sessions shop-258
     """
     space = asking.space()
-    found = words.current(space, run)
+    found = space.store.read(asking.run_to_show(space, run), to_show=True)
     held = sessions.history(found.state)
     names = {record.get("session_id") for record in held}
     earlier = [

@@ -12,7 +12,7 @@ import click
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import clock, command_files, files
-from loomctl.engine import finding, stage_changes, stage_records, stages
+from loomctl.engine import stage_changes, stage_records, stages
 from loomctl.model import routing, visits, ways
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, LoomError
@@ -52,8 +52,7 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
       loomctl stages shop-258 --json
     """
     space = asking.space()
-    run_id = finding.to_read(space, run).run_id
-    assert run_id is not None  # to_read raises instead
+    run_id = asking.run_to_show(space, run)
     found = space.store.read(run_id, to_show=True)
     every = stage_records.entries(found)
     records = stage_records.of_run(found, last)

@@ -12,7 +12,7 @@ import click
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import expressions
-from loomctl.engine import finding, restoring
+from loomctl.engine import restoring
 from loomctl.model import lease
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
@@ -45,7 +45,7 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
       loomctl state show shop-258 --path artifacts.spec_path
     """
     space = asking.space()
-    run_id = str(finding.to_read(space, run).run_id)
+    run_id = asking.run_to_show(space, run)
     found = space.store.read_state(run_id)
     if path is None:
         printing.document({"run_id": run_id, "state": found}) if as_json else printing.plain(found)

@@ -54,8 +54,7 @@ def status(run: str | None, as_json: bool) -> int:
       loomctl status shop-258 --json
     """
     space = asking.space()
-    run_id = finding.to_read(space, run).run_id
-    assert run_id is not None  # to_read raises instead
+    run_id = asking.run_to_show(space, run)
     now = time.time()
     found = space.store.read(run_id, to_show=True)
     told = _document(space, found, now)

@@ -47,7 +47,7 @@ def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 def _record(space: Workspace, run: str | None) -> recalling.Record:
     """Find a run's tool steps; what could not be recorded of them is said beside the result."""
-    found = recalling.record(space, run)
+    found = recalling.record(space, asking.run_to_show(space, run))
     if found.trouble:
         printing.note(f"loomctl: {found.trouble}; the newest tool steps are missing here")
     return found

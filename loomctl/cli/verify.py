@@ -8,7 +8,7 @@ import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.engine import finding, verifying
+from loomctl.engine import verifying
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
@@ -44,8 +44,7 @@ def verify(run: str | None, every: bool, as_json: bool) -> int:
         raise LoomError("USAGE", "RUN and --all say two things", hint="loomctl verify --all", exit_code=EXIT_USAGE)
     space = asking.space()
     if not every:
-        run_id = finding.to_read(space, run).run_id
-        assert run_id is not None  # to_read raises instead
+        run_id = asking.run_to_show(space, run)
         return _told([verifying.verify(space.store, run_id)], [], as_json=as_json)
     found, unread = _every(space)
     return _told(found, unread, as_json=as_json, every=True)

@@ -66,6 +66,12 @@ def summaries(store: Store) -> list[dict[str, Any]]:
     return _summaries(store, _Room())
 
 
+def last(store: Store) -> dict[str, Any] | None:
+    """Give the summary of the run that was worked on last, whatever its standing; None where none can be read."""
+    found = [one for one in summaries(store) if one["status"] is not None]
+    return max(found, key=lambda one: (one["updated_at"] or "", one["run_id"]), default=None)
+
+
 def _summaries(store: Store, room: _Room) -> list[dict[str, Any]]:
     known = _read(store, INDEX).get("runs")
     known = known if isinstance(known, dict) else {}

@@ -7,7 +7,7 @@ from loomctl.disk.local import TERMINAL
 from loomctl.disk.run_names import ambiguous
 from loomctl.engine import leasing
 from loomctl.model import lease
-from loomctl.model.errors import EXIT_NO_RUN, LoomError
+from loomctl.model.errors import EXIT_NO_RUN, EXIT_SKEW, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL as OVER
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from loomctl.model.lease import Holder
 
 
+LOOK = "loomctl show"  # shows any run, whatever its standing
+WAYS = 'loomctl run "what to do" starts one, loomctl resume RUN takes one up'
 NEED_THE_LEASE = ("context set",)  # of what a person does without naming the run
 
 
@@ -90,11 +92,11 @@ def _is_over(space: Workspace, binding: dict[str, Any]) -> bool:
         return False
 
 
-def to_read(space: Workspace, named: str | None = None) -> Found:
-    """Find a run to look at; raises AMBIGUOUS_RUN or NO_ACTIVE_RUN where there is none."""
+def to_read(space: Workspace, named: str | None = None, *, way: str = LOOK) -> Found:
+    """Find a run to look at; raises what `none` gives where there is none. way: the command that the hint repeats."""
     found = find(space, named)
     if found.run_id is None:
-        raise ambiguous(found.candidates) if found.candidates else no_active_run(found.unreadable)
+        raise none(space, found, way=way)
     return found
 
 
@@ -171,13 +173,35 @@ def must_be_known(space: Workspace, run_id: str) -> None:
     )
 
 
-def no_active_run(unreadable: Sequence[str] = ()) -> LoomError:
-    """Say that nothing is under way, with the ways forward; a run that cannot be read is named, not passed over."""
-    ways = 'loomctl run "what to do" starts one, loomctl resume RUN takes one up'
-    return LoomError(
-        "NO_ACTIVE_RUN",
-        "No active run",
-        why=f"the state of {', '.join(unreadable[:5])} cannot be read" if unreadable else ways,
-        hint="loomctl runs",
-        exit_code=EXIT_NO_RUN,
-    )
+def none(space: Workspace, found: Found, *, way: str = LOOK) -> LoomError:
+    """Give the error for a run that is not found: AMBIGUOUS_RUN; what is wrong with the one state; or NO_ACTIVE_RUN.
+
+    way: the command line that the run's id makes whole. A run that is over is never taken for the one that is meant
+    (D1), and the hint names the last one. A state that alone keeps a run from being found ends as if it were named; so
+    do several that a newer Loom wrote, for one update reads them all.
+    """
+    if found.candidates:
+        return ambiguous(found.candidates, way)
+    refused = [error for run_id in found.unreadable if (error := _refused(space, run_id)) is not None]
+    if refused and (len(refused) == 1 or all(error.exit_code == EXIT_SKEW for error in refused)):
+        return refused[0]
+    if found.unreadable:
+        return no_active_run(f"the state of {', '.join(found.unreadable[:5])} cannot be read")
+    last = run_index.last(space.store)
+    if last is None:
+        return no_active_run()
+    standing = last["status"].replace("_", " ")
+    return no_active_run(f"the last one, {last['run_id']}, is {standing}; {WAYS}", f"{way} {last['run_id']}")
+
+
+def _refused(space: Workspace, run_id: str) -> LoomError | None:
+    try:
+        space.store.read_state(run_id)
+    except LoomError as error:
+        return error
+    return None
+
+
+def no_active_run(why: str = WAYS, hint: str = "loomctl runs") -> LoomError:
+    """Say that nothing is under way, with the ways forward."""
+    return LoomError("NO_ACTIVE_RUN", "No active run", why=why, hint=hint, exit_code=EXIT_NO_RUN)

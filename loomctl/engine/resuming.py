@@ -198,7 +198,7 @@ def _meant(space: Workspace, named: str | None, *, reopen: bool) -> str:
     dormant = [one["run_id"] for one in run_index.summaries(space.store) if one["status"] in ("failed", "pending")]
     if len(dormant) == 1:
         return str(dormant[0])
-    raise ambiguous(dormant, "loomctl resume") if dormant else finding.no_active_run(found.unreadable)
+    raise ambiguous(dormant, "loomctl resume") if dormant else finding.none(space, found)
 
 
 def _under_way(state: State, plan: Mapping[str, Any]) -> State:

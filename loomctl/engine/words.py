@@ -19,7 +19,7 @@ def meant(space: Workspace, word: str | None, stage: str | None, *, verb: str) -
     `stage_records.find` knows it. verb: of the hints. Raises what finding and reading a run do, and AMBIGUOUS_WORD.
     """
     if word is None or stage is not None:
-        return current(space, word), stage
+        return current(space, word, way=f"loomctl {verb}"), stage
     if "@" in word:  # no run's id has that
         return current(space), word
     run_id, trouble = _matched(space, word)
@@ -37,9 +37,9 @@ def meant(space: Workspace, word: str | None, stage: str | None, *, verb: str) -
     return space.store.read(run_id, to_show=True), None
 
 
-def current(space: Workspace, named: str | None = None) -> Run:
+def current(space: Workspace, named: str | None = None, *, way: str = finding.LOOK) -> Run:
     """Read the run that is named, or the current one. Raises what `finding.to_read` and reading it do."""
-    run_id = finding.to_read(space, named).run_id
+    run_id = finding.to_read(space, named, way=way).run_id
     assert run_id is not None  # to_read raises instead
     return space.store.read(run_id, to_show=True)
 

@@ -58,14 +58,15 @@ def test_the_only_active_run_is_found_but_never_driven(scene: Scene) -> None:
 def test_only_runs_under_way_are_candidates(scene: Scene, status: str) -> None:
     """Completed, cancelled, failed and pending runs are not found by the third rule (D4)."""
     scene.workflow()
-    scene.begin()
+    run_id = scene.begin().run.run_id
     scene.edit(status=status)
     assert finding.find(scene.space(OTHER)).how == "none"
     with pytest.raises(LoomError) as caught:
         finding.to_read(scene.space(OTHER))
     assert (caught.value.what, caught.value.exit_code) == ("No active run", EXIT_NO_RUN)
     assert all(way in caught.value.why for way in ("loomctl run ", "loomctl resume"))
-    assert caught.value.hint == "loomctl runs"
+    assert f"the last one, {run_id}, is {status}" in caught.value.why
+    assert caught.value.hint == f"loomctl show {run_id}"
 
 
 def test_a_run_whose_state_cannot_be_read_is_no_candidate(scene: Scene, two_runs: tuple[str, str]) -> None:

@@ -1,0 +1,109 @@
+"""Where no run is named and none is under way: the last one is named, and what is wrong with the only one is said."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.test_exit_codes import begin, broken_state, newer_state, no_state
+from tests.scenes import OTHER, Scene
+
+# What only looks: it takes RUN as its last word, so that the hint is the same command for the last run.
+LOOKING = [
+    ["status"],
+    ["report"],
+    ["prove"],
+    ["verify"],
+    ["show"],
+    ["sessions"],
+    ["stages"],
+    ["events"],
+    ["state", "show"],
+    ["assets"],
+    ["steps"],
+    ["history"],
+    ["savings"],
+    ["preamble"],
+    ["diff"],
+    ["push", "--dry-run"],
+]
+OTHERS = [["next"], ["done"], ["why"], ["statusline"], ["fork", "--at", "1"], ["assets", "cp", "out"], ["pause"]]
+
+
+@pytest.fixture(params=["completed", "cancelled", "failed"])
+def over(scene: Scene, request: pytest.FixtureRequest) -> Scene:
+    """Two runs that are over; the first was worked on last."""
+    begin(scene)
+    first = scene.run_dir
+    scene.begin("another")
+    for folder, at in ((first, "2026-11-22T10:00:00Z"), (scene.run_dirs[-1], "2026-11-21T10:00:00Z")):
+        assert folder.name in [one.name for one in scene.run_dirs]
+        _edit(scene, folder.name, status=request.param, updated_at=at)
+    return scene
+
+
+def _edit(scene: Scene, run_id: str, **changes: str) -> None:
+    import json
+
+    path = scene.store / "runs" / run_id / "state.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize("words", LOOKING, ids=" ".join)
+def test_what_only_looks_names_the_last_run_in_a_command_that_shows_it(over: Scene, cli: Cli, words: list[str]) -> None:
+    """The run is not guessed (D1); the hint is the command that was typed, with the run that was worked on last."""
+    last = max(over.run_dirs, key=lambda folder: over.state_of(folder)["updated_at"]).name
+    ended = cli(*words, "--json", session=OTHER)
+    error = ended.json["error"]
+    command = [word for word in words if not word.startswith("-")]
+    assert (ended.code, error["code"]) == (3, "NO_ACTIVE_RUN")
+    assert shlex.split(error["hint"]) == ["loomctl", *command, last]
+    assert f"the last one, {last}, is {over.state_of(over.store / 'runs' / last)['status']}" in error["why"]
+    if words[0] != "push":  # there is no remote here
+        assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == 0
+
+
+@pytest.mark.parametrize("words", OTHERS, ids=" ".join)
+def test_what_drives_or_needs_more_words_names_the_last_run_to_be_shown(
+    over: Scene, cli: Cli, words: list[str]
+) -> None:
+    """Its hint shows the last run, and changes nothing."""
+    assert len(over.run_dirs) == 2
+    error = cli(*words, "--json", session=OTHER, given="{}").json["error"]
+    assert error["code"] == "NO_ACTIVE_RUN"
+    assert error["hint"].startswith("loomctl show shop-add-dark-mode-run-")
+    assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == 0
+
+
+@pytest.mark.parametrize(
+    ("scenery", "code", "said"),
+    [(newer_state, 7, "SCHEMA_TOO_NEW"), (broken_state, 5, "BAD_JSON"), (no_state, 5, "NO_STATE")],
+)
+@pytest.mark.parametrize("words", [["status"], ["verify"], ["next"], ["resume"], ["statusline"]], ids=" ".join)
+def test_the_only_state_ends_a_command_alike_whether_it_is_named_or_not(
+    scene: Scene, cli: Cli, words: list[str], scenery: Callable[[Scene], None], code: int, said: str
+) -> None:
+    """What is wrong with it is one condition, however the run was found."""
+    scenery(scene)
+    found = cli(*words, "--json", session=OTHER)
+    assert (found.code, found.json["error"]["code"]) == (code, said)
+    named = words if words[0] == "statusline" else [*words, scene.run_dir.name]
+    assert cli(*named, session=OTHER).code == code
+
+
+def test_two_states_of_a_newer_loom_end_as_one_does(scene: Scene, cli: Cli) -> None:
+    """One update reads them both; of two that are broken in their own ways none is meant, and both are named."""
+    begin(scene)
+    scene.begin("another")
+    for folder in scene.run_dirs:
+        path = folder / "state.json"
+        path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 99'))
+    assert cli("status", session=OTHER).code == 7
+    for folder in scene.run_dirs:
+        (folder / "state.json").write_text("{")
+    ended = cli("status", "--json", session=OTHER)
+    assert (ended.code, ended.json["error"]["code"]) == (3, "NO_ACTIVE_RUN")
+    assert all(folder.name in ended.json["error"]["why"] for folder in scene.run_dirs)
