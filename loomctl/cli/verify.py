@@ -1,23 +1,27 @@
-"""`loomctl verify`: whether a run's log is the one that was written, and what of it is not proven."""
+"""`loomctl verify`: whether a run's log and files are those that were written, and what of them is not proven."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.engine import verifying
+from loomctl.disk import events
+from loomctl.engine import file_checks, verifying, whole_copies
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
+from loomctl.model.secrets import masked_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loomctl.engine.caller import Workspace
+    from loomctl.engine.file_checks import Files, FileTold
     from loomctl.engine.verifying import Verdict
+    from loomctl.engine.whole_copies import WayOn
 
 _SHOWN = 5  # faults behind the first one that are listed
 
@@ -31,8 +35,9 @@ def verify(run: str | None, every: bool, as_json: bool) -> int:
 
     Each entry names the hash of the line before it, and the state that of the last one: a byte that changed before
     that checkpoint, or a line that was dropped, added or moved, is found. A line that a kill tore off is none of that.
-    It does not show a forger who writes log and state anew. Exit code 1 if something does not fit, 5 if a run cannot
-    be read.
+    Answers, assets, evidence and large values are held against the hashes that the log and the state have of them:
+    what differs and is Loom's own is a finding; what may have changed since, or is not here, is unproven. It does not
+    show a forger who writes log and state anew. Exit code 1 if something does not fit, 5 if a run cannot be read.
 
     \b
     Examples:
@@ -44,46 +49,89 @@ def verify(run: str | None, every: bool, as_json: bool) -> int:
         raise LoomError("USAGE", "RUN and --all say two things", hint="loomctl verify --all", exit_code=EXIT_USAGE)
     space = asking.space()
     if not every:
-        run_id = asking.run_to_show(space, run)
-        return _told([verifying.verify(space.store, run_id)], [], as_json=as_json)
+        return _told([_look(space, asking.run_to_show(space, run))], [], as_json=as_json)
     found, unread = _every(space)
     return _told(found, unread, as_json=as_json, every=True)
 
 
-def _every(space: Workspace) -> tuple[list[Verdict], list[tuple[str, LoomError]]]:
-    found: list[Verdict] = []
+class _Looked(NamedTuple):
+    """A run as it was verified. way: what to do, where something differs."""
+
+    verdict: Verdict
+    files: Files
+    way: WayOn | None
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict.ok and self.files.ok
+
+    def to_dict(self) -> dict[str, Any]:
+        more = {"left": self.way.said, "hint": self.way.hint} if self.way is not None else {}
+        return {**self.verdict.to_dict(), "ok": self.ok, "files": self.files.to_dict(), **more}
+
+
+def _look(space: Workspace, run_id: str) -> _Looked:
+    verdict, held = verifying.verify(space.store, run_id), file_checks.check(space, run_id)
+    return _Looked(verdict, held, _way_on(space, verdict, held))
+
+
+def _way_on(space: Workspace, verdict: Verdict, held: Files) -> WayOn | None:
+    """Say what can be done now about the first thing that does not fit; None where all does."""
+    run_id = verdict.run_id
+    if verdict.fault is not None:
+        return whole_copies.way_on(space, run_id, events.FILE, otherwise=f"loomctl stages {run_id}")
+    if not held.faults:
+        return None
+    first = held.faults[0]
+    if not first.stage:
+        return whole_copies.WayOn("the state refers to it; a backup of yours may have it whole", "loomctl doctor")
+    path = first.file if "/" in first.file else f"stages/{first.stage}/{first.file}"
+    return whole_copies.way_on(space, run_id, path, otherwise=f"loomctl show {run_id} {first.stage}")
+
+
+def _every(space: Workspace) -> tuple[list[_Looked], list[tuple[str, LoomError]]]:
+    found: list[_Looked] = []
     unread: list[tuple[str, LoomError]] = []
     for run_id in space.store.run_ids():
         try:
-            found.append(verifying.verify(space.store, run_id))
+            found.append(_look(space, run_id))
         except LoomError as error:
             unread.append((run_id, error))
     return found, unread
 
 
 def _told(
-    found: Sequence[Verdict], unread: Sequence[tuple[str, LoomError]], *, as_json: bool, every: bool = False
+    found: Sequence[_Looked], unread: Sequence[tuple[str, LoomError]], *, as_json: bool, every: bool = False
 ) -> int:
     if as_json and not every:
         printing.document(found[0].to_dict())
     elif as_json:
         refused = [{"run_id": run_id, "error": error.to_dict()} for run_id, error in unread]
-        ok = not refused and all(verdict.ok for verdict in found)
-        printing.document({"ok": ok, "runs": [verdict.to_dict() for verdict in found], "unreadable": refused})
+        ok = not refused and all(one.ok for one in found)
+        printing.document({"ok": ok, "runs": [one.to_dict() for one in found], "unreadable": refused})
     else:
-        lines = [line for verdict in found for line in _lines(verdict)]
-        lines += [f"✗ {run_id}: {error.code}: {one_line(error.what, 200)}" for run_id, error in unread]
+        lines = [line for one in found for line in _lines(one)]
+        for run_id, error in unread:
+            lines.append(f"✗ {run_id}: {error.code}: {one_line(error.what, 200)}")
+            lines += [f"  hint: {error.hint}"] if error.hint else []
         printing.text("\n".join(lines) or "No runs here yet.")
     if unread:
         return EXIT_INVALID
-    return EXIT_OK if all(verdict.ok for verdict in found) else EXIT_FINDINGS
+    return EXIT_OK if all(one.ok for one in found) else EXIT_FINDINGS
 
 
-def _lines(verdict: Verdict) -> list[str]:
+def _lines(looked: _Looked) -> list[str]:
+    lines = [*_log_lines(looked.verdict, mark="✓" if looked.ok else "✗"), *_file_lines(looked.files)]
+    if looked.way is not None:
+        lines += [f"  left: {looked.way.said}", f"  hint: {looked.way.hint}"]
+    return lines
+
+
+def _log_lines(verdict: Verdict, *, mark: str) -> list[str]:
     if verdict.fault is None:
-        lines = [f"✓ {verdict.run_id}: {_proven(verdict)}"]
+        lines = [f"{mark} {verdict.run_id}: {_proven(verdict)}"]
     else:
-        lines = [f"✗ {verdict.run_id}: {verdict.fault.what}", f"  where: {verdict.path}"]
+        lines = [f"{mark} {verdict.run_id}: {verdict.fault.what}", f"  where: {verdict.path}"]
         lines.append(f"  first: line {verdict.fault.line}, byte {verdict.fault.at:,} ({verdict.fault.code})")
         lines += [f"  why: {verdict.fault.why}"] if verdict.fault.why else []
         for fault in verdict.faults[1 : 1 + _SHOWN]:
@@ -99,6 +147,25 @@ def _lines(verdict: Verdict) -> list[str]:
     if verdict.told_torn:
         lines.append(f"  torn before: {counted(verdict.told_torn, 'line')}, as the entry behind each tells")
     return lines
+
+
+def _file_lines(held: Files) -> list[str]:
+    """Say which of the files are proven, which differ, and which nobody can judge; nothing where none has a hash."""
+    counts = [f"{held.proven:,} proven"] if held.proven else []
+    counts += [f"{held.faulty:,} changed"] if held.faulty else []
+    counts += [f"{held.unproven:,} unproven"] if held.unproven else []
+    lines = [f"  files: {', '.join(counts)}"] if counts else []
+    lines += [f"  {one.code}: {_file(one)}" for one in held.faults[:_SHOWN]]
+    lines += [f"  and {counted(held.faulty - _SHOWN, 'file')} more"] if held.faulty > _SHOWN else []
+    lines += [f"  unproven: {_file(one)}" for one in held.open[:_SHOWN]]
+    lines += [f"  and {counted(held.unproven - _SHOWN, 'file')} more"] if held.unproven > _SHOWN else []
+    lines += [f"  unproven: {counted(held.without, 'answer')} of which the log has no hash"] if held.without else []
+    return lines
+
+
+def _file(one: FileTold) -> str:
+    of = f" of {masked_line(one.stage, 120)}" if one.stage else ""
+    return f"{masked_line(one.file, 200)}{of}: {masked_line(one.why, 300)}"
 
 
 def _proven(verdict: Verdict) -> str:

@@ -110,6 +110,7 @@ def events(end: End, ended: Mapping[str, Any], came: run_life.VisitEnd, session_
         "stage": stage,
         "status": end.outcome,
         "response_source": end.given.source,
+        **({} if end.given.response is None else {"response_sha256": stages.sha256_of(end.given.response)}),
         "follows": came.follows,
         **({"next": ended["next"]} if "next" in ended else {}),
         "files_touched": list(tracked.files)[:_LISTED],

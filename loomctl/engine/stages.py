@@ -41,6 +41,13 @@ def write_response(run_dir: str, stage: str, response: str) -> None:
     _write(run_dir, stage, RESPONSE, response)
 
 
+def sha256_of(response: str) -> str:
+    """Give the SHA-256 of an answer as its file holds it."""
+    from loomctl.disk import digests  # a hook that ends no stage hashes none
+
+    return digests.of_bytes(_encoded(response))
+
+
 def write_status(run_dir: str, stage: str, status: Mapping[str, Any]) -> None:
     """Write how a stage ended, before the state says so."""
     where = folder(run_dir, stage)
@@ -152,4 +159,8 @@ def read_text(run_dir: str, stage: str, name: str) -> str | None:
 def _write(run_dir: str, stage: str, name: str, text: str) -> None:
     where = folder(run_dir, stage)
     files.make_folder(where, mode=0o755)
-    files.write_atomically(os.path.join(where, name), text.encode("utf-8", "backslashreplace"))
+    files.write_atomically(os.path.join(where, name), _encoded(text))
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")

@@ -142,3 +142,32 @@ def test_a_run_of_fabers_is_verified_where_loom_keeps_its_log(scene: Scene) -> N
     path = scene.store / "runs" / RUN_ID / events.FILE
     path.write_bytes(path.read_bytes().replace(b"run.", b"ran.", 1))
     assert scene.loomctl("verify").code == 1
+
+
+def test_a_changed_answer_is_a_finding_with_the_next_step(scene: Scene) -> None:
+    """The log is proven, the file is not: code, stage, file, why, and a command that shows what is there."""
+    run_id = begun(scene)
+    assert scene.loomctl("done", "--response-file", "-", given="Asked.").code == 0
+    assert "files: 1 proven\n" in scene.loomctl("verify").stdout
+    (path,) = (scene.run_dir / "stages").glob("*/response.md")
+    path.write_text("Another.", encoding="utf-8")
+    told = scene.loomctl("verify")
+    stage = path.parent.name
+    assert told.code == 1
+    assert told.stdout.startswith(f"✗ {run_id}: ")
+    assert f"CHANGED_FILE: response.md of {stage}: it is not the one that was written" in told.stdout
+    assert told.stdout.endswith(f"  hint: loomctl show {run_id} {stage}\n")
+    document = scene.loomctl("verify", "--json")
+    assert (document.code, document.json["ok"], document.json["proven"]) == (1, False, True)
+    assert [one["file"] for one in document.json["files"]["faults"]] == ["response.md"]
+    assert scene.loomctl(*document.json["hint"].split()[1:]).code == 0
+
+
+def test_a_changed_log_names_what_can_be_done_now(scene: Scene) -> None:
+    """The stages still tell what came of them, where no copy was pushed."""
+    run_id = begun(scene)
+    log(scene).write_bytes(b"")
+    told = scene.loomctl("verify")
+    assert "left: no copy was pushed from here" in told.stdout
+    assert told.stdout.endswith(f"  hint: loomctl stages {run_id}\n")
+    assert scene.loomctl("stages", run_id).code == 0

@@ -124,6 +124,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "stage": "",
             "status": "`succeeded`, `failed`, `partially_succeeded`, `skipped`",
             "response_source": "`done`, `conversation`, `transcript`, `candidate`, `command`, `decision`, `none`",
+            "response_sha256": "of `response.md`, where there is one",
             "follows": "`done`, `retry`, `prompt`, `stop`",
             "next": "where the run goes on: `step_id` and `reason`, as the visit keeps it in `state.json`",
             "files_touched": "the first 200",

@@ -1,0 +1,221 @@
+"""The files that a run's log tells of, held against the hashes that it took down: responses, assets, evidence, blobs.
+
+What is another file now is a fault where Loom alone writes it; a file of the project may have changed since, and what
+is gone, was never brought here or was masked on its way cannot be held against anything: those are unproven.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loomctl.disk import artifact_paths, command_runs, digests, event_log, evidence_files, files
+from loomctl.disk.store import Run
+from loomctl.engine import carrying, prompts, stages
+from loomctl.model import blob_refs, visits
+from loomctl.model.errors import LoomError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from loomctl.disk.artifact_paths import Roots
+    from loomctl.engine.caller import Workspace
+
+CHANGED_FILE, DAMAGED_BLOB = "CHANGED_FILE", "DAMAGED_BLOB"
+MOST = 200  # files of a kind of verdict that are named
+_MASK = b"[masked: "  # what stands for a secret in a file that was handed on
+_BLOCK, _OVERLAP = 1 << 20, len(_MASK) - 1
+_GONE = "it is not here"
+_SINCE = "it is another now; a later step may have changed it"
+_ANSWERED = ("done", "conversation", "transcript", "candidate")  # of a `stage.completed` with a response
+_TOLD = ("stage.completed", "asset.captured", "evidence.checked")
+
+
+class FileTold(NamedTuple):
+    """One file that is not proven. stage: whose it is, empty for what no stage owns; code: of a fault, else empty."""
+
+    stage: str
+    file: str
+    code: str
+    why: str
+
+
+class Files(NamedTuple):
+    """The verdict on a run's files: how many are those that were written, and the first MOST of the others.
+
+    unproven, faulty: how many there are; without: responses of which the log has no hash.
+    """
+
+    proven: int
+    unproven: int
+    faulty: int
+    without: int
+    open: Sequence[FileTold]
+    faults: Sequence[FileTold]
+
+    @property
+    def ok(self) -> bool:
+        """Whether none of Loom's own files is another than the log says."""
+        return not self.faulty
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the verdict as `verify --json` prints it."""
+        return {
+            "proven": self.proven,
+            "unproven_count": self.unproven,
+            "unproven": [{"stage": one.stage, "file": one.file, "why": one.why} for one in self.open],
+            "faults_count": self.faulty,
+            "faults": [one._asdict() for one in self.faults],
+            "without_hash": self.without,
+        }
+
+
+def check(space: Workspace, run_id: str) -> Files:
+    """Hold a run's files against its log and against the names of its blobs.
+
+    Of each stage the last entry of a kind counts, for a stage that was undone is visited anew. Raises what reading the
+    state does, UNSAFE_LINK, and OSError where the log cannot be read; one that is gone tells of no file.
+    """
+    home, state = space.store.home(run_id), space.store.read_state(run_id)
+    folder = space.store.run_dir(run_id)
+    run = Run(run_id, folder, state, {}, home.state, os.path.join(folder, "plan.json"))
+    told, without = _told(run)
+    roots = artifact_paths.Roots(
+        space.project.root, run.folder, space.project.plugin_root, tuple(space.settings.extra_roots)
+    )
+    known = prompts.placeholder_values(space.project, run)
+    found = [_looked(run, one, known, roots) for one in told]
+    found += [_blob(space, run, ref) for ref in blob_refs.refs_of_state(run.state)]
+    faults = [one for one in found if one is not None and one.code]
+    unproven = [one for one in found if one is not None and not one.code]
+    return Files(found.count(None), len(unproven), len(faults), without, unproven[:MOST], faults[:MOST])
+
+
+class _Wanted(NamedTuple):
+    """A file and its hash. kind: `response`, `asset`, `file` (evidence) or `command`; number: of the evidence."""
+
+    kind: str
+    stage: str
+    file: str
+    sha256: str
+    number: int = 0
+
+
+def _told(run: Run) -> tuple[list[_Wanted], int]:
+    """Give what the log has hashes of, by stage and name, and how many responses it has none of."""
+    found: dict[tuple[str, str, str], _Wanted] = {}
+    answered: dict[str, bool] = {}
+    try:
+        entries = [line.entry for line in event_log.every(run.folder) if line.entry and line.entry["event"] in _TOLD]
+    except FileNotFoundError:
+        return [], 0
+    open_now = {entry["stage"] for entry in visits.every(run.state) if entry["status"] in visits.OPEN}
+    for entry in entries:
+        for one in _of_entry(entry):
+            found[one.kind, one.stage, one.file] = one
+        if entry["event"] == "stage.completed" and _has_response(entry):
+            answered[str(entry["properties"].get("stage"))] = "response_sha256" in entry["properties"]
+    kept = [one for one in found.values() if one.kind != "response" or one.stage not in open_now or _is_aside(run, one)]
+    return kept, sum(not hashed for hashed in answered.values())
+
+
+def _has_response(entry: Mapping[str, Any]) -> bool:
+    told = entry.get("properties")
+    return isinstance(told, dict) and told.get("response_source") in _ANSWERED
+
+
+def _of_entry(entry: Mapping[str, Any]) -> Iterator[_Wanted]:
+    told = entry.get("properties")
+    stage = told.get("stage") if isinstance(told, dict) else None
+    if not isinstance(told, dict) or not isinstance(stage, str):
+        return
+    if entry["event"] == "stage.completed" and blob_refs.is_sha256(str(told.get("response_sha256"))):
+        yield _Wanted("response", stage, stages.RESPONSE, told["response_sha256"])
+    if entry["event"] == "asset.captured" and blob_refs.is_sha256(str(told.get("sha256"))):
+        yield _Wanted("asset", stage, str(told.get("stored")), told["sha256"])
+    items = told.get("items") if entry["event"] == "evidence.checked" and told.get("passed") is True else None
+    for number, item in enumerate(items if isinstance(items, list) else (), 1):
+        kind = item.get("kind") if isinstance(item, dict) else None
+        if kind in ("file", "command") and blob_refs.is_sha256(str(item.get("sha256"))):
+            yield _Wanted(str(kind), stage, str(item.get("name")), item["sha256"], number)
+
+
+def _looked(run: Run, wanted: _Wanted, known: Mapping[str, str | None], roots: Roots) -> FileTold | None:
+    """Say what is the matter with a file; None where it is the one that the log tells of."""
+    try:
+        if wanted.kind == "file":
+            seen = evidence_files.look(wanted.file, known, roots).digests
+            same = bool(seen) and evidence_files.together(seen) == wanted.sha256
+            return None if same else FileTold(wanted.stage, wanted.file, "", _SINCE if seen else _GONE)
+        folder = stages.folder(run.folder, wanted.stage)
+        if wanted.kind == "command":
+            same = wanted.sha256 in _outputs(folder, wanted.number)
+            return None if same else FileTold(wanted.stage, wanted.file, "", "its output is not here as it was")
+        path = os.path.join(folder if wanted.kind == "response" else run.folder, wanted.file)
+        if not artifact_paths.is_inside(os.path.normpath(path), run.folder):
+            return FileTold(wanted.stage, wanted.file, "", "its path leads out of the run's folder")
+        files.refuse_links(run.folder, path)
+        return _own(run, wanted, path)
+    except LoomError as refused:
+        return _untold(wanted, refused.what)
+    except (OSError, ValueError) as error:  # a name that no file can have
+        return _untold(wanted, str(error))
+
+
+def _own(run: Run, wanted: _Wanted, path: str) -> FileTold | None:
+    """Judge a file that Loom alone writes."""
+    try:
+        sha256, is_masked = _read(path)
+    except FileNotFoundError:
+        return None if wanted.kind == "response" and _is_aside(run, wanted) else _untold(wanted, _GONE)
+    except OSError as error:
+        return _untold(wanted, f"it cannot be read: {error.strerror or error}")
+    if sha256 == wanted.sha256:
+        return None
+    if is_masked:
+        return _untold(wanted, "a secret in it was masked as the run was handed on")
+    return FileTold(wanted.stage, wanted.file, CHANGED_FILE, "it is not the one that was written")
+
+
+def _untold(wanted: _Wanted, why: str) -> FileTold:
+    return FileTold(wanted.stage, wanted.file, "", why)
+
+
+def _is_aside(run: Run, wanted: _Wanted) -> bool:
+    """Tell whether a response that an undo put aside is the one that was written."""
+    folder = stages.folder(run.folder, wanted.stage)
+    for name in stages.aside(run.folder, wanted.stage, wanted.file):
+        try:
+            if _read(os.path.join(folder, name))[0] == wanted.sha256:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _outputs(folder: str, number: int) -> set[str]:
+    """Give the hashes of what each try of a command that is evidence printed."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return set()
+    tries = [name for name in names if name.partition(".")[0] == f"evidence-{number}"]
+    return {digests.of_parts(command_runs.log_parts(os.path.join(folder, name))) for name in tries}
+
+
+def _read(path: str) -> tuple[str, bool]:
+    """Give a file's SHA-256, and whether a mask stands in it. Raises OSError."""
+    seen, tail, is_masked = digests.begun(), b"", False
+    with os.fdopen(files.open_regular(path), "rb", buffering=0) as source:
+        while part := source.read(_BLOCK):
+            seen.update(part)
+            is_masked = is_masked or _MASK in tail + part
+            tail = part[-_OVERLAP:]
+    return str(seen.hexdigest()), is_masked
+
+
+def _blob(space: Workspace, run: Run, ref: str) -> FileTold | None:
+    error = carrying.trouble(space.store.folder, run.folder, ref)
+    if error is None:
+        return None
+    return FileTold("", ref, DAMAGED_BLOB if error.code == DAMAGED_BLOB else "", error.why or error.what)
