@@ -54,7 +54,20 @@ def link(relative: str) -> str:
 
 
 def check_target(path: str, *, force: bool, again: str) -> None:
-    """Refuse to write over a file that is no report, unless forced; over a folder always. Raises FILE_EXISTS."""
+    """Refuse to write over a file that is no report, unless forced; over a folder always, and where no folder is.
+
+    Raises FILE_EXISTS and NO_FOLDER.
+    """
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise LoomError(
+            "NO_FOLDER",
+            "there is no folder for the report, and nothing was written",
+            where=folder,
+            why="a file stands in its place, or on the way to it" if _is_barred(folder) else "",
+            hint=f"ls -ld {quoted(_first_there(folder))}" if _is_barred(folder) else f"mkdir -p {quoted(folder)}",
+            exit_code=EXIT_USAGE,
+        )
     if not os.path.lexists(path) or (not os.path.isdir(path) and (force or _is_report(path))):
         return
     raise LoomError(
@@ -65,6 +78,17 @@ def check_target(path: str, *, force: bool, again: str) -> None:
         hint=f"ls -ld {quoted(path)}" if os.path.isdir(path) else again,
         exit_code=EXIT_USAGE,
     )
+
+
+def _first_there(path: str) -> str:
+    """Give the last part of a path that is there."""
+    while not os.path.lexists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
+
+
+def _is_barred(folder: str) -> bool:
+    return not os.path.isdir(_first_there(folder))
 
 
 def _is_report(path: str) -> bool:

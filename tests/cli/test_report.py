@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from urllib.parse import unquote
@@ -184,13 +185,20 @@ def test_a_run_of_fabers_has_a_report(scene: Scene, cli: Cli) -> None:
     assert ended.json["phases"]
 
 
-def test_what_cannot_be_written_leaves_what_was_there(scene: Scene, cli: Cli) -> None:
-    """A folder that takes no file: an error with a hint, and no leftover."""
+def test_a_folder_that_is_not_there_is_named_with_what_makes_it(scene: Scene, cli: Cli) -> None:
+    """Before anything is gathered; a file on the way to it is named instead."""
     scene.workflow()
     scene.begin()
-    ended = cli("report", "-o", "nowhere/r.html", "--json")
-    assert ended.code != 0
-    assert ended.json["error"]["hint"]
+    folder = scene.root / "out put" / "ü"
+    ended = cli("report", "-o", str(folder / "report.html"), "--json")
+    error = ended.json["error"]
+    assert (ended.code, error["code"], error["where"]) == (2, "NO_FOLDER", str(folder))
+    assert shlex.split(error["hint"]) == ["mkdir", "-p", str(folder)]
+    scene.write("file", "x")
+    error = cli("report", "-o", "file/further/report.html", "--json").json["error"]
+    assert (error["code"], shlex.split(error["hint"])) == ("NO_FOLDER", ["ls", "-ld", str(scene.root / "file")])
+    folder.mkdir(parents=True)
+    assert cli("report", "-o", str(folder / "report.html")).code == 0
 
 
 def test_the_pages_parts_are_shipped_with_the_package() -> None:
