@@ -85,6 +85,7 @@ def gather(space: Workspace, run_id: str, say: Callable[[Mapping[str, Any]], str
     if told.broken:
         troubles.append({"code": "BROKEN_LINES", "what": f"{told.broken:,} lines of {events.FILE} are no entries"})
     stages = reporting_stages.all_of(run, fail)
+    reporting_stages.with_evidence(stages, told.evidence)
     touched = list(reporting_stages.files_of(stages))
     for one in stages:
         del one["touched"]

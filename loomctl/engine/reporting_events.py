@@ -23,7 +23,8 @@ _PRIMED = "context.primed"
 _AT_ONCE = 500  # entries in which secrets are looked for together
 _DECIDED = {"approval.granted": "granted", "approval.rejected": "rejected", "approval.chosen": "chosen"}
 
-_NOTED = {_PRIMED, *_TURNS, *_DECIDED}
+_EVIDENCE = "evidence.checked"
+_NOTED = {_PRIMED, _EVIDENCE, *_TURNS, *_DECIDED}
 
 
 class Told:
@@ -38,6 +39,7 @@ class Told:
         self.primings: list[dict[str, Any]] = []
         self.turns: list[dict[str, Any]] = []
         self.decisions: list[dict[str, Any]] = []
+        self.evidence: dict[str, Any] = {}  # by stage: the items of the last check
 
     def read(self, lines: Iterable[Line]) -> None:
         """Go through a log's lines, oldest first."""
@@ -62,6 +64,8 @@ class Told:
         properties = raw if isinstance(raw, dict) else {}
         if name == _PRIMED:
             self.primings.append(_priming(at, entry, properties))
+        elif name == _EVIDENCE:
+            self.evidence[str(properties.get("stage"))] = properties.get("items")
         elif name in _TURNS:
             self.turns.append({"at": at, "kind": name, "said": self._say(entry)})
         else:

@@ -10,13 +10,14 @@ from loomctl.engine import prompts, told_receipts
 from loomctl.model import paths_in_state, receipts, sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
     from loomctl.model.receipts import Compacted
 
 _POINTS = 200  # of the line that savings are drawn with
+_WELL = ("succeeded", "partially_succeeded")
 _SIZED = ("json", "markdown", "directory")
 
 
@@ -166,25 +167,45 @@ def approvals(state: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def errors(state: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Give what went wrong, as the run's state has it, and where it has nothing, as its failed stages do."""
-    told = []
+def errors(state: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Give what went wrong, as the run's state has it, and where it has nothing, as its failed stages do.
+
+    mended: whether the step ended well since, or the run is completed.
+    """
+    told: list[dict[str, Any]] = []
     for one in state.get("errors") or ():
         raw = one if isinstance(one, dict) else {"message": one}
         where = next((str(raw[key]) for key in ("stage", "step_id", "step", "where") if raw.get(key)), "")
         said = next((str(raw[key]) for key in ("message", "failure_reason", "reason", "error") if raw.get(key)), "")
         told.append({"where": where, "type": _text(raw.get("type")), "message": said or str(one)})
     known = {one["where"] for one in told}
+    done = _mended(stages, over=state.get("status") == "completed")
     untold = [one for one in stages if one["status"] == "failed" and not known & {one["stage"], one["step_id"]}]
-    return told + [
+    told += [
         {"where": one["stage"], "type": "", "message": one["reason"] or "failed, without a reason"} for one in untold
     ]
+    return [{**one, "mended": done(one["where"])} for one in told]
 
 
-def driver(state: Mapping[str, Any]) -> str:
-    """Say who drives a run, where a lease says so."""
+def _mended(stages: Sequence[Mapping[str, Any]], *, over: bool) -> Callable[[str], bool]:
+    """Give what tells of a stage or step whether its failure is behind the run.
+
+    A later visit of its step ended well, or, whatever the place, the run is completed.
+    """
+    well = {one["step_id"]: one["rank"] for one in stages if one["status"] in _WELL}
+    step_of = {one["stage"]: (one["step_id"], one["rank"]) for one in stages}
+    last = {one["step_id"]: one["rank"] for one in stages if one["status"] == "failed"}
+
+    def mended(where: str) -> bool:
+        step_id, rank = step_of.get(where, (where, last.get(where, 0)))
+        return over or well.get(step_id, -1) > rank
+
+    return mended
+
+
+def driver(state: Mapping[str, Any]) -> dict[str, str] | None:
+    """Give who drives a run, where a lease says so: `session_id`, `hostname`, `since`."""
     lease = _dict(state.get("lease"))
     if not lease.get("session_id"):
-        return ""
-    where = _text(lease.get("hostname")) or "an unknown machine"
-    return f"session {str(lease['session_id'])[:13]} on {where}, since {_text(lease.get('since')) or '?'}"
+        return None
+    return {"session_id": str(lease["session_id"]), **{key: _text(lease.get(key)) for key in ("hostname", "since")}}

@@ -78,7 +78,7 @@ def _stage(
         "models": record.models,
         "tokens": dict(zip(("in", "out"), record.tokens, strict=True)) if record.tokens else None,
         "context": list(record.section("context_updates"))[:20],
-        "evidence": _evidence(record),
+        "evidence": _evidence(record.section("evidence").get("items")),
         "trouble": record.trouble.what if record.trouble else "",
         **changes,
         **_texts(run, record.stage, limit, fail),
@@ -111,16 +111,24 @@ def _way(way: Mapping[str, Any]) -> str:
     return f"→ {_text(way.get('step_id')) or 'end'} {ways.how(way)}".strip()
 
 
-def _evidence(record: Record) -> list[dict[str, Any]]:
-    """Give the evidence that the engine checked; absent where a step declares none."""
+def with_evidence(told: Sequence[dict[str, Any]], checked: Mapping[str, Any]) -> None:
+    """Give stages that did not end what the last check of their evidence found. checked: its items, by stage."""
+    for one in told:
+        if not one["evidence"] and one["status"] in visits.OPEN:
+            one["evidence"] = _evidence(checked.get(one["stage"]))
+
+
+def _evidence(items: object) -> list[dict[str, Any]]:
+    """Give the evidence that the engine checked; none where a step declares none."""
     return [
         {
-            "name": str(one.get("name") or ""),
-            "kind": str(one.get("kind") or ""),
+            "name": _text(one.get("name")),
+            "kind": _text(one.get("kind")),
             "passed": one.get("passed") is True,
-            "why": str(one.get("why") or ""),
+            "sha256": _text(one.get("sha256")),
+            "why": _text(one.get("why")),
         }
-        for one in record.section("evidence").get("items") or ()
+        for one in (items if isinstance(items, list) else ())
         if isinstance(one, dict)
     ]
 

@@ -11,7 +11,7 @@ from loomctl.model import report_sections as sections
 from loomctl.model import saved_copies
 from loomctl.model.counts import counted
 from loomctl.model.fences import one_line, visible
-from loomctl.model.markup import Markup, data, el
+from loomctl.model.markup import Markup, data, el, join
 from loomctl.model.report_parts import facts, mark, percent, tone
 from loomctl.model.report_stages import stages
 from loomctl.model.report_timeline import timeline
@@ -103,7 +103,7 @@ def _header(report: Mapping[str, Any], title: str) -> Markup:
             ("At", where),
             ("Forked from", f"{forked['run_id']} at {forked['stage']}" if forked else ""),
             ("Copy of", saved_copies.said(run["saved_from"]) if run["saved_from"] else ""),
-            ("Driven by", run["driver"]),
+            ("Driven by", _driver(run["driver"])),
             ("Ledger", _ledger(report["ledger"])),
         ]
     )
@@ -122,6 +122,14 @@ def _header(report: Mapping[str, Any], title: str) -> Markup:
         told,
         _tiles(report),
     )
+
+
+def _driver(driver: Mapping[str, Any] | None) -> Markup | None:
+    """Say who drives the run, and since when."""
+    if driver is None:
+        return None
+    words = f"session {driver['session_id'][:13]} on {driver['hostname'] or 'an unknown machine'}"
+    return join([words, ", since " if driver["since"] else None, at(driver["since"]) if driver["since"] else None])
 
 
 def _ledger(ledger: Mapping[str, Any] | None) -> str:

@@ -14,6 +14,8 @@ TAKEN_OVER = "lease.taken_over"
 # A status is told by a sign, a word and a colour; tone: which of the page's colours.
 _SIGNS = {
     "succeeded": ("✓", "good"),
+    "found": ("✓", "good"),
+    "missing": ("✕", "bad"),
     "completed": ("✓", "good"),
     "partially_succeeded": ("◐", "warn"),
     "failed": ("✕", "bad"),

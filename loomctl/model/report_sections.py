@@ -24,7 +24,7 @@ def attention(report: Mapping[str, Any]) -> Section | None:
     waits = [_waiting(one) for one in report["approvals"]]
     if report["run"]["waits_for"]:
         waits.append(el("li", el("b", "An answer is waited for: "), report["run"]["waits_for"]))
-    errors = [_error(one) for one in report["errors"]]
+    errors = [_error(one) for one in report["errors"] if not one["mended"]]
     troubles = [el("li", el("code", one["code"]), " ", one["what"]) for one in report["troubles"]]
     blocks = [
         el("div", el("h3", title), el("ul", *items), class_=f"note {kind}")

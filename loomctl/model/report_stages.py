@@ -115,10 +115,18 @@ def _evidence(one: Mapping[str, Any]) -> Markup | None:
     if not one["evidence"]:
         return None
     rows = [
-        [item["name"], item["kind"], mark("succeeded" if item["passed"] else "failed"), item["why"]]
+        [
+            el("code", item["name"], class_="path"),
+            item["kind"],
+            mark("found" if item["passed"] else "missing"),
+            el("code", item["sha256"][:12], title=item["sha256"]) if item["sha256"] else "—",
+            item["why"] or "—",
+        ]
         for item in one["evidence"]
     ]
-    return table(f"Evidence of {one['stage']}", ["What", "Kind", "Checked", "Why"], rows, class_="cards")
+    found = sum(item["passed"] for item in one["evidence"])
+    header = ["What had to be shown", "Kind", "Checked", "SHA-256", "Why"]
+    return table(f"Evidence: {found} of {len(rows)} found", header, rows, class_="cards")
 
 
 def _files(one: Mapping[str, Any]) -> Markup | None:

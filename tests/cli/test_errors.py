@@ -410,7 +410,7 @@ FAILING = [
     Failing(["report", "-o", "folder.html"], 2, "FILE_EXISTS", folder_for_a_report, None),
     Failing(["report", "-o", "mine.html"], 2, "FILE_EXISTS", file_for_a_report),
     Failing(["report", "-o", ".."], 2, "USAGE", begin),
-    Failing(["report", "-o", "nowhere/report.html"], 2, "NO_FOLDER", begin),
+    Failing(["report", "-o", "nowhere/report.html"], 2, "NO_FOLDER", begin, None),
     Failing(["tidy"], 3, "NO_ACTIVE_RUN"),
     Failing(["gc"], 3, "NO_ACTIVE_RUN"),
     Failing(["blob", "get", "x"], 2, "BAD_REF", begin),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from loomctl.cli import event_lines
-from loomctl.engine import reporting
+from loomctl.engine import driving, reporting
 from loomctl.engine.reporting_events import MOST
 from loomctl.model.errors import LoomError
 from tests import reports
@@ -67,6 +68,44 @@ def test_a_rich_run_is_told_whole(scene: Scene) -> None:
         "tests/contrast.test.ts",
     ]
     assert [one["added"] for one in report["files"]] == [122, 96, 180]
+
+
+def test_what_was_mended_since_needs_nobody(scene: Scene) -> None:
+    """A failure whose step ended well later is told as mended; so are all of a run that is completed."""
+    reports.rich(scene)
+    told = {one["where"]: one["mended"] for one in gathered(scene)["errors"]}
+    assert told == {"003-build.implement@1": True, "008-build.review.docs.read@1": False}
+    scene.edit(errors=[{"step_id": "build/implement", "message": "no"}, {"message": "nowhere"}, "text"])
+    told = {one["message"]: one["mended"] for one in gathered(scene)["errors"]}
+    assert (told["no"], told["nowhere"], told["text"]) == (True, False, False)
+    scene.edit(status="completed")
+    assert all(one["mended"] for one in gathered(scene)["errors"])
+
+
+def test_evidence_that_an_open_step_lacks_is_told_of_its_last_check(scene: Scene) -> None:
+    """Before the step has ended it stands in the log alone; what was found comes with its hash."""
+    step = {"id": "make", "prompt": "Make it.", "evidence": ["out.md", {"state": "$.context.cover"}]}
+    scene.workflow(phases={"build": {"steps": [step]}})
+    run_id = scene.begin().run.run_id
+    driving.done(scene.space(), run_id, response="Made it.")
+    scene.write("out.md", "x")
+    driving.done(scene.space(), run_id, response="Made it.")
+    (stage,) = gathered(scene)["stages"]
+    assert [(one["name"], one["passed"]) for one in stage["evidence"]] == [("out.md", True), ("$.context.cover", False)]
+    assert stage["evidence"][0]["sha256"] == hashlib.sha256(b"x").hexdigest()
+    assert stage["evidence"][1]["why"]
+
+
+@pytest.mark.parametrize("lease", [None, 5, {}, {"session_id": None}, {"session_id": 5, "since": []}])
+def test_whoever_drives_is_told_in_parts(scene: Scene, lease: object) -> None:
+    """So that the page shows the time as all others; whatever stands there does no harm."""
+    scene.workflow()
+    scene.begin()
+    held = gathered(scene)["run"]["driver"]
+    assert held["since"] == scene.state["lease"]["since"]
+    scene.edit(lease=lease)
+    told = gathered(scene)["run"]["driver"]
+    assert told is None or told == {"session_id": "5", "hostname": "", "since": ""}
 
 
 def test_the_first_step_of_a_run_is_enough(scene: Scene) -> None:

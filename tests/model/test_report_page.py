@@ -25,7 +25,7 @@ DAY = "2026-03-02T09:00:00Z"
 
 def a_report(text: str) -> dict[str, Any]:
     """Give a report in which every text, key and time of a run that can be a text is this one."""
-    item = {"name": text, "kind": text, "passed": False, "why": text}
+    item = {"name": text, "kind": text, "passed": False, "sha256": text, "why": text}
     touched = {"path": text, "change": text, "added": 1, "removed": 2}
     asset = {"path": text, "bytes": 3, "there": False, "at": text, "href": text}
     stage = {
@@ -93,7 +93,8 @@ def a_report(text: str) -> dict[str, Any]:
         "made_at": text,
         "made_by": text,
         "run": {
-            **dict.fromkeys((*run_names, "completed_at", "phase", "step", "waits_for", "driver"), text),
+            **dict.fromkeys((*run_names, "completed_at", "phase", "step", "waits_for"), text),
+            "driver": dict.fromkeys(("session_id", "hostname", "since"), text),
             "forked_from": {"run_id": text, "stage": text, "at": text},
             "saved_from": dict.fromkeys(saved_copies.KEYS, text),
         },
@@ -114,7 +115,7 @@ def a_report(text: str) -> dict[str, Any]:
         "turns": [{"at": DAY, "kind": kind, "said": text} for kind in (text, "lease.taken_over")],
         "decisions": [dict.fromkeys(("at", "what", "id", "by", "label", "note"), text)],
         "approvals": [{"id": text, "reason": text, "at": text, "choices": [text]}],
-        "errors": [{"where": text, "type": text, "message": text}],
+        "errors": [{"where": text, "type": text, "message": text, "mended": mended} for mended in (False, True)],
         "primings": [priming],
         "savings": {
             "tools": [{"tool_name": text, **sums}],
