@@ -133,7 +133,7 @@ def test_a_skill_is_valid_by_the_standards_own_tool(path: Path) -> None:
     assert validator.validate(path.parent) == []
 
 
-@pytest.mark.parametrize("name", ["workflow", "plan", "state", "tool_step", "status", "changes"])
+@pytest.mark.parametrize("name", ["workflow", "plan", "state", "tool_step", "status", "changes", "report"])
 def test_the_schemas_are_schemas(name: str) -> None:
     """Each has its dialect and name, and a description and an example for editors."""
     import jsonschema

@@ -11,7 +11,7 @@ from loomctl.cli.options import json_option
 from loomctl.disk import files, project
 from loomctl.model.errors import EXIT_OK, EXIT_SETUP, LoomError
 
-KINDS = ("workflow", "plan", "state", "tool_step", "status", "changes")
+KINDS = ("workflow", "plan", "state", "tool_step", "status", "changes", "report")
 
 
 @click.group()
@@ -57,8 +57,8 @@ def path(as_json: bool) -> int:
 def schema(kind: str, as_json: bool) -> int:
     """Print the JSON Schema of a kind of file, for editors.
 
-    Of workflows, plans, states, recorded tool steps, and of what stands in a stage's folder: status.json (how it ended)
-    and changes.json (what it touched and left).
+    Of workflows, plans, states, recorded tool steps, of what stands in a stage's folder: status.json (how it ended) and
+    changes.json (what it touched and left), and of the document that `loomctl report --json` prints.
 
     \b
     Examples:

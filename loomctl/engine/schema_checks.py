@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def schema(kind: str, *, bundle: str) -> dict[str, Any]:
-    """Give a schema by its name: `workflow`, `plan`, `state`, `tool_step`, `status`, `changes`."""
+    """Give a schema by its name: `workflow`, `plan`, `state`, `tool_step`, `status`, `changes`, `report`."""
     read: dict[str, Any] = files.read_json(os.path.join(bundle, "config", f"{kind}.schema.json"))
     return read
 

@@ -25,6 +25,8 @@ class Part(NamedTuple):
     way: tuple[str, ...]
 
 
+STAGE = ("properties", "stages", "items")
+COMPACTION = ("properties", "sessions", "items", "properties", "compactions", "items")
 PARTS = {
     "workflow": [
         Part("The file", ()),
@@ -111,6 +113,46 @@ PARTS = {
         Part("An entry of `assets`", ("properties", "assets", "items")),
         Part("An entry of `assets_passed_over`", ("properties", "assets_passed_over", "items")),
     ],
+    "report": [
+        Part("The document", ()),
+        Part("`run`", ("properties", "run")),
+        Part("Its `forked_from`", ("properties", "run", "properties", "forked_from")),
+        Part("Its `driver`", ("properties", "run", "properties", "driver")),
+        Part("`ledger`", ("properties", "ledger")),
+        Part("Its `fault`", ("properties", "ledger", "properties", "fault")),
+        Part("`progress`", ("properties", "progress")),
+        Part("An entry of `troubles`", ("properties", "troubles", "items")),
+        Part("An entry of `phases`", ("properties", "phases", "items")),
+        Part("An entry of its `steps`", ("properties", "phases", "items", "properties", "steps", "items")),
+        Part("An entry of `stages`", STAGE),
+        Part("The `branch` of a stage", (*STAGE, "properties", "branch")),
+        Part("An entry of its `branches`", (*STAGE, "properties", "branches", "items")),
+        Part("Its `tokens`", (*STAGE, "properties", "tokens")),
+        Part("An entry of its `evidence`", (*STAGE, "properties", "evidence", "items")),
+        Part("An entry of its `files`", (*STAGE, "properties", "files", "items")),
+        Part("An entry of its `assets`", (*STAGE, "properties", "assets", "items")),
+        Part("An entry of its `passed_over`", (*STAGE, "properties", "passed_over", "items")),
+        Part("An entry of its `texts`", (*STAGE, "properties", "texts", "items")),
+        Part("An entry of its `others`", (*STAGE, "properties", "others", "items")),
+        Part("An entry of `sessions`", ("properties", "sessions", "items")),
+        Part("An entry of its `compactions`", COMPACTION),
+        Part("The `receipt` of a compaction", (*COMPACTION, "properties", "receipt")),
+        Part("An entry of `turns`", ("properties", "turns", "items")),
+        Part("An entry of `decisions`", ("properties", "decisions", "items")),
+        Part("An entry of `approvals`", ("properties", "approvals", "items")),
+        Part("An entry of the run's `errors`", ("properties", "errors", "items")),
+        Part("An entry of `primings`", ("properties", "primings", "items")),
+        Part("`savings`", ("properties", "savings")),
+        Part("An entry of its `tools`", ("properties", "savings", "properties", "tools", "items")),
+        Part("Its `all`", ("properties", "savings", "properties", "all")),
+        Part("An entry of `artifacts`", ("properties", "artifacts", "items")),
+        Part("An entry of the run's `files`", ("properties", "files", "items")),
+        Part("`events`", ("properties", "events")),
+        Part("An entry of its `rows`", ("properties", "events", "properties", "rows", "items")),
+        Part("`linked`", ("properties", "linked")),
+        Part("`page`", ("properties", "page")),
+        Part("Its `copies`", ("properties", "page", "properties", "copies")),
+    ],
 }
 
 
@@ -150,7 +192,10 @@ def _objects(node: Any, way: str = "$") -> Iterator[tuple[str, Any]]:
         ):
             yield way, node
         for key, value in node.items():
-            if key not in ("anyOf", "allOf", "oneOf", "if", "then", "else", "not"):
+            if key == "properties" and isinstance(value, dict):  # names of keys, one of which may be `properties`
+                for name, held in value.items():
+                    yield from _objects(held, f"{way}.{key}.{name}")
+            elif key not in ("anyOf", "allOf", "oneOf", "if", "then", "else", "not"):
                 yield from _objects(value, f"{way}.{key}")
 
 
