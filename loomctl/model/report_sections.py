@@ -76,7 +76,7 @@ def _session(one: Mapping[str, Any]) -> list[object]:
         one["host"],
         at(one["started_at"]),
         ended if one["ended_at"] else "open",
-        join([*commit, dirty, el("span", f" {one['git_branch']}", class_="dim") if one["git_branch"] else ""]),
+        join([*commit, dirty, el("span", f" {one['git_branch']}", class_="dim") if one["git_branch"] else ""]) or "—",
         ", ".join(one["phases_completed"]) or "—",
     ]
 

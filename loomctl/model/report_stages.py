@@ -119,7 +119,7 @@ def _evidence(one: Mapping[str, Any]) -> Markup | None:
             el("code", item["name"], class_="path"),
             item["kind"],
             mark("found" if item["passed"] else "missing"),
-            el("code", item["sha256"][:12], title=item["sha256"]) if item["sha256"] else "—",
+            el("code", item["sha256"][:8], title=item["sha256"], class_="id") if item["sha256"] else "—",
             item["why"] or "—",
         ]
         for item in one["evidence"]
