@@ -11,10 +11,10 @@ import click
 from loomctl.cli import asking, inputs, printing, simulated_event
 from loomctl.cli.options import complete_runs, complete_workflows, json_option
 from loomctl.cli.simulated_event import Asked
-from loomctl.disk import files, strict_json, strict_yaml, trouble, workflow_files
+from loomctl.disk import files, strict_json, strict_yaml, workflow_files
 from loomctl.engine import resolve, simulating
 from loomctl.model import directives, scripts
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
+from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, quoted
 from loomctl.model.fences import one_line
 from loomctl.model.plan import build_plan
 from loomctl.model.problems import at, error, kind_of, refusal, warning
@@ -142,9 +142,10 @@ def _parsed(data: bytes, source: str) -> tuple[Any, list[Problem]]:
 
 
 def _refuse(problems: list[Problem], what: str, source: str) -> None:
-    refused = refusal(problems, what=what, where=inputs.named(source), code="BAD_OUTCOMES")
+    code = "BAD_CONTEXT" if problems and problems[0].code == "BAD_CONTEXT" else "BAD_OUTCOMES"
+    refused = refusal(problems, what=what, where=inputs.named(source), code=code)
     if refused is not None:
-        refused.hint = _HELP if source in ("", inputs.STDIN) else trouble.look(source)
+        refused.hint = _HELP if source in ("", inputs.STDIN) else f"${{EDITOR:-vi}} {quoted(source)}"
         raise refused
 
 

@@ -32,7 +32,8 @@ NEEDED = ("succeeded", "partially_succeeded")  # the outcomes that have to be sh
 NOTED = "evidence.json"  # in the stage's folder: what the files were as the step began
 HASHED = "evidence_sha256"  # in the visit's entry: of that file
 TIMEOUT = 600.0  # seconds of a command that says nothing
-_LONGEST_NAME, _LONGEST_WHY = 300, 300
+_LONGEST_WHY, _LONGEST_VALUE = 300, 120
+_SEEN = 4  # values of a condition that are told
 _UNKNOWN = (
     "what it was as the step began was not noted, or not by Loom, so that no change can be shown: "
     "end the step with --outcome failed or skipped"
@@ -43,7 +44,7 @@ class Item(NamedTuple):
     """One piece of evidence.
 
     sha256: of the file, the command's output or the value; pending: nobody could judge it here, and another answer
-    would not help.
+    would not help. word: what people call its kind, where that is not the kind's own name.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class Item(NamedTuple):
     sha256: str = ""
     why: str = ""
     pending: bool = False
+    word: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Give it as `status.json` and the event hold it."""
@@ -218,17 +220,34 @@ def _scope(run: Run, outcome: str, updates: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _value(space: Workspace, wanted: Mapping[str, Any], scope: Mapping[str, Any]) -> Item:
-    name = name_of(wanted)
     is_path = "state" in wanted
+    item = Item(STATE, name_of(wanted), passed=False, word="path into the state" if is_path else "condition")
     try:
         value = _read(space, wanted, scope, is_path=is_path)
     except _UnjudgedError as unjudged:
-        return Item(STATE, name, passed=False, why=unjudged.args[0], pending=unjudged.args[1])
+        return item._replace(why=unjudged.args[0], pending=unjudged.args[1])
     sha256 = "" if value is MISSING else digests.of_bytes(files.to_json(value))
     if value is MISSING or value is None or value is False:
-        why = "the state has nothing there" if value is MISSING else f"it is {'null' if value is None else 'false'}"
-        return Item(STATE, name, passed=False, sha256=sha256, why=why if is_path else "it does not hold")
-    return Item(STATE, name, passed=True, sha256=sha256)
+        why = _met_at_path(value) if is_path else _met_by_condition(wanted, scope)
+        return item._replace(sha256=sha256, why=why)
+    return item._replace(passed=True, sha256=sha256)
+
+
+def _met_at_path(value: Any) -> str:
+    return f"wanted a value, neither null nor false; found {'nothing' if value is MISSING else _as_json(value)}"
+
+
+def _met_by_condition(wanted: Mapping[str, Any], scope: Mapping[str, Any]) -> str:
+    """Say what a condition that does not hold looked at; a condition that takes an engine tells nothing of that."""
+    from loomctl.model.conditions import values_of  # most ends have nothing to show
+
+    seen = values_of(wanted.get("condition_code"), scope)
+    told = [masked_line(f"{path} = {_as_json(value)}", _LONGEST_VALUE) for path, value in list(seen.items())[:_SEEN]]
+    return f"wanted it to be true; found {', '.join(told) or 'that it is not'}"
+
+
+def _as_json(value: Any) -> str:
+    return files.to_json_line(value).decode().strip()
 
 
 class _UnjudgedError(Exception):
@@ -336,7 +355,8 @@ def message(step: Mapping[str, Any], checked: Checked, attempt: int, allowed: in
     again: the command that hands the same answer over once more.
     """
     lines = [f"EVIDENCE_MISSING: the step {masked_line(str(step['key']), 120)} is not done: Loom did not find", ""]
-    lines += [f"- {item.kind} `{item.name}`: {item.why or 'missing'}" for item in checked.items if not item.passed]
+    for item in checked.items:
+        lines += [] if item.passed else [f"- {item.word or item.kind} `{item.name}`: {item.why or 'missing'}"]
     if attempt:
         asks = f"Mend that, and end the step again with its result. (Correction {attempt} of {allowed}.)"
     elif again:

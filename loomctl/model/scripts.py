@@ -39,7 +39,7 @@ def read(raw: Any, plan: Mapping[str, Any]) -> tuple[Script, list[Problem]]:
     if raw is None:
         return Script({}), []
     if not isinstance(raw, dict):
-        return Script({}), [error("BAD_OUTCOMES", "$", f"expected an object of steps, got {kind_of(raw)}")]
+        return Script({}), [error("BAD_OUTCOMES", "$", f"expected an object of steps, got {kind_of(raw)}", _LIKE)]
     found: list[Problem] = []
     visits: dict[str, list[Reading]] = {}
     names = _Names(plan)
@@ -47,7 +47,7 @@ def read(raw: Any, plan: Mapping[str, Any]) -> tuple[Script, list[Problem]]:
         where = at("$", name)
         key = names.key(name, where, found)
         if key in visits:
-            found.append(error("BAD_OUTCOMES", where, f"{key} is named twice", "name each step once"))
+            found.append(error("BAD_OUTCOMES", where, f"{key} is named twice", "give all its visits under one name"))
         elif key is not None:
             visits[key] = _visits(value, where, found)
     return Script(visits), found
@@ -101,7 +101,7 @@ def _visits(value: Any, where: str, found: list[Problem]) -> list[Reading]:
         return [_visit(value, where, found)]
     if not isinstance(value, list) or not value:
         what = "an empty list" if value == [] else kind_of(value)
-        found.append(error("BAD_OUTCOMES", where, f"expected a list of objects, one for each visit, got {what}"))
+        found.append(error("BAD_OUTCOMES", where, f"expected a list of objects, one for each visit, got {what}", _EACH))
         return []
     return [_visit(one, at(where, index), found) for index, one in enumerate(value)]
 
@@ -126,3 +126,5 @@ def _visit(raw: Any, where: str, found: list[Problem]) -> Reading:
 
 
 _FIELDS = ", ".join(directives.FIELDS)
+_EACH = '[{"outcome": "failed"}, {"outcome": "succeeded"}]'
+_LIKE = f'{{"build/test": {_EACH}}}'

@@ -241,6 +241,7 @@ def test_bad_outcomes(scene: Scene, cli: Cli, raw: Any, words: str) -> None:
     ended = cli("simulate", "tiny", "--outcomes", "outcomes.json", "--json")
     assert (ended.code, ended.json["error"]["code"]) == (5, "BAD_OUTCOMES")
     assert words in ended.json["error"]["why"]
+    assert ended.json["error"]["hint"] == "${EDITOR:-vi} outcomes.json"
 
 
 def test_an_ambiguous_step(scene: Scene, cli: Cli) -> None:

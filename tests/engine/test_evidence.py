@@ -553,3 +553,41 @@ def test_a_stop_sends_to_done_twice_and_then_tells_the_user(scene: Scene) -> Non
     assert "\n" not in last.line
     kept = (stage / "candidate.md").read_text(encoding="utf-8")
     assert done(scene, run_id, kept).ended is not None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "context", "said"),
+    [
+        (
+            {"state": "$.context.cover"},
+            {},
+            "- path into the state `$.context.cover`: wanted a value, neither null nor false; found nothing",
+        ),
+        (
+            {"state": "$.context.cover"},
+            {"cover": False},
+            "- path into the state `$.context.cover`: wanted a value, neither null nor false; found false",
+        ),
+        (
+            {"condition": "context.cover >= 80 && context.name == 'x'"},
+            {"cover": 61, "name": "ü"},
+            'wanted it to be true; found context.cover = 61, context.name = "ü"',
+        ),
+        (
+            {"condition": "context.key == 'x'"},
+            {"key": "ghp_" + "aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5"},
+            'found context.key = "[masked: github token]"',
+        ),
+        ({"condition": "context.long == 'x'"}, {"long": "z" * 10_000}, "z…"),
+        ({"condition": "[context.a].length > 3"}, {"a": 1}, "wanted it to be true; found that it is not"),
+    ],
+)
+def test_what_a_value_should_be_and_what_it_is_are_both_said(
+    scene: Scene, wanted: Json, context: Json, said: str
+) -> None:
+    """The path or expression, what was wanted, and what was met: masked and shortened."""
+    run_id = begin(scene, wanted)
+    refused = done(scene, run_id, response=json.dumps({"outcome": "succeeded", "context_updates": context}))
+    assert said in refused.repair
+    assert len(refused.repair) < 700
+    assert "ghp_" not in refused.repair + (scene.run_dir / "events.jsonl").read_text(encoding="utf-8")
