@@ -89,6 +89,10 @@ def simulate(
         return simulated_event.of_run(asked, as_json=as_json)
     asked.refuse_beside_a_workflow()
     inputs.only_one_from_stdin(outcomes, begins, hint=_HELP)
+    return _play(workflow, outcomes, begins, goal, asked, as_json=as_json)
+
+
+def _play(workflow: str, outcomes: str | None, begins: str | None, goal: str, asked: Asked, *, as_json: bool) -> int:
     space = asking.any_space()
     project = space.project
     resolved = resolve.resolve(
@@ -103,7 +107,7 @@ def simulate(
     _refuse(found, "these outcomes cannot be played", outcomes or "")
     context, kept_out = _context(begins)
     judge = simulating.without_disk(space.caller.environment_python)
-    if event is not None:
+    if asked.event is not None:
         began = simulated_event.Began(plan, script, judge, context, goal, (*found, *kept_out))
         return simulated_event.of_workflow(space, asked, began, as_json=as_json)
     played = simulating.play(plan, script, judge=judge, context=context, goal=goal)

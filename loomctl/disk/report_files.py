@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from loomctl.disk import files, housekeeping
+from loomctl.disk import files, whole_folders
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ _GENERATOR = b'<meta name="generator" content="loomctl report '
 _LOOKED_AT = 4096  # bytes of a page in which it says by whom it was made
 _MARK = "loom-report.txt"  # in a folder of copies: what stands in it came from a report
 _SAYS = "Copies that `loomctl report --with-files` made, and replaces.\n"
-_COPYING, _OLD = ".copies-", ".replaced-"  # folders of copies on their way, with the number of their process
+_COPYING = ".copies-"  # a folder of copies on its way, with the number of its process
 _SAFE = re.compile(r"[^A-Za-z0-9._@+-]")
 _LONGEST = 100  # characters of a copy's name
 _PIECE = 1 << 20
@@ -144,41 +143,29 @@ def copy(run_dir: str, relatives: Iterable[str], folder: str) -> Copies:
     Names that a file system or a browser could take for something else are written with `_`, and a part of their hash.
     It is made beside its place and renamed. Raises OSError; then the copies before are still there.
     """
-    _clear_up(folder)
-    beside = f"{folder}{_COPYING}{os.getpid()}"
-    shutil.rmtree(beside, ignore_errors=True)  # of a process that had this number
-    os.mkdir(beside, 0o700)
-    made = Copies(folder, {}, 0, [])
-    try:
+    whole_folders.clear_up(folder, _COPYING, whole_folders.REPLACED)
+    with whole_folders.made(folder, _COPYING) as beside:
         files.write_atomically(os.path.join(beside, _MARK), _SAYS.encode(), durable=False)
-        for relative in relatives:
-            name = _safe(relative)
-            try:
-                files.refuse_links(run_dir, os.path.join(run_dir, relative))
-                size = _copied(os.path.join(run_dir, relative), os.path.join(beside, name))
-            except LoomError as error:
-                made.failed.append((relative, error.what))
-            except OSError as error:
-                if error.filename != os.path.join(run_dir, relative):
-                    raise
-                made.failed.append((relative, error.strerror or str(error)))
-            else:
-                made.links[relative] = link(f"{os.path.basename(folder)}/{name}")
-                made = made._replace(bytes=made.bytes + size)
-        _put(beside, folder)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
+        return _all_copied(run_dir, relatives, beside, folder)
+
+
+def _all_copied(run_dir: str, relatives: Iterable[str], beside: str, folder: str) -> Copies:
+    made = Copies(folder, {}, 0, [])
+    for relative in relatives:
+        name = _safe(relative)
+        try:
+            files.refuse_links(run_dir, os.path.join(run_dir, relative))
+            size = _copied(os.path.join(run_dir, relative), os.path.join(beside, name))
+        except LoomError as error:
+            made.failed.append((relative, error.what))
+        except OSError as error:
+            if error.filename != os.path.join(run_dir, relative):
+                raise
+            made.failed.append((relative, error.strerror or str(error)))
+        else:
+            made.links[relative] = link(f"{os.path.basename(folder)}/{name}")
+            made = made._replace(bytes=made.bytes + size)
     return made
-
-
-def _clear_up(folder: str) -> None:
-    """Remove what reports that were killed left beside this place."""
-    within, name = os.path.split(folder)
-    for mark in (_COPYING, _OLD):
-        for left in housekeeping.folders(within, name + mark):
-            if not housekeeping.owner_lives(left.path):
-                shutil.rmtree(left.path, ignore_errors=True)
 
 
 def _safe(relative: str) -> str:
@@ -211,16 +198,3 @@ def _opened(source: str) -> int:
         return files.open_regular(source)
     except OSError as error:
         raise files.naming(error, source) from None
-
-
-def _put(beside: str, folder: str) -> None:
-    old = f"{folder}{_OLD}{os.getpid()}"
-    if os.path.lexists(folder):
-        os.rename(folder, old)
-    try:
-        os.rename(beside, folder)
-    except OSError:
-        if os.path.lexists(old):
-            os.rename(old, folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl import __version__
@@ -24,6 +23,7 @@ from loomctl.disk import (
     files,
     housekeeping,
     tool_log,
+    whole_folders,
 )
 from loomctl.disk.artifact_paths import is_inside
 from loomctl.engine import carrying, collecting, context_values, recording, stage_records, stages
@@ -67,21 +67,13 @@ def dump(space: Workspace, run_id: str, path: str, *, force: bool = False) -> Du
     recording.digest(space)  # what waits belongs into it
     run = space.store.read(run_id, to_show=True)
     files.make_folder(os.path.dirname(path), mode=0o755)
-    _clear_up(path)
-    beside = f"{path}{_MARK}{os.getpid()}"
-    shutil.rmtree(beside, ignore_errors=True)  # of a process that had this number
-    os.mkdir(beside, 0o700)
-    try:
+    whole_folders.clear_up(path, _MARK)
+    with whole_folders.made(path, _MARK) as beside:
         told = _Dump(space, run, beside).write()
-        _put(beside, path)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
     return told._replace(path=path)
 
 
 _MARK = ".dump-"  # a dump that is being made, with the number of its process
-_OLD = ".replaced-"  # one that is being replaced
 
 
 def _check_target(space: Workspace, run_id: str, path: str, *, force: bool) -> None:
@@ -112,29 +104,6 @@ def _check_target(space: Workspace, run_id: str, path: str, *, force: bool) -> N
 
 def _is_folder(path: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path)
-
-
-def _clear_up(path: str) -> None:
-    """Remove what dumps that were killed left beside this place."""
-    folder, name = os.path.split(path)
-    for left in housekeeping.folders(folder, name + _MARK):
-        if not housekeeping.owner_lives(left.path):
-            shutil.rmtree(left.path, ignore_errors=True)
-
-
-def _put(beside: str, path: str) -> None:
-    """Give a finished dump its place; the one before is moved aside first, and removed last."""
-    old = f"{path}{_OLD}{os.getpid()}"
-    if os.path.lexists(path) and os.listdir(path):
-        os.rename(path, old)
-    try:
-        os.rename(beside, path)
-    except OSError:
-        if os.path.lexists(old):
-            os.rename(old, path)
-        raise
-    files.sync_folder(os.path.dirname(path))
-    shutil.rmtree(old, ignore_errors=True)
 
 
 class _Dump:

@@ -197,10 +197,10 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
     if _is_refused(step, entry, given, known.reading):
         if _cannot_be_judged(known.reading):
             return Ended(state, None, known.reading, unchecked(known.reading))
-        return _repair(space, run, state, happened, given, known, step)
+        return _repair(space, run, state, happened, given, known)
     known = _with_evidence(space, run, entry, given, known)
     if _lacks(step, entry, known.evidence):
-        return _unshown(space, run, state, happened, given, known, step)
+        return _unshown(space, run, state, happened, given, known)
     if known.tracked is None:  # it was to be repaired when it was gathered
         known = _tracked(space, run, entry, given, known)
     failure = ""
@@ -223,15 +223,7 @@ def _with_evidence(space: Workspace, run: Run, entry: Mapping[str, Any], given: 
     return known._replace(evidence=_shown(space, run, entry, given, known.reading, may_run=False))
 
 
-def _unshown(
-    space: Workspace,
-    run: Run,
-    state: State,
-    happened: list[Event],
-    given: Given,
-    known: Gathered,
-    step: Mapping[str, Any],
-) -> Ended:
+def _unshown(space: Workspace, run: Run, state: State, happened: list[Event], given: Given, known: Gathered) -> Ended:
     """Keep an answer whose evidence is missing, and make the message that says so.
 
     What nobody could judge here is not counted as a correction.
@@ -241,6 +233,7 @@ def _unshown(
     entry, shown = visits.open_visit(state), known.evidence
     assert entry is not None  # the caller looked
     assert shown is not None  # it is missing
+    step = _step_of(run, entry)
     if given.response is not None:
         stages.write_candidate(run.folder, entry["stage"], given.response)
     allowed, attempt = _corrections(step), 0
@@ -251,51 +244,44 @@ def _unshown(
         lacking = [one for one in shown.items if not one.passed]
         errors = [{"code": "EVIDENCE_MISSING", "where": one.name, "message": one.why} for one in lacking]
         asked = evidence.message(step, shown, attempt, allowed)
-        state = _asked_again(space, run, state, happened, given, attempt, allowed, asked, errors)
+        _ask_again(space, run, entry, happened, given, Again(attempt, allowed, asked, errors))
+        state = visits.repaired(state)
     again = evidence.again(run, entry, given.outcome) if given.response is not None and shown.pending else ""
     return Ended(state, None, known.reading, evidence.message(step, shown, attempt, allowed, again), attempt)
 
 
-def _repair(
-    space: Workspace,
-    run: Run,
-    state: State,
-    happened: list[Event],
-    given: Given,
-    known: Gathered,
-    step: Mapping[str, Any],
-) -> Ended:
+def _repair(space: Workspace, run: Run, state: State, happened: list[Event], given: Given, known: Gathered) -> Ended:
     """Keep an answer that has to be repaired, and make the message that asks for it."""
-    entry, allowed = visits.open_visit(state), output_checks.retries(step)
-    assert entry is not None  # the caller looked
-    attempt = visits.repairs_of(entry) + 1
-    errors = known.reading.to_dict()["errors"]
-    message = output_checks.repair_message(step, known.reading, attempt, allowed)
-    state = _asked_again(space, run, state, happened, given, attempt, allowed, message, errors)
-    return Ended(state, None, known.reading, message, attempt)
-
-
-def _asked_again(
-    space: Workspace,
-    run: Run,
-    state: State,
-    happened: list[Event],
-    given: Given,
-    attempt: int,
-    allowed: int,
-    asked: str,
-    errors: list[dict[str, Any]],
-) -> State:
-    """Keep an answer that does not do, with what was asked for and why, and count it at the open visit."""
     entry = visits.open_visit(state)
     assert entry is not None  # the caller looked
-    stages.write_repaired(
-        run.folder, entry["stage"], attempt, response=given.response or "", asked=asked, errors=errors
-    )
-    codes = sorted({error["code"] for error in errors})
-    properties = {"stage": entry["stage"], "attempt": attempt, "of": allowed, "errors": codes}
+    step = _step_of(run, entry)
+    allowed = output_checks.retries(step)
+    attempt = visits.repairs_of(entry) + 1
+    message = output_checks.repair_message(step, known.reading, attempt, allowed)
+    again = Again(attempt, allowed, message, known.reading.to_dict()["errors"])
+    _ask_again(space, run, entry, happened, given, again)
+    return Ended(visits.repaired(state), None, known.reading, message, attempt)
+
+
+class Again(NamedTuple):
+    """What asks for another answer. attempt: from 1, of so many allowed; asked: the message; errors: what is wrong."""
+
+    attempt: int
+    allowed: int
+    asked: str
+    errors: Sequence[Mapping[str, Any]]
+
+
+def _ask_again(
+    space: Workspace, run: Run, entry: Mapping[str, Any], happened: list[Event], given: Given, again: Again
+) -> None:
+    """Keep an answer that is not taken beside what is asked for in its stead, and tell of it."""
+    stage, attempt = entry["stage"], again.attempt
+    kept = {"response": given.response or "", "asked": again.asked}
+    stages.write_repaired(run.folder, stage, attempt, **kept, errors=again.errors)
+    codes = sorted({finding["code"] for finding in again.errors})
+    properties = {"stage": stage, "attempt": attempt, "of": again.allowed, "errors": codes}
     happened.append(Event("stage.repair_requested", properties, space.caller.session_id, entry["step_id"]))
-    return visits.repaired(state)
 
 
 def _ended(

@@ -184,7 +184,8 @@ def check(
     rest = [item for item in found if item.kind != COMMAND]
     if commands and all(item.passed for item in rest):  # what is missing anyway needs no command
         for number, one in commands:
-            found[number - 1] = _command(space, run, entry, step, one, number, claim, may_run=may_run)
+            asked = Command(entry, step, one, number, claim)
+            found[number - 1] = _command(space, run, asked, may_run=may_run)
     elif commands:
         found = [one._replace(why="not run while the rest is missing") if one.kind == COMMAND else one for one in found]
     return Checked(tuple(found))
@@ -284,18 +285,18 @@ def _read(space: Workspace, wanted: Mapping[str, Any], scope: Mapping[str, Any],
 # ---- Commands.
 
 
-def _command(
-    space: Workspace,
-    run: Run,
-    entry: Mapping[str, Any],
-    step: Mapping[str, Any],
-    wanted: Mapping[str, Any],
-    number: int,
-    claim: str,
-    *,
-    may_run: bool,
-) -> Item:
-    name = name_of(wanted)
+class Command(NamedTuple):
+    """A command that is evidence. entry, step: of the visit; number: of the evidence, from 1; claim: see `check`."""
+
+    entry: Mapping[str, Any]
+    step: Mapping[str, Any]
+    wanted: Mapping[str, Any]
+    number: int
+    claim: str
+
+
+def _command(space: Workspace, run: Run, asked: Command, *, may_run: bool) -> Item:
+    name = name_of(asked.wanted)
     if space.caller.on_hook_path or not may_run:
         return Item(COMMAND, name, passed=False, why="it is run by `loomctl done`, with the result", pending=True)
     from loomctl.engine import command_trust, evidence_commands
@@ -304,7 +305,7 @@ def _command(
         if command_trust.untrusted(space, run):
             why = f"this machine does not trust the run's commands: loomctl trust {run.run_id}"
             return Item(COMMAND, name, passed=False, why=why, pending=True)
-        return evidence_commands.run(space, run, entry, {**step, "run": wanted["run"]}, wanted, number, claim)
+        return evidence_commands.run(space, run, asked)
     except (LoomError, OSError) as error:
         what = error.what if isinstance(error, LoomError) else str(error)
         return Item(COMMAND, name, passed=False, why=masked_line(what, _LONGEST_WHY), pending=True)

@@ -11,7 +11,7 @@ import time
 
 from loomctl.disk import command_files, command_runs, digests, evidence_notes, files, processes
 from loomctl.engine import lines, stages
-from loomctl.engine.evidence import COMMAND, TIMEOUT, Item, name_of
+from loomctl.engine.evidence import COMMAND, TIMEOUT, Command, Item, name_of
 from loomctl.model import visits
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
@@ -37,28 +37,21 @@ class Place(NamedTuple):
     folder: str
 
 
-def run(
-    space: Workspace,
-    run: Run,
-    entry: Mapping[str, Any],
-    step: Mapping[str, Any],
-    wanted: Mapping[str, Any],
-    number: int,
-    claim: str,
-) -> Item:
+def run(space: Workspace, run: Run, asked: Command) -> Item:
     """Run a command to its end, or to where `next` would stop waiting; what still runs then is waited for again.
 
-    claim: the hash of the answer. Raises LoomError and OSError where it cannot be run.
+    Raises LoomError and OSError where it cannot be run.
     """
     from loomctl.engine import command_starts, command_trust, commanding
 
+    entry, wanted, number, claim = asked.entry, asked.wanted, asked.number, asked.claim
     at = _place(space, run, str(entry["stage"]), number)
     until = time.monotonic() + commanding.patience()
     seconds = float(wanted.get("timeout") or TIMEOUT)
     with space.store.lock(f"{run.run_id}.command") as lock:
         if not _may_be_waited_for(at, claim):
             _clear(at)
-            command = command_trust.expanded(space, run, step)
+            command = command_trust.expanded(space, run, {**asked.step, "run": wanted["run"]})
             cwd = command_starts.workdir(space, run, command.get("workdir"))
             order = command_runs.Order(
                 at.folder, at.run_id, str(entry["step_id"]), at.stage, command["run"], cwd, seconds

@@ -87,7 +87,7 @@ def _read(raw: object, where: str, problems: list[Problem]) -> Evidence | None:
         file=file if file is None or _is_pattern(fields, file) else None,
         changed=fields.flag("changed"),
         run=run,
-        timeout=_read_timeout(fields),
+        timeout=fields.seconds("timeout", most=LONGEST_TIMEOUT),
         state=fields.text("state"),
         condition=fields.text("condition"),
         extra=fields.rest(),
@@ -109,20 +109,6 @@ def _is_pattern(fields: Fields, text: str) -> bool:
     else:
         return True
     return False
-
-
-def _read_timeout(fields: Fields) -> float | None:
-    if not fields.has("timeout"):
-        return None
-    value = fields.raw("timeout")
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        message = f"timeout: expected seconds, got {kind_of(value)}"
-        fields.fail("WRONG_TYPE", "timeout", message, '"timeout": 600')
-        return None
-    if not 0 < value <= LONGEST_TIMEOUT:
-        fields.fail("OUT_OF_RANGE", "timeout", f"timeout is in seconds, above 0 and at most {LONGEST_TIMEOUT:,}")
-        return None
-    return float(value)
 
 
 def declared(raw: object) -> Iterator[tuple[str, Mapping[str, Any]]]:

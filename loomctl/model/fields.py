@@ -54,6 +54,19 @@ class Fields:
         """Report a warning at one key."""
         self._problems.append(warning(code, self.path(key), message, hint))
 
+    def seconds(self, key: str, *, most: int) -> float | None:
+        """Take a number of seconds above 0 and at most `most`."""
+        if not self.has(key):
+            return None
+        value = self.raw(key)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            self.fail("WRONG_TYPE", key, f"{key}: expected seconds, got {kind_of(value)}", f'"{key}": 600')
+            return None
+        if not 0 < value <= most:
+            self.fail("OUT_OF_RANGE", key, f"{key} is in seconds, above 0 and at most {most:,}")
+            return None
+        return float(value)
+
     def text(self, key: str, *, required: bool = False, blank: bool = False) -> str | None:
         """Take text; an empty one is refused unless `blank`."""
         value = self._take(key, required=required)

@@ -12,7 +12,7 @@ from loomctl.model.fields import ID_RULE, Fields, is_id, only
 from loomctl.model.ids import slug
 from loomctl.model.placeholder_checks import placeholder_problems
 from loomctl.model.policies import read_handling
-from loomctl.model.problems import choices, error, kind_of, shown
+from loomctl.model.problems import choices, error, shown
 
 if TYPE_CHECKING:
     from loomctl.model.evidence import Evidence
@@ -250,19 +250,10 @@ def _check_parallel(fields: Fields, kind: str | None, problems: list[Problem]) -
 
 
 def _read_timeout(fields: Fields) -> float | None:
-    if not fields.has("timeout"):
-        return None
-    value = fields.raw("timeout")
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        message = f"timeout: expected seconds, got {kind_of(value)}"
-        fields.fail("WRONG_TYPE", "timeout", message, '"timeout": 600')
-        return None
-    if not 0 < value <= LONGEST_TIMEOUT:
-        fields.fail("OUT_OF_RANGE", "timeout", f"timeout is in seconds, above 0 and at most {LONGEST_TIMEOUT:,}")
-        return None
-    if not fields.has("run"):
+    value = fields.seconds("timeout", most=LONGEST_TIMEOUT)
+    if value is not None and not fields.has("run"):
         fields.warn("IGNORED_FIELD", "timeout", "kept, but only a step with run has a timeout")
-    return float(value)
+    return value
 
 
 def _read_workdir(fields: Fields) -> str | None:
