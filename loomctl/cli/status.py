@@ -197,7 +197,7 @@ def _lines(run: Run, told: Mapping[str, Any], now: float, wide: int) -> list[tup
     """Give the screen's lines with their colours, each at most `wide` columns but for a command, which stays whole."""
     shown = Screen(wide)
     standing = told["status"].replace("_", " ")
-    shown.put("run", told["run_id"], most=2)
+    shown.whole("run", told["run_id"])
     shown.put("status", one_line(standing, 80), colour=_COLOURS.get(told["status"], _YELLOW))
     work = f"work item {masked_line(str(told['work_id']), 80)}, " if told["work_id"] else ""
     shown.put("workflow", f"{work}{'by ' if work else ''}{masked_line(str(told['workflow_id']), 80)}")
@@ -221,10 +221,11 @@ def _lines(run: Run, told: Mapping[str, Any], now: float, wide: int) -> list[tup
 
 
 class Screen:
-    """Lines with a label before each, wrapped to a width; what is put there is masked already."""
+    """Lines with a label before each, wrapped to a width; what is put there is masked already. room: of a line."""
 
     def __init__(self, wide: int) -> None:
         self._wide = wide
+        self.room = wide - _LABELS
         self.lines: list[tuple[str, str]] = []
 
     def put(self, label: str, text: str, *, most: int = 1, colour: str = "") -> None:
@@ -245,19 +246,39 @@ class Screen:
 
 def _put_course(shown: Screen, told: Mapping[str, Any], now: float) -> None:
     """Put the phases with their marks, and the open step with its branches."""
-    marked = " ".join(f"{_MARKS[one['status']]} {masked_line(one['id'], 40)}" for one in told["phases"])
-    done = f"{told['steps']['done']} of {counted(told['steps']['total'], 'step')}"
-    if marked:
-        shown.put("phases", f"{marked} ({done})", most=2)
+    done = f"({told['steps']['done']:,} of {counted(told['steps']['total'], 'step')})"
+    if told["phases"]:
+        every = f"{_course(told['phases'])} {done}"
+        fits = len(columns.wrapped(every, shown.room, 100)) <= 2
+        shown.put("phases", every if fits else f"{_short_course(told['phases'])} {done}", most=3)
     step = told["step"]
     if step is None:
         return
-    how = "is closing" if step["status"] == "closing" else f"since {hook_health.ago(_elapsed(step['since'], now))}"
-    how = how.replace("since just now", "begun just now").replace(" ago", "", 1) if how.startswith("since") else how
-    shown.put("step", f"{masked_line(str(step['id']), 120)}@{step['visit']} {how}")
+    how = "is closing" if step["status"] == "closing" else _since(hook_health.ago(_elapsed(step["since"], now)))
+    shown.put("step", f"{masked_line(str(step['id']), 120)}@{step['visit']} {how}", most=2)
     if step["branches"]:
         parts = [f"{masked_line(one['id'], 40)} {_branch(one)}" for one in step["branches"]]
         shown.put("branches", "; ".join(parts), most=2)
+
+
+def _since(ago: str) -> str:
+    """Say of what lasts for how long it has: of `3 minutes ago`, `for 3 minutes`."""
+    return f"for {ago.removesuffix(' ago')}" if ago.endswith(" ago") else f"begun {ago}"
+
+
+def _course(phases: Sequence[Mapping[str, Any]]) -> str:
+    return " ".join(f"{_MARKS[one['status']]} {masked_line(one['id'], 40)}" for one in phases)
+
+
+def _short_course(phases: Sequence[Mapping[str, Any]]) -> str:
+    """Name the phases that are open, and count the others."""
+    is_open = [one for one in phases if one["status"] == "open"]
+    parts = [_course(is_open[:1])] if is_open else []
+    for status, word in (("done", "done"), ("skipped", "skipped"), ("pending", "to come")):
+        count = sum(one["status"] == status for one in phases)
+        parts += [f"{_MARKS[status]} {count:,} {word}"] if count else []
+    more = len(is_open) - 1
+    return " ".join([*parts, *([f"{_MARKS['open']} {more:,} more open"] if more > 0 else [])])
 
 
 def _branch(one: Mapping[str, Any]) -> str:
@@ -283,7 +304,7 @@ def _put_sessions(shown: Screen, told: Mapping[str, Any], now: float) -> None:
         by = f"; driven by {masked_line(driver['session_id'], 40)}{where}{began}"
     elif alive:
         by = f"; {len(alive)} of them at work here"
-    shown.put("sessions", told["sessions"]["summary"] + by, most=2)
+    shown.put("sessions", (told["sessions"]["summary"] if told["sessions"]["count"] else "none yet") + by, most=2)
     last = told["compactions"]["last"]
     if last is not None:
         times = "once" if told["compactions"]["count"] == 1 else f"{told['compactions']['count']:,} times"

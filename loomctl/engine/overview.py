@@ -103,7 +103,8 @@ def _under_way(run: Run, *, is_driven: bool) -> Waits:
     onward = f"loomctl next {run.run_id}"
     if entry is None or place is None:
         to = run_life.onward(run.state, run.plan)
-        return Waits("assistant", f"the step after this is {to.key}" if to else "its end", "next", onward)
+        come = "the step after this is" if run.state["steps"] else "its first step is"
+        return Waits("assistant", f"{come} {to.key}" if to else "its end", "next", onward)
     if entry["status"] == "closing":
         return Waits("assistant", "the step's result, as the final message of the conversation", "", onward)
     if place.step.get("run"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from loomctl import __version__
+from loomctl.engine import driving
 from loomctl.model import columns
 from tests import faber
 from tests.cli.conftest import Cli
@@ -460,3 +461,47 @@ def test_after_an_update_the_script_follows(begun: Scene, cli: Cli) -> None:
     assert script.read_text() == fresh
     begun.hook("session-start", source="startup", environ={"LOOM_PLUGIN_ROOT": "/not/there"})
     assert script.read_text() == fresh
+
+
+def many_phases(scene: Scene) -> None:
+    """A run of ten phases, in the second of them."""
+    scene.workflow(phases={f"phase{number}": {"steps": [{"id": "s", "prompt": "x"}]} for number in range(10)})
+    run_id = scene.begin("日本語の目標 with many phases").run.run_id
+    driving.done(scene.space(), run_id, response="Done.")
+
+
+@pytest.mark.parametrize("wide", ["40", "80", "24"])
+def test_many_phases_are_counted_and_the_run_can_be_pasted(
+    scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch, wide: str
+) -> None:
+    """Where they take over two lines the open one is named; the run's id stands in one piece, as commands do."""
+    monkeypatch.setenv("COLUMNS", wide)
+    many_phases(scene)
+    screen = cli("status").stdout
+    assert scene.state["run_id"] in [line.removeprefix("run").strip() for line in screen.splitlines()]
+    told = fields(screen)["phases"]
+    assert "▸ phase1" in told
+    assert told.endswith("(1 of 10 steps)") or wide == "24"
+    assert ("✓ phase0" in told) == (wide == "80")
+    assert ("✓ 1 done · 8 to come" in told) == (wide != "80")
+
+
+def test_a_run_without_a_stage_says_what_comes_first(scene: Scene, cli: Cli) -> None:
+    """Nothing was before it: no step that another comes after, and no session."""
+    scene.workflow()
+    scene.begin()
+    sessions = {**scene.state["sessions"], "session_history": [], "total_sessions": 0, "current_session_id": None}
+    scene.edit(steps=[], status="pending", current_step=None, sessions=sessions, lease=None)
+    told = fields(cli("status", scene.run_dir.name, session=OTHER).stdout)
+    assert told["waits"] == "for the assistant: its first step is frame/ask"
+    assert told["sessions"].startswith("none yet")
+    for command in ("report", "verify", "prove", "stages"):
+        assert cli(command, scene.run_dir.name, session=OTHER).code == 0
+
+
+def test_a_step_that_lasts_says_for_how_long(begun: Scene, cli: Cli) -> None:
+    """Hours, since its start."""
+    (entry,) = begun.state["steps"]
+    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3 * 3600 - 60))
+    begun.edit(steps=[{**entry, "started_at": began}])
+    assert fields(cli("status").stdout)["step"] == "frame/ask@1 for 3 hours"
