@@ -98,6 +98,7 @@ def _run_created(properties: Mapping[str, Any]) -> list[str]:
 
 def _stage_completed(properties: Mapping[str, Any]) -> list[str]:
     known = ("stage", "status", "failure_reason", "files_touched", "files_touched_count", "usage", "follows", "next")
+    for_machines = ("response_sha256",)
     touched, more = properties.get("files_touched"), properties.get("files_touched_count")
     count = more if type(more) is int else len(touched) if isinstance(touched, list) else 0
     files = counted(count, "file") if count else ""
@@ -109,7 +110,7 @@ def _stage_completed(properties: Mapping[str, Any]) -> list[str]:
     if isinstance(way, dict) and not then and ways.how(way):
         then = f"then {_word(way.get('step_id')) or 'the end'} {_word(ways.how(way))}"
     paths = f"{files}{f' ({one_line(named, _PROPERTY)})' if named else ''}"
-    return [_joined(ended, then, paths, _tokens(properties.get("usage"))), *_plain(properties, *known)]
+    return [_joined(ended, then, paths, _tokens(properties.get("usage"))), *_plain(properties, *known, *for_machines)]
 
 
 def _transition_chosen(properties: Mapping[str, Any]) -> list[str]:

@@ -168,7 +168,8 @@ def _tiles(report: Mapping[str, Any]) -> Markup:
         (f"{len(report['stages']):,}", "stages" if len(report["stages"]) != 1 else "stage"),
         (
             f"{len(report['sessions']):,}",
-            f"session{'' if len(report['sessions']) == 1 else 's'} on {counted(len(machines), 'machine')}",
+            f"session{'' if len(report['sessions']) == 1 else 's'}"
+            + (f" on {counted(len(machines), 'machine')}" if machines else ""),
         ),
         (f"{len(compactions):,}", "compactions" if len(compactions) != 1 else "compaction"),
         (f"{100 * (before - saved['tokens_after']) / before:.0f}\u00a0%" if before else "", "of tool tokens saved"),
