@@ -65,8 +65,9 @@ def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: Mappi
     blocks = memory.blocks if going else 0
     conversation = space.caller.conversation
     message = _text(event, "last_assistant_message")
-    if message.strip() and isinstance(conversation, Transcript):
-        message = conversation.last_message(message)
+    if isinstance(conversation, Transcript):
+        conversation.await_turn(prompt_id, message)
+        message = conversation.last_message(message) if message.strip() else message
     told = binding.get("stage")
     turn = stopping.Turn(
         told=told if isinstance(told, str) else None,

@@ -5,27 +5,27 @@ The file is the host's; every line is hostile until parsed, and an unknown shape
 
 from __future__ import annotations
 
-import json
 import os
+import time
 
 from loomctl.disk import files
 from loomctl.engine.caller import Conversation
+from loomctl.hosts import claude_entries as entries
 from loomctl.model.errors import LoomError
 from loomctl.model.ids import checked_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
 LARGEST = 512 * 1024 * 1024
-_HOSTS_OWN = "<synthetic>"
 NOTICE = "<task-notification>"  # how the prompt begins by which the host tells of a subagent's end
 _COMMANDS = "/loom:"
 _LONGEST_CHAIN = 50  # of notices that led to notices
-_TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-_OF_THE_HOST = "<synthetic>"  # the model of a message that the host wrote itself, such as an error of its API
-_BOUNDARY = b'"compact_boundary"'
+_FOR_A_PROMPT = 3.0  # seconds; whether Loom drives a turn hangs on it
+_FOR_A_MESSAGE = 1.0  # seconds; without it the last block alone is known
+_LOOKS_EVERY = 0.02
 _MARK = "Loom slip "  # as model.slip has it; not imported, for most hooks need nothing else of that
 
 
@@ -56,7 +56,7 @@ class Transcript(Conversation):
             return frozenset()
         lines: set[str] = set()
         for entry in self._live():
-            for text in texts_of(entry):
+            for text in entries.texts_of(entry):
                 if _MARK in text:
                     lines.update(text.split("\n"))
         return frozenset(slip for slip in wanted if f"{_MARK}{slip}" in lines)
@@ -66,24 +66,49 @@ class Transcript(Conversation):
 
         What was said on a branch that was left by a rewind does not count.
         """
-        data, since = self._read(), _moment(at)
+        data, since = self._read(), entries.moment(at)
         found: list[dict[str, Any]] = []
         whole = True
-        for entry in _entries_back(data):
-            whole = not (_is_said(entry) and _text(entry, "timestamp") < since)
+        for entry in entries.backwards(data):
+            whole = not (entries.is_said(entry) and entries.text(entry, "timestamp") < since)
             if not whole:
                 break
             found.append(entry)
         found.reverse()
-        boundary = max((place for place, entry in enumerate(found) if _is_boundary(entry)), default=0)
+        boundary = max((place for place, entry in enumerate(found) if entries.is_boundary(entry)), default=0)
         said = [
             text
-            for entry in (*found[:boundary], *live_entries(found[boundary:], whole=whole or boundary > 0))
-            if _is_said(entry) and _text(entry, "timestamp") >= since
-            for text in _blocks(entry, "text")
+            for entry in (*found[:boundary], *entries.live(found[boundary:], whole=whole or boundary > 0))
+            if entries.is_said(entry) and entries.text(entry, "timestamp") >= since
+            for text in entries.blocks(entry, "text")
             if text.strip()
         ]
         return "\n\n".join(said) or None
+
+    def await_turn(self, prompt_id: str, ending: str) -> None:
+        """Wait until the host has written down what it calls a Stop hook for: it writes later than it calls.
+
+        prompt_id: the turn's, "" where it is not told; ending: the last text block of the assistant's message. Ends
+        after some seconds in any case, for a host may write down neither.
+        """
+        begun = time.monotonic()
+        while self._path and time.monotonic() - begun < self._patience(prompt_id, ending):
+            time.sleep(_LOOKS_EVERY)
+            if self._size() != len(self._read()):
+                self._data = None
+
+    def _patience(self, prompt_id: str, ending: str) -> float:
+        """Give for how many seconds what is not written down is waited for; 0 where nothing is."""
+        data = self._read()
+        if prompt_id and not entries.is_turn_in(data, prompt_id):
+            return _FOR_A_PROMPT
+        return _FOR_A_MESSAGE if ending.strip() and not entries.ends_with(data, ending) else 0.0
+
+    def _size(self) -> int:
+        try:
+            return os.stat(self._path or "").st_size
+        except OSError:
+            return 0
 
     def last_message(self, ending: str) -> str:
         """Give the whole last message of the assistant, whose last text block is `ending`; else `ending` itself.
@@ -93,14 +118,14 @@ class Transcript(Conversation):
         data = self._read()
         blocks: list[str] = []
         ids: set[object] = set()
-        for entry in _entries_back(data, _last_boundary(data), holding=b'"assistant"'):
-            if not _is_said(entry):
+        for entry in entries.backwards(data, entries.last_boundary(data), holding=b'"assistant"'):
+            if not entries.is_said(entry):
                 continue
             message = entry.get("message")
-            ids.add(_text(message, "id") if isinstance(message, dict) else "")
+            ids.add(entries.text(message, "id") if isinstance(message, dict) else "")
             if len(ids) > 1:
                 break
-            blocks[:0] = _blocks(entry, "text")
+            blocks[:0] = entries.blocks(entry, "text")
         return "\n\n".join(blocks) if blocks and blocks[-1].strip() == ending.strip() else ending
 
     def usage_since(self, at: str, beside: Sequence[Conversation] = ()) -> dict[str, Any] | None:
@@ -112,21 +137,21 @@ class Transcript(Conversation):
         for one in (*beside, self):
             if isinstance(one, Transcript):
                 used.update(one._used_since(at))  # noqa: SLF001 - of its own kind
-        return _summed(list(used.values()))
+        return entries.summed(list(used.values()))
 
     def _used_since(self, at: str) -> dict[str, dict[str, Any]]:
         """Give the assistant's messages since a time by their ids, the first one first."""
         used: dict[str, dict[str, Any]] = {}
-        for entry in _entries_back(self._read()):
-            if "message" not in entry or not _is_said(entry):
+        for entry in entries.backwards(self._read()):
+            if "message" not in entry or not entries.is_said(entry):
                 continue
-            if _text(entry, "timestamp") < _moment(at):
+            if entries.text(entry, "timestamp") < entries.moment(at):
                 break
             message = entry["message"]
-            if not isinstance(message, dict) or _text(message, "model") == _OF_THE_HOST:
+            if not isinstance(message, dict) or entries.text(message, "model") == entries.HOSTS_OWN:
                 continue
             if isinstance(message.get("usage"), dict):
-                used.setdefault(_text(message, "id") or _text(entry, "uuid"), message)
+                used.setdefault(entries.text(message, "id") or entries.text(entry, "uuid"), message)
         return dict(reversed(used.items()))
 
     def began_with_loom(self, prompt_id: str, driven: Collection[str], unwritten: str = "") -> bool:
@@ -144,7 +169,7 @@ class Transcript(Conversation):
             unwritten = ""
             if not words.startswith(NOTICE):
                 return words.startswith("<command-") and f"<command-name>{_COMMANDS}" in words
-            called = _between(words, "<tool-use-id>", "</tool-use-id>")
+            called = entries.between(words, "<tool-use-id>", "</tool-use-id>")
             prompt_id = self._prompt_before(self._call(called) if called else start)
         return False
 
@@ -154,9 +179,9 @@ class Transcript(Conversation):
         at = data.find(mark) if mark else -1
         while at >= 0:
             start = data.rfind(b"\n", 0, at) + 1
-            entry = _line_at(data, start)
-            if _text(entry, "promptId") == prompt_id and _is_prompt(entry):
-                return start, "\n".join(_blocks(entry, "text")).lstrip()
+            entry = entries.line_at(data, start)
+            if entries.text(entry, "promptId") == prompt_id and entries.is_prompt(entry):
+                return start, "\n".join(entries.blocks(entry, "text")).lstrip()
             end = data.find(b"\n", at)
             at = data.find(mark, end) if end >= 0 else -1
         return 0, ""
@@ -167,8 +192,8 @@ class Transcript(Conversation):
         at = data.find(mark)
         while at >= 0:
             start = data.rfind(b"\n", 0, at) + 1
-            entry = _line_at(data, start)
-            if _is_said(entry) and called in _calls(entry):
+            entry = entries.line_at(data, start)
+            if entries.is_said(entry) and called in entries.calls(entry):
                 return start
             end = data.find(b"\n", at)
             at = data.find(mark, end) if end >= 0 else -1
@@ -176,26 +201,28 @@ class Transcript(Conversation):
 
     def _prompt_before(self, end: int) -> str:
         """Give the id of the last prompt before a place; "" where there is none."""
-        for entry in _entries_back(self._read()[:end]):
-            if _text(entry, "promptId") and _is_prompt(entry):
-                return _text(entry, "promptId")
+        for entry in entries.backwards(self._read()[:end]):
+            if entries.text(entry, "promptId") and entries.is_prompt(entry):
+                return entries.text(entry, "promptId")
         return ""
 
     def boundary(self) -> str | None:
         """Name the last compaction by its entry's uuid; None if there was none."""
         data = self._read()
-        start = _last_boundary(data)
-        return _text(_line_at(data, start), "uuid") or "boundary" if start >= 0 else None
+        start = entries.last_boundary(data)
+        return entries.text(entries.line_at(data, start), "uuid") or "boundary" if start >= 0 else None
 
     def _live(self) -> list[dict[str, Any]]:
         """Give what the assistant has before it: the entries since the last compaction, and those that it kept."""
         data = self._read()
-        start = _last_boundary(data)
+        start = entries.last_boundary(data)
         if start < 0:
-            return live_entries(_entries(data))
-        kept = _kept_by(_line_at(data, start))
-        before = _entries(data[:start]) if kept else ()
-        return [entry for entry in before if _text(entry, "uuid") in kept] + live_entries(_entries(data[start:]))
+            return entries.live(entries.parsed(data))
+        kept = entries.kept_by(entries.line_at(data, start))
+        before = entries.parsed(data[:start]) if kept else ()
+        return [entry for entry in before if entries.text(entry, "uuid") in kept] + entries.live(
+            entries.parsed(data[start:])
+        )
 
     def _read(self) -> bytes:
         if self._data is None:
@@ -216,180 +243,3 @@ def find(session_id: str) -> str | None:
     paths = [os.path.join(base, folder, checked_id(session_id, what="session id") + ".jsonl") for folder in folders]
     present = [path for path in paths if os.path.isfile(path)]
     return max(present, key=os.path.getmtime) if present else None
-
-
-def live_entries(entries: Iterable[dict[str, Any]], *, whole: bool = True) -> list[dict[str, Any]]:
-    """Leave out what stands on a branch that was left by a rewind.
-
-    Each entry names its parent. A prompt that is not an ancestor of the last entry was left, and all that hangs from
-    it; parallel tool results hang beside the line and stay. whole: the entries begin where the conversation does; else
-    what hangs from none of them, and is no ancestor, was left too.
-    """
-    known = list(entries)
-    by_id = {_text(entry, "uuid"): entry for entry in known}
-    line = {""}
-    at = next((entry for entry in reversed(known) if _in_the_tree(entry)), None)
-    while at is not None and _text(at, "uuid") not in line:
-        line.add(_text(at, "uuid"))
-        at = by_id.get(_text(at, "parentUuid"))
-    left = set() if whole else {_text(entry, "parentUuid") for entry in known} - by_id.keys() - {""}
-    live: list[dict[str, Any]] = []
-    for entry in known:
-        uuid = _text(entry, "uuid")
-        if uuid not in line and (_is_prompt(entry) or _text(entry, "parentUuid") in left):
-            left.add(uuid)
-        else:
-            live.append(entry)
-    return live
-
-
-def texts_of(entry: dict[str, Any]) -> list[str]:
-    """Give the texts of an entry that were given to the model: hook output, commands, tool results, prompts."""
-    attachment = entry.get("attachment")
-    if entry.get("type") == "attachment" and isinstance(attachment, dict):
-        if attachment.get("type") not in ("hook_additional_context", "hook_success"):
-            return []
-        content = attachment.get("content")
-        return [part for part in (content if isinstance(content, list) else [content]) if isinstance(part, str)]
-    if entry.get("type") != "user" or entry.get("isSidechain"):
-        return []
-    return _blocks(entry, "text") + _blocks(entry, "tool_result")
-
-
-def _blocks(entry: dict[str, Any], kind: str) -> list[str]:
-    message = entry.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    if isinstance(content, str):
-        return [content] if kind == "text" else []
-    found: list[str] = []
-    for block in content if isinstance(content, list) else []:
-        if not isinstance(block, dict) or block.get("type") != kind:
-            continue
-        value = block.get("text") if kind == "text" else block.get("content")
-        parts = value if isinstance(value, list) else [value]
-        for part in parts:
-            text = part.get("text") if isinstance(part, dict) else part
-            if isinstance(text, str):
-                found.append(text)
-    return found
-
-
-def _summed(messages: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    if not messages:
-        return None
-    models = dict.fromkeys(_text(message, "model") for message in messages)
-    total: dict[str, Any] = {"models": [model for model in models if model], "messages": len(messages)}
-    for name in _TOKENS:
-        counts = (message["usage"].get(name) for message in messages)
-        total[name] = sum(count for count in counts if type(count) is int and count > 0)
-    return total
-
-
-def _moment(at: str) -> str:
-    """Give a time in the form that is held against the host's, which has milliseconds and a Z."""
-    return at[:23].removesuffix("Z")
-
-
-def _calls(entry: dict[str, Any]) -> list[str]:
-    """Give the ids of the tool calls in an entry of the assistant's."""
-    message = entry.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    blocks = content if isinstance(content, list) else []
-    return [str(block.get("id")) for block in blocks if isinstance(block, dict) and block.get("type") == "tool_use"]
-
-
-def _between(text: str, begin: str, end: str) -> str:
-    return text.partition(begin)[2].partition(end)[0].strip() if end in text else ""
-
-
-def _is_prompt(entry: dict[str, Any]) -> bool:
-    """Tell a person's prompt from tool results and the host's own additions, which carry the `user` type too."""
-    return (
-        entry.get("type") == "user"
-        and not entry.get("isMeta")
-        and not entry.get("isSidechain")
-        and not entry.get("isCompactSummary")
-        and "toolUseResult" not in entry
-        and not _blocks(entry, "tool_result")
-    )
-
-
-def _is_said(entry: dict[str, Any]) -> bool:
-    """Tell whether an entry is the conversation's own: no subagent's, and not the host's in the assistant's name.
-
-    The host writes such ones where a turn was broken off ("No response requested."), as of the model `<synthetic>`.
-    """
-    if entry.get("type") != "assistant" or entry.get("isSidechain"):
-        return False
-    message = entry.get("message")
-    return not (isinstance(message, dict) and message.get("model") == _HOSTS_OWN)
-
-
-def _in_the_tree(entry: dict[str, Any]) -> bool:
-    return bool(_text(entry, "uuid")) and not entry.get("isSidechain") and "parentUuid" in entry
-
-
-def _text(entry: dict[str, Any], key: str) -> str:
-    value = entry.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _last_boundary(data: bytes) -> int:
-    """Find the start of the last line that is a compaction's entry; -1 if there is none."""
-    at = len(data)
-    while True:
-        at = data.rfind(_BOUNDARY, 0, at)
-        if at < 0:
-            return -1
-        start = data.rfind(b"\n", 0, at) + 1
-        if _is_boundary(_line_at(data, start)):
-            return start
-        at = start
-
-
-def _line_at(data: bytes, start: int) -> dict[str, Any]:
-    end = data.find(b"\n", start)
-    return _parsed(data[start : end if end >= 0 else len(data)]) or {}
-
-
-def _entries(data: bytes) -> Iterator[dict[str, Any]]:
-    for line in data.split(b"\n"):
-        entry = _parsed(line)
-        if entry is not None:
-            yield entry
-
-
-def _entries_back(data: bytes, start: int = 0, *, holding: bytes = b"") -> Iterator[dict[str, Any]]:
-    """Give the entries from the last one back to a place, each parsed only when it is come to.
-
-    holding: only those whose line has these bytes in it.
-    """
-    end = len(data)
-    while end > max(0, start):
-        begins = data.rfind(b"\n", 0, end - 1) + 1
-        if data.find(holding, begins, end) >= 0:
-            entry = _parsed(data[begins:end])
-            if entry is not None:
-                yield entry
-        end = begins
-
-
-def _is_boundary(entry: dict[str, Any]) -> bool:
-    return entry.get("type") == "system" and entry.get("subtype") == "compact_boundary"
-
-
-def _kept_by(boundary: dict[str, Any]) -> set[str]:
-    metadata = boundary.get("compactMetadata")
-    kept = metadata.get("preservedMessages") if isinstance(metadata, dict) else None
-    uuids = kept.get("allUuids") or kept.get("uuids") if isinstance(kept, dict) else None
-    return {uuid for uuid in uuids if isinstance(uuid, str)} if isinstance(uuids, list) else set()
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    if not line.strip():
-        return None
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, dict) else None
