@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from loomctl.model.receipts import Compacted
 
 _SHOWN = 160
+_PENDING = "lost, pending: it comes back with the next tool result or prompt"
 _MASKED = "unproven, its secret was masked when the run was handed on"
 
 
@@ -28,11 +29,12 @@ _MASKED = "unproven, its secret was masked when the run was handed on"
 @click.option("--drop", "dropped", metavar="ITEM", multiple=True, help="Take back an ITEM that was added so.")
 @json_option
 def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_json: bool) -> int:
-    """Say what survived each compaction of RUN, of all that must: kept, lost, put back; unproven without a summary.
+    """Say what survived each compaction of RUN: kept, lost, put back or still pending; unproven without a summary.
 
     ITEM is a text, the id of a critical artifact, or a path into the run's state that begins with `$.`, which is
     looked for by the value it has when the compaction comes. What the workflow declares stands under must_survive.
-    Exit code 1: something was lost and not put back.
+    Exit code 1: something was lost and not put back. What is pending, for its session's next tool result or prompt
+    brings it back, is no finding as long as that session lives.
 
     \b
     Examples:
@@ -72,10 +74,11 @@ def _of_one(one: Compacted) -> list[str]:
     if not receipt.proven:
         return [f"{head}: unproven, the host gave no summary; in what Loom gave: {len(receipt.kept)}"]
     put_back = f", put back {len(receipt.restored)}" if receipt.lost else ""
+    pending = f", pending {len(one.pending)}" if one.pending else ""
     absent = f", absent {len(receipt.absent)}" if receipt.absent else ""
-    lines = [f"{head}: kept {len(receipt.kept)}, lost {len(receipt.lost)}{put_back}{absent}"]
+    lines = [f"{head}: kept {len(receipt.kept)}, lost {len(receipt.lost)}{put_back}{pending}{absent}"]
     for name in receipt.lost:
-        how = "lost, put back" if name in receipt.restored else "lost"
+        how = "lost, put back" if name in receipt.restored else _PENDING if name in one.pending else "lost"
         lines.append(f"  {how}: {one_line(name, _SHOWN)}")
     masked = [name for name in receipt.absent if survival.is_masked(name)]
     lines += [f"  {_MASKED}: {one_line(name, _SHOWN)}" for name in masked]

@@ -14,9 +14,9 @@ from loomctl.cli import asking, event_lines, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import event_log, events, trouble
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import finding, hook_health, leasing, overview, savings_tally, verifying
+from loomctl.engine import finding, hook_health, leasing, overview, pending, savings_tally, verifying
 from loomctl.engine.savings_tally import Tally
-from loomctl.model import columns, saved_copies, sessions
+from loomctl.model import columns, receipts, saved_copies, sessions
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_OK, LoomError
 from loomctl.model.fences import one_line
@@ -98,7 +98,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
         "next": waits.command or None,
         "sessions": {"count": sessions.count(state), "summary": sessions.summary(state), "alive": living},
         "driver": driver,
-        "compactions": _compactions(state),
+        "compactions": _compactions(space, run),
         "context": overview.given(space, run, session_id if isinstance(session_id, str) else None),
         "saved": {"tokens_before": tally.before, "tokens_after": tally.after, "saved_percent": tally.percent},
         "events": _events(run),
@@ -133,16 +133,25 @@ def _ledger(space: Workspace, run: Run) -> dict[str, Any] | None:
     return {"ok": found.ok, "entries": found.entries, "unproven": found.unproven, "fault": told}
 
 
-def _compactions(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Give how often conversations of the run were compacted, and the last of them with its receipt, if it has one."""
+def _compactions(space: Workspace, run: Run) -> dict[str, Any]:
+    """Give how often conversations of the run were compacted, and the last of them with its receipt, if it has one.
+
+    pending: of what it lost the names that are still put back.
+    """
     every = [
-        entry
-        for record in sessions.history(state)
+        (entry, str(record.get("session_id")))
+        for record in sessions.history(run.state)
         for entry in _list(record.get("compactions"))
         if isinstance(entry, dict)
     ]
-    last = max(every, key=lambda entry: str(entry.get("at") or ""), default=None)
-    return {"count": len(every), "last": last}
+    last = max(every, key=lambda one: str(one[0].get("at") or ""), default=None)
+    if last is None:
+        return {"count": 0, "last": None}
+    entry, session_id = last
+    found = receipts.read(entry.get("receipt"))
+    lost = found.still_lost if found is not None else []
+    coming = pending.names(space, run.run_id, session_id, str(entry.get("at") or ""), lost)
+    return {"count": len(every), "last": {**entry, **({"pending": coming} if coming else {})}}
 
 
 def _list(value: object) -> list[Any]:
@@ -322,6 +331,7 @@ def _survived(last: Mapping[str, Any]) -> str:
     parts = [
         f"{word} {len(names)}" for word in ("kept", "lost", "restored") if isinstance(names := receipt.get(word), list)
     ]
+    parts += [f"pending {len(last['pending'])}"] if "pending" in last else []
     return f": {', '.join(parts)}" if parts else ""
 
 

@@ -36,6 +36,16 @@ def is_owed(local: str, session_id: str) -> bool:
     return os.path.isfile(_path(local, session_id, _OWED))
 
 
+def standing(local: str, session_id: str) -> dict[str, Any] | None:
+    """Give what a session is owed, or was given without being seen to arrive; nothing is taken. None: nothing is."""
+    try:
+        paths = [_path(local, session_id, ending) for ending in (_OWED, _GIVEN)]
+    except LoomError:  # an id that no file bears
+        return None
+    found = (None if files.leads_away(os.path.dirname(local), path) else _read(path) for path in paths)
+    return next((one for one in found if one is not None), None)
+
+
 def claim(local: str, session_id: str) -> dict[str, Any] | None:
     """Take what a session is owed, in order to give it; None where there is nothing, or another hook took it."""
     path = _path(local, session_id, _OWED)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import earlier_sessions
 from loomctl.disk.events import Event
-from loomctl.engine import finding, told_receipts
+from loomctl.engine import finding, pending, told_receipts
 from loomctl.model import receipts, sessions, survival, survival_checks
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.problems import errors
@@ -36,8 +36,13 @@ class Proof(NamedTuple):
 
     @property
     def lost(self) -> bool:
-        """Tell whether something was lost and not put back."""
-        return any(one.receipt is not None and one.receipt.still_lost for one in self.compactions)
+        """Tell whether something was lost, was not put back, and does not come back by itself."""
+        return any(one.still_lost for one in self.compactions)
+
+    @property
+    def pending(self) -> bool:
+        """Tell whether something that was lost still comes back."""
+        return any(one.pending for one in self.compactions)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the document that `--json` prints."""
@@ -46,13 +51,15 @@ class Proof(NamedTuple):
             "must_survive": [{"name": item.name, "kind": item.kind} for item in self.items],
             "compactions": [_document(one) for one in self.compactions],
             "lost": self.lost,
+            "pending": self.pending,
             "claim": CLAIM,
         }
 
 
 def _document(one: Compacted) -> dict[str, Any]:
     document: dict[str, Any] = {"session_id": one.session_id, "at": one.at, "trigger": one.trigger}
-    return {**document, **(one.receipt.to_dict() if one.receipt else {"proven": False})}
+    coming = {"pending": [*one.pending]} if one.pending else {}
+    return {**document, **(one.receipt.to_dict() if one.receipt else {"proven": False}), **coming}
 
 
 def proof(space: Workspace, named: str | None) -> Proof:
@@ -64,7 +71,7 @@ def proof(space: Workspace, named: str | None) -> Proof:
     known = {record.get("session_id") for record in here}
     records = [*(one for one in earlier_sessions.every(space.store, run_id) if one["session_id"] not in known), *here]
     found = sorted(receipts.compactions(records), key=lambda one: one.at)
-    found = told_receipts.completed(run.folder, found)
+    found = [pending.marked(space, run_id, one) for one in told_receipts.completed(run.folder, found)]
     return Proof(run_id, survival.items(run.plan, run.state), found)
 
 

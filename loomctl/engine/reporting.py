@@ -99,7 +99,7 @@ def gather(space: Workspace, run_id: str, say: Callable[[Mapping[str, Any]], str
         "troubles": troubles,
         "phases": reporting_stages.phases(run),
         "stages": stages,
-        "sessions": reporting_facts.all_sessions(run, _earlier(space, run_id, fail)),
+        "sessions": reporting_facts.all_sessions(space, run, _earlier(space, run_id, fail)),
         "turns": told.turns,
         "decisions": told.decisions,
         "approvals": reporting_facts.approvals(run.state),

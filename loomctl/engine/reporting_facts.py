@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import artifact_files, tool_log
 from loomctl.disk.artifact_paths import Roots
-from loomctl.engine import prompts, told_receipts
+from loomctl.engine import pending, prompts, told_receipts
 from loomctl.model import paths_in_state, receipts, sessions
 
 if TYPE_CHECKING:
@@ -57,22 +57,28 @@ def _compaction(one: Mapping[str, Any]) -> dict[str, Any]:
 
 def _receipt(receipt: Mapping[str, Any]) -> dict[str, Any]:
     lists = {key: _texts(receipt.get(key)) for key in ("kept", "lost", "restored")}
-    return {"proven": receipt.get("proven") is True, **lists}
+    return {"proven": receipt.get("proven") is True, **lists, "pending": []}
 
 
-def all_sessions(run: Run, earlier: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def all_sessions(space: Workspace, run: Run, earlier: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Give every session, those that went out of the state first."""
     held = sessions.history(run.state)
     names = {record.get("session_id") for record in held}
     records = [*(one for one in earlier if one["session_id"] not in names), *held]
-    told = iter(told_receipts.completed(run.folder, list(receipts.compactions(records))))
+    found = told_receipts.completed(run.folder, list(receipts.compactions(records)))
+    told = iter([pending.marked(space, run.run_id, one) for one in found])
     return [_with_receipts(session(one), told) for one in records]
+
+
+def _told(found: Compacted) -> dict[str, Any]:
+    assert found.receipt is not None  # the caller looked
+    return {**_receipt(found.receipt.to_dict()), "pending": [*found.pending]}
 
 
 def _with_receipts(shown: dict[str, Any], told: Iterator[Compacted]) -> dict[str, Any]:
     """Give a session with the receipts of its compactions, those included that its run's log alone tells."""
     every = [
-        {**one, "receipt": _receipt(found.receipt.to_dict()) if found.receipt is not None else one["receipt"]}
+        {**one, "receipt": _told(found) if found.receipt is not None else one["receipt"]}
         for one, found in zip(shown["compactions"], told, strict=False)
     ]
     return {**shown, "compactions": every}

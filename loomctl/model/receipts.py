@@ -39,12 +39,21 @@ class Receipt(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """A compaction of a session. receipt: None where nothing was declared, or nobody looked."""
+    """A compaction of a session. receipt: None where nothing was declared, or nobody looked.
+
+    pending: of what was lost the names that are still put back, as far as this machine knows.
+    """
 
     session_id: str
     at: str
     trigger: str
     receipt: Receipt | None
+    pending: Sequence[str] = ()
+
+    @property
+    def still_lost(self) -> list[str]:
+        """What was lost, was not put back, and does not come back by itself."""
+        return [name for name in self.receipt.still_lost if name not in self.pending] if self.receipt else []
 
 
 def read(raw: object) -> Receipt | None:

@@ -128,5 +128,8 @@ def survived(receipt: Mapping[str, Any] | None) -> tuple[str, str]:
     kept, lost, restored = (len(receipt[key]) for key in ("kept", "lost", "restored"))
     if not lost:
         return f"all {kept} kept", "good"
-    missing = f", {lost - restored} still missing" if lost > restored else ""
-    return f"{kept} kept, {lost} lost, {restored} put back{missing}", "bad" if missing else "good"
+    pending = len(receipt["pending"])
+    coming = f", {pending} still to be put back" if pending else ""
+    missing = f", {lost - restored - pending} still missing" if lost > restored + pending else ""
+    tone = "bad" if missing else "warn" if pending else "good"
+    return f"{kept} kept, {lost} lost, {restored} put back{coming}{missing}", tone

@@ -98,7 +98,7 @@ def _compaction(session: Mapping[str, Any], one: Mapping[str, Any]) -> Markup:
             el("dt", title),
             el("dd", join((el("span", name, class_="chip") for name in receipt[key]), between=" ")),
         )
-        for key, title in (("kept", "Kept"), ("lost", "Lost"), ("restored", "Put back"))
+        for key, title in (("kept", "Kept"), ("lost", "Lost"), ("restored", "Put back"), ("pending", "Pending"))
         if receipt[key]
     ]
     return el("div", head, el("dl", *lists, class_="facts") if lists else None, class_="receipt")

@@ -62,7 +62,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
         {"run_id", "stage", "entry", "status", "trouble", "folder", "files", "sizes"},
     ),
     (["stages"], {"run_id", "total", "stages"}),
-    (["prove"], {"run_id", "must_survive", "compactions", "lost", "claim"}),
+    (["prove"], {"run_id", "must_survive", "compactions", "lost", "pending", "claim"}),
     (["why", "001"], {"run_id", "step_id", "visit", "stage", "after", "way", "weighed"}),
     (["report"], {"run_id", "run", "stages", "sessions", "events", "savings", "troubles", "page"}),
     (["dump", "shop", "dumped"], {"run_id", "path", "files", "bytes", "stages", "events", "blobs", "troubles"}),

@@ -335,7 +335,7 @@ def test_a_session_that_lost_the_run_gets_its_receipt_and_its_texts(begun: Scene
     assert (proven["proven"], proven["kept"], proven["lost"], proven["restored"]) == (True, KEPT, LOST, LOST)
     report = reporting.gather(begun.space(), begun.state["run_id"], lambda _: "")
     (shown,) = [one for session in report["sessions"] for one in session["compactions"]]
-    assert shown["receipt"] == {"proven": True, "kept": KEPT, "lost": LOST, "restored": LOST}
+    assert shown["receipt"] == {"proven": True, "kept": KEPT, "lost": LOST, "restored": LOST, "pending": []}
     assert begun.state["lease"]["session_id"] == OTHER
 
 
@@ -411,3 +411,74 @@ def test_the_launcher_starts_python_for_one_event(begun: Scene) -> None:
     assert b"Cobalt" in call()
     assert call() == b""
     assert len(list((begun.store / "local/spool").glob("*.json"))) == 2  # PreCompact digested the first
+
+
+# What is owed and not given yet
+
+
+def survived(scene: Scene) -> tuple[int, Json, str, str]:
+    """What `prove` says of the last compaction, by its code, its document and its words; what `status` says."""
+    told = scene.loomctl("prove", "--json", session=None)
+    shown = scene.loomctl("prove", session=None).stdout
+    return told.code, told.json, shown, scene.loomctl("status", session=None).stdout
+
+
+def shown_by_the_report(scene: Scene) -> Json:
+    """The report's receipt of the last compaction."""
+    (session,) = reporting.gather(scene.space(), scene.state["run_id"], lambda _: "")["sessions"]
+    receipt: Json = session["compactions"][-1]["receipt"]
+    return receipt
+
+
+def test_what_still_comes_back_is_pending_and_no_finding(begun: Scene) -> None:
+    """Right after the compaction nobody has had the chance to put it back; then it is restored."""
+    compact(begun, compact_summary=SUMMARY)
+    code, document, shown, status = survived(begun)
+    assert (code, document["lost"], document["pending"]) == (0, False, True)
+    assert document["compactions"][-1]["pending"] == LOST
+    assert "kept 3, lost 2, put back 0, pending 2" in shown
+    assert f"  lost, pending: it comes back with the next tool result or prompt: {LOST[0]}" in shown
+    assert "lost 2, restored 0, pending 2" in " ".join(status.split())
+    assert begun.loomctl("status", "--json").json["compactions"]["last"]["pending"] == LOST
+    assert shown_by_the_report(begun)["pending"] == LOST
+    prompted(begun)
+    code, document, shown, status = survived(begun)
+    assert (code, document["lost"], document["pending"]) == (0, False, False)
+    assert "pending" not in document["compactions"][-1]
+    assert "pending" not in shown + status
+    assert shown_by_the_report(begun)["pending"] == []
+
+
+def ends(scene: Scene) -> None:
+    """The session ends in good order."""
+    hook(scene, "session-end", reason="other")
+
+
+def compacts_again(scene: Scene) -> None:
+    """Another compaction, of which nobody has a summary: what is owed of the one before is given up."""
+    compact(scene)
+
+
+def another_compaction_is_meant(scene: Scene) -> None:
+    """The note is of a compaction that the state does not know."""
+    local = str(scene.store / "local")
+    found = owed.standing(local, SESSION)
+    assert found is not None
+    owed.note(local, SESSION, {**found, "at": "2020-01-01T00:00:00Z"})
+
+
+@pytest.mark.parametrize("happens", [ends, compacts_again, another_compaction_is_meant])
+def test_what_does_not_come_back_any_more_is_lost(begun: Scene, happens: Any) -> None:
+    """Its session ended without it, or nothing of that compaction is owed: that is a finding."""
+    compact(begun, compact_summary=SUMMARY)
+    happens(begun)
+    code, document, _, _ = survived(begun)
+    assert (code, document["lost"], document["pending"]) == (1, True, False)
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b'{"run_id": 1, "lost": "x"}', b"\xff\x00"])
+def test_a_damaged_note_makes_nothing_pending(begun: Scene, content: bytes) -> None:
+    """What cannot be given is lost."""
+    compact(begun, compact_summary=SUMMARY)
+    (begun.store / "local/owed" / f"{SESSION}.json").write_bytes(content)
+    assert survived(begun)[0] == 1

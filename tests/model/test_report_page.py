@@ -51,7 +51,7 @@ def a_report(text: str) -> dict[str, Any]:
         "others": [{"name": text, "at": text, "href": text}],
     }
     inner = {**stage, "branches": [], "branch": {"of": text, "stage": text, "id": text}}
-    receipt = {"proven": True, "kept": [text], "lost": [text], "restored": [text]}
+    receipt = {"proven": True, "kept": [text], "lost": [text], "restored": [text], "pending": [text]}
     names = ("session_id", "host", "started_at", "ended_at", "end_reason", "last_activity", "hostname", "platform")
     session = {
         **dict.fromkeys((*names, "git_branch", "git_commit"), text),
@@ -301,10 +301,32 @@ def test_a_night_in_which_nothing_happened_is_drawn_short() -> None:
 
 RECEIPTS = [
     (None, "", "calm"),
-    ({"proven": False, "kept": [], "lost": [], "restored": []}, "unproven: the host gave no summary", "warn"),
-    ({"proven": True, "kept": ["a"], "lost": [], "restored": []}, "all 1 kept", "good"),
-    ({"proven": True, "kept": ["a"], "lost": ["b"], "restored": ["b"]}, "1 kept, 1 lost, 1 put back", "good"),
-    ({"proven": True, "kept": [], "lost": ["b"], "restored": []}, "0 kept, 1 lost, 0 put back, 1 still missing", "bad"),
+    (
+        {"proven": False, "kept": [], "lost": [], "restored": [], "pending": []},
+        "unproven: the host gave no summary",
+        "warn",
+    ),
+    ({"proven": True, "kept": ["a"], "lost": [], "restored": [], "pending": []}, "all 1 kept", "good"),
+    (
+        {"proven": True, "kept": ["a"], "lost": ["b"], "restored": ["b"], "pending": []},
+        "1 kept, 1 lost, 1 put back",
+        "good",
+    ),
+    (
+        {"proven": True, "kept": [], "lost": ["b"], "restored": [], "pending": []},
+        "0 kept, 1 lost, 0 put back, 1 still missing",
+        "bad",
+    ),
+    (
+        {"proven": True, "kept": [], "lost": ["b", "c"], "restored": [], "pending": ["c"]},
+        "0 kept, 2 lost, 0 put back, 1 still to be put back, 1 still missing",
+        "bad",
+    ),
+    (
+        {"proven": True, "kept": [], "lost": ["b"], "restored": [], "pending": ["b"]},
+        "0 kept, 1 lost, 0 put back, 1 still to be put back",
+        "warn",
+    ),
 ]
 
 
