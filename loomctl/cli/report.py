@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import click
 
 from loomctl.cli import asking, event_lines, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import report_files
+from loomctl.disk import own_reports, report_files
 from loomctl.disk.artifact_paths import is_inside
 from loomctl.engine import reporting
 from loomctl.model import report_page
@@ -19,6 +20,8 @@ from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, 
 from loomctl.model.fences import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from loomctl.engine.caller import Workspace
 
 STDOUT = "-"
@@ -53,10 +56,11 @@ def report(run: str | None, output: str | None, with_files: bool, force: bool, a
         if path is not None:
             _check_place(path, with_files=with_files, force=force)
         document = reporting.gather(where, run_id, event_lines.said)
-        copies = _copied(where, run_id, document, path) if with_files and path is not None else None
-        document = _with_links(where, run_id, document, path, copies)
-        page = "" if as_json and path is None else _page(document)
-        written = report_files.write(path, page) if path is not None else None
+        with _noted(space, path, with_files=with_files):
+            copies = _copied(where, run_id, document, path) if with_files and path is not None else None
+            document = _with_links(where, run_id, document, path, copies)
+            page = "" if as_json and path is None else _page(document)
+            written = report_files.write(path, page) if path is not None else None
     return _said(document, page, path, written, copies, as_json=as_json)
 
 
@@ -81,6 +85,26 @@ def _check_place(path: str, *, with_files: bool, force: bool) -> None:
     report_files.check_target(path, force=force, again=f"loomctl report -o {quoted(stem + '-2' + extension)}")
     if with_files:
         report_files.check_folder(report_files.folder_beside(path))
+
+
+@contextmanager
+def _noted(space: Workspace, path: str | None, *, with_files: bool) -> Iterator[None]:
+    """Note what is written in the block as Loom's own, so that it counts for no step; where it can be noted."""
+    if path is None:
+        yield
+        return
+    page = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    folder = report_files.folder_beside(page) if with_files else ""
+    local = space.store.local
+    before = own_reports.below(folder) | ({page} if os.path.lexists(page) else set())
+    foreign = before - own_reports.standing(local)
+    began = {one: own_reports.identity(one) for one in before}
+    yield
+    there = own_reports.below(folder) | {page}
+    try:
+        own_reports.note(local, [one for one in sorted(there) if began.get(one) != own_reports.identity(one)], foreign)
+    except (OSError, LoomError):  # a project that cannot be written to has its report all the same
+        pass
 
 
 def _copied(space: Workspace, run_id: str, document: dict[str, Any], path: str) -> report_files.Copies:

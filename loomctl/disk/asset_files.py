@@ -12,7 +12,7 @@ from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 FOLDER = "assets"
 LARGEST = 10 << 20  # bytes of a file
@@ -99,6 +99,13 @@ def look(root: str, *, patience: float = PATIENCE, most: int = MOST_ENTRIES) -> 
             except OSError:  # it went meanwhile
                 continue
     return Look(found)
+
+
+def without(looked: Look, root: str, apart: Collection[str]) -> Look:
+    """Give what a walk of `root` found without some files, by their real paths."""
+    base = os.path.realpath(root)
+    left = {path: known for path, known in looked.found.items() if os.path.join(base, path) not in apart}
+    return looked._replace(found=left) if apart else looked
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

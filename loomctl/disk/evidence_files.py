@@ -10,7 +10,7 @@ from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from loomctl.disk.artifact_paths import Roots
 
@@ -38,8 +38,11 @@ def is_pattern(text: str) -> bool:
     return any(mark in text for mark in "*?[")
 
 
-def look(declared: str, known: Mapping[str, str | None], roots: Roots) -> Seen:
-    """Find the files and hash them. Raises nothing for what is there; what is refused or unreadable is in `why`."""
+def look(declared: str, known: Mapping[str, str | None], roots: Roots, apart: Collection[str] = ()) -> Seen:
+    """Find the files and hash them. Raises nothing for what is there; what is refused or unreadable is in `why`.
+
+    apart: real paths of Loom's own reports, which show nothing.
+    """
     try:
         paths, why = _paths(declared, known, roots)
     except LoomError as refused:
@@ -47,6 +50,9 @@ def look(declared: str, known: Mapping[str, str | None], roots: Roots) -> Seen:
     found: dict[str, str] = {}
     newest = 0
     for path in paths:
+        if apart and os.path.realpath(path) in apart:
+            why = why or f"{artifact_paths.shown(path, roots)} is a report that Loom wrote"
+            continue
         try:
             digest, written = _digest(path)
         except OSError as error:

@@ -16,7 +16,7 @@ from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
 PATIENCE = 2.0  # seconds, for one moment
@@ -93,12 +93,14 @@ class Changes(NamedTuple):
     why_none: str = ""
 
 
-def note(folder: str, own: str, *, patience: float = PATIENCE) -> Moment:
+def note(folder: str, own: str, apart: Collection[str] = (), *, patience: float = PATIENCE) -> Moment:
     """Note what the checkout that `folder` lies in holds. own: an empty folder, which `since` needs again.
+
+    apart: real paths of files that are taken for not there.
 
     Raises Unknown where git cannot tell in `patience` seconds.
     """
-    asked = _Checkout(folder, own, patience)
+    asked = _Checkout(folder, own, patience, apart)
     os.mkdir(os.path.join(own, "objects"), 0o700)
     index = asked.copy_index()
     at = os.lstat(own).st_ctime_ns  # a file was made in it just now
@@ -108,9 +110,9 @@ def note(folder: str, own: str, *, patience: float = PATIENCE) -> Moment:
     return Moment(asked.top, tree, apart, index, at)
 
 
-def since(folder: str, own: str, before: Moment, *, patience: float = PATIENCE) -> Changes:
-    """Tell what changed in a checkout since it was noted. Raises Unknown."""
-    asked = _Checkout(folder, own, patience, _END)
+def since(folder: str, own: str, before: Moment, apart: Collection[str] = (), *, patience: float = PATIENCE) -> Changes:
+    """Tell what changed in a checkout since it was noted. apart: as `note` takes it. Raises Unknown."""
+    asked = _Checkout(folder, own, patience, apart, _END)
     if asked.top != before.top:
         raise Unknown("the step began in another checkout")
     files.remove(asked.index)
@@ -122,7 +124,7 @@ def since(folder: str, own: str, before: Moment, *, patience: float = PATIENCE) 
     tree, apart = asked.take(others)
     entries = {path: Change(path, kind) for path, kind in asked.differences(before.tree, tree)}
     for path in {*before.apart, *apart}:
-        was, now = before.apart.get(path), apart.get(path) or asked.look(path)
+        was, now = before.apart.get(path), None if path in asked.passed else apart.get(path) or asked.look(path)
         if was == now:
             entries.pop(path, None)
         else:
@@ -141,12 +143,15 @@ def since(folder: str, own: str, before: Moment, *, patience: float = PATIENCE) 
 class _Checkout:
     """One checkout, asked with an index and objects of Loom's own, until the time is over."""
 
-    def __init__(self, folder: str, own: str, patience: float, index: str = _INDEX) -> None:
+    def __init__(
+        self, folder: str, own: str, patience: float, apart: Collection[str] = (), index: str = _INDEX
+    ) -> None:
         top = git.top_of(os.path.realpath(folder))
         folders = git.git_folders(top) if top is not None else None
         if top is None or folders is None or not os.path.lexists(os.path.join(folders[0], "HEAD")):
             raise Unknown("there is no git repository")
         self.top, self._git_folder, self._common = top, *folders
+        self.passed = frozenset(os.path.relpath(one, top) for one in apart if one.startswith(f"{top}{os.sep}"))
         self._own, self._patience = own, patience
         self._deadline = time.monotonic() + patience
         self.index = os.path.join(own, index)
@@ -206,9 +211,10 @@ class _Checkout:
         others: files that the index does not have.
         """
         changed, gone, torn = self._changed()
+        gone |= self.passed
         apart: dict[str, Sequence[int]] = {}
         into: list[tuple[int, str]] = []
-        for name in {*changed, *others}:
+        for name in {*changed, *others} - self.passed:
             known = self.look(name)
             if known is None:
                 gone.add(name)

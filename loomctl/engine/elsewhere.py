@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import asset_files, git, trouble, working_tree
+from loomctl.disk import asset_files, git, own_reports, trouble, working_tree
 from loomctl.disk.artifact_paths import is_inside, real
 from loomctl.engine import prompts
 from loomctl.model import places
@@ -16,7 +16,7 @@ from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from typing import Any
 
     from loomctl.disk.store import Run
@@ -45,14 +45,15 @@ def begin(space: Workspace, found: str, own: str) -> dict[str, Any]:
     why = _not_looked_at(space, found)
     if why:
         return {**noted, "why": why}
-    looked = asset_files.look(found)
+    ours = own_reports.standing(space.store.local)
+    looked = asset_files.without(asset_files.look(found), found, ours)
     noted["assets"] = {"found": looked.found, "why_not_all": looked.why_not_all}
     if noted["shared"]:
         return noted
     inner = os.path.join(own, _GIT)
     os.mkdir(inner, 0o700)
     try:
-        noted["tree"] = working_tree.note(found, inner).to_dict()
+        noted["tree"] = working_tree.note(found, inner, ours).to_dict()
     except working_tree.Unknown as error:
         noted["why"] = str(error)
     except (OSError, LoomError) as error:
@@ -72,8 +73,11 @@ def _not_looked_at(space: Workspace, found: str) -> str:
     return "it leads out of the project, and is not among your extra_roots"
 
 
-def changes(found: str, noted: object, own: str) -> tuple[Changes | None, str]:
-    """Give what changed there by content since the visit began, or why that is unknown."""
+def changes(found: str, noted: object, own: str, ours: Collection[str]) -> tuple[Changes | None, str]:
+    """Give what changed there by content since the visit began, or why that is unknown.
+
+    ours: real paths of Loom's own reports, which are no change.
+    """
     if not isinstance(noted, dict) or noted.get("root") != found:
         return None, f"{_IN_IT}on this machine nothing was noted when the step began"
     if noted.get("shared"):
@@ -82,7 +86,7 @@ def changes(found: str, noted: object, own: str) -> tuple[Changes | None, str]:
         return None, _IN_IT + str(noted.get("why") or "git could not tell")
     try:
         before = working_tree.Moment.from_dict(noted["tree"])
-        return working_tree.since(found, os.path.join(own, _GIT), before), ""
+        return working_tree.since(found, os.path.join(own, _GIT), before, ours), ""
     except working_tree.Unknown as error:
         return None, f"{_IN_IT}{error}"
     except (OSError, LoomError) as error:

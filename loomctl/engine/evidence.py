@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import artifact_paths, digests, evidence_files, files
+from loomctl.disk import artifact_paths, digests, evidence_files, files, own_reports
 from loomctl.engine import prompts, stages
 from loomctl.model import places, visits
 from loomctl.model.errors import LoomError
@@ -102,7 +102,8 @@ def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     if not wanted:
         return
     known, roots = prompts.placeholder_values(space.project, run), _roots(space, run)
-    noted = {str(one["file"]): evidence_files.look(str(one["file"]), known, roots).digests for one in wanted}
+    ours = own_reports.standing(space.store.local)
+    noted = {str(one["file"]): evidence_files.look(str(one["file"]), known, roots, ours).digests for one in wanted}
     folder = stages.folder(run.folder, entry["stage"])
     files.make_folder(folder, mode=0o755)
     data = files.to_json({"schema_version": 1, "files": noted})
@@ -198,7 +199,8 @@ def _file(
     noted: Mapping[str, Mapping[str, str]],
 ) -> Item:
     declared, name = str(wanted["file"]), name_of(wanted)
-    seen = evidence_files.look(declared, prompts.placeholder_values(space.project, run), _roots(space, run))
+    known, ours = prompts.placeholder_values(space.project, run), own_reports.standing(space.store.local)
+    seen = evidence_files.look(declared, known, _roots(space, run), ours)
     if not seen.digests:
         return Item(FILE, name, passed=False, why=masked_line(seen.why or "there is no such file", _LONGEST_WHY))
     sha256 = evidence_files.together(seen.digests)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import asset_files, baselines, clock, files, git, machine, working_tree
+from loomctl.disk import asset_files, baselines, clock, files, git, machine, own_reports, working_tree
 from loomctl.engine import elsewhere, stages
 from loomctl.model import ids, places, visits
 from loomctl.model.counts import counted
@@ -13,7 +13,7 @@ from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from loomctl.disk.store import Run
@@ -70,7 +70,8 @@ def _begin(space: Workspace, run_id: str, stage: str, workdir: str | None, besid
     local = space.store.local
     own = baselines.begin(local, run_id, stage)
     baselines.keep_two(local, run_id, stage, beside)
-    assets = asset_files.look(space.project.root)
+    ours = own_reports.standing(local)
+    assets = asset_files.without(asset_files.look(space.project.root), space.project.root, ours)
     noted: dict[str, Any] = {
         "schema_version": 1,
         "stage": stage,
@@ -80,7 +81,7 @@ def _begin(space: Workspace, run_id: str, stage: str, workdir: str | None, besid
         "assets": {"found": assets.found, "why_not_all": assets.why_not_all},
     }
     try:
-        noted["tree"] = working_tree.note(space.project.root, own).to_dict()
+        noted["tree"] = working_tree.note(space.project.root, own, ours).to_dict()
     except working_tree.Unknown as error:
         noted["why"] = str(error)
     except (OSError, LoomError) as error:
@@ -133,9 +134,10 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
         warnings.append(f"there is no {PATCH}: {changes.why_none}")
     collected = asset_files.Collected((), ())
     if told.ran or waiting:
-        collected = _assets(run, entry, root, baseline, warnings)
+        ours = own_reports.standing(space.store.local)
+        collected = _assets(run, entry, root, baseline, warnings, ours)
         if workdir is not None:
-            there = _assets(run, entry, workdir, _noted_of(baseline, "workdir"), warnings, elsewhere.NAMED)
+            there = _assets(run, entry, workdir, _noted_of(baseline, "workdir"), warnings, ours, elsewhere.NAMED)
             collected = collected.and_of(there)
     names = sorted(touched)
     if len(names) > MOST:
@@ -178,7 +180,8 @@ def _of_workdir(
 ) -> str:
     """Add what git says of a workdir outside of the project; gives why that is unknown, else nothing."""
     own = baselines.git_folder(space.store.local, run.run_id, stage)
-    changes, unknown = elsewhere.changes(workdir, _noted_of(baseline, "workdir"), own)
+    ours = own_reports.standing(space.store.local)
+    changes, unknown = elsewhere.changes(workdir, _noted_of(baseline, "workdir"), own, ours)
     for change in changes.entries if changes is not None else ():
         shown = elsewhere.name(workdir, change.path)
         known = touched.setdefault(shown, {"path": shown, "by": []})
@@ -255,7 +258,8 @@ def _changes(
         return None, str(baseline.get("why") or "when the step began git could not tell")
     own = baselines.git_folder(space.store.local, run_id, stage)
     try:
-        return working_tree.since(space.project.root, own, working_tree.Moment.from_dict(baseline["tree"])), ""
+        before = working_tree.Moment.from_dict(baseline["tree"])
+        return working_tree.since(space.project.root, own, before, own_reports.standing(space.store.local)), ""
     except working_tree.Unknown as error:
         return None, str(error)
     except (OSError, LoomError) as error:
@@ -304,11 +308,12 @@ def _assets(
     root: str,
     baseline: Mapping[str, Any] | None,
     warnings: list[str],
+    ours: Collection[str],
     named: str = "",
 ) -> asset_files.Collected:
     """Capture the assets that are new or changed since the stage began; adds to `warnings` what could not be.
 
-    named: what their paths begin with, where they do not count from the project.
+    ours: real paths of Loom's own reports; named: what paths begin with that do not count from the project.
     """
     before = _look_of(baseline, root)
     if before is None:
@@ -318,7 +323,7 @@ def _assets(
         where = " in the step's workdir" if named else ""
         warnings.append(f"no assets are captured{where}: {why}")
         return asset_files.Collected((), ())
-    after = asset_files.look(root)
+    after = asset_files.without(asset_files.look(root), root, ours)
     why = after.why_not_all or before.why_not_all
     if why:
         warnings.append(f"not every asset may be captured: {why}")
