@@ -27,11 +27,11 @@ def reader_is_an_assistant() -> bool:
     return bool(os.environ.get("CLAUDE_CODE_SESSION_ID")) or not sys.stdout.isatty()
 
 
-def space(*, make: bool = False) -> Workspace:
+def space(*, make: bool = False, writes: bool = True) -> Workspace:
     """Give the workspace of the current directory.
 
     make: a project without a store gets the place where its store will be; else that raises NO_ACTIVE_RUN. What stands
-    in the place of a store is named either way.
+    in the place of a store is named either way. writes: keep the compiled settings, and that a skew was told.
     """
     cwd = _here()
     found = project.find((cwd, os.environ.get("CLAUDE_PROJECT_DIR", "")))
@@ -39,8 +39,9 @@ def space(*, make: bool = False) -> Workspace:
         found = project.new(cwd)
         if not make:
             raise finding.no_active_run()
-    made = workspace(found, config.load(found.store, with_yaml=True), _caller(found, cwd))
-    _say_skew(made)
+    made = workspace(found, config.load(found.store, with_yaml=True, keep=writes), _caller(found, cwd))
+    if writes:
+        _say_skew(made)
     return made
 
 

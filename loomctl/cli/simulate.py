@@ -93,7 +93,7 @@ def simulate(
 
 
 def _play(workflow: str, outcomes: str | None, begins: str | None, goal: str, asked: Asked, *, as_json: bool) -> int:
-    space = asking.any_space()
+    space = asking.space(make=True, writes=False)
     project = space.project
     resolved = resolve.resolve(
         workflow,

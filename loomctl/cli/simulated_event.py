@@ -68,7 +68,7 @@ def of_run(asked: Asked, *, as_json: bool) -> int:
     """Print what a run's conversation would get at the event now."""
     assert asked.event is not None  # refuse_unused
     _check(asked.event)
-    space = asking.space()
+    space = claude_simulating.unwritten(asking.space(writes=False))
     found = finding.to_read(space, asked.run_id)
     assert found.run_id is not None  # to_read raises instead
     _check_phases(asked.event, space.store.read(found.run_id, to_show=True).plan)

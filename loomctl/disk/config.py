@@ -67,16 +67,16 @@ class _Level(NamedTuple):
     names: tuple[str, ...]
 
 
-def load(store: str, *, with_yaml: bool) -> Settings:
+def load(store: str, *, with_yaml: bool, keep: bool = True) -> Settings:
     """Give the settings in force for a store; the project's word comes before the user's.
 
     with_yaml: compile a source that changed (needs PyYAML; raises BAD_CONFIG for one that cannot be read); without it
-    the last compilation is used, and a source that changed since is told in a warning.
+    the last compilation is used, and a source that changed since is told in a warning. keep: write what was compiled.
     """
     known: dict[str, Any] = {}
     warnings: list[tuple[str, str]] = []
     for level in _levels(store, with_yaml=with_yaml):
-        settings, said = _read(level, with_yaml=with_yaml)
+        settings, said = _read(level, with_yaml=with_yaml, keep=keep)
         known.update((field(name), value) for name, value in settings.items())
         warnings += said
     if "reduce_rules" in known:
@@ -152,7 +152,7 @@ def _levels(store: str, *, with_yaml: bool) -> list[_Level]:
     return levels
 
 
-def _read(level: _Level, *, with_yaml: bool) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+def _read(level: _Level, *, with_yaml: bool, keep: bool) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     compiled = _compiled(level)
     source = compiled.get("source")
     path = level.path if level.path is not None else (source.get("path") if isinstance(source, dict) else None)
@@ -167,7 +167,8 @@ def _read(level: _Level, *, with_yaml: bool) -> tuple[dict[str, Any], list[tuple
         return _fit(compiled, level), _warnings(compiled)
     if with_yaml:
         settings, said = _parsed(now["path"], level.names)
-        _keep(level, {"source": now, "settings": settings, "warnings": said})
+        if keep:
+            _keep(level, {"source": now, "settings": settings, "warnings": said})
         return settings, said
     if not now["size"]:
         return {}, []

@@ -51,6 +51,16 @@ def keep(workspace: str, name: str, ext: str, content: bytes) -> str:
     raise OSError(f"no name is left for {name}.{ext} in {folder}")
 
 
+def foreseen(workspace: str, name: str, ext: str, content: bytes) -> str:
+    """Give the reference that `keep` would give now; nothing is written. Raises OSError where there is none."""
+    for number in range(1, _MOST_NAMES):
+        ref = f"{FOLDER}/{name}{'' if number == 1 else f'-{number}'}.{ext}"
+        path = os.path.join(workspace, ref)
+        if not os.path.lexists(path) or holds(path, content):
+            return ref
+    raise OSError(f"no name is left for {name}.{ext}")
+
+
 def name_beside(path: str) -> str:
     """Give a name that nobody else writes under, for a file on its way to this one; a killed one is known by it."""
     folder, name = os.path.split(path)

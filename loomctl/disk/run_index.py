@@ -200,6 +200,8 @@ def _place(store: Store) -> str:
 def _write(store: Store, name: str, value: dict[str, Any]) -> None:
     """Write a note that everything can do without; where it cannot be, it is not there."""
     path = os.path.join(store.local, name)
+    if store.unwritten:
+        return
     try:
         if os.path.isdir(store.local):
             files.refuse_links(store.folder, path)

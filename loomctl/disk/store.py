@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from loomctl.disk.layouts import Home
     from loomctl.model.lease import Holder
     from loomctl.model.state import State
+    from loomctl.model.tool_steps import ToolStep
 
     # What an update does: from the state as it is to the state as it shall be, and what happened.
     Change: TypeAlias = Callable[[State], tuple[State, Sequence[Event]]]
@@ -52,6 +53,8 @@ class Store:
     done (a hook), which then knows only runs that were taken up before. fence: what its caller may write of a state;
     None: all, for nobody drives through it.
     """
+
+    unwritten = False  # whether nothing at all is written through it (`disk/unwritten`)
 
     def __init__(
         self, folder: str, roots: Sequence[str] = (), freeze: Freeze | None = None, fence: Fence | None = None
@@ -92,6 +95,16 @@ class Store:
         from loomctl.disk import ignored  # a hook makes no store
 
         ignored.write(self.folder, commit_runs=commit_runs)
+
+    def unlogged(self, run_id: str) -> Sequence[ToolStep]:  # noqa: ARG002 - of a store that is never written
+        """Give the tool steps that stand behind those in a run's log and in no file: none."""
+        return ()
+
+    def calls_waiting(self) -> int:
+        """Give how many tool calls wait in the spool, of whatever run."""
+        from loomctl.disk import spool  # few ask
+
+        return len(spool.waiting(self.local))
 
     def run_dir(self, run_id: str) -> str:
         """Give `{run_dir}`. Raises BAD_ID, and UNSAFE_LINK where a link stands for it."""

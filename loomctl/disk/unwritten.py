@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import clock, files, layouts
 from loomctl.disk.fence import DROP
@@ -12,7 +12,7 @@ from loomctl.disk.store import Run, Store
 from loomctl.model.shapes import following
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from loomctl.disk.events import Event
@@ -20,10 +20,20 @@ if TYPE_CHECKING:
     from loomctl.disk.layouts import Home
     from loomctl.disk.store import Change
     from loomctl.model.state import State
+    from loomctl.model.tool_steps import ToolStep
+
+
+class _Spooled(NamedTuple):
+    """What the spool's calls became: steps by their runs; left: how many wait on, nothing where nobody looked."""
+
+    steps: dict[str, Sequence[ToolStep]]
+    left: list[int]
 
 
 class UnwrittenStore(Store):
     """Takes the place of a store for what must leave no trace (`loomctl simulate --event`)."""
+
+    unwritten = True
 
     def __init__(
         self,
@@ -31,18 +41,33 @@ class UnwrittenStore(Store):
         roots: Sequence[str] = (),
         fence: Fence | None = None,
         made: dict[str, Run] | None = None,
+        spooled: _Spooled | None = None,
     ) -> None:
         super().__init__(folder, roots, fence=fence)
         self._made: dict[str, Run] = {} if made is None else made
+        self._spooled = spooled or _Spooled({}, [])
 
     def writing(self, way: str) -> UnwrittenStore:
         """As the store's, with what was put here."""
         turned = self._fence.turned(way) if self._fence else None
-        return UnwrittenStore(self.folder, self._roots, turned, self._made)
+        return UnwrittenStore(self.folder, self._roots, turned, self._made, self._spooled)
 
     def put(self, run: Run) -> None:
         """Let there be a run, or this one in the place of the one on disk."""
         self._made[run.run_id] = run
+
+    def put_steps(self, steps: Mapping[str, Sequence[ToolStep]], *, left: int) -> None:
+        """Let these tool steps, by their runs, stand behind those in the logs, and `left` calls wait on."""
+        self._spooled.steps.update(steps)
+        self._spooled.left[:] = [left]
+
+    def unlogged(self, run_id: str) -> Sequence[ToolStep]:
+        """Give the tool steps that were put here."""
+        return self._spooled.steps.get(run_id, ())
+
+    def calls_waiting(self) -> int:
+        """As the store's, without those that were put here as steps."""
+        return self._spooled.left[0] if self._spooled.left else super().calls_waiting()
 
     def has(self, run_id: str) -> bool:
         """As the store's, with what was put here."""

@@ -258,7 +258,7 @@ def _made(
         visit=entry["visit"] if entry is not None and is_open else len(visits.of_step(run.state, place.key)) + 1,
         goal=str(run.state.get("goal") or run.state.get("work_id") or ""),
         stages=(),
-        tools=recounting.tool_steps(run.folder) if mode.tools and not already else (),
+        tools=recounting.tool_steps(run.folder, space.store.unlogged(run.run_id)) if mode.tools and not already else (),
         already=already,
         warnings=choice.warnings,
     )

@@ -276,14 +276,15 @@ def _told(entry: Mapping[str, Any]) -> str:
 def _tool_steps(
     space: Workspace, run: Run, event: Event, budget: Budget, lines: slip.Lines
 ) -> tuple[str, Mapping[str, int] | None]:
-    if not os.path.exists(os.path.join(run.folder, "tool_steps.jsonl")):  # then nothing of what reads it is imported
+    unlogged = space.store.unlogged(run.run_id)
+    logged = os.path.exists(os.path.join(run.folder, "tool_steps.jsonl"))
+    if not logged and not unlogged:  # then nothing of what reads it is imported
         return "", None
-    from loomctl.disk import spool
     from loomctl.engine import telling_steps
 
-    waiting = len(spool.waiting(space.store.local))
+    waiting = space.store.calls_waiting()
     before = lines.newest(max(budget.limit, telling_steps.MOST_UNITS))  # more than counts
-    return telling_steps.told(run.folder, run.state, event, budget, before=before, waiting=waiting)
+    return telling_steps.told(run.folder, run.state, event, budget, before=before, waiting=waiting, unlogged=unlogged)
 
 
 def _three_ways(run: Run, entry: Entry) -> str:

@@ -14,11 +14,13 @@ from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from loomctl.disk.spool import Spooled
     from loomctl.engine.caller import Workspace
     from loomctl.engine.step_log import StepLog
+    from loomctl.model.tool_steps import ToolStep
 
 HOOK_LIMIT = 0.2  # seconds that a hook digests for
 _BATCH = 64  # steps that are appended in one write; what a kill repeats of them is found in the log's tail
@@ -40,7 +42,7 @@ def digest(space: Workspace, limit: float | None = None) -> Digested:
 
     limit: seconds after which the rest stays for the next time; at least one batch of steps is digested.
     """
-    waiting = spool.waiting(space.store.local)
+    waiting = [] if space.store.unwritten else spool.waiting(space.store.local)
     if not waiting:
         return Digested()
     try:
@@ -53,6 +55,14 @@ def digest(space: Workspace, limit: float | None = None) -> Digested:
         return Digested(left=len(waiting), trouble=f"what tools gave could not be recorded: {trouble.said(error)}")
 
 
+def foreseen(space: Workspace) -> tuple[dict[str, Sequence[ToolStep]], int]:
+    """Give the steps that digesting would append now, by their runs, and how many calls would wait on.
+
+    Nothing is written, moved or removed.
+    """
+    return _Digester(space, 0.0, None, foresees=True).foresee()
+
+
 def noted(space: Workspace) -> list[str]:
     """Digest all that waits, before a command changes what it belongs to; gives a line for its user if that failed."""
     said = digest(space).trouble
@@ -62,11 +72,12 @@ def noted(space: Workspace) -> list[str]:
 class _Digester:
     """Works through the spool, under its lock.
 
-    patience: for a run's own lock, in seconds; deadline: of the monotonic clock, None for none.
+    patience: for a run's own lock, in seconds; deadline: of the monotonic clock, None for none; foresees: as `StepLog`
+    takes it.
     """
 
-    def __init__(self, space: Workspace, patience: float, deadline: float | None) -> None:
-        self._space, self._patience, self._deadline = space, patience, deadline
+    def __init__(self, space: Workspace, patience: float, deadline: float | None, *, foresees: bool = False) -> None:
+        self._space, self._patience, self._deadline, self._foresees = space, patience, deadline, foresees
         self._logs: dict[str, StepLog] = {}
         self._signs: dict[tuple[str, str], float] = {}
         self._steps = 0
@@ -88,6 +99,14 @@ class _Digester:
         self._flush(batch)
         return Digested(self._steps, len(waiting) - done, tuple(self._aside))
 
+    def foresee(self) -> tuple[dict[str, Sequence[ToolStep]], int]:
+        """Reduce what is fit to be, and give it, with how many are not and would stay."""
+        left = 0
+        for spooled in spool.waiting(self._space.store.local):
+            if not self._reduce(spooled, self._binding(spooled.name)) and _may_be_written(spooled):
+                left += 1
+        return {run_id: log.fresh for run_id, log in self._logs.items()}, left
+
     def _is_over(self) -> bool:
         return self._deadline is not None and time.monotonic() > self._deadline
 
@@ -96,7 +115,7 @@ class _Digester:
             from loomctl.engine.step_log import StepLog
 
             rules = tool_rules.of_settings(self._space.settings.reduce_rules)
-            self._logs[run_id] = StepLog(self._space.store.run_dir(run_id), rules)
+            self._logs[run_id] = StepLog(self._space.store.run_dir(run_id), rules, foresees=self._foresees)
         return self._logs[run_id]
 
     def _flush(self, batch: list[Spooled]) -> None:
@@ -118,14 +137,9 @@ class _Digester:
     def _take(self, spooled: Spooled) -> bool:
         """Reduce one file; what is no event of a session that drives a run here is put aside, once nobody writes it."""
         binding = self._binding(spooled.name)
-        event = _event(spooled)
-        session_id = event.get("session_id") if event else None
-        if event is not None and binding is not None and binding["session_id"] == session_id:
-            stage = binding.get("stage")
-            self._signs[binding["run_id"], binding["session_id"]] = spooled.at / 1e9
-            self._log(binding["run_id"]).take(spooled, event, stage if isinstance(stage, str) else "")
+        if self._reduce(spooled, binding):
             return True
-        if spooled.plain and time.time() - spooled.at / 1e9 < _SETTLED:
+        if _may_be_written(spooled):
             return False
         try:
             spool.put_aside(spooled)
@@ -135,6 +149,17 @@ class _Digester:
         if binding is not None:
             self._say(binding, spooled)
         return False
+
+    def _reduce(self, spooled: Spooled, binding: dict[str, Any] | None) -> bool:
+        """Reduce one file for its run; False for what is no event of the session that is bound to it."""
+        event = _event(spooled)
+        session_id = event.get("session_id") if event else None
+        if event is None or binding is None or binding["session_id"] != session_id:
+            return False
+        stage = binding.get("stage")
+        self._signs[binding["run_id"], binding["session_id"]] = spooled.at / 1e9
+        self._log(binding["run_id"]).take(spooled, event, stage if isinstance(stage, str) else "")
+        return True
 
     def _binding(self, name: str) -> dict[str, Any] | None:
         for session_id in filter(ids.is_fit, spool.sessions_of(name)):
@@ -158,6 +183,11 @@ class _Digester:
             self._space.store.tell(binding["run_id"], lambda _: [told], durable=False, patience=0.5)
         except (OSError, LoomError):
             pass
+
+
+def _may_be_written(spooled: Spooled) -> bool:
+    """Tell whether a file that is no event yet may still become one."""
+    return spooled.plain and time.time() - spooled.at / 1e9 < _SETTLED
 
 
 def _event(spooled: Spooled) -> dict[str, Any] | None:

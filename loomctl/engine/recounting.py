@@ -35,17 +35,21 @@ def ended(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one for one in every if one.get("by") != "engine" and one["status"] not in visits.OPEN]
 
 
-def tool_steps(run_dir: str) -> list[ToolStep]:
-    """Give the newest tool steps of the main line (D48)."""
+def tool_steps(run_dir: str, unlogged: Sequence[ToolStep] = ()) -> list[ToolStep]:
+    """Give the newest tool steps of the main line (D48). unlogged: those that stand behind the log's (`Store`)."""
+    every = [*_logged(run_dir), *unlogged][-_STEPS_LOOKED_AT:]
+    return [step._replace(rest={}) for step in every if not step.more.get("agent_id")]
+
+
+def _logged(run_dir: str) -> list[ToolStep]:
     if not os.path.exists(os.path.join(run_dir, "tool_steps.jsonl")):  # then nothing of what reads it is imported
         return []
     from loomctl.disk import tool_log
 
     try:
-        every = tool_log.tail(run_dir, _STEPS_LOOKED_AT)
+        return tool_log.tail(run_dir, _STEPS_LOOKED_AT)
     except (OSError, LoomError):
         return []
-    return [step._replace(rest={}) for step in every if not step.more.get("agent_id")]
 
 
 def read_status(run: Run, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from loomctl.disk import clock, digests, files, tool_log
-from loomctl.disk.offloading import DataOffloader
+from loomctl.disk import clock, digests, files, output_files, tool_log
+from loomctl.disk.offloading import DataOffloader, name_of
 from loomctl.engine.reducer import StepReducer
 from loomctl.model import history, live_rules
 from loomctl.model.errors import LoomError
@@ -47,6 +47,9 @@ class _Stored(DataOffloader):
                     return ref
             except LoomError:
                 pass
+        return self._write(content, step_id, ext)
+
+    def _write(self, content: bytes, step_id: str, ext: str) -> str:
         return super().offload(content, step_id, ext)
 
     def whole(self, event: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -71,6 +74,24 @@ class _Stored(DataOffloader):
         return whole, {}
 
 
+class _Foreseen(_Stored):
+    """Names the files that texts would get, and writes none."""
+
+    def __init__(self, workspace: str) -> None:
+        super().__init__(workspace)
+        self._held: dict[str, bytes] = {}
+
+    def read(self, ref: str) -> bytes:
+        """Give the bytes behind a reference, also of one that was only named."""
+        return self._held[ref] if ref in self._held else super().read(ref)
+
+    def _write(self, content: bytes, step_id: str, ext: str) -> str:
+        name, ending = name_of(step_id, ext)
+        ref = output_files.foreseen(self.workspace, name, ending, content)
+        self._held[ref] = content
+        return ref
+
+
 class _Nowhere(DataOffloader):
     """Stores nothing: what is reduced stays in its record."""
 
@@ -80,16 +101,19 @@ class _Nowhere(DataOffloader):
 
 
 class StepLog:
-    """One run's log while its steps are digested; the caller holds the spool's lock."""
+    """One run's log while its steps are digested; the caller holds the spool's lock.
 
-    def __init__(self, run_dir: str, rules: Sequence[Rule] = ()) -> None:
+    foresees: nothing is written, and `fresh` is all that is wanted.
+    """
+
+    def __init__(self, run_dir: str, rules: Sequence[Rule] = (), *, foresees: bool = False) -> None:
         self._run_dir = run_dir
         tail = tool_log.tail(run_dir, _TAIL)
         self._ids = {step.id for step in tail}
         self._known = {(step.more.get("spool"), _call_id(step)) for step in tail}
         self._count = _number(tail[-1]) if tail else 0
         self._fresh: list[ToolStep] = []
-        self._stored = _Stored(run_dir)
+        self._stored = _Foreseen(run_dir) if foresees else _Stored(run_dir)
         self._reducer = StepReducer(self._stored, rules)
         self._blind = StepReducer(_Nowhere(run_dir), rules)
         self._reads: dict[str, Any] | None = None
@@ -153,6 +177,11 @@ class StepLog:
             self._reads[key] = {"sha256": sha256, "id": step.id, "ref": step.outcome_ref or ""}
             self._reads_changed = True
         return step
+
+    @property
+    def fresh(self) -> Sequence[ToolStep]:
+        """What was reduced and is not appended yet."""
+        return self._fresh
 
     @property
     def has_news(self) -> bool:

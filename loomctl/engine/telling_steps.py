@@ -12,10 +12,11 @@ from loomctl.model.units import utf16_units
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.model.slip import Budget
+    from loomctl.model.tool_steps import ToolStep
     from loomctl.model.triggers import Event
 
 TOKENS = 500
@@ -35,17 +36,25 @@ class Told(NamedTuple):
 
 
 def told(
-    run_dir: str, state: Mapping[str, Any], event: Event, budget: Budget, *, before: str, waiting: int = 0
+    run_dir: str,
+    state: Mapping[str, Any],
+    event: Event,
+    budget: Budget,
+    *,
+    before: str,
+    waiting: int = 0,
+    unlogged: Sequence[ToolStep] = (),
 ) -> Told:
     """Give the history for a priming; empty where there is none, or where the conversation has it already.
 
     A change of phase happens within a conversation, which has seen its steps. before: the other history that is told;
     both come out of one share, of which it leaves half. waiting: calls that a hook had no time for and that are not in
-    the log yet. Subagents' steps are not of the main line (D48).
+    the log yet; unlogged: steps behind the log's, as a store has them that is never written. Subagents' steps are not
+    of the main line (D48).
     """
     if "session_start" not in event.facts and not event.is_manual:
         return Told()
-    every = tool_log.tail(run_dir, _LOOKED_AT)
+    every = [*tool_log.tail(run_dir, _LOOKED_AT), *unlogged][-_LOOKED_AT:]
     steps = [step for step in every if not step.more.get("agent_id")]
     if not steps:
         return Told()

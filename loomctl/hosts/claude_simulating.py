@@ -36,10 +36,9 @@ def of_run(space: Workspace, run_id: str, event: str, session_id: str | None = N
     """Give what the model would get at an event now; None where a hook would be silent.
 
     event: one of SOURCES, or a trigger's word. session_id: of the conversation that it would come in; by default the
-    latest that is bound to the run, and a new one where the host would make one. What tools gave is digested first, as
-    before every look. Raises STEP_CLOSING where a start would end a step before it primes.
+    latest that is bound to the run, and a new one where the host would make one. What tools gave counts as if it were
+    digested. Raises STEP_CLOSING where a start would end a step before it primes.
     """
-    recording.digest(space)
     latest = _latest(space, run_id)
     if session_id is None:
         session_id = SESSION if latest is None or event in _NEW else str(latest["session_id"])
@@ -48,6 +47,9 @@ def of_run(space: Workspace, run_id: str, event: str, session_id: str | None = N
     # A compaction and a clear happen within the process that drives; the others begin one.
     pid = _pid(latest) if event in ("compact", "clear") else None
     simulated = _workspace(space, session_id, path if isinstance(path, str) else None, pid)
+    assert isinstance(simulated.store, UnwrittenStore)
+    steps, left = recording.foreseen(simulated)
+    simulated.store.put_steps(steps, left=left)
     if binding is None and latest is not None and event in _INHERITS:
         bound = {"host": claude_events.HOST, "pid": pid, "inherited_from": latest["session_id"]}
         simulated.local.bind(session_id, run_id, **bound)
@@ -58,6 +60,12 @@ def of_run(space: Workspace, run_id: str, event: str, session_id: str | None = N
         simulated.local.note_primed(session_id, {**simulated.local.primed(session_id), "compacting": "auto"})
     told = {"session_id": session_id, "source": event, "transcript_path": path or "", "cwd": space.project.root}
     return claude_code.session_start(simulated, told)
+
+
+def unwritten(space: Workspace) -> Workspace:
+    """Give a workspace of the same caller through which nothing is written."""
+    store = UnwrittenStore(space.project.store, space.project.faber_roots)
+    return space._replace(store=store, local=UnwrittenLocal(os.path.join(space.project.store, LOCAL)))
 
 
 def of_workflow(space: Workspace, run: Run, event: str) -> Given:

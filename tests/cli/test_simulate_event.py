@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loomctl.engine import driving
 from tests.cli.conftest import Cli
-from tests.scenes import SESSION, Ended, Scene, artifact, fingerprint
+from tests.scenes import OTHER, SESSION, Ended, Json, Scene, artifact, fingerprint
 
 SPEC = artifact("spec", "specs/spec.md", reload_triggers=["session_start"])
 NOTES = artifact("notes", "notes.md", required=False, reload_triggers=["compaction_detected"])
@@ -203,3 +205,35 @@ def test_what_cannot_be_asked(cli: Cli, scene: Scene, words: list[str], what: st
     ended: Ended = cli(*words, session=SESSION)
     assert ended.code == 2
     assert what in ended.stderr
+
+
+def waiting(scene: Scene, number: int, output: str, session: str = SESSION) -> None:
+    """Let a tool call wait in the spool, as the launcher leaves it."""
+    given = {"stdout": output, "stderr": "", "interrupted": False, "isImage": False}
+    told: Json = {"session_id": session, "cwd": str(scene.root), "hook_event_name": "PostToolUse", "tool_name": "Bash"}
+    told |= {"tool_input": {"command": f"make {number}"}, "tool_response": given, "tool_use_id": f"toolu_{number}"}
+    folder = scene.store / "local" / "spool"
+    (folder / f"{session}-{number}.json").write_text(json.dumps(told))
+
+
+def test_nothing_at_all_is_written(cli: Cli, scene: Scene, user_folders: Path) -> None:
+    """Neither the index of runs nor the settings, the spool or what is told once; and the bytes are the hook's."""
+    scene.write(".loom/config.yaml", "restore_budget: 9000\n")
+    scene.begin()
+    driving.done(scene.space(), scene.run_dir.name, response="Asked.")
+    waiting(scene, 1, "x" * 20_000)
+    waiting(scene, 2, "all pass")
+    waiting(scene, 3, "of nobody", OTHER)
+    hooks = scene.store / "local" / "hooks"
+    hooks.mkdir(exist_ok=True)
+    (hooks / "stop").write_text(f"9.9.9 {SESSION} x\n")
+    for name in ("runs.json", "open-runs.json", "config.json"):
+        (scene.store / "local" / name).unlink(missing_ok=True)
+    before = fingerprint(scene.root), fingerprint(user_folders)
+    for words in (["--event", "compact"], ["--event", "resume", "--json"], ["tiny", "--event", "compact"]):
+        for session in (SESSION, None):
+            assert cli("simulate", *words, session=session).code == 0
+            assert (fingerprint(scene.root), fingerprint(user_folders)) == before
+    text = cli("simulate", "--event", "compact", session=None).stdout
+    assert "make 2" in text
+    assert scene.hook("session-start", source="compact").context == text
