@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from loomctl.model.receipts import Compacted
 
 _SHOWN = 160
+_KINDS = {survival.TEXT: "text", survival.PATH: "path", survival.ARTIFACT: "artifact"}
 _PENDING = "lost, pending: it comes back with the next tool result or prompt"
 _MASKED = "unproven, its secret was masked when the run was handed on"
 
@@ -43,8 +44,10 @@ def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_
       loomctl prove --add "The deadline is 3 May" --add '$.context.budget'
     """
     space = asking.space()
-    if added or dropped:
-        proving.declare(space, run, added, dropped)
+    doubtful = proving.declare(space, run, added, dropped) if added or dropped else []
+    for one in doubtful:
+        hint = f"\n  hint: {one_line(one.hint, 400)}" if one.hint else ""
+        printing.note(f"loomctl: {one.code}: {one_line(one.message, 400)}{hint}")
     found = proving.proof(space, asking.run_to_show(space, run))
     if as_json:
         printing.document(found.to_dict())
@@ -59,8 +62,9 @@ def _lines(found: Proof) -> list[str]:
         return [f"run {found.run_id} {said}"]
     items = counted(len(found.items), "item")
     lines = [f"run {found.run_id}: {items} must survive, {counted(len(found.compactions), 'compaction')}"]
+    lines += [f"  {_KINDS[item.kind]}: {one_line(item.name, _SHOWN)}" for item in found.items]
     if not found.compactions:
-        return [*lines, *(f"  {one_line(item.name, _SHOWN)}" for item in found.items)]
+        return lines
     for one in found.compactions:
         lines += _of_one(one)
     return [*lines, proving.CLAIM]

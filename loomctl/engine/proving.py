@@ -14,13 +14,15 @@ from loomctl.model.state import TERMINAL
 from loomctl.model.survival import KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from loomctl.engine.caller import Workspace
+    from loomctl.model.problems import Problem
     from loomctl.model.receipts import Compacted
     from loomctl.model.state import State
     from loomctl.model.survival import Item
 
+ITEM = "--add"  # where an item stands that is wrong
 CLAIM = (
     "Claimed is that a text was present in the host's summary or in what Loom gave after it, white space aside; not "
     "that the assistant heeds it."
@@ -75,8 +77,8 @@ def proof(space: Workspace, named: str | None) -> Proof:
     return Proof(run_id, survival.items(run.plan, run.state), found)
 
 
-def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: Sequence[str]) -> None:
-    """Add items to what must survive in a run, and take such out again that were added so.
+def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: Sequence[str]) -> list[Problem]:
+    """Add items to what must survive in a run, and take such out again that were added so; gives warnings of them.
 
     dropped: as they were added, or by their names. Raises as `finding.to_drive`; BAD_STATUS for a run that is over,
     NO_SUCH_ITEM, and for an item what `loomctl check` would say of it.
@@ -108,6 +110,24 @@ def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: 
         return {**state, KEY: after}, [Event("survival.declared", told, space.caller.session_id)]
 
     space.store.update(run_id, change)
+    return warnings(run.plan, run.state, added)
+
+
+def warnings(plan: Mapping[str, Any], state: Mapping[str, Any], entries: Sequence[str]) -> list[Problem]:
+    """Give what is doubtful about items of a run: what looks like a secret, or like the id of an artifact."""
+    ids = [str(artifact["id"]) for artifact in plan.get("artifacts", ())]
+    told = {key: state.get(key) for key in ("goal", "work_id", "context")}
+    said = survival_checks.everything_said(plan) + survival_checks.everything_said(told)
+    return [
+        problem
+        for entry in dict.fromkeys(entries)
+        for each in (
+            survival_checks.entry_problems(entry, ITEM),
+            survival_checks.unknown_artifact(entry, ITEM, ids, said),
+        )
+        for problem in each
+        if problem.severity == "warning"
+    ]
 
 
 def checked(entries: Sequence[str]) -> list[str]:

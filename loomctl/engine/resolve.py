@@ -120,7 +120,7 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
         return Resolved(path, None, None, sources, problems)
     for link in chain:
         problems += link.said(references.dangling(link.own, workflow) if link.own else ())
-        problems += link.said(survival_checks.unknown_artifacts(link.own, workflow) if link.own else ())
+        problems += link.said(survival_checks.unknown_artifacts(link.own, workflow, merged) if link.own else ())
         problems += link.said(graph_checks.unknown_targets(link.own, workflow) if link.own else ())
     problems += references.stepless(workflow)
     if not errors(problems):

@@ -118,6 +118,8 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.75) -> str | None
 
 def choices(word: object, known: Sequence[str]) -> str:
     """Make the hint for a word that is none of the known ones."""
+    if not known:
+        return "there are none"
     meant = nearest(word, known) if isinstance(word, str) else None
     listed = ", ".join(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
     return f"did you mean {meant}? known: {listed}" if meant else f"known: {listed}"

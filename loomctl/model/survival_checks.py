@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from loomctl.model.secrets import mask
 from loomctl.model.survival import ARTIFACT, KEY, KINDS, LONGEST, MOST, PATH, is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from loomctl.model.fields import Fields
     from loomctl.model.problems import Problem
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 # What a hook can read without a library; the schema's pattern says the same.
 _STEP = r"\.[A-Za-z_][A-Za-z0-9_-]*|\[-?(0|[1-9][0-9]{0,8})\]|\['[^'\\]+'\]|\[\"[^\"\\]+\"\]"
 _PATH = re.compile(rf"\$({_STEP})+")
+# A word that is made of words, as ids are; and how near an id a text is that may mean it.
+_ID = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)+")
+_NEAR, _NEAR_WORD = 0.82, 0.72
 _FORMS = 'write a text, "$.path.into.state", an artifact\'s id, or {"text": …}, {"path": …}, {"artifact": …}'
 
 
@@ -64,24 +68,42 @@ def _value_problems(value: str, kind: str, where: str) -> Iterator[Problem]:
         yield warning("SECRET", where, message, "name what must survive without it")
 
 
-def unknown_artifacts(own: Workflow, merged: Workflow) -> list[Problem]:
-    """Find items of `own` (one file) that name an artifact which `merged` (the file with its ancestors) has not."""
+def unknown_artifacts(own: Workflow, merged: Workflow, raw: Mapping[str, Any]) -> list[Problem]:
+    """Find items of `own` (one file) that name an artifact which `merged` (the file with its ancestors) has not.
+
+    raw: what was merged, as it was written.
+    """
     declared = merged.critical_artifacts
     ids = [placed.artifact.id for placed in declared.each()] if declared else []
+    said = everything_said(raw)
     return [
         problem
         for index, entry in enumerate(own.must_survive or ())
-        for problem in unknown_artifact(entry, at("$", KEY, index), ids)
+        for problem in unknown_artifact(entry, at("$", KEY, index), ids, said)
     ]
 
 
-def unknown_artifact(entry: object, where: str, ids: Collection[str]) -> Iterator[Problem]:
-    """Find that an item names an artifact that is not declared, or nearly names one that is. ids: those declared."""
+def everything_said(raw: Mapping[str, Any]) -> str:
+    """Give all that a workflow or a run says, but for what must survive: a word that stands there is no made-up id."""
+    return json.dumps({key: value for key, value in raw.items() if key != KEY}, ensure_ascii=False, default=str)
+
+
+def unknown_artifact(entry: object, where: str, ids: Collection[str], said: str) -> Iterator[Problem]:
+    """Find that an item names an artifact that is not declared, or looks as if it were to name one.
+
+    ids: those declared; said: as `everything_said` gives it.
+    """
     name = entry.get(ARTIFACT) if isinstance(entry, dict) else None
     if isinstance(name, str) and name not in ids:
         yield error(
             "UNKNOWN_ARTIFACT", at(where, ARTIFACT), f"there is no artifact {shown(name)}", choices(name, list(ids))
         )
-    if isinstance(entry, str) and entry not in ids and (meant := nearest(entry, list(ids), cutoff=0.82)):
-        hint = f'write {meant} if you meant the artifact; {{"text": {shown(entry)}}} says that it is a text'
-        yield warning("POSSIBLE_TYPO", where, f"{shown(entry)} is a text; did you mean the artifact {meant}?", hint)
+    if not isinstance(entry, str) or entry in ids:
+        return
+    outright = f'{{"text": {shown(entry)}}} says that it is a text'
+    if meant := nearest(entry, list(ids), cutoff=_NEAR if " " in entry else _NEAR_WORD):
+        message = f"{shown(entry)} is a text; did you mean the artifact {meant}?"
+        yield warning("POSSIBLE_TYPO", where, message, f"write {meant} if you meant the artifact; {outright}")
+    elif _ID.fullmatch(entry) and entry not in said:
+        message = f"{shown(entry)} looks like an artifact's id; no artifact is called so, and it is taken for a text"
+        yield warning("POSSIBLE_TYPO", where, message, f"{choices(entry, list(ids))}; {outright}")

@@ -9,7 +9,7 @@ import pytest
 from loomctl.disk.events import Event
 from loomctl.model.sessions import KEPT
 from tests.cli.conftest import Cli
-from tests.scenes import SESSION, Json, Scene
+from tests.scenes import SESSION, Json, Scene, artifact
 
 
 @pytest.fixture
@@ -40,6 +40,7 @@ def test_it_tells_each_compaction(begun: Scene, cli: Cli) -> None:
     told = cli("prove")
     assert told.code == 0
     assert told.stdout.splitlines()[1:-1] == [
+        "  text: The deadline is 3 May",
         f"2026-01-01T00:00:00Z auto, session {SESSION[:7]}…: kept 2, lost 2, put back 2",
         "  lost, put back: c",
         "  lost, put back: d",
@@ -117,3 +118,60 @@ def test_damaged_receipts_are_no_receipts(begun: Scene, cli: Cli, damage: object
     ended = cli("prove", "--json")
     assert ended.code in (0, 5), ended
     assert json.loads(ended.stdout)
+
+
+DOUBTS = [
+    ("token ghp_0123456789abcdefghijABCDEFGHIJ012345", "SECRET", "masked"),
+    ("design-breif", "POSSIBLE_TYPO", "design-brief"),
+    ("sepc", "POSSIBLE_TYPO", "did you mean the artifact spec?"),
+    ("style_guide", "POSSIBLE_TYPO", "looks like an artifact's id"),
+]
+
+
+@pytest.mark.parametrize(("item", "code", "said"), DOUBTS)
+@pytest.mark.parametrize("words", [["prove", "--add"], ["run", "x", "--workflow", "tiny", "--must-survive"]])
+def test_what_is_doubtful_is_added_with_a_warning(
+    scene: Scene, cli: Cli, words: list[str], item: str, code: str, said: str
+) -> None:
+    """A typo would silently be looked for as a text, and never be found."""
+    for name in ("spec.md", "design.md"):
+        scene.write(name, "x")
+    scene.workflow([artifact("spec", "spec.md"), artifact("design-brief", "design.md")])
+    if words[0] == "prove":
+        scene.begin()
+    ended = cli(*words, item)
+    assert ended.code == 0
+    told = ended.stdout + ended.stderr
+    assert said in told
+    assert (code in told) or words[0] == "run"
+    assert "ghp_0123456789" not in told
+    assert scene.state["must_survive"] == [item]
+
+
+@pytest.mark.parametrize(
+    "item", ["spec", "Ask Ada", "heliotrope", "max_retries", "dark-mode", "$.context.budget", "3 May"]
+)
+def test_what_is_not_doubtful_is_added_in_silence(scene: Scene, cli: Cli, item: str) -> None:
+    """An id that is declared, plain words, and words that the run itself says."""
+    scene.write("spec.md", "x")
+    phases = {"one": {"steps": [{"id": "a", "prompt": "Keep max_retries as it is."}]}}
+    scene.workflow([artifact("spec", "spec.md")], phases)
+    scene.begin("add dark-mode")
+    assert cli("prove", "--add", item).stderr == ""
+
+
+def test_each_item_is_told_with_its_kind(scene: Scene, cli: Cli) -> None:
+    """Else nobody sees that an id was taken for a text."""
+    scene.write("spec.md", "x")
+    scene.workflow([artifact("spec", "spec.md")], must_survive=["spec", "$.goal", "Ask Ada", {"text": "spec"}])
+    scene.begin()
+    lines = cli("prove").stdout.splitlines()[1:]
+    assert lines == ["  artifact: spec", "  path: $.goal", "  text: Ask Ada", "  text: text:spec"]
+
+
+def test_no_hint_ends_in_nothing(scene: Scene, cli: Cli) -> None:
+    """Where no artifact is declared there is none to name."""
+    scene.workflow(must_survive=[{"artifact": "spec"}, "style-guide"])
+    told = cli("check", "tiny")
+    assert "there are none" in told.stdout + told.stderr
+    assert "known: \n" not in told.stdout + told.stderr
