@@ -46,3 +46,23 @@ def checked(assistant: Assistant) -> list[dict[str, Any]]:
     """Give what the ledger of the only run tells of evidence."""
     lines = (run_folder(assistant.project) / "events.jsonl").read_text(encoding="utf-8").splitlines()
     return [entry["properties"] for entry in map(json.loads, lines) if entry["event"] == "evidence.checked"]
+
+
+def test_an_assistant_that_does_not_call_done_is_sent_there_twice_and_then_its_user_is_told(
+    assistant: Assistant,
+) -> None:
+    """A command is looked at by `loomctl done` alone: two blocks name it, and no third one says the same."""
+    workflow(assistant.project, step("report", evidence=[{"run": "test -e out"}]), step("then"))
+    turn = assistant.run('/loom:run "x" --workflow flow', answers=[SAID, SAID, SAID, "never said"], watch_hooks=True)
+    assert len(turn.conversation) == 3
+    stops = turn.hook_answers("Stop")
+    assert [answer.get("decision") for answer in stops] == ["block", "block", None]
+    assert all("loomctl done" in answer["reason"] for answer in stops[:2])
+    (line,) = [line for line in turn.told_user() if "is not ended" in line]
+    assert "build/report" in line
+    assert "loomctl done" in line
+    state = state_of(assistant.project)
+    assert (state["status"], state["current_step"]) == ("in_progress", "build/report")
+    assert [one["passed"] for one in checked(assistant)] == [False, False]
+    candidate = run_folder(assistant.project) / "stages" / "001-build.report@1" / "candidate.md"
+    assert candidate.read_text(encoding="utf-8") == SAID
