@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FOLDER = "owed"
-_OWED, _GIVEN = ".json", ".given"
+_OWED, _GIVEN, _BEGUN = ".json", ".given", ".begun"
 _LARGEST = 1 << 20
 
 
@@ -73,16 +73,27 @@ def note_given(local: str, session_id: str, what: dict[str, Any]) -> None:
     _write(_path(local, session_id, _GIVEN), local, what)
 
 
+def note_begun(local: str, session_id: str, what: dict[str, Any]) -> None:
+    """Note a compaction of which the state tells nothing, for another drives the run. Raises OSError, UNSAFE_LINK."""
+    _write(_path(local, session_id, _BEGUN), local, what)
+
+
+def begun(local: str, session_id: str) -> dict[str, Any] | None:
+    """Give what was noted of such a compaction; None where there was none since the last start."""
+    path = _path(local, session_id, _BEGUN)
+    return None if files.leads_away(os.path.dirname(local), path) else _read(path)
+
+
 def settle(local: str, session_id: str) -> None:
     """Forget what was given: it arrived, or is given up."""
     _remove(local, _path(local, session_id, _GIVEN))
 
 
 def drop(local: str, session_id: str | None) -> None:
-    """Forget both: another compaction came, or the conversation was cleared."""
+    """Forget all of it: another compaction came, or the conversation was cleared."""
     if not session_id:
         return
-    for ending in (_OWED, _GIVEN):
+    for ending in (_OWED, _GIVEN, _BEGUN):
         _remove(local, _path(local, session_id, ending))
 
 

@@ -13,7 +13,7 @@ from loomctl.engine import leasing
 from loomctl.model import due, receipts, slip, survival, triggers
 from loomctl.model.due import LOAD
 from loomctl.model.fences import fenced, one_line, visible
-from loomctl.model.receipts import Receipt
+from loomctl.model.receipts import Compacted, Receipt
 from loomctl.model.records import NamedTuple
 from loomctl.model.survival import ARTIFACT, PATH
 from loomctl.model.units import utf16_units
@@ -73,7 +73,8 @@ def judge(space: Workspace, run_id: str, summary: str | None) -> Judged | None:
     """
     session_id = space.caller.session_id
     run = space.store.read(run_id)
-    compaction = receipts.last(run.state, session_id) if session_id else None
+    beside = _beside(space, run_id)
+    compaction = beside or (receipts.last(run.state, session_id) if session_id else None)
     if session_id is None or compaction is None or compaction.receipt is None or compaction.receipt.proven:
         return None
     receipt = compaction.receipt
@@ -81,10 +82,14 @@ def judge(space: Workspace, run_id: str, summary: str | None) -> Judged | None:
         receipt = _found(space, run, receipt, summary)
     if receipt.lost:
         names = {"kept": receipt.kept, "lost": receipt.lost, "absent": receipt.absent}
-        owed.note(space.store.local, session_id, {"run_id": run_id, "at": compaction.at, "tries": 0, **names})
-    told = Event("survival.checked", {**receipt.to_dict(), "trigger": compaction.trigger}, session_id)
+        noted = {"run_id": run_id, "at": compaction.at, "tries": 0, "beside": beside is not None, **names}
+        owed.note(space.store.local, session_id, noted)
+    when = {"at": compaction.at} if beside is not None else {}
+    told = Event("survival.checked", {**receipt.to_dict(), "trigger": compaction.trigger, **when}, session_id)
 
     def change(state: State) -> tuple[State, list[Event]]:
+        if beside is not None:
+            return state, [told]
         now = receipts.last(state, session_id)
         if now is None or now.at != compaction.at or now.receipt is None or now.receipt.proven:
             return state, []
@@ -92,6 +97,16 @@ def judge(space: Workspace, run_id: str, summary: str | None) -> Judged | None:
 
     leasing.watching(space).store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)
     return Judged(receipt, bool(receipt.lost))
+
+
+def _beside(space: Workspace, run_id: str) -> Compacted | None:
+    """Give the caller's last compaction where its run's state tells nothing of it, for another drove the run then."""
+    session_id = space.caller.session_id
+    noted = owed.begun(space.store.local, session_id) if session_id else None
+    if session_id is None or noted is None or noted.get("run_id") != run_id:
+        return None
+    receipt = Receipt(False, _names(noted, "kept"), [], [], [])
+    return Compacted(session_id, str(noted.get("at")), str(noted.get("trigger")), receipt)
 
 
 def _found(space: Workspace, run: Run, begun_with: Receipt, summary: str) -> Receipt:
@@ -176,6 +191,8 @@ def _record(space: Workspace, given: Mapping[str, object]) -> None:
         return
 
     def change(state: State) -> tuple[State, list[Event]]:
+        if given.get("beside") is True:
+            return state, [Event("survival.restored", {"items": names, "at": given.get("by")}, session_id)]
         compaction = receipts.last(state, session_id)
         if compaction is None or compaction.at != given.get("at"):
             return state, []

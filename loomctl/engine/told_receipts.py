@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from loomctl.disk import clock, event_log
 from loomctl.model import receipts
 from loomctl.model.errors import LoomError
+from loomctl.model.receipts import Compacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from loomctl.model.receipts import Compacted, Receipt
+    from loomctl.model.receipts import Receipt
 
 _CHECKED, _RESTORED = "survival.checked", "survival.restored"
 
@@ -23,14 +24,16 @@ _CHECKED, _RESTORED = "survival.checked", "survival.restored"
 def completed(run_dir: str, found: Sequence[Compacted]) -> list[Compacted]:
     """Give compactions with the receipts that the log tells, where the state has none that is proven.
 
-    found: oldest first. An event belongs to the last compaction of its session before it. A log that cannot be read
-    tells nothing.
+    Those of which the log alone tells stand behind the others. found: oldest first. An event belongs to the last
+    compaction of its session before it. A log that cannot be read tells nothing.
     """
     every = list(found)
     open_ones = {at for at, one in enumerate(every) if one.receipt is None or not one.receipt.proven}
-    if not open_ones:
-        return every
     for entry in _told(run_dir):
+        unknown = _alone(every, entry)
+        if unknown is not None:
+            open_ones.add(len(every))
+            every.append(unknown)
         at = _of(every, entry)
         if at in open_ones:
             every[at] = every[at]._replace(receipt=_with(every[at].receipt, entry))
@@ -44,6 +47,16 @@ def _told(run_dir: str) -> Iterable[Mapping[str, Any]]:
                 yield line.entry
     except (OSError, LoomError):
         return
+
+
+def _alone(every: Sequence[Compacted], entry: Mapping[str, Any]) -> Compacted | None:
+    """Give the compaction of which an event tells and the state does not; None where it does."""
+    raw = entry.get("properties")
+    at = raw.get("at") if isinstance(raw, dict) and entry["event"] == _CHECKED else None
+    session_id = str(entry.get("session_id") or "")
+    if not isinstance(at, str) or any((one.session_id, one.at) == (session_id, at) for one in every):
+        return None
+    return Compacted(session_id, at, str(raw.get("trigger") or "") if isinstance(raw, dict) else "", None)
 
 
 def _of(every: Sequence[Compacted], entry: Mapping[str, Any]) -> int:

@@ -149,6 +149,7 @@ def enter_and_prime(
         notes.extend([closed.removeprefix("Loom: ")] if closed else [])
         run = space.store.read(run_id)
     made: list[Slip] = []
+    meant: list[State] = []
     notes += announcing.newer_writer(run.state)
 
     def change(state: State) -> tuple[State, list[Happening]]:
@@ -159,6 +160,7 @@ def enter_and_prime(
         made[:] = [priming.prime(space, here, event, priming.hook_budget(space), may_write=driver is None)]
         if source == "compact":
             state = _with_receipt(here, made[0], space.caller.session_id)
+            meant[:] = [state]
         state, primed = remembering.recorded(space, state, made[0])
         return state, [*came, *primed]
 
@@ -173,6 +175,8 @@ def enter_and_prime(
                 )
             )
         notes.append(f"this could not be recorded: {words(error)}")
+    if meant and driver is not None:
+        kept(notes, lambda: _note_receipt(space, run_id, meant[0]))
     told = bool(made[0].text) and driver is None
     kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=told))
     return _delivered(space, made[0], notes)
@@ -184,6 +188,20 @@ def _with_receipt(run: Run, made: Slip, session_id: str | None) -> State:
     from loomctl.engine import surviving  # most runs declare nothing
 
     return surviving.begun(run, made, session_id)
+
+
+def _note_receipt(space: Workspace, run_id: str, meant: State) -> None:
+    """Note on this machine what of a compaction is not in the state, for another drives the run."""
+    session_id = space.caller.session_id
+    from loomctl.model import receipts  # most compactions are the driver's
+
+    found = receipts.last(meant, session_id) if session_id else None
+    if session_id is None or found is None or found.receipt is None:
+        return
+    from loomctl.disk import owed
+
+    told = {"run_id": run_id, "at": found.at, "trigger": found.trigger, "kept": [*found.receipt.kept]}
+    owed.note_begun(space.store.local, session_id, told)
 
 
 def _with_owed(event: Event, state: State) -> Event:

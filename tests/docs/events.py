@@ -262,6 +262,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "restored": "of the lost ones those that were put back already: none as yet",
             "absent": "of those that had no text to look for; left out where there are none",
             "trigger": "`auto` or `manual`",
+            "at": "when the compaction was, where another drove the run and its state tells nothing of it",
         },
     ),
     "survival.restored": (
