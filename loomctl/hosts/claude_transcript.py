@@ -24,6 +24,7 @@ NOTICE = "<task-notification>"  # how the prompt begins by which the host tells 
 _COMMANDS = "/loom:"
 _LONGEST_CHAIN = 50  # of notices that led to notices
 _FOR_A_PROMPT = 3.0  # seconds; whether Loom drives a turn hangs on it
+_FOR_A_FILE = 0.5  # seconds; a session that is kept in none is common, a file that late is not
 _FOR_A_MESSAGE = 1.0  # seconds; without it the last block alone is known
 _LOOKS_EVERY = 0.02
 _MARK = "Loom slip "  # as model.slip has it; not imported, for most hooks need nothing else of that
@@ -100,6 +101,8 @@ class Transcript(Conversation):
     def _patience(self, prompt_id: str, ending: str) -> float:
         """Give for how many seconds what is not written down is waited for; 0 where nothing is."""
         data = self._read()
+        if not data:
+            return _FOR_A_FILE
         if prompt_id and not entries.is_turn_in(data, prompt_id):
             return _FOR_A_PROMPT
         return _FOR_A_MESSAGE if ending.strip() and not entries.ends_with(data, ending) else 0.0

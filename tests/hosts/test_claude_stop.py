@@ -132,12 +132,22 @@ def test_a_host_that_writes_nothing_down_is_not_waited_for_long(
     begun: Scene, file: TranscriptFile, clock: Clock, *, told: bool
 ) -> None:
     """Neither for the prompt nor for the message; the step ends by what was handed over, its user's next turn."""
+    file.note({"type": "last-prompt", "lastPrompt": "of an earlier turn"})
     if told:
         prompted(file, "go on")
     stopped = stops(begun, file)
     assert not stopped.block
     assert "frame/ask succeeded" in stopped.line
     assert clock.at == pytest.approx(1.0 if told else 3.0, abs=0.1)
+
+
+def test_a_session_that_is_kept_in_no_transcript_is_hardly_waited_for(
+    begun: Scene, file: TranscriptFile, clock: Clock
+) -> None:
+    """Its host names a file that never comes (`--no-session-persistence`), at each stop."""
+    file.path.unlink()
+    assert "frame/ask succeeded" in stops(begun, file).line
+    assert clock.at == pytest.approx(0.5, abs=0.1)
 
 
 def test_a_session_without_a_transcript_is_not_waited_for(begun: Scene, clock: Clock) -> None:
