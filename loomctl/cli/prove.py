@@ -76,7 +76,7 @@ def _of_one(one: Compacted) -> list[str]:
     if receipt is None:
         return [f"{head}: nothing was declared, or nobody looked"]
     if not receipt.proven:
-        return [f"{head}: unproven, the host gave no summary; in what Loom gave: {len(receipt.kept)}"]
+        return [f"{head}: unproven, no summary came; in what Loom gave: {len(receipt.kept)}"]
     put_back = f", put back {len(receipt.restored)}" if receipt.lost else ""
     pending = f", pending {len(one.pending)}" if one.pending else ""
     absent = f", absent {len(receipt.absent)}" if receipt.absent else ""

@@ -327,7 +327,7 @@ def _survived(last: Mapping[str, Any]) -> str:
     if not isinstance(receipt, dict):
         return ""
     if receipt.get("proven") is not True:
-        return ": unproven, for the host gave no summary"
+        return ": unproven, for no summary came"
     parts = [
         f"{word} {len(names)}" for word in ("kept", "lost", "restored") if isinstance(names := receipt.get(word), list)
     ]

@@ -1,8 +1,9 @@
 """When Claude Code must have called its hooks last, as the end of a session's transcript shows it.
 
 A prompt, a tool that was used, a turn that came to its end, a compaction: each is written with its time, whether or not
-a hook answered. What may have had no hook counts nothing: calls that failed or were refused, what a command of the
-host's own left, what the host said in the assistant's name, subagents' turns.
+a hook answered; a compaction calls PreCompact and PostCompact where the release of the host that wrote its entry does.
+What may have had no hook counts nothing: calls that failed or were refused, what a command of the host's own left, what
+the host said in the assistant's name, subagents' turns.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import calendar
 import json
 import os
+import re
 import time
 
 from loomctl.disk import files
@@ -25,6 +27,7 @@ TAIL = 512 * 1024
 _HEAD = 64 * 1024
 _SYNTHETIC = "<synthetic>"
 _SHELL = "Bash"  # the tool that the PreToolUse hook is for
+_BOTH_ENDS = (2, 1, 76)  # the first release that calls hooks on both ends of a compaction, by the host's changelog
 
 
 def called(path: str | None) -> Mapping[str, float]:
@@ -64,6 +67,8 @@ def _note(found: dict[str, float], shells: dict[str, float], entry: dict[str, An
     kind = entry.get("type")
     if kind == "system" and entry.get("subtype") == "compact_boundary":
         found["session-start"] = at
+        if _release(entry) >= _BOTH_ENDS:
+            found["pre-compact"] = found["post-compact"] = at
     elif kind == "assistant":
         message = _object(entry.get("message"))
         if message.get("model") == _SYNTHETIC:
@@ -93,6 +98,12 @@ def _note_user(found: dict[str, float], shells: dict[str, float], entry: dict[st
     # What begins with these is a command of the host's own and what it printed, or says that a turn was broken off.
     if isinstance(said, str) and said.strip() and not said.lstrip().startswith(("<", "[Request interrupted")):
         found["user-prompt-submit"] = at
+
+
+def _release(entry: dict[str, Any]) -> tuple[int, ...]:
+    """Give the release of the host that wrote an entry; empty where it names none in numbers."""
+    found = re.match(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", str(entry.get("version")), re.ASCII)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def _object(value: Any) -> dict[str, Any]:

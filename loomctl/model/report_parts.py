@@ -124,7 +124,7 @@ def survived(receipt: Mapping[str, Any] | None) -> tuple[str, str]:
     if receipt is None:
         return "", "calm"
     if not receipt["proven"]:
-        return "unproven: the host gave no summary", "warn"
+        return "unproven: no summary came", "warn"
     kept, lost, restored = (len(receipt[key]) for key in ("kept", "lost", "restored"))
     if not lost:
         return f"all {kept} kept", "good"

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 # How far a hook's note and what the conversation says of the same moment may lie apart: other plugins' hooks run, too.
 APART = 2 * 60
+# How long before the conversation shows it a hook may have fired: a summary of all of it is written between the two.
+EARLIER = {"pre-compact": 15 * 60}
 # How long a hook may still come, or still work, after the conversation shows that it was called.
 PATIENCE = 60
 # How much later than its last hook a session may show that it lives: commands that a prompt brings along run between.
@@ -72,9 +74,10 @@ def silent(firings: Firings) -> tuple[Silent, ...]:
     All are, where a session that drives a run showed BETWEEN seconds after the last firing (or since firings are
     noted, if there was none) that it lives, or where the conversation called several, and none came. One is, where
     the conversation shows that it was called (since firings are noted, PATIENCE ago, or in a session that is over)
-    and it did not fire then, APART at most before; or where it began its work and has not ended it PATIENCE later,
-    for a host kills a hook that takes too long. Where no conversation can be seen, one that never fired in LONG of
-    driving while others did is, and so is a turn's beginning or end that stopped for a DAY while the other goes on.
+    and it did not fire then, APART at most before, or as long as EARLIER says; or where it began its work and has not
+    ended it PATIENCE later, for a host kills a hook that takes too long. Where no conversation can be seen, one that
+    never fired in LONG of driving while others did is, and so is a turn's beginning or end that stopped for a DAY
+    while the other goes on.
     """
     if not firings.sign and not firings.fired:
         return ()
@@ -106,7 +109,7 @@ def _due(firings: Firings) -> list[str]:
 
 
 def _missed(firings: Firings, event: str, called: float) -> bool:
-    return event in _due(firings) and firings.fired.get(event, 0.0) < called - APART
+    return event in _due(firings) and firings.fired.get(event, 0.0) < called - EARLIER.get(event, APART)
 
 
 def _unseen(firings: Firings, heard: float) -> list[Silent]:

@@ -44,7 +44,7 @@ def test_it_tells_each_compaction(begun: Scene, cli: Cli) -> None:
         f"2026-01-01T00:00:00Z auto, session {SESSION[:7]}…: kept 2, lost 2, put back 2",
         "  lost, put back: c",
         "  lost, put back: d",
-        f"2026-01-02T00:00:00Z auto, session {SESSION[:7]}…: unproven, the host gave no summary; in what Loom gave: 1",
+        f"2026-01-02T00:00:00Z auto, session {SESSION[:7]}…: unproven, no summary came; in what Loom gave: 1",
         f"2026-01-03T00:00:00Z auto, session {SESSION[:7]}…: kept 4, lost 0",
         f"2026-01-04T00:00:00Z auto, session {SESSION[:7]}…: nothing was declared, or nobody looked",
     ]

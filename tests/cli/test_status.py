@@ -170,7 +170,7 @@ def test_driver_and_compactions_are_told_as_far_as_they_are_known(begun: Scene, 
         lease={"epoch": 4, "session_id": None}, sessions={**begun.state["sessions"], "session_history": [record]}
     )
     told = fields(cli("status").stdout)
-    assert told["compacted"].endswith("(manual): unproven, for the host gave no summary")
+    assert told["compacted"].endswith("(manual): unproven, for no summary came")
     assert "driven by" not in told["sessions"]
 
 

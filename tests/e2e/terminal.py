@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tests.e2e.assistant import API_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from tests.e2e.assistant import Assistant
@@ -61,6 +61,13 @@ class Terminal:
             if not missing:
                 return screen
             assert time.monotonic() < deadline, f"{missing} not on the screen:\n{screen}"
+            time.sleep(0.1)
+
+    def wait_until(self, holds: Callable[[], bool], within: float = 60) -> None:
+        """Wait until something holds beside the screen. within: seconds."""
+        deadline = time.monotonic() + within
+        while not holds():
+            assert time.monotonic() < deadline, f"it does not come to hold:\n{self.screen()}"
             time.sleep(0.1)
 
     def _tmux(self, *words: str, check: bool = True) -> str:

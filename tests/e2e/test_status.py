@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.e2e.assistant import LOOMCTL_ALLOWED
 from tests.e2e.scenes import done, start_run, state_of
+from tests.e2e.scripted_api import bash, reply
 from tests.e2e.terminal import PROMPT, assistant_terminal
 
 if TYPE_CHECKING:
@@ -24,7 +28,11 @@ WATCHED = {
     "UserPromptSubmit": "user-prompt-submit",
     "PostToolUse": "post-tool-use",
     "PreToolUse": "pre-tool-use",
+    "SessionStart": "session-start",
+    "PreCompact": "pre-compact",
+    "PostCompact": "post-compact",
 }
+LONG_AGO = 3600
 
 
 def without(bundle: Path, folder: Path, event: str) -> Path:
@@ -44,24 +52,61 @@ def asked(assistant: Assistant, bundle: Path, *words: str) -> Any:
     return json.loads(told)
 
 
+def work(assistant: Assistant, session_id: str) -> None:
+    """End a step, have the conversation compacted, and go on: what is watched is called for all of it."""
+    looks = reply(bash("loomctl show"))
+    assistant.run("go on", answers=[done(), "It is done."], resume=session_id, allowed_tools=LOOMCTL_ALLOWED)
+    assistant.run("/compact", resume=session_id)
+    assistant.run("go on", answers=[looks, "I see."], resume=session_id, allowed_tools=LOOMCTL_ALLOWED)
+
+
+def heartbeats(assistant: Assistant, bundle: Path) -> Any:
+    """What the doctor says of the hooks."""
+    checks = {check["id"]: check for check in asked(assistant, bundle, "doctor")["checks"]}
+    return checks["heartbeats"]
+
+
 @pytest.mark.parametrize("event", WATCHED)
 def test_a_hook_that_is_not_called_is_noticed(assistant: Assistant, bundle: Path, tmp_path: Path, event: str) -> None:
     """Its event is taken out: status and doctor name it, and no other, once the session has worked without it."""
     lame = dataclasses.replace(assistant, plugin_dir=without(bundle, tmp_path, event))
     first = start_run(lame)
-    lame.run("go on", resume=first.session_id, answers=[done(), "It is done."], allowed_tools="Bash(loomctl:*)")
+    work(lame, first.session_id)
     silent = asked(lame, bundle, "status")["hooks"]["silent"]
     assert [(one["event"], one["how"]) for one in silent] == [(WATCHED[event], "never")]
-    checks = {check["id"]: check for check in asked(lame, bundle, "doctor")["checks"]}
-    assert checks["heartbeats"]["status"] == "WARN"
-    assert f"the hook {WATCHED[event]} has never fired here" in checks["heartbeats"]["found"]
+    told = heartbeats(lame, bundle)
+    assert told["status"] == "WARN"
+    assert f"the hook {WATCHED[event]} has never fired here" in told["found"]
+
+
+@pytest.mark.parametrize("event", ["Stop", "SessionStart", "PostCompact"])
+def test_a_hook_that_is_called_no_longer_is_noticed(
+    assistant: Assistant, bundle: Path, tmp_path: Path, event: str
+) -> None:
+    """All have fired, an hour ago; then one is taken out, and the session works on without it."""
+    first = start_run(assistant)
+    work(assistant, first.session_id)
+    fired = sorted((assistant.project / ".loom/local/hooks").iterdir())
+    assert {path.name for path in fired} >= set(WATCHED.values())
+    then = time.time() - LONG_AGO
+    for path in fired:
+        os.utime(path, (then, then))
+    lame = dataclasses.replace(assistant, plugin_dir=without(bundle, tmp_path, event))
+    work(lame, first.session_id)
+    silent = asked(lame, bundle, "status")["hooks"]["silent"]
+    assert [(one["event"], one["how"]) for one in silent] == [(WATCHED[event], "stopped")]
+    told = heartbeats(lame, bundle)
+    assert told["status"] == "WARN"
+    assert (
+        f"the hook {WATCHED[event]} has been silent though it should have fired: it last did 1 hour ago"
+        in (told["found"])
+    )
 
 
 def test_with_all_hooks_nothing_is_silent(assistant: Assistant, bundle: Path) -> None:
     """The same work, compacted besides: no alarm, and the screen fits."""
     first = start_run(assistant)
-    assistant.run("go on", resume=first.session_id, answers=[done(), "It is done."])
-    assistant.run("/compact", resume=first.session_id)
+    work(assistant, first.session_id)
     told = asked(assistant, bundle, "status")
     assert told["hooks"]["silent"] == []
     assert told["compactions"]["count"] == 1

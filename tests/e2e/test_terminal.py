@@ -16,7 +16,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("tmux")]
 
 
 def test_a_person_sees_what_was_restored(installed: Assistant) -> None:
-    """Installed from the marketplace, after /loom:run: /compact and /clear each say in one line what came back."""
+    """Installed from the marketplace, after /loom:run: /compact and /clear each say in one line what came back.
+
+    The host calls the hook that follows a compaction here as it does without a terminal: receipts hang on it.
+    """
     write_spec(installed.project)
     installed.api.script(done(artifact="spec_path=specs/dark-mode.md"), "The first step is done.", "On it.")
     with assistant_terminal(installed) as terminal:
@@ -27,6 +30,7 @@ def test_a_person_sees_what_was_restored(installed: Assistant) -> None:
 
         terminal.enter("/compact")
         terminal.wait_for(f"SessionStart:compact says: Loom: run {run_id}")
+        terminal.wait_until((installed.project / ".loom/local/hooks/post-compact").exists)
         terminal.enter("/clear")
         terminal.wait_for(f"SessionStart:clear says: Loom: run {run_id}")
         terminal.enter("go on")

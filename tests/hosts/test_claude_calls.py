@@ -42,6 +42,12 @@ def result(ident: str = "t1", *, is_error: bool = False) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": ident, "content": "x", "is_error": is_error}
 
 
+def boundary(second: int, **more: Any) -> dict[str, Any]:
+    """Where the host compacted the conversation."""
+    return {"type": "system", "subtype": "compact_boundary", "timestamp": stamp(second), **more}
+
+
+COMPACTED = dict.fromkeys(("session-start", "pre-compact", "post-compact"), 20)
 START = [user(0, "hello")]
 BEGUN = {"session-start": 0, "user-prompt-submit": 0}
 CASES: dict[str, tuple[list[dict[str, Any]], dict[str, int]]] = {
@@ -82,9 +88,25 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, int]]] = {
     "a compaction": (
         [
             *START,
-            {"type": "system", "subtype": "compact_boundary", "timestamp": stamp(20)},
+            boundary(20, version="2.1.330"),
             user(21, "the summary", isCompactSummary=True),
         ],
+        {"user-prompt-submit": 0, **COMPACTED},
+    ),
+    "a compaction by the first release that tells of its end": (
+        [*START, boundary(20, version="2.1.76")],
+        {"user-prompt-submit": 0, **COMPACTED},
+    ),
+    "a compaction by the release before": (
+        [*START, boundary(20, version="2.1.75")],
+        {"session-start": 20, "user-prompt-submit": 0},
+    ),
+    "a compaction by a release to come": (
+        [*START, boundary(20, version="3.0.0-beta.1")],
+        {"user-prompt-submit": 0, **COMPACTED},
+    ),
+    "compactions by nobody knows what": (
+        [*START, *(boundary(20, version=said) for said in (None, "", "new", "2.x", "²", [2, 1, 330], "9" * 5000))],
         {"session-start": 20, "user-prompt-submit": 0},
     ),
     "the host's own additions": ([*START, user(7, "x", isMeta=True)], BEGUN),

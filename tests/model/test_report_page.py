@@ -303,7 +303,7 @@ RECEIPTS = [
     (None, "", "calm"),
     (
         {"proven": False, "kept": [], "lost": [], "restored": [], "pending": []},
-        "unproven: the host gave no summary",
+        "unproven: no summary came",
         "warn",
     ),
     ({"proven": True, "kept": ["a"], "lost": [], "restored": [], "pending": []}, "all 1 kept", "good"),

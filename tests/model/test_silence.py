@@ -17,6 +17,7 @@ def ago(**seconds: float) -> dict[str, float]:
 
 
 BUSY = ago(session_start=HOUR, user_prompt_submit=300, pre_tool_use=200, post_tool_use=199, stop=HOUR)
+COMPACTED = ago(session_start=250, pre_compact=250, post_compact=250)
 WORKED = ago(user_prompt_submit=300, pre_tool_use=200, post_tool_use=199, stop=HOUR)
 
 
@@ -59,6 +60,22 @@ CASES: dict[str, tuple[Firings, tuple[Silent, ...]]] = {
     "no start after a compaction": (
         firings(BUSY, WORKED | ago(session_start=250)),
         (Silent(START, STOPPED, NOW - HOUR),),
+    ),
+    "a summary that took long": (
+        firings(BUSY | COMPACTED | ago(pre_compact=250 + 14 * MINUTE), WORKED | COMPACTED),
+        (),
+    ),
+    "nobody was told of a compaction's end": (
+        firings(BUSY | without(COMPACTED, "post-compact"), WORKED | COMPACTED),
+        (Silent("post-compact", NEVER),),
+    ),
+    "nobody was told of its end any more": (
+        firings(BUSY | COMPACTED | ago(post_compact=HOUR), WORKED | COMPACTED),
+        (Silent("post-compact", STOPPED, NOW - HOUR),),
+    ),
+    "nobody was told of its beginning any more": (
+        firings(BUSY | COMPACTED | ago(pre_compact=HOUR), WORKED | COMPACTED),
+        (Silent("pre-compact", STOPPED, NOW - HOUR),),
     ),
     "a start before firings were noted": (firings(without(BUSY, START), WORKED | ago(session_start=2 * DAY)), ()),
     "several at once": (
