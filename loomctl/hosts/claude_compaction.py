@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from loomctl.engine.caller import Workspace
 
+# Nothing is given here: a session that ends now never gets it.
+_COMING = "what fits of them comes back with the next tool result or prompt"
 _HELD = ("HELD", "HELD_BY_ANOTHER")  # another writes just now, or drives: what is owed is noted all the same
 
 
@@ -61,7 +63,7 @@ def after(space: Workspace, event: dict[str, Any]) -> str | None:
     if judged is None or not judged.receipt.lost:
         return None
     lost, kept = len(judged.receipt.lost), len(judged.receipt.kept)
-    line = f"the compaction lost {lost} of {lost + kept} items that must survive; they are put back (loomctl prove)"
+    line = f"the compaction lost {lost} of {lost + kept} items that must survive; {_COMING} (loomctl prove)"
     return claude_events.context("PostCompact", None, line)
 
 

@@ -94,7 +94,10 @@ KEPT = ["The deadline is 3 May", "$.context['release.date']", "spec"]
 def test_what_neither_summary_nor_priming_holds_is_lost_and_comes_back_with_a_tools_result(begun: Scene) -> None:
     """Exactly those two come back, fenced and once; receipt and events say so."""
     told = compact(begun, compact_summary=SUMMARY)
-    assert "lost 2 of 5" in told.json["systemMessage"]
+    assert told.json["systemMessage"] == (
+        "Loom: the compaction lost 2 of 5 items that must survive; what fits of them comes back with the next tool "
+        "result or prompt (loomctl prove)"
+    )
     assert told.context == ""
     assert receipt(begun) == {"proven": True, "kept": KEPT, "lost": LOST, "restored": []}
     ended, spooled = tool(begun)
