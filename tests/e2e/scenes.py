@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from tests.e2e.assistant import entries
 from tests.e2e.scripted_api import bash, reply
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ DECISIONS = "".join(
 )
 SPEC = f"# Dark mode\n\n## Decisions\n\n{DECISIONS}\n## Behaviour\n\n{SENTENCE}\n"
 """Of the size that a real one has (3 kB), with the sentence at its end."""
+
+AT_A_START = "SessionStart hook additional context: "
+"""What the host writes before the text of a session's start; it joins such pieces, and its own, by an empty line."""
 
 
 def write_spec(project: Path, words: str = SPEC) -> Path:
@@ -76,3 +80,21 @@ def set_status(project: Path, status: str) -> None:
     """Give the only run another status, as an editor would."""
     path = run_folder(project) / "state.json"
     path.write_text(json.dumps({**state_of(project), "status": status}), encoding="utf-8")
+
+
+def given_at_starts(turn: Turn) -> list[str]:
+    """Give each text of a session's start that stands in a turn's first request, without the host's wrapper.
+
+    Where one begins and ends is what the host's own record says; that the request holds just that, wrapped, is looked
+    at.
+    """
+    request = turn.conversation[0]
+    kept = [entry["attachment"] for entry in entries(turn.transcript) if entry["type"] == "attachment"]
+    hooks = [one for one in kept if one["type"] == "hook_additional_context" and one["hookEvent"] == "SessionStart"]
+    texts = [text for one in hooks for text in one["content"]]
+    found = []
+    for _, words in request.pieces():
+        for rest in words.split(AT_A_START)[1:]:
+            (text,) = [text for text in texts if rest == text or rest.startswith(f"{text}\n\n")]
+            found.append(text)
+    return found

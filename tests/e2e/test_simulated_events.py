@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.assistant import entries
-from tests.e2e.scenes import SENTENCE, fingerprint, start_run, state_of, write_spec
+from tests.e2e.scenes import SENTENCE, fingerprint, given_at_starts, start_run, state_of, write_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.assistant import Assistant, Turn
+    from tests.e2e.assistant import Assistant
 
 pytestmark = pytest.mark.e2e
 
-WRAPPER = "SessionStart hook additional context: "
-"""What the host writes before a hook's text; it joins such pieces, and its own, by an empty line."""
 SLIP = re.compile(r"(?<=\nLoom slip )[0-9a-f]{16}\Z")
 
 
@@ -33,25 +30,6 @@ def simulated(assistant: Assistant, bundle: Path, event: str, *words: str) -> st
     return text
 
 
-def given(turn: Turn) -> list[str]:
-    """Give each text of a session's start that stands in a turn's first request, without the host's wrapper.
-
-    Where one begins and ends is what the host's own record says; that the request holds just that, wrapped, is looked
-    at.
-    """
-    request = turn.conversation[0]
-    kept = [entry["attachment"] for entry in entries(turn.transcript) if entry["type"] == "attachment"]
-    hooks = [one for one in kept if one["type"] == "hook_additional_context" and one["hookEvent"] == "SessionStart"]
-    texts = [text for one in hooks for text in one["content"]]
-    found = []
-    for _, words in request.pieces():
-        behind = words.split(WRAPPER)[1:]
-        for rest in behind:
-            (text,) = [text for text in texts if rest == text or rest.startswith(f"{text}\n\n")]
-            found.append(text)
-    return found
-
-
 def test_after_a_compaction(assistant: Assistant, bundle: Path) -> None:
     """What stands in the request after /compact is what was printed before it."""
     first = start_run(assistant)
@@ -61,7 +39,7 @@ def test_after_a_compaction(assistant: Assistant, bundle: Path) -> None:
     assistant.run("/compact", resume=first.session_id)
     more = simulated(assistant, bundle, "resume")  # the next prompt comes in a process of its own
     assert "workflow-plan" in more
-    assert given(assistant.run("go on", resume=first.session_id)) == [text, more]
+    assert given_at_starts(assistant.run("go on", resume=first.session_id)) == [text, more]
 
 
 def test_of_a_workflow_without_a_run(assistant: Assistant, bundle: Path) -> None:
@@ -70,7 +48,7 @@ def test_of_a_workflow_without_a_run(assistant: Assistant, bundle: Path) -> None
     text = simulated(assistant, bundle, "compact", *words)
     first = assistant.run('/loom:run "add dark mode" --workflow core', answers=["I shall look into it."])
     assistant.run("/compact", resume=first.session_id)
-    (real,) = given(assistant.run("go on", resume=first.session_id))
+    (real,) = given_at_starts(assistant.run("go on", resume=first.session_id))
     (run_id,) = set(re.findall(r"project-add-dark-mode-run-2000[0-9TZ-]+", text))
     assert "\n1 session (simulation)\n" in text
     assert simulated(assistant, bundle, "compact", *words) == text
@@ -85,7 +63,7 @@ def test_in_a_new_session(assistant: Assistant, bundle: Path) -> None:
     session_id = str(uuid.uuid4())
     text = simulated(assistant, bundle, "startup", "--session", session_id)
     assert SENTENCE in text
-    assert given(assistant.run("hello", session_id=session_id)) == [text]
+    assert given_at_starts(assistant.run("hello", session_id=session_id)) == [text]
 
 
 def test_in_a_resumed_session(assistant: Assistant, bundle: Path) -> None:
@@ -93,13 +71,13 @@ def test_in_a_resumed_session(assistant: Assistant, bundle: Path) -> None:
     first = start_run(assistant)
     spec = simulated(assistant, bundle, "resume")
     assert SENTENCE in spec
-    assert given(assistant.run("go on", resume=first.session_id)) == [spec]
+    assert given_at_starts(assistant.run("go on", resume=first.session_id)) == [spec]
     assert simulated(assistant, bundle, "resume") == ""
-    assert given(assistant.run("go on", resume=first.session_id)) == [spec]
+    assert given_at_starts(assistant.run("go on", resume=first.session_id)) == [spec]
     write_spec(assistant.project, "# Dark mode\n\nEverything is viridian.\n")
     text = simulated(assistant, bundle, "resume")
     assert "viridian" in text
-    assert given(assistant.run("go on", resume=first.session_id)) == [spec, text]
+    assert given_at_starts(assistant.run("go on", resume=first.session_id)) == [spec, text]
 
 
 def test_after_a_clear(assistant: Assistant, bundle: Path) -> None:
@@ -109,7 +87,7 @@ def test_after_a_clear(assistant: Assistant, bundle: Path) -> None:
     assert SENTENCE in text
     cleared = assistant.run("/clear", resume=first.session_id)
     more = simulated(assistant, bundle, "resume")  # the next prompt comes in a process of its own
-    real, behind = given(assistant.run("go on", resume=cleared.session_id))
+    real, behind = given_at_starts(assistant.run("go on", resume=cleared.session_id))
     assert SLIP.sub("", real) == SLIP.sub("", text)
     assert behind == more
 
@@ -122,4 +100,4 @@ def test_in_a_forked_session(assistant: Assistant, bundle: Path) -> None:
     assert SENTENCE in text
     turn = assistant.run("go on", resume=first.session_id, session_id=session_id, fork=True)
     assert turn.session_id == session_id
-    assert given(turn) == [text]
+    assert given_at_starts(turn) == [text]
