@@ -78,8 +78,13 @@ def fingerprint(project: Path) -> dict[str, str]:
 
 def set_status(project: Path, status: str) -> None:
     """Give the only run another status, as an editor would."""
+    edit_state(project, status=status)
+
+
+def edit_state(project: Path, **changed: Any) -> None:
+    """Change keys of the only run's state, as an editor would."""
     path = run_folder(project) / "state.json"
-    path.write_text(json.dumps({**state_of(project), "status": status}), encoding="utf-8")
+    path.write_text(json.dumps({**state_of(project), **changed}), encoding="utf-8")
 
 
 def given_at_starts(turn: Turn) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.scenes import state_of
+from tests.e2e.scenes import edit_state, state_of
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
 
 if TYPE_CHECKING:
@@ -22,22 +22,42 @@ ITEMS = [
     f"The {colour} lamp hangs over door {number}"
     for number, colour in enumerate(("red", "blue", "green", "grey", "pink"))
 ]
-KEPT, DROPPED = [ITEMS[0], ITEMS[2], ITEMS[4]], [ITEMS[1], ITEMS[3]]
+KEPT = [ITEMS[0], ITEMS[2], ITEMS[4]]
+IN_STATE, IN_FILE = ITEMS[1], ITEMS[3]
+DROPPED = ["$.context['lamps.attic']", "cellar"]
+"""A path into the state and an artifact: what is put back is their text."""
 SUMMARY = f"The user wants lamps. {ITEMS[0]}.\n- {ITEMS[2].replace(' ', chr(10), 1)}\n- {ITEMS[4]}"
+CELLAR = {
+    "id": "cellar",
+    "type": "markdown",
+    "path": "docs/cellar.md",
+    "description": "which lamp hangs in the cellar",
+    "required": False,
+    "reload_triggers": ["manual"],
+}
 WORKFLOW = {
     "id": "lamps",
-    "must_survive": ITEMS,
+    "must_survive": [KEPT[0], DROPPED[0], KEPT[1], DROPPED[1], KEPT[2]],
+    "critical_artifacts": {"always_load": [CELLAR]},
     "phases": {"build": {"steps": [{"id": "hang", "prompt": "Hang the lamps."}]}},
 }
 
 
 def begin(assistant: Assistant) -> Turn:
-    """Start a run of which five texts must survive, and let a summary hold three of them."""
+    """Start a run of which five items must survive, and let a summary hold three of them.
+
+    Of the two others one is a value of the state and one a file; no priming loads either.
+    """
     folder = assistant.project / ".loom" / "workflows"
     folder.mkdir(parents=True)
     (folder / "lamps.json").write_text(json.dumps(WORKFLOW), encoding="utf-8")
+    cellar = assistant.project / "docs" / "cellar.md"
+    cellar.parent.mkdir()
+    cellar.write_text(f"{IN_FILE}\n", encoding="utf-8")
     assistant.api.summary = SUMMARY
-    return assistant.run("/loom:run hang --workflow lamps", answers=["I shall hang them."])
+    first = assistant.run("/loom:run hang --workflow lamps", answers=["I shall hang them."])
+    edit_state(assistant.project, context={"lamps.attic": IN_STATE})
+    return first
 
 
 def proven(assistant: Assistant) -> Any:
@@ -59,7 +79,7 @@ def proven(assistant: Assistant) -> Any:
 
 
 def counts(text: str) -> list[int]:
-    """How often each item stands in a request, whatever its line breaks."""
+    """How often the text of each item stands in a request, whatever its line breaks."""
     flat = " ".join(text.split())
     return [flat.count(item) for item in ITEMS]
 
