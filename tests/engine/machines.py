@@ -70,13 +70,16 @@ def server_of(base: Path) -> Path:
 def own_of_the_user(root: Path) -> dict[str, str]:
     """Give a digest of all of a clone that is its user's: working tree, index, HEAD, branches, settings, hooks.
 
-    Loom's refs and the objects are left out, and what stands in packed-refs of Loom's.
+    Of Loom's folder what its user wrote: workflows and settings. Loom's refs and the objects are left out, and what
+    stands in packed-refs of Loom's.
     """
     found = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
-        apart = (".loom", ".git/objects", ".git/refs/loom", ".git/logs/refs/loom")
+        apart = (".git/objects", ".git/refs/loom", ".git/logs/refs/loom")
         if not path.is_file() or any(name == one or name.startswith(f"{one}/") for one in apart):
+            continue
+        if name.startswith(".loom/") and name != ".loom/config.yaml" and not name.startswith(".loom/workflows/"):
             continue
         data = path.read_bytes()
         if name == ".git/packed-refs":

@@ -5,7 +5,9 @@
 Every deed is done in a process of its own, a fork of this one, so that a kill is a kill: at its n-th write or git call,
 or after so many milliseconds, wherever it is then; what git had begun goes on. Sometimes both machines are at it at
 once. After each interleaving every stage that was ever recorded stands, as it was recorded, in a run of the machine on
-which it was, and every run on both can be read and has a whole log. The exit code is 1 where one is lost.
+which it was, with its assets, its large values and what its tools gave; every run on both can be read and has a whole
+log; and what is the user's own (branches, HEAD, index, working tree, settings, workflows) is byte for byte what it was.
+The exit code is 1 where anything is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,26 +25,36 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loomctl.disk import arrivals, carried, digests, event_log, exchange, files, git_refs, handoff_notes
-from loomctl.disk.events import Event
-from loomctl.engine import leasing, pulling, pushing
+from loomctl.disk import arrivals, carried, digests, event_log, exchange, git_refs, handoff_notes
+from loomctl.engine import pulling, pushing
 from loomctl.engine.handoff import Desk
 from loomctl.model.errors import LoomError
+from tests.disk.repositories import git
+from tests.engine.machines import own_of_the_user
+from tests.faults import interleaved_work
 from tests.scenes import Scene
 
 DEEDS = 5  # of one interleaving
 AFRESH = 20  # interleavings after which a new project begins, for a log grows
+REPORT_OF_A_KILL = ".git/fast_import_crash_"  # git's own, where what feeds it was killed; it replaces nothing
 REFUSED = ("REMOTE_NEWER", "DIVERGED", "HELD", "MOVED_MEANWHILE", "WORKED_ON_MEANWHILE", "NO_SUCH_RUN")
 
 
 class Told(NamedTuple):
-    """What was done. killed: deeds that a kill ended; refused: pushes and pulls that were; stages: recorded in all."""
+    """What was done.
+
+    killed: deeds that a kill ended; refused: pushes and pulls that were; stages: recorded in all; values, files,
+    outputs: stages with one that were held against what they were ended with, on either machine.
+    """
 
     interleavings: int
     deeds: int
     killed: int
     refused: int
     stages: int
+    values: int
+    files: int
+    outputs: int
     seconds: float
 
 
@@ -52,56 +63,65 @@ class Pair:
 
     def __init__(self, base: Path) -> None:
         self.base = base
-        git(base, "init", "-q", "--bare", str(base / "server.git"))
+        git(base, "init", "-q", "--bare", "-b", "main", str(base / "server.git"))
+        self._begin_a_project()
         self.machines = [self._clone("laptop"), self._clone("dé sk top")]
-        first = self.machines[0]
-        first.workflow()
-        self.run_id = first.begin().run.run_id
+        self.run_id = self.machines[0].begin().run.run_id
+        self.own = [own_of_the_user(one.root) for one in self.machines]  # path -> digest, of each machine
         self.recorded: dict[str, int] = {}  # token -> the machine on which it was recorded
         self.tokens = 0
 
+    def _begin_a_project(self) -> None:
+        """Push a commit with what of Loom's folder is the user's: workflows and settings."""
+        git(self.base, "clone", "-q", "server.git", "first")
+        first = self.base / "first"
+        for path, text in (
+            (".loom/workflows/tiny.json", json.dumps(interleaved_work.WORKFLOW)),
+            (".loom/config.yaml", "default_workflow: tiny\n"),
+            ("a.txt", "one\n"),
+            ("b.txt", "one\n"),
+        ):
+            (first / path).parent.mkdir(parents=True, exist_ok=True)
+            (first / path).write_text(text, encoding="utf-8")
+        git(first, "add", ".")
+        git(first, "commit", "-q", "-m", "first")
+        git(first, "push", "-q", "origin", "HEAD:refs/heads/main")
+
     def _clone(self, name: str) -> Scene:
+        """Make a clone in which its user is at work: one file is staged, one changed, one new."""
         git(self.base, "clone", "-q", "server.git", name)
         made = Scene.__new__(Scene)
         made.root, made.store = self.base / name, self.base / name / ".loom"
+        git(made.root, "branch", "-q", "idea")
+        made.write("a.txt", f"of {name}\n")
+        git(made.root, "add", "a.txt")
+        made.write("b.txt", f"of {name}\n")
+        made.write("new.txt", f"of {name}\n")
         return made
+
+    def note_left(self, at: int, token: str) -> None:
+        """Count what a step's work left in the project as its user's, where it came to that."""
+        path, data = interleaved_work.left(token)
+        if (self.machines[at].root / path).exists():
+            self.own[at][path] = digests.of_bytes(data)
 
     def desk(self, at: int) -> Desk:
         """Give one machine's way to the remote."""
         return Desk(self.machines[at].space())
 
 
-def git(folder: Path, *words: str) -> str:
-    """Ask git; gives what it prints."""
-    return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout
-
-
 # ---- Deeds.
 
 
 def work(pair: Pair, at: int, token: str) -> None:
-    """Record a stage: its response, then the state and the log that say so, as ending a step does."""
-    space = leasing.taking_over(pair.machines[at].space())  # whoever drove it last
-    if not space.store.has(pair.run_id):
-        raise LoomError("NO_SUCH_RUN", "it did not come here yet", hint="loomctl pull")
-
-    def change(state: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:
-        rank = 1 + max((one["rank"] for one in state["steps"]), default=0)
-        stage = f"{rank:03}-build.make@{rank}"
-        folder = os.path.join(space.store.run_dir(pair.run_id), "stages", stage)
-        files.make_folder(folder)
-        files.write_atomically(os.path.join(folder, "response.md"), token.encode())
-        entry = {"step_id": "build/make", "phase": "build", "visit": rank, "rank": rank, "stage": stage}
-        told = {**entry, "status": "succeeded", "started_at": "2026-01-01T00:00:00Z", "token": token}
-        return {**state, "steps": [*state["steps"], told]}, [Event("stage.completed", {"stage": stage})]
-
-    space.store.update(pair.run_id, change)
+    """End a step, as an assistant does that drives the run here now."""
+    interleaved_work.end_a_step(pair.machines[at].space(), pair.run_id, token)
 
 
-def push(pair: Pair, at: int, _: str) -> None:
-    """Hand the run on."""
+def push(pair: Pair, at: int, outputs: str) -> None:
+    """Hand the run on; now and then with what tools gave."""
     desk = pair.desk(at)
-    pushing.send(desk, pushing.prepare(desk, pair.run_id))
+    pushing.send(desk, pushing.prepare(desk, pair.run_id, outputs=bool(outputs)))
 
 
 def pull(pair: Pair, at: int, keep: str) -> None:
@@ -114,6 +134,7 @@ def pull(pair: Pair, at: int, keep: str) -> None:
 
 
 KEEPS = ("", "", pulling.KEPT_MINE, pulling.TOOK_THEIRS)
+ALL = ((work, ("",)), (work, ("",)), (push, ("",)), (push, ("", "with outputs")), (pull, KEEPS))
 
 
 # ---- Kills.
@@ -170,16 +191,24 @@ def begin(deed: Callable[[Pair, int, str], None], pair: Pair, at: int, word: str
 # ---- What must hold.
 
 
-def stages_of(pair: Pair) -> Iterator[tuple[tuple[int, str], str]]:
-    """Give what each stage of each run on both machines says: machine and token in its state, and its response."""
+def stages_of(pair: Pair) -> Iterator[tuple[tuple[int, str], str, dict[str, Any], str]]:
+    """Give each stage of each run on both: machine and token, its answer, its status, what it does not have."""
     for at, scene in enumerate(pair.machines):
         store = scene.space().store
         for run_id in store.run_ids():
             run = store.read(run_id)
-            for entry in run.state["steps"]:
-                if entry.get("token"):
-                    path = Path(run.folder, "stages", entry["stage"], "response.md")
-                    yield (at, entry["token"]), path.read_text(encoding="utf-8")
+            for token, told, status in interleaved_work.answers(run):
+                missing = interleaved_work.missing(store, run, token, status)
+                lacks = f"{token} in {run_id} on {scene.root.name}: {missing}" if missing else ""
+                yield (at, token), told, status, lacks
+
+
+def outputs_of(pair: Pair) -> Iterator[str]:
+    """Name the tokens whose tool output stands on a machine."""
+    for scene in pair.machines:
+        store = scene.space().store
+        for run_id in store.run_ids():
+            yield from interleaved_work.outputs(store.read(run_id))
 
 
 def broken_logs(pair: Pair) -> Iterator[str]:
@@ -203,9 +232,21 @@ def broken_logs(pair: Pair) -> Iterator[str]:
 
 def lost(pair: Pair) -> list[str]:
     """Name what was lost on the machine on which it was recorded, or broken on either; empty where nothing was."""
-    there = dict(stages_of(pair))
-    gone = [f"stage {token} of {at}" for token, at in pair.recorded.items() if there.get((at, token)) != token]
-    return gone + [f"log of {name}" for name in broken_logs(pair)]
+    stages, told = list(stages_of(pair)), set(outputs_of(pair))
+    there = {token: answer for token, answer, _, _ in stages}
+    gone = [missing for _, _, _, missing in stages if missing]
+    for token, at in pair.recorded.items():
+        if there.get((at, token)) != interleaved_work.answer(token):
+            gone.append(f"stage {token} of {at}")
+        if interleaved_work.has_output(token) and token not in told:
+            gone.append(f"output of {token} of {at}")
+    gone += [f"log of {name}" for name in broken_logs(pair)]
+    for scene, before in zip(pair.machines, pair.own, strict=True):
+        now = own_of_the_user(scene.root)
+        changed = sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
+        changed = [path for path in changed if not path.startswith(REPORT_OF_A_KILL)]
+        gone += [f"the user's own {path} on {scene.root.name}" for path in changed]
+    return gone
 
 
 def alone(deed: Callable[[Pair, int, str], None], pair: Pair, at: int, word: str) -> int:
@@ -222,8 +263,8 @@ def settle(pair: Pair) -> list[str]:
         pushed = alone(push, pair, at, "")
         if pulled not in (0, 1) or pushed not in (0, 1) or (at == 1 and pushed):
             return [f"a pull at {at} ended with {pulled} and a push with {pushed} when nobody was in the way"]
-    states = [json.loads((scene.store / "runs" / pair.run_id / "state.json").read_text()) for scene in pair.machines]
-    same = [[one.get("token") for one in state["steps"]] for state in states]
+    runs = [scene.space().store.read(pair.run_id) for scene in pair.machines]
+    same = [[token for token, _, _ in interleaved_work.answers(run)] for run in runs]
     return [] if same[0] == same[1] else ["both machines have another state after pull and push"]
 
 
@@ -235,7 +276,8 @@ def interleave(pair: Pair, chance: random.Random) -> tuple[int, int, int]:
         both = chance.random() < 0.25
         begun = []
         for machine in (at, 1 - at) if both else (at,):
-            deed, word = chance.choice(((work, ""), (work, ""), (push, ""), (push, ""), (pull, chance.choice(KEEPS))))
+            deed, words = chance.choice(ALL)
+            word = chance.choice(words)
             if deed is work:
                 pair.tokens += 1
                 word = f"token {pair.tokens}"
@@ -247,6 +289,8 @@ def interleave(pair: Pair, chance: random.Random) -> tuple[int, int, int]:
             deeds += 1
             killed += code < 0
             refused += code == 1
+            if deed is work:
+                pair.note_left(machine, word)
             if deed is work and code == 0:
                 pair.recorded[word] = machine
     return deeds, killed, refused
@@ -257,7 +301,11 @@ def play(count: int, seed: int) -> tuple[Told, list[str]]:
     chance = random.Random(seed)
     began = time.monotonic()
     sums = [0, 0, 0]
-    stages = 0
+    kinds = [0, 0, 0, 0]
+
+    def told(played: int) -> Told:
+        return Told._make((played, *sums, *kinds, time.monotonic() - began))
+
     with tempfile.TemporaryDirectory(prefix="loom-interleavings-", ignore_cleanup_errors=True) as folder:
         os.environ |= {"HOME": folder, "LOOM_STATE_HOME": f"{folder}/state", "GIT_CONFIG_NOSYSTEM": "1"}
         for first in range(0, count, AFRESH):
@@ -268,19 +316,20 @@ def play(count: int, seed: int) -> tuple[Told, list[str]]:
                 sums = [one + more for one, more in zip(sums, interleave(pair, chance), strict=True)]
                 found = lost(pair)
                 if found:
-                    return Told(number, sums[0], sums[1], sums[2], stages, time.monotonic() - began), [
-                        f"interleaving {number}",
-                        *found,
-                    ]
+                    return told(number), [f"interleaving {number}", *found]
             found = settle(pair) or lost(pair)
-            stages += len(pair.recorded)
+            kinds = [one + more for one, more in zip(kinds, kinds_of(pair), strict=True)]
             if found:
-                return Told(number, sums[0], sums[1], sums[2], stages, time.monotonic() - began), [
-                    f"after {number}",
-                    *found,
-                ]
+                return told(number), [f"after {number}", *found]
             shutil.rmtree(base, ignore_errors=True)
-    return Told(count, sums[0], sums[1], sums[2], stages, time.monotonic() - began), []
+    return told(count), []
+
+
+def kinds_of(pair: Pair) -> tuple[int, int, int, int]:
+    """Count the stages that were recorded, and those of them with a large value, a file, an output."""
+    files = {token for token, _, status, _ in stages_of(pair) if status["assets"]}
+    ways = (interleaved_work.has_value, files.__contains__, interleaved_work.has_output)
+    return (len(pair.recorded), *(sum(map(way, pair.recorded)) for way in ways))  # type: ignore[return-value]
 
 
 def main() -> int:
