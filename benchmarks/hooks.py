@@ -23,11 +23,15 @@ ARTIFACTS = 10
 ARTIFACT_BYTES = 20_000
 FLAT = 1.2
 FEW, MANY = 10, 100_000  # tool steps in a run's log
+_BEHIND = f", {MANY:,} steps before it"
 
 
 SMALL = "PostToolUse of a small result (2 KB)"
 LINE = "the status line, as it was prepared"
 LARGE = "PostToolUse of a result that is replaced live (60 KB)"
+TURN = ("SessionStart, resumed", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
+"""What a session calls, in this order, in a project of its own whose run has few or many steps behind it."""
+GROWING = (SMALL, LARGE, *TURN)
 
 
 def main() -> int:
@@ -65,6 +69,18 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
         response = {"stdout": text, "stderr": "", "interrupted": False, "isImage": False}
         return event("PostToolUse", tool_name="Bash", tool_input={"command": "make test"}, tool_response=response)
 
+    def turn(project: Path, behind: str) -> list[Case]:
+        given = (
+            event("SessionStart", source="resume"),
+            event("UserPromptSubmit", prompt="go on"),
+            event("Stop", last_assistant_message="so far so good"),
+            event("PreCompact", trigger="auto"),
+            event("SessionEnd", reason="other"),
+        )
+        words = ("session-start", "user-prompt-submit", "stop", "pre-compact", "session-end")
+        named = zip(TURN, words, given, strict=True)
+        return [case(f"{name}{behind}", None, word, told, project) for name, word, told in named]
+
     other = {"CLAUDE_CODE_SESSION_ID": "another-session"}
     start = event("SessionStart", source="compact")
     long_command = event("PreToolUse", tool_name="Bash", tool_input={"command": "ls -l " + "x" * 2000})
@@ -90,9 +106,11 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
         case("SessionStart, the same and the history of 10 tool steps", None, "session-start", start, told),
         case(SMALL, 0.8, "post-tool-use", after(_lines(2_000)), few),
         case(LARGE, 3.0, "post-tool-use", after(_lines(60_000)), few),
-        case(f"{SMALL}, {MANY:,} steps before it", None, "post-tool-use", after(_lines(2_000)), many),
-        case(f"{LARGE}, {MANY:,} steps before it", None, "post-tool-use", after(_lines(60_000)), many),
+        case(f"{SMALL}{_BEHIND}", None, "post-tool-use", after(_lines(2_000)), many),
+        case(f"{LARGE}{_BEHIND}", None, "post-tool-use", after(_lines(60_000)), many),
     ]
+    for name, count, behind in (("few turns", FEW, ""), ("many turns", MANY, _BEHIND)):
+        cases += turn(_grown(base / name, env, count), behind)
     cases += _status_lines(base, env)
     listed = Case(
         "modules",
@@ -188,13 +206,13 @@ def _modules(case: Case, run_id: str) -> list[str]:
 
 def _tell(cases: list[Case], modules: list[str], *, as_json: bool) -> int:
     costs = {case.name: case.median() for case in cases}
-    growth = {name: costs[f"{name}, {MANY:,} steps before it"] / costs[name] for name in (SMALL, LARGE)}
+    growth = {name: costs[f"{name}{_BEHIND}"] / costs[name] for name in GROWING}
     steep = any(ratio > FLAT for ratio in growth.values())
     over = stand.tell(stand.rows_of(cases), as_json=as_json, growth=growth, modules=modules)
     if not as_json:
+        print(f"\n| as a run grows | {MANY:,} steps against {FEW} | number to hold |\n|---|---|---|")
         for name, ratio in growth.items():
-            told = f"≤ {FLAT:g}" + ("" if ratio <= FLAT else "  OVER")
-            print(f"{name}: {MANY:,} against {FEW} steps: {ratio:.2f}  {told}")
+            print(f"| {name} | {ratio:.2f} | ≤ {FLAT:g}{'' if ratio <= FLAT else '  OVER'} |")
         print(f"\nmodules that SessionStart imports ({len(modules)}): {' '.join(modules)}")
     return int(over or steep)
 
