@@ -51,9 +51,21 @@ RULES = (
 )
 
 
+def _fits(pattern: str, tool_name: str) -> bool:
+    return tool_name.startswith(pattern[:-1]) if pattern.endswith("*") else tool_name == pattern
+
+
+def _first(tool_name: str, rules: Sequence[Rule]) -> Rule:
+    return next(rule for rule in rules if any(_fits(name, tool_name) for name in rule.tools))
+
+
+# A history asks for the rules of hundreds of steps.
+_KNOWN = {name: _first(name, RULES) for rule in RULES for name in rule.tools}
+
+
 def rule_for(tool_name: str, users: Sequence[Rule] = ()) -> Rule:
     """Give the first rule that fits a tool, a user's before Loom's; there always is one."""
-    return next(rule for rule in (*users, *RULES) if any(_fits(name, tool_name) for name in rule.tools))
+    return (None if users else _KNOWN.get(tool_name)) or _first(tool_name, (*users, *RULES))
 
 
 def of_settings(rules: Sequence[dict[str, Any]]) -> tuple[Rule, ...]:
@@ -62,7 +74,3 @@ def of_settings(rules: Sequence[dict[str, Any]]) -> tuple[Rule, ...]:
         Rule((rule["tool"],), OTHER, tuple(rule.get("keep", ())), rule.get("threshold", 500), rule.get("template", ""))
         for rule in rules
     )
-
-
-def _fits(pattern: str, tool_name: str) -> bool:
-    return tool_name.startswith(pattern[:-1]) if pattern.endswith("*") else tool_name == pattern

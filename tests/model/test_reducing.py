@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.model.reducing import rebuilt, reduce_call
-from loomctl.model.tool_rules import OTHER, RULES, Rule
+from loomctl.model.tool_rules import OTHER, RULES, Rule, rule_for
 
 Json = dict[str, Any]
 
@@ -394,3 +394,12 @@ def test_any_call_is_reduced_and_rebuilt(tool: str, args: Any, result: Any, erro
     assert back_result == (error if error and result is None else result)
     if isinstance(args, dict) and "content" not in args:
         assert back_args == args
+
+
+@pytest.mark.parametrize("name", [*sorted({name for rule in RULES for name in rule.tools}), "mcp__a__b", "", "Bashful"])
+def test_a_tools_rule_is_the_first_that_fits(name: str) -> None:
+    """By its whole name, else the rule for all tools; a user's rule, by its beginning too, comes before."""
+    fits = [rule for rule in RULES if any(one in (name, "*") for one in rule.tools)]
+    assert rule_for(name) is fits[0]
+    own = Rule((f"{name[:2]}*",), OTHER, ())
+    assert rule_for(name, [own]) is own
