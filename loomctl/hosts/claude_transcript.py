@@ -110,7 +110,7 @@ class Transcript(Conversation):
     def _size(self) -> int:
         try:
             return os.stat(self._path or "").st_size
-        except OSError:
+        except (OSError, ValueError):  # a name that no file can have
             return 0
 
     def last_message(self, ending: str) -> str:

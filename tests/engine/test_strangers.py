@@ -137,7 +137,7 @@ def test_an_unreadable_run_is_not_passed_over(begun: Scene) -> None:
     answer = begun.hook("session-start", session=OTHER, source="startup")
     assert "cannot be read" in answer.message
     error = begun.loomctl("resume", "--json", session=OTHER).json["error"]
-    assert begun.run_dir.name in error["why"]
+    assert begun.run_dir.name in error["where"]
 
 
 def test_a_step_that_was_to_register_a_file_says_so(scene: Scene) -> None:
