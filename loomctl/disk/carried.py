@@ -10,17 +10,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import (
-    blobs,
-    command_files,
-    earlier_sessions,
-    events,
-    files,
-    housekeeping,
-    offloading,
-    output_files,
-    tool_log,
-)
+from loomctl.disk import blobs, command_files, events, files, housekeeping, offloading, output_files, tool_log
 from loomctl.model import blob_refs, secrets
 from loomctl.model.errors import LoomError
 
@@ -29,7 +19,6 @@ if TYPE_CHECKING:
 
 RUN = "run/"
 STATE = f"{RUN}state.json"
-LOGS = (events.FILE, tool_log.FILE, earlier_sessions.FILE)
 OUTPUTS, ASSETS = f"{RUN}{offloading.FOLDER}/", f"{RUN}assets/"
 LARGEST_FILE = 512 << 20
 """Bytes of a file that is carried; servers take no more, most of them less."""
@@ -54,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A file of the run's that is not carried. name: its path in the tree; why: in a few words."""
+    """A file of the run's that is not carried. name: its path in the tree, which may hold a secret; why: in a few words."""
 
     name: str
     why: str
@@ -129,6 +118,8 @@ class Looker:
             return LeftOut(path, f"it has over {LARGEST_FILE >> 20} MiB")
         if any(part.lower() == ".git" for part in path.split("/")):
             return LeftOut(path, "git carries nothing of that name")
+        if secrets.mask(path)[1]:
+            return LeftOut(path, "its name holds a secret")
         data, masked = form(path, files.read_bytes(source, limit=LARGEST_FILE))
         if data is None:
             return LeftOut(path, "it holds a secret, and is known by the hash of its bytes")

@@ -11,10 +11,11 @@ from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
 from loomctl.model import blob_refs, frozen_plan, ids
 from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError
 from loomctl.model.fences import one_line
+from loomctl.model.secrets import masked
 from loomctl.model.state import accepted, counted_off
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from loomctl.disk.git_answers import Remote
     from loomctl.disk.git_refs import Repository
@@ -43,10 +44,11 @@ class Told(NamedTuple):
 
 
 def message(told: Told) -> str:
-    """Give the message of a commit: a line for people, then the same as JSON."""
-    step = told.summary.get("step") or "no step"
-    head = one_line(f"Loom: {told.run_id}, {told.summary.get('status')} at {step}", 200)
-    return f"{head}\n\n{json.dumps({'schema_version': SCHEMA, **told._asdict()}, ensure_ascii=False)}\n"
+    """Give the message of a commit: a line for people, then the same as JSON. Secrets in it are masked, names too."""
+    said = {"schema_version": SCHEMA, **masked(told._asdict()), "run_id": told.run_id}
+    summary = said["summary"]
+    head = one_line(f"Loom: {told.run_id}, {summary.get('status')} at {summary.get('step') or 'no step'}", 200)
+    return f"{head}\n\n{json.dumps(said, ensure_ascii=False)}\n"
 
 
 def read_message(text: str, run_id: str, where: str) -> Told:
@@ -187,15 +189,6 @@ def _log_trouble(folder: str, run_id: str, head: events.Head | None) -> str:
         if head is not None and line.entry["seq"] == head.seq:
             reached = digests.of_bytes(line.data) == head.sha256
     return "" if reached else "its log does not hold the entry that the state remembers as the last"
-
-
-def checked_blobs(folder: str, paths: Iterator[str]) -> str:
-    """Say which blob that was written beside is not what its name says; empty where all are."""
-    for path in paths:
-        data = files.read_bytes(os.path.join(folder, path), limit=LARGEST_BLOB)
-        if digests.of_bytes(data) != os.path.basename(path):
-            return f"{path} does not hold what its name says"
-    return ""
 
 
 def bad(where: str, why: str) -> LoomError:

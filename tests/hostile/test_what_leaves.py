@@ -1,0 +1,92 @@
+"""No secret of a known kind leaves the machine with a run: not in a name, not behind a zero byte, not in odd JSON."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.disk.repositories import git
+from tests.engine.machines import SECRET, Machine, server_of
+
+
+@pytest.fixture
+def laptop(tmp_path: Path) -> Machine:
+    """A clone with a run that has one stage behind it."""
+    made = Machine(tmp_path / "laptop", server_of(tmp_path))
+    made.workflow()
+    made.done(made.begin().run.run_id)
+    return made
+
+
+@pytest.fixture
+def run_id(laptop: Machine) -> str:
+    """The run's id."""
+    return laptop.run_dir.name
+
+
+def server_of_run(machine: Machine) -> Path:
+    """Give the bare repository."""
+    return machine.root.parent / "server.git"
+
+
+def everything(machine: Machine) -> bytes:
+    """Give each object that the server holds: contents, messages, and trees with their names."""
+    done = subprocess.run(
+        "git rev-list --all --objects | cut -d' ' -f1 | git cat-file --batch",
+        shell=True,
+        cwd=server_of_run(machine),
+        capture_output=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def names(machine: Machine, run_id: str) -> list[str]:
+    """Give the paths that the server has of a run."""
+    return git(server_of_run(machine), "ls-tree", "-r", "--name-only", f"refs/loom/runs/{run_id}").splitlines()
+
+
+# ---- Names.
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f"{SECRET}.md", f"notes/{SECRET}/a.md", f"assets/{SECRET}.txt", f"stages/001-frame.ask@1/{SECRET}.log"],
+)
+def test_a_name_that_holds_a_secret_stays_with_its_file(laptop: Machine, run_id: str, name: str) -> None:
+    """Neither a tree nor a commit's message has it; the list says that something stays, and not the secret."""
+    path = laptop.run_dir / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("nothing in it\n")
+    told = laptop.loomctl("push", run_id, "--yes")
+    assert told.code == 0, told
+    assert "its name holds a secret" in told.stderr
+    assert SECRET not in told.stderr + told.stdout
+    assert "run/state.json" in names(laptop, run_id)
+    assert SECRET not in "".join(names(laptop, run_id))
+    assert SECRET.encode() not in everything(laptop)
+    other = Machine(laptop.root.parent / "other", server_of_run(laptop))
+    assert [why for _, why in other.pull(run_id).left_out] == ["its name holds a secret"]
+
+
+def test_what_stays_for_its_name_is_still_here_after_a_pull(laptop: Machine, run_id: str) -> None:
+    """It is this machine's then, as all that is left out is."""
+    (laptop.run_dir / f"{SECRET}.md").write_text("mine\n")
+    laptop.push(run_id)
+    other = Machine(laptop.root.parent / "other", server_of_run(laptop))
+    other.pull(run_id)
+    other.done(run_id)
+    other.push(run_id)
+    laptop.pull(run_id)
+    assert (laptop.run_dir / f"{SECRET}.md").read_text() == "mine\n"
+
+
+def test_what_a_commit_says_is_masked_wherever_it_says_it(laptop: Machine, run_id: str) -> None:
+    """The work's id and the machine's name come from outside, too."""
+    laptop.edit(work_id=SECRET, goal=f"use {SECRET}")
+    laptop.push(run_id)
+    message = git(server_of_run(laptop), "log", "-1", "--format=%B", f"refs/loom/runs/{run_id}")
+    assert "[masked: github token]" in message
+    assert SECRET.encode() not in everything(laptop)
