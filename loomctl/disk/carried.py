@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import blobs, command_files, events, files, housekeeping, offloading, output_files, tool_log
@@ -20,13 +21,19 @@ if TYPE_CHECKING:
 RUN = "run/"
 STATE = f"{RUN}state.json"
 OUTPUTS, ASSETS = f"{RUN}{offloading.FOLDER}/", f"{RUN}assets/"
+_BY_HASH = ("blobs/", OUTPUTS, ASSETS)
 LARGEST_FILE = 512 << 20
 """Bytes of a file that is carried; servers take no more, most of them less."""
 WITHHELD = "withheld"
 """The key of a tool step whose original was left out, for it holds a secret; its value says so."""
 # What stands in a run's folder and is made anew elsewhere, or is of no use there.
 _OWN = (blobs.FOLDER, "reads.json")
-_SNIFFED = 8000  # bytes within which a zero byte tells that a file is no text
+# What is text by its name, and masked whatever bytes it holds: a command may print anything into its log.
+_TEXTS = (
+    *(".json", ".jsonl", ".log", ".md", ".patch", ".diff", ".txt", ".out", ".err", ".yaml", ".yml", ".toml", ".ini"),
+    *(".cfg", ".conf", ".env", ".csv", ".tsv", ".html", ".htm", ".xml", ".svg", ".sh", ".sql", ".py", ".js", ".ts"),
+)
+_WIDE = rb"(?:[\t\n\r\x20-\x7e]\0{1,3}){8,}[\x20-\x7e]?"  # ASCII in two or four bytes a letter
 
 
 class Entry(NamedTuple):
@@ -43,7 +50,7 @@ class Entry(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A file of the run's that is not carried. name: its path in the tree, which may hold a secret; why: in a few words."""
+    """A file of the run's that is not carried. name: its path in the tree, secrets and all; why: in a few words."""
 
     name: str
     why: str
@@ -122,7 +129,10 @@ class Looker:
             return LeftOut(path, "its name holds a secret")
         data, masked = form(path, files.read_bytes(source, limit=LARGEST_FILE))
         if data is None:
-            return LeftOut(path, "it holds a secret, and is known by the hash of its bytes")
+            by_hash = path.startswith(_BY_HASH)
+            return LeftOut(
+                path, f"it holds a secret, and is {'known by the hash of its bytes' if by_hash else 'no text'}"
+            )
         oid = oid_of(data, self._algorithm)
         named = path.startswith("blobs/") or path.endswith((".json", ".jsonl", ".md"))
         return Entry(oid, len(data), masked, source, frozenset(_refs(data)) if named else frozenset())
@@ -192,14 +202,18 @@ def form(path: str, data: bytes) -> tuple[bytes | None, int]:
     """Give a file's bytes as they are carried, and how many secrets were masked; None where it must stay.
 
     What is known by its hash (a blob, an output, an asset) goes as it is or not at all; the log of events, which is
-    chained by hashes, was masked when it was written; all other text is masked; what is no text goes as it is.
+    chained by hashes, was masked when it was written; all other text is masked, whatever bytes stand in it; what is no
+    text, or holds a secret in wide letters, goes as it is or not at all.
     """
     if path == RUN + events.FILE:
         return data, 0
-    if path.startswith(("blobs/", OUTPUTS, ASSETS)):
+    if path.startswith(_BY_HASH) or (b"\0" in data and not path.lower().endswith(_TEXTS)):
         return (None, 1) if _holds_a_secret(path, data) else (data, 0)
-    if b"\0" in data[:_SNIFFED]:
-        return data, 0
+    clean, count = _masked(path, data)
+    return (None, 1) if _holds_wide_secret(clean) else (clean, count)
+
+
+def _masked(path: str, data: bytes) -> tuple[bytes, int]:
     if path.endswith(".jsonl"):
         lines = [_line(line, is_step=path == RUN + tool_log.FILE) for line in data.splitlines(keepends=True)]
         return b"".join(line for line, _ in lines), sum(count for _, count in lines)
@@ -219,9 +233,7 @@ def _text(data: bytes) -> tuple[bytes, int]:
 
 
 def _holds_a_secret(path: str, data: bytes) -> bool:
-    if b"\0" in data[:_SNIFFED]:
-        return False
-    if secrets.mask(data.decode("utf-8", "surrogateescape"))[1]:
+    if secrets.mask(data.decode("utf-8", "surrogateescape"))[1] or _holds_wide_secret(data):
         return True
     if not path.startswith("blobs/"):
         return False
@@ -230,6 +242,14 @@ def _holds_a_secret(path: str, data: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return bool(secrets.masked(value) != value)
+
+
+def _holds_wide_secret(data: bytes) -> bool:
+    """Tell whether a secret stands in text of UTF-16 or UTF-32, which no mask fits into."""
+    if b"\0" not in data:
+        return False
+    found = b"\n".join(one.replace(b"\0", b"") for one in re.findall(_WIDE, data))
+    return bool(secrets.mask(found.decode("ascii"))[1])
 
 
 def _line(line: bytes, *, is_step: bool) -> tuple[bytes, int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from loomctl.disk import carried
 from tests.disk.repositories import git
 from tests.engine.machines import SECRET, Machine, server_of
 
@@ -90,3 +91,54 @@ def test_what_a_commit_says_is_masked_wherever_it_says_it(laptop: Machine, run_i
     message = git(server_of_run(laptop), "log", "-1", "--format=%B", f"refs/loom/runs/{run_id}")
     assert "[masked: github token]" in message
     assert SECRET.encode() not in everything(laptop)
+
+
+# ---- Zero bytes, and letters of more than one byte.
+
+
+LOG = "stages/001-frame.ask@1/command.log"
+
+
+def put(machine: Machine, name: str, data: bytes) -> None:
+    """Put a file into the run's folder."""
+    path = machine.run_dir / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", [LOG, "notes.MD", "x.patch", "notes.txt", "more.json", "more.jsonl"])
+@pytest.mark.parametrize("before", [b"a\0b\n", b"\0" * 9000, b"\xff\xfe\0\n", b"x" * 9000 + b"\0\n"])
+def test_a_zero_byte_in_a_text_switches_nothing_off(name: str, before: bytes) -> None:
+    """The secret is masked, and what stands around it is carried byte for byte."""
+    clean, count = carried.form(f"run/{name}", before + f"token {SECRET}\n".encode() + b"\0end\n")
+    assert count == 1
+    assert clean == before + b"token [masked: github token]\n\0end\n"
+
+
+@pytest.mark.parametrize("path", ["run/core.dump", "run/assets/shot.png", "run/outputs/x.log", "blobs/sha256/aa/x"])
+@pytest.mark.parametrize("encoding", ["ascii", "utf-16-le", "utf-16-be", "utf-32"])
+def test_what_is_no_text_and_holds_a_secret_stays(path: str, encoding: str) -> None:
+    """Wherever it stands in it, in letters of whatever width."""
+    data = b"\x89PNG\0\0" + bytes(range(256)) * 50 + f"the token: {SECRET} ".encode(encoding) + b"\0\0\1"
+    assert carried.form(path, data) == (None, 1)
+    fine = b"\x89PNG\0\0" + bytes(range(256)) * 50
+    assert carried.form(path, fine) == (fine, 0)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_text_in_wide_letters_stays_if_it_holds_a_secret(encoding: str) -> None:
+    """No mask fits into it; without a secret it goes as it is."""
+    assert carried.form("run/" + LOG, f"é: {SECRET}\n".encode(encoding)) == (None, 1)
+    fine = "é: nothing\n".encode(encoding)
+    assert carried.form("run/" + LOG, fine) == (fine, 0)
+
+
+def test_a_log_with_a_zero_byte_reaches_the_server_masked(laptop: Machine, run_id: str) -> None:
+    """As a command's log does that printed one; and a file that is no text is named as one that stays."""
+    put(laptop, LOG, f"a\0b\ntoken {SECRET}\n".encode())
+    put(laptop, "core.dump", b"\0\0" + SECRET.encode())
+    told = laptop.loomctl("push", run_id, "--yes")
+    assert f"Masked: 1 secret, in\n  run/{LOG}" in told.stderr
+    assert "run/core.dump: it holds a secret, and is no text" in told.stderr
+    assert SECRET.encode() not in everything(laptop)
+    assert b"a\0b\ntoken [masked: github token]\n" in everything(laptop)
