@@ -222,8 +222,8 @@ def _masked(path: str, data: bytes) -> tuple[bytes, int]:
             value = files.parse_json(data, where=path)
         except LoomError:
             return _text(data)
-        clean = secrets.masked(value)
-        return (data, 0) if clean == value else (files.to_json(clean), max(1, _count(value, clean)))
+        clean, count = _values_masked(value, files.text_of(data))
+        return (files.to_json(clean), count) if count else (data, 0)
     return _text(data)
 
 
@@ -241,7 +241,7 @@ def _holds_a_secret(path: str, data: bytes) -> bool:
         value = json.loads(data)
     except (ValueError, RecursionError):
         return False
-    return bool(secrets.masked(value) != value)
+    return bool(_values_masked(value, data)[1])
 
 
 def _holds_wide_secret(data: bytes) -> bool:
@@ -258,13 +258,39 @@ def _line(line: bytes, *, is_step: bool) -> tuple[bytes, int]:
         value = json.loads(line)
     except (ValueError, RecursionError):
         return _text(line)
-    clean = secrets.masked(value)
-    if clean == value:
+    clean, count = _values_masked(value, line)
+    if not count:
         return line, 0
-    count = max(1, _count(value, clean))
-    if is_step and isinstance(clean, dict) and clean.get("rest") != value.get("rest"):
+    changed = isinstance(clean, dict) and ("rest" in clean) and (clean["rest"] != value.get("rest") or _hidden(line))
+    if is_step and changed:
         clean = {key: held for key, held in clean.items() if key != "rest"} | {WITHHELD: "it holds a secret"}
     return files.to_json_line(clean), count
+
+
+def _values_masked(value: Any, text: str | bytes) -> tuple[Any, int]:
+    """Give a value that was read from a JSON text masked, and how many secrets the text holds.
+
+    Of two values of one key the last is read; a secret in an earlier one counts, and is gone from what is given.
+    """
+    clean = secrets.masked(value)
+    count = 0 if clean == value else max(1, _count(value, clean))
+    return clean, count + _hidden(text)
+
+
+def _hidden(text: str | bytes) -> int:
+    """Count the secrets in values of JSON that a later one of the same key hides from whoever reads it."""
+    passed: list[dict[str, Any]] = []
+
+    def held(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                passed.append({key: found[key]})
+            found[key] = value
+        return found
+
+    json.loads(text, object_pairs_hook=held)
+    return sum(_count(one, clean) for one in passed if (clean := secrets.masked(one)) != one)
 
 
 def _count(value: Any, clean: Any) -> int:

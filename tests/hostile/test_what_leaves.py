@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -142,3 +143,55 @@ def test_a_log_with_a_zero_byte_reaches_the_server_masked(laptop: Machine, run_i
     assert "run/core.dump: it holds a secret, and is no text" in told.stderr
     assert SECRET.encode() not in everything(laptop)
     assert b"a\0b\ntoken [masked: github token]\n" in everything(laptop)
+
+
+# ---- JSON that says a thing twice.
+
+
+ESCAPED = "\\u0067" + SECRET[1:]
+TWICE = [
+    f'{{"token":"{SECRET}","token":"x"}}',
+    f'{{"token":"{ESCAPED}","token":"x"}}',
+    f'{{"a":[{{"b":{{"k":["{ESCAPED}"]}},"b":1}}]}}',
+    f'{{"{ESCAPED}":1,"{ESCAPED}":2}}',
+]
+
+
+@pytest.mark.parametrize("text", TWICE)
+@pytest.mark.parametrize("name", ["state.json", "more.json", "tool_steps.jsonl", "more.jsonl"])
+def test_a_value_that_a_later_one_of_its_key_hides_is_masked_too(name: str, text: str) -> None:
+    """A parser takes the last of two; the first goes along, if nobody looks."""
+    clean, count = carried.form(f"run/{name}", text.encode() + b"\n")
+    assert count
+    assert clean is not None
+    json.loads(clean)
+    assert SECRET[4:].encode() not in clean
+
+
+@pytest.mark.parametrize("text", TWICE)
+def test_a_blob_that_hides_one_so_stays(text: str) -> None:
+    """It is known by its hash."""
+    assert carried.form("blobs/sha256/aa/x", text.encode()) == (None, 1)
+
+
+def test_the_original_of_a_tool_step_whose_line_hides_one_stays() -> None:
+    """As one does that holds it openly."""
+    line = f'{{"id":"1","x":"{SECRET}","x":"","rest":{{"a":1}}}}\n'
+    clean, _ = carried.form("run/tool_steps.jsonl", line.encode())
+    assert clean is not None
+    assert json.loads(clean) == {"id": "1", "x": "", "withheld": "it holds a secret"}
+
+
+@pytest.mark.parametrize("name", ["more.json", "more.jsonl"])
+def test_what_is_said_twice_and_is_no_secret_goes_as_it_is(name: str) -> None:
+    """Byte for byte."""
+    data = b'{"a": 1, "a": "x"}\n'
+    assert carried.form(f"run/{name}", data) == (data, 0)
+
+
+def test_a_secret_that_was_hidden_comes_back_to_where_it_is_known() -> None:
+    """What came back as it went is this machine's own again."""
+    mine = TWICE[0].encode()
+    clean, _ = carried.form("run/more.json", mine)
+    assert clean is not None
+    assert carried.unmasked("run/more.json", clean, mine) == mine
