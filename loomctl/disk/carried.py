@@ -11,7 +11,17 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import blobs, command_files, events, files, housekeeping, offloading, output_files, tool_log
+from loomctl.disk import (
+    blobs,
+    carried_paths,
+    command_files,
+    events,
+    files,
+    housekeeping,
+    offloading,
+    output_files,
+    tool_log,
+)
 from loomctl.model import blob_refs, secrets
 from loomctl.model.errors import LoomError
 
@@ -123,8 +133,9 @@ class Looker:
     def _entry(self, path: str, source: str, size: int) -> Entry | LeftOut:
         if size > LARGEST_FILE:
             return LeftOut(path, f"it has over {LARGEST_FILE >> 20} MiB")
-        if any(part.lower() == ".git" for part in path.split("/")):
-            return LeftOut(path, "git carries nothing of that name")
+        why = carried_paths.trouble(path)
+        if why:
+            return LeftOut(path, f"it {why}")
         if secrets.mask(path)[1]:
             return LeftOut(path, "its name holds a secret")
         data, masked = form(path, files.read_bytes(source, limit=LARGEST_FILE))

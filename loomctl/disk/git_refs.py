@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import git
 from loomctl.disk.git_answers import Done, Remote, last_line, no_git, unreachable
@@ -20,13 +20,14 @@ from loomctl.model.errors import EXIT_SETUP, EXIT_USAGE, LoomError, quoted
 from loomctl.model.secrets import masked_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 RUNS = "refs/loom/runs/"
 ASKING, CARRYING = 60.0, 900.0
 """Seconds that a remote may take to list its refs, and to take or give objects."""
 LOCAL = 60.0
 _LONGEST_ANSWER = 256 << 20
+_PIECE = 1 << 16
 _OF_A_REPOSITORY = frozenset(
     f"GIT_{name}"
     for name in (
@@ -51,6 +52,14 @@ _QUIET = (
     *("-c", "core.logAllRefUpdates=false", "--no-replace-objects", "--no-pager"),
 )
 _PROMPTS = {"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"}
+
+
+class _Reading(NamedTuple):
+    """A git command that is read while it runs. ended: waits for its end, gives its code; failed: makes the error."""
+
+    stream: IO[bytes]
+    ended: Callable[[], int]
+    failed: Callable[[int], LoomError]
 
 
 class Repository:
@@ -161,24 +170,32 @@ class Repository:
         _, _, message = self.ask("cat-file", "commit", commit).partition(b"\n\n")
         return message.decode("utf-8", "replace")
 
-    def tree(self, commit: str) -> list[tuple[str, str, str, int, bytes]]:
-        """List a commit's files: mode, kind, object, size in bytes (-1: not known) and path, whatever they are."""
-        found = []
-        for line in self.ask("ls-tree", "-r", "-l", "-z", "--full-tree", commit).split(b"\0"):
-            if line:
-                told, _, path = line.partition(b"\t")
-                mode, kind, oid, size = told.decode("ascii", "replace").split()
-                found.append((mode, kind, oid, int(size) if size.isdigit() else -1, path))
-        return found
+    @contextmanager
+    def tree(self, commit: str, *, most: int, longest: int) -> Iterator[Iterator[tuple[str, str, str, int, bytes]]]:
+        """List a commit's files and folders as git comes upon them, a folder before what is in it, whatever they are.
+
+        Gives mode, kind, object, size in bytes (-1: not known) and path. Of a tree that says one thing again and again
+        a few kB unfold without end, so git is stopped by whoever has seen enough. Raises GIT_FAILED, and ValueError
+        beyond `most` entries or `longest` bytes of them, or where git takes too long.
+        """
+        with self._reading("ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit) as reading:
+            yield _entries(reading, most, longest)
 
     @contextmanager
     def contents(self, oids: Sequence[str]) -> Iterator[Iterator[tuple[str, int, IO[bytes]]]]:
         """Give the content of blobs, one after the other: object, size, and a stream of which so much is to be read."""
+        given = "".join(f"{oid}\n" for oid in oids).encode()
+        with self._reading("cat-file", "--batch", given=given, patience=CARRYING) as reading:
+            yield self._each(oids, reading.stream)
+
+    @contextmanager
+    def _reading(self, *words: str, given: bytes = b"", patience: float = LOCAL) -> Iterator[_Reading]:
+        """Read from a local git command while it runs; at the end it is stopped. patience: seconds that it may take."""
         with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as said:
-            source.write("".join(f"{oid}\n" for oid in oids).encode())
+            source.write(given)
             source.seek(0)
             process = subprocess.Popen(
-                ["git", f"--git-dir={self.common}", *_QUIET, "cat-file", "--batch"],
+                ["git", f"--git-dir={self.common}", *_QUIET, *words],
                 cwd=self.top,
                 stdin=source,
                 stdout=subprocess.PIPE,
@@ -187,9 +204,18 @@ class Repository:
                 start_new_session=True,
             )
             assert process.stdout is not None  # it is a pipe
+            watch = threading.Timer(patience, process.kill)
+            watch.daemon = True
+            watch.start()
+
+            def failed(code: int) -> LoomError:
+                said.seek(0)
+                return self._failed(words[0], Done(code, b"", said.read(1 << 16).decode("utf-8", "replace")))
+
             try:
-                yield self._each(oids, process.stdout)
+                yield _Reading(process.stdout, process.wait, failed)
             finally:
+                watch.cancel()
                 _end(process)
                 process.stdout.close()
 
@@ -352,6 +378,26 @@ def of_store(store: str, *, asks: bool = False) -> Repository:
             exit_code=EXIT_SETUP,
         )
     return made
+
+
+def _entries(reading: _Reading, most: int, longest: int) -> Iterator[tuple[str, str, str, int, bytes]]:
+    """Give what `git ls-tree -z -l` lists, as it does."""
+    rest, count, total = b"", 0, 0
+    while piece := reading.stream.read1(_PIECE):  # type: ignore[attr-defined]
+        total += len(piece)
+        *lines, rest = (rest + piece).split(b"\0")
+        count += len(lines)
+        if count > most or total > longest:
+            raise ValueError(f"it holds over {most:,} files and folders, or names of over {longest:,} bytes")
+        for line in lines:
+            told, _, path = line.partition(b"\t")
+            mode, kind, oid, size = told.decode("ascii", "replace").split()
+            yield mode, kind, oid, int(size) if size.isdigit() else -1, path
+    code = reading.ended()
+    if code < 0:
+        raise ValueError("git does not come to the end of its files")
+    if code:
+        raise reading.failed(code)
 
 
 def fits_a_ref(name: str) -> bool:

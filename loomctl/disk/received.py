@@ -6,7 +6,7 @@ import json
 import os
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import carried, digests, event_log, events, files, git_refs
+from loomctl.disk import carried, carried_paths, digests, event_log, events, files, git_refs
 from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
 from loomctl.model import blob_refs, frozen_plan, ids
 from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError
@@ -25,6 +25,8 @@ MOST_FILES, LARGEST = 200_000, 8 << 30
 LONGEST_MESSAGE = 1 << 20
 _PIECE = 1 << 20
 _MODES = ("100644", "100755")
+# Of a tree: files and folders, and bytes of their list.
+_MOST_ENTRIES, _LONGEST_LIST = 2 * MOST_FILES, 128 << 20
 
 
 class Told(NamedTuple):
@@ -89,24 +91,41 @@ def read_message(text: str, run_id: str, where: str) -> Told:
 def tree(repository: Repository, commit: str, where: str) -> dict[str, tuple[str, int]]:
     """Give the files of a commit, object and size by path. Raises BAD_HANDOFF for whatever no push of Loom's makes."""
     found: dict[str, tuple[str, int]] = {}
+    folders: set[str] = set()
     total = 0
-    for mode, kind, oid, size, raw in repository.tree(commit):
-        path = os.fsdecode(raw)
-        if kind != "blob" or mode not in _MODES:
-            raise bad(where, f"{one_line(path, 120)} is a link or another thing that is no plain file")
-        parts = path.split("/")
-        odd = any(part in ("", ".", "..") or part.lower() == ".git" or "\\" in part for part in parts)
-        if odd or not (_is_of_the_run(parts) or _is_blob(parts)):
-            raise bad(where, f"{one_line(path, 120)} has no place in a run")
-        if size < 0 or size > _limit(path):
-            raise bad(where, f"{one_line(path, 120)} is too large ({size:,} bytes)")
-        found[path] = (oid, size)
-        total += size
-        if len(found) > MOST_FILES or total > LARGEST:
-            raise bad(where, f"it holds over {MOST_FILES:,} files or {LARGEST:,} bytes")
+    try:
+        with repository.tree(commit, most=_MOST_ENTRIES, longest=_LONGEST_LIST) as entries:
+            for mode, kind, oid, size, raw in entries:
+                path = os.fsdecode(raw)
+                why = _trouble(mode, kind, size, path)
+                if why or path in found or path in folders:
+                    raise bad(where, f"{one_line(path, 120)} {why or 'is there twice'}")
+                if kind == "tree":
+                    folders.add(path)
+                    continue
+                found[path] = (oid, size)
+                total += size
+                if len(found) > MOST_FILES or total > LARGEST:
+                    raise bad(where, f"it holds over {MOST_FILES:,} files or {LARGEST:,} bytes")
+    except ValueError as error:
+        raise bad(where, str(error)) from None
     if carried.STATE not in found or f"{carried.RUN}plan.json" not in found:
         raise bad(where, "it holds no run's state and plan")
     return found
+
+
+def _trouble(mode: str, kind: str, size: int, path: str) -> str:
+    """Say what is wrong with an entry of a tree; empty where nothing is."""
+    is_folder = kind == "tree"
+    why = carried_paths.trouble(path, is_folder=is_folder)
+    if why or is_folder:
+        return why
+    if kind != "blob" or mode not in _MODES:
+        return "is a link or another thing that is no plain file"
+    parts = path.split("/")
+    if not (_is_of_the_run(parts) or _is_blob(parts)):
+        return "has no place in a run"
+    return f"is too large ({size:,} bytes)" if size < 0 or size > _limit(path) else ""
 
 
 def _is_of_the_run(parts: list[str]) -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from loomctl.disk import carried_paths, command_files
+from loomctl.engine import evidence, stages
 from loomctl.model.errors import LoomError
 from tests.disk.repositories import git
 from tests.engine.machines import Machine, server_of
@@ -72,7 +76,7 @@ class Tree:
         lines, inside = [], dict[str, dict[tuple[str, ...], tuple[str, ...]]]()
         for parts, (mode, oid) in files.items():
             if len(parts) == 1:
-                kind = "commit" if mode == "160000" else "blob"
+                kind = {"160000": "commit", "040000": "tree"}.get(mode, "blob")
                 lines.append(f"{mode} {kind} {oid}\t{parts[0]}")
             else:
                 inside.setdefault(parts[0], {})[parts[1:]] = (mode, oid)
@@ -81,6 +85,41 @@ class Tree:
         given = "\n".join(lines) + "\n"
         done = subprocess.run(words, cwd=self.server, input=given, capture_output=True, text=True, check=True)
         return done.stdout.strip()
+
+    def unfold(self, path: str, leaf: dict[bytes, bytes], *, levels: int, width: int) -> None:
+        """Put folders in folders there: so many levels, in each so many names for one and the same folder."""
+        entries = [(b"100644", name, self._object(b"blob", data)) for name, data in sorted(leaf.items())]
+        for _ in range(levels):
+            data = b"".join(mode + b" " + name + b"\0" + oid for mode, name, oid in entries)
+            folder = self._object(b"tree", data)
+            entries = [(b"40000", b"%d" % number, folder) for number in range(width)]
+        self.files[path] = ("040000", folder.hex())
+
+    def _object(self, kind: bytes, data: bytes) -> bytes:
+        whole = kind + b" %d\0" % len(data) + data
+        oid = hashlib.sha1(whole, usedforsecurity=False)
+        place = self.server / "objects" / oid.hexdigest()[:2] / oid.hexdigest()[2:]
+        place.parent.mkdir(exist_ok=True)
+        if not place.exists():
+            place.write_bytes(zlib.compress(whole))
+        return oid.digest()
+
+
+def instead(path: str, put: str) -> Callable[[Tree], None]:
+    """Put a file at one path, and nothing at another or below it."""
+
+    def lay(tree: Tree) -> None:
+        for held in [one for one in tree.files if one == path or one.startswith(f"{path}/")]:
+            del tree.files[held]
+        tree.put(put, b"x\n")
+
+    return lay
+
+
+def unfolded(levels: int, width: int, **leaf: bytes) -> Callable[[Tree], None]:
+    """Put folders in folders."""
+    held = {name.encode(): data for name, data in leaf.items()}
+    return lambda tree: tree.unfold("run/x", held, levels=levels, width=width)
 
 
 def log_without_its_end(tree: Tree) -> None:
@@ -102,6 +141,7 @@ def other_state(**changes: object) -> Callable[[Tree], None]:
     return lambda tree: tree.edit("run/state.json", **changes)
 
 
+STAGE = "run/stages/001-frame.ask@1"
 TRAPS = [
     Trap("a link", lambda tree: tree.put("run/stages/x", b"/etc/passwd", "120000")),
     Trap("a submodule", lambda tree: tree.files.update({"run/sub": ("160000", "a" * 40)})),
@@ -125,6 +165,20 @@ TRAPS = [
     Trap("a torn log", lambda tree: tree.put("run/events.jsonl", tree.read("run/events.jsonl")[:-20])),
     Trap("a log without its end", log_without_its_end),
     Trap("no log", lambda tree: (tree.files.pop("run/events.jsonl"), None)[1]),
+    Trap("a path of 25 parts", lambda tree: tree.put(f"run/{'d/' * 23}f", b"x")),
+    Trap("folders of 3,000 levels", unfolded(3000, 1, f=b"x")),
+    Trap("a name of 300 bytes", lambda tree: tree.put(f"run/{'n' * 300}", b"x")),
+    Trap("a path of 1,200 bytes", lambda tree: tree.put("run/" + "/".join("n" * 200 for _ in range(6)), b"x")),
+    Trap("a tree that unfolds without end", unfolded(13, 10, f=b"x")),
+    Trap("folders without files without end", unfolded(13, 10)),
+    Trap("stages that are a file", instead("run/stages", "run/stages")),
+    Trap("assets that are a file", instead("run/assets", "run/assets")),
+    Trap("a file among the stages", lambda tree: tree.put("run/stages/002-x", b"x")),
+    Trap("a folder for the log", instead("run/events.jsonl", "run/events.jsonl/x")),
+    Trap("a folder for the tool steps", instead("run/tool_steps.jsonl", "run/tool_steps.jsonl/x")),
+    Trap("a folder for earlier sessions", instead("run/sessions.jsonl", "run/sessions.jsonl/x")),
+    Trap("a folder for a response", instead(f"{STAGE}/response.md", f"{STAGE}/response.md/x")),
+    Trap("a folder for a status", instead(f"{STAGE}/status.json", f"{STAGE}/status.json/x")),
     Trap("a newer handoff", lambda tree: tree.tell(schema_version=2), "NEWER_HANDOFF"),
     Trap("another run's commit", lambda tree: tree.tell(run_id="x-run-1"), "RUN_ID_MISMATCH"),
     Trap("a commit that says nothing", lambda tree: setattr(tree, "message", "hello")),
@@ -206,3 +260,25 @@ def test_a_remote_that_takes_no_such_refs_is_quoted(pushed: Machine) -> None:
     assert pushed.event_names()[-1] == "run.push_failed"
     hook.unlink()
     assert pushed.push(run_id).commit
+
+
+@pytest.mark.parametrize("name", ["stages/notes.md", "a\\b.md", "d/" * 25 + "f", "n/" * 2 + "events.jsonl"])
+def test_a_push_sends_nothing_that_a_pull_would_refuse(pushed: Machine, tmp_path: Path, name: str) -> None:
+    """What has no place at the other end stays and is named; the run can be pulled."""
+    path = pushed.run_dir / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine\n")
+    parcel = pushed.push(pushed.run_dir.name).parcel
+    assert [one.name for one in parcel.left_out] == ([] if name.startswith("n/") else [f"run/{name}"])
+    other = Machine(tmp_path / "other", tmp_path / "server.git")
+    other.pull(pushed.run_dir.name)
+    assert (other.folder(pushed.run_dir.name) / name).exists() == name.startswith("n/")
+
+
+def test_every_file_that_loom_has_for_a_stage_can_only_be_a_file() -> None:
+    """What the engine writes there, the tree of a commit holds to it."""
+    names = (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, *stages.CHANGED, evidence.NOTED)
+    for name in (*names, command_files.LOG):
+        assert carried_paths.trouble(f"{STAGE}/{name}") == ""
+        assert carried_paths.trouble(f"{STAGE}/{name}", is_folder=True)
+        assert carried_paths.trouble(f"{STAGE}/{name}/x")
