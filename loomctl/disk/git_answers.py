@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from loomctl.model.errors import EXIT_SETUP, LoomError, quoted
+from loomctl.model.fences import one_line
 from loomctl.model.secrets import masked_line
 
 
@@ -45,12 +47,40 @@ def no_git(why: str) -> LoomError:
     )
 
 
+# What git says of its own disk; what a server says of its own comes behind `remote:`.
+_LOCAL = (
+    *("no space left on device", "disk quota exceeded", "read-only file system", "input/output error"),
+    *("cannot update ref", "cannot lock ref", "couldn't write", "unable to write", "unable to create", "write error"),
+    *("insufficient permission for adding an object", "out of memory", "fatal: cannot mkdir", "error: cannot open"),
+)
+# What git says of objects that came and are none that it takes.
+_UNFIT = (
+    *("fsck error", "unpack", "index-pack", "did not send all necessary objects", "bad object", "bad tree object"),
+    *("missing tree", "missing blob", "not our ref", "couldn't find remote ref", "repository corruption"),
+)
+_DENIED = (
+    *("permission denied", "authentication failed", "could not read username", "could not read password"),
+    *("access denied", "host key verification failed", "terminal prompts disabled"),
+)
+_DENIED_STATUS = r"(?:error:|\bhttp(?:/[0-9.]+)?)\s*40[13]\b"
+_QUOTED = r"'[^'\n]*'|\"[^\"\n]*\""
+
+
 def unreachable(remote: Remote, done: Done) -> LoomError:
-    """Make the error of a remote that gave no answer: refused for who asks, or not reached at all."""
-    said = done.said.lower()
-    denied = ("permission denied", "authentication failed", "could not read username", "could not read password")
-    more = ("access denied", "403", "401", "host key verification failed", "terminal prompts disabled")
-    if any(word in said for word in (*denied, *more)):
+    """Make the error of a remote that gave no answer: refused for who asks, or not reached at all.
+
+    Trouble on this machine, such as a full disk, is told as what it is (GIT_FAILED).
+    """
+    said = _said(done)
+    if any(one in _own(said) for one in _LOCAL):
+        return LoomError(
+            "GIT_FAILED",
+            "git failed to fetch or to push",
+            where=remote.shown,
+            why=f"{last_line(done.said)}; the trouble is on this machine, not the remote's",
+            hint="git count-objects -vH",
+        )
+    if any(word in said for word in _DENIED) or re.search(_DENIED_STATUS, said):
         return LoomError(
             "REMOTE_DENIED",
             f"the remote {remote.shown} does not let you in",
@@ -68,6 +98,35 @@ def unreachable(remote: Remote, done: Done) -> LoomError:
         hint=f"git ls-remote {quoted(remote.shown)}",
         exit_code=EXIT_SETUP,
     )
+
+
+def not_fetched(remote: Remote, done: Done, where: str) -> LoomError:
+    """Make the error of a fetch that failed: as `unreachable`, and BAD_HANDOFF for objects that git does not take."""
+    error = unreachable(remote, done)
+    if error.code == "REMOTE_UNREACHABLE" and any(word in _said(done) for word in _UNFIT):
+        return bad(where, last_line(done.said))
+    return error
+
+
+def bad(where: str, why: str) -> LoomError:
+    """Make the error of what came and is no run that Loom pushed."""
+    return LoomError(
+        "BAD_HANDOFF",
+        "what the remote has under that name is no run that can be taken, and nothing here was changed",
+        where=where,
+        why=one_line(why, 300),
+        hint="loomctl runs --remote",
+    )
+
+
+def _said(done: Done) -> str:
+    """Give what git said, in lower case, without the names that it quotes: they may hold any word."""
+    return re.sub(_QUOTED, "", done.said.lower())
+
+
+def _own(said: str) -> str:
+    """Give what git says itself, and not the server behind it."""
+    return "\n".join(line for line in said.splitlines() if not line.lstrip().startswith("remote:"))
 
 
 def last_line(said: str) -> str:

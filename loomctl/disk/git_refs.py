@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import git
-from loomctl.disk.git_answers import Done, Remote, last_line, no_git, unreachable
+from loomctl.disk.git_answers import Done, Remote, last_line, no_git, not_fetched, unreachable
 from loomctl.model import ids
 from loomctl.model.errors import EXIT_SETUP, EXIT_USAGE, LoomError, quoted
 from loomctl.model.secrets import masked_line
@@ -323,7 +323,9 @@ class Repository:
         return found
 
     def fetch(self, remote: Remote, wanted: Mapping[str, str], *, bare: str = "") -> None:
-        """Fetch runs into refs of one's own. wanted: run id -> ref. Raises REMOTE_UNREACHABLE and REMOTE_DENIED.
+        """Fetch runs into refs of one's own. wanted: run id -> ref.
+
+        Raises REMOTE_UNREACHABLE, REMOTE_DENIED, GIT_FAILED for trouble here, BAD_HANDOFF for objects that git refuses.
 
         bare: a scratch repository that gets the commits alone, where the server can give them so, instead of this one.
         """
@@ -336,7 +338,7 @@ class Repository:
         name = self.url_of(remote) if bare else remote.name
         done = where.run(*config, *words, "--", name, *specs, patience=CARRYING, far=True)
         if done.code != 0:
-            raise unreachable(remote, done)
+            raise not_fetched(remote, done, f"{remote.shown} {RUNS}{'*' if len(wanted) > 1 else next(iter(wanted))}")
 
     def url_of(self, remote: Remote) -> str:
         """Give the address from which a remote is fetched."""

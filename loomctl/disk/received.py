@@ -6,7 +6,7 @@ import json
 import os
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import carried, carried_paths, digests, event_log, events, files, git_refs
+from loomctl.disk import carried, carried_paths, digests, event_log, events, files, git_answers, git_refs
 from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
 from loomctl.model import blob_refs, frozen_plan, ids
 from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError
@@ -27,6 +27,8 @@ _PIECE = 1 << 20
 _MODES = ("100644", "100755")
 # Of a tree: files and folders, and bytes of their list.
 _MOST_ENTRIES, _LONGEST_LIST = 2 * MOST_FILES, 128 << 20
+
+bad = git_answers.bad
 
 
 class Told(NamedTuple):
@@ -208,17 +210,6 @@ def _log_trouble(folder: str, run_id: str, head: events.Head | None) -> str:
         if head is not None and line.entry["seq"] == head.seq:
             reached = digests.of_bytes(line.data) == head.sha256
     return "" if reached else "its log does not hold the entry that the state remembers as the last"
-
-
-def bad(where: str, why: str) -> LoomError:
-    """Make the error of what came and is no run that Loom pushed."""
-    return LoomError(
-        "BAD_HANDOFF",
-        "what the remote has under that name is no run that can be taken, and nothing here was changed",
-        where=where,
-        why=one_line(why, 300),
-        hint="loomctl runs --remote",
-    )
 
 
 def where_of(remote: Remote, run_id: str) -> str:
