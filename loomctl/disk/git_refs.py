@@ -28,6 +28,7 @@ ASKING, CARRYING = 60.0, 900.0
 LOCAL = 60.0
 _LONGEST_ANSWER = 256 << 20
 _PIECE = 1 << 16
+_LOOKED_AT = "loom-looked-at"  # what the scratch repository calls the remote
 _OF_A_REPOSITORY = frozenset(
     f"GIT_{name}"
     for name in (
@@ -163,12 +164,11 @@ class Repository:
             self._format = self.ask("rev-parse", "--show-object-format").decode().strip() or "sha1"
         return self._format
 
-    def message(self, commit: str, limit: int) -> str:
-        """Give a commit's message. Raises GIT_FAILED, and ValueError for one over `limit` bytes."""
+    def commit_text(self, commit: str, limit: int) -> bytes:
+        """Give a commit as git holds it. Raises GIT_FAILED, and ValueError for one over `limit` bytes."""
         if int(self.ask("cat-file", "-s", commit)) > limit:
             raise ValueError("its message is too long")
-        _, _, message = self.ask("cat-file", "commit", commit).partition(b"\n\n")
-        return message.decode("utf-8", "replace")
+        return self.ask("cat-file", "commit", commit)
 
     @contextmanager
     def tree(self, commit: str, *, most: int, longest: int) -> Iterator[Iterator[tuple[str, str, str, int, bytes]]]:
@@ -327,15 +327,20 @@ class Repository:
 
         Raises REMOTE_UNREACHABLE, REMOTE_DENIED, GIT_FAILED for trouble here, BAD_HANDOFF for objects that git refuses.
 
-        bare: a scratch repository that gets the commits alone, where the server can give them so, instead of this one.
+        bare: a scratch repository that gets the commits alone instead of this one; a server that cannot give them so
+        gives their files along. One on a disk always can, for it is this machine's git that serves it.
         """
         specs = [f"+{RUNS}{run_id}:{ref}" for run_id, ref in wanted.items()]
         words = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules"]
         words += ["--no-prune", "--refmap=", "--no-show-forced-updates"]
         words += ["--depth=1", "--filter=tree:0"] if bare else ["--no-filter"]
         config = ["-c", "fetch.fsckObjects=true"]
-        where = Repository(self.top, bare, asks=self._asks) if bare else self
-        name = self.url_of(remote) if bare else remote.name
+        where, name = self, remote.name
+        if bare:
+            where, name, url = Repository(self.top, bare, asks=self._asks), _LOOKED_AT, self.url_of(remote)
+            config += ["-c", f"remote.{name}.url={url}"]  # git takes no path for a remote that leaves something out
+            if url.startswith("file://") or os.path.isdir(os.path.join(self.top, url)):
+                words += ["--upload-pack=git -c uploadpack.allowFilter=true upload-pack"]
         done = where.run(*config, *words, "--", name, *specs, patience=CARRYING, far=True)
         if done.code != 0:
             raise not_fetched(remote, done, f"{remote.shown} {RUNS}{'*' if len(wanted) > 1 else next(iter(wanted))}")
@@ -400,6 +405,11 @@ def _entries(reading: _Reading, most: int, longest: int) -> Iterator[tuple[str, 
         raise ValueError("git does not come to the end of its files")
     if code:
         raise reading.failed(code)
+
+
+def message_of(text: bytes) -> str:
+    """Give the message of a commit as git holds it."""
+    return text.partition(b"\n\n")[2].decode("utf-8", "replace")
 
 
 def fits_a_ref(name: str) -> bool:

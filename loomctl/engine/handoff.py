@@ -88,10 +88,10 @@ class Desk:
         if commit not in self._told:
             where = received.where_of(self.remote, run_id)
             try:
-                text = self.repository.message(commit, received.LONGEST_MESSAGE)
+                text = self.repository.commit_text(commit, received.LONGEST_MESSAGE)
             except ValueError as error:
                 raise received.bad(where, str(error)) from None
-            self._told[commit] = received.read_message(text, run_id, where)
+            self._told[commit] = received.read_message(git_refs.message_of(text), run_id, where)
         return self._told[commit]
 
     def tree(self, commit: str, run_id: str) -> dict[str, str]:

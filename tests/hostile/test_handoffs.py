@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.disk import carried_paths, command_files
-from loomctl.engine import evidence, stages
+from loomctl.disk import carried_paths, command_files, git_refs
+from loomctl.disk.git_answers import Done, Remote, unreachable
+from loomctl.disk.git_refs import Repository
+from loomctl.engine import evidence, remote_runs, stages
 from loomctl.model.errors import LoomError
 from tests.disk.repositories import git
 from tests.engine.machines import Machine, server_of
@@ -282,3 +284,87 @@ def test_every_file_that_loom_has_for_a_stage_can_only_be_a_file() -> None:
         assert carried_paths.trouble(f"{STAGE}/{name}") == ""
         assert carried_paths.trouble(f"{STAGE}/{name}", is_folder=True)
         assert carried_paths.trouble(f"{STAGE}/{name}/x")
+
+
+# ---- The list of a remote that holds something odd.
+
+
+def another(machine: Machine, work: str) -> str:
+    """Begin and push one more run; gives its id."""
+    before = set(machine.run_dirs)
+    machine.begin(work)
+    (made,) = set(machine.run_dirs) - before
+    machine.push(made.name)
+    return made.name
+
+
+def broken_ref(server: Path, run_id: str) -> None:
+    """Put a commit under a run's name that git refuses to take: nobody wrote it."""
+    tree = git(server, "hash-object", "-t", "tree", "-w", "--stdin")
+    words = ["git", "hash-object", "-t", "commit", "-w", "--literally", "--stdin"]
+    text = f"tree {tree}\n\nhello\n"
+    done = subprocess.run(words, cwd=server, input=text, capture_output=True, text=True, check=True)
+    (server / "refs" / "loom" / "runs" / run_id).write_text(done.stdout, encoding="utf-8")
+
+
+def test_one_bad_ref_hides_no_other_run(pushed: Machine, tmp_path: Path) -> None:
+    """It is listed as unreadable, with the reason; the others as they are."""
+    server, first = tmp_path / "server.git", pushed.run_dir.name
+    fine = [first, another(pushed, "more"), another(pushed, "most")]
+    for name in ("a-run-1", "m-run-1", "z-run-1"):
+        broken_ref(server, name)
+    other = Machine(tmp_path / "other", server)
+    told = other.loomctl("runs", "--remote", "--json")
+    assert told.code == 0, told
+    listed = {one["run_id"]: (one["status"] != "unreadable", one["trouble"][:11]) for one in told.json["runs"]}
+    assert listed == dict.fromkeys(fine, (True, "")) | dict.fromkeys(
+        ("a-run-1", "m-run-1", "z-run-1"), (False, "BAD_HANDOFF")
+    )
+
+
+def test_a_remote_that_falls_silent_is_not_asked_for_each_run(pushed: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said once that it gave no answer."""
+    desk = Machine(pushed.root.parent / "other", pushed.root.parent / "server.git").desk()
+    tries: list[int] = []
+
+    def silent(*_: object, **__: object) -> None:
+        tries.append(1)
+        (pushed.root.parent / "server.git").rename(pushed.root.parent / "gone.git")
+        raise unreachable(desk.remote, Done(128, b"", "fatal: the remote end hung up unexpectedly"))
+
+    another(pushed, "more")
+    monkeypatch.setattr(git_refs.Repository, "fetch", silent)
+    with pytest.raises(LoomError) as caught:
+        remote_runs.listed(desk)
+    assert (caught.value.code, len(tries)) == ("REMOTE_UNREACHABLE", 1)
+
+
+def test_the_list_fetches_commits_alone_and_each_once(pushed: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from a bare repository on a disk; what a commit says is kept, and believed for its hash alone."""
+    server = pushed.root.parent / "server.git"
+    other = Machine(pushed.root.parent / "other", server)
+    fetched: list[str] = []
+    fetch = git_refs.Repository.fetch
+
+    def counting(self: Repository, remote: Remote, wanted: dict[str, str], *, bare: str = "") -> None:
+        fetch(self, remote, wanted, bare=bare)
+        fetched.append(git(Path(bare), "count-objects", "-v").split("in-pack: ")[1].split("\n")[0])
+
+    monkeypatch.setattr(git_refs.Repository, "fetch", counting)
+    first = remote_runs.listed(other.desk())
+    assert remote_runs.listed(other.desk()) == first
+    assert fetched == ["1"]
+    another(pushed, "more")
+    assert [one.trouble for one in remote_runs.listed(other.desk())] == ["", ""]
+    assert fetched == ["1", "1"]
+    kept = other.store / "local" / "seen-commits.json"
+    kept.write_text(kept.read_text().replace("add dark mode", "something else"), encoding="utf-8")
+    assert {one.work for one in remote_runs.listed(other.desk())} == {"add dark mode", "more"}
+    assert len(fetched) == 3
+    for damaged in ("{", "[]", '{"origin": 5}', '{"origin": {"x": 1}}'):
+        kept.write_text(damaged, encoding="utf-8")
+        assert len(remote_runs.listed(other.desk())) == 2
+    git(server, "update-ref", "-d", f"refs/loom/runs/{pushed.run_dirs[0].name}")
+    broken_ref(server, "new-run-1")
+    remote_runs.listed(other.desk())
+    assert len(json.loads(kept.read_text())["origin"]) == 1
