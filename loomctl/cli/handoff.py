@@ -192,7 +192,7 @@ def pull(run: str | None, remote: str | None, every: bool, keep_mine: bool, take
         raise LoomError("USAGE", f"give {what}", hint="loomctl pull --help", exit_code=EXIT_USAGE)
     keep = pulling.KEPT_MINE if keep_mine else pulling.TOOK_THEIRS if take_theirs else ""
     desk = Desk(asking.any_space(), remote, asks=_may_ask(as_json=as_json))
-    there = desk.repository.listed(desk.remote)
+    there = desk.listed()
     if not every:
         run_id = _meant(desk, run, there)
         pulled = pulling.pull(desk, run_id, there[run_id], keep=keep)

@@ -8,6 +8,7 @@ and git's own tidying keeps the objects. No branch, no tag, no index, no working
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import carried, events, files, git_refs, received
@@ -19,7 +20,7 @@ from loomctl.model.ids import checked_id
 from loomctl.model.secrets import masked_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from loomctl.disk.carried import Look
     from loomctl.disk.received import Told
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 SAME, MINE, THEIRS, DIVERGED = "same", "mine", "theirs", "diverged"
 """Which side has what the other has not: neither, this machine, the remote, both."""
 
-
+_UNFIT = ("BAD_HANDOFF", "NEWER_HANDOFF", "RUN_ID_MISMATCH", "SCHEMA_TOO_NEW")
 _LOG = carried.RUN + events.FILE
 
 
@@ -74,7 +75,11 @@ class Desk:
 
     def incoming(self, run_id: str) -> str:
         """Name the ref of what was fetched and is not taken yet."""
-        return f"refs/loom/incoming/{self.remote.key}/{_fit(run_id)}"
+        return f"{self._incoming}{_fit(run_id)}"
+
+    @property
+    def _incoming(self) -> str:
+        return f"refs/loom/incoming/{self.remote.key}/"
 
     def lock(self, run_id: str) -> Lock:
         """Give the lock of who hands a run on from here; the run's own is not held while a remote is waited for."""
@@ -137,6 +142,10 @@ class Desk:
         theirs: the remote's commit as it was just listed; fetch: get it where it is needed; else a moved one counts as
         one that goes on from the base. Raises as fetching does, and BAD_HANDOFF.
         """
+        with self.taking(run_id):
+            return self._standing(run_id, theirs, fetch=fetch)
+
+    def _standing(self, run_id: str, theirs: str | None, *, fetch: bool) -> Standing:
         here = self.space.store.has(run_id)
         if theirs is not None and fetch:
             self.get(run_id, theirs)
@@ -182,6 +191,29 @@ class Desk:
     def with_outputs(self, run_id: str, base: str | None) -> bool:
         """Tell whether the outputs of tools are carried: once they were, they always are."""
         return base is not None and self.told(base, run_id).outputs
+
+    # ---- What the remote has.
+
+    def listed(self) -> dict[str, str]:
+        """Give the remote's runs with their commits; what was fetched of a run that it no longer has is let go.
+
+        Raises REMOTE_UNREACHABLE and REMOTE_DENIED.
+        """
+        there = self.repository.listed(self.remote)
+        below = self._incoming
+        held = self.repository.refs(below)
+        self.repository.set_refs({name: None for name in held if name.removeprefix(below) not in there})
+        return there
+
+    @contextmanager
+    def taking(self, run_id: str) -> Iterator[None]:
+        """Let go what was fetched of a run if it turns out to be nothing that can be taken: no ref holds on to it."""
+        try:
+            yield
+        except LoomError as error:
+            if error.code in _UNFIT:
+                self.repository.set_refs({self.incoming(run_id): None})
+            raise
 
     def get(self, run_id: str, commit: str) -> None:
         """Have a remote's commit here. Raises as fetching does, and MOVED_MEANWHILE where it is no longer that one."""

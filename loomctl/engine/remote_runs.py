@@ -52,7 +52,7 @@ class RemoteRun(NamedTuple):
 
 def listed(desk: Desk) -> list[RemoteRun]:
     """List a remote's runs by id. Raises as a remote does."""
-    there = desk.repository.listed(desk.remote)
+    there = desk.listed()
     known = {run_id: desk.base(run_id, oid) for run_id, oid in there.items()}
     unknown = {run_id: oid for run_id, oid in there.items() if known[run_id] != oid}
     told: dict[str, Told | LoomError] = {}

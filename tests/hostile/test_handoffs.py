@@ -209,6 +209,7 @@ def test_what_no_push_of_looms_makes_is_refused(pushed: Machine, tmp_path: Path,
     assert caught.value.hint
     assert fingerprint(other.store / "runs") == before
     assert [name for name in os.listdir(other.store / "local") if name.startswith("arriving-")] == []
+    assert other.desk().repository.refs("refs/loom/incoming/") == {}
     listed = other.loomctl("runs", "--remote", "--json")
     assert listed.code == 0, listed
     told: Json = listed.json
@@ -320,6 +321,24 @@ def test_one_bad_ref_hides_no_other_run(pushed: Machine, tmp_path: Path) -> None
     assert listed == dict.fromkeys(fine, (True, "")) | dict.fromkeys(
         ("a-run-1", "m-run-1", "z-run-1"), (False, "BAD_HANDOFF")
     )
+
+
+def test_what_was_fetched_of_a_run_that_is_gone_is_let_go(pushed: Machine, tmp_path: Path) -> None:
+    """What waits for --keep-mine or --take-theirs stays fetched as long as the remote has it, and no longer."""
+    run_id = pushed.run_dir.name
+    other = Machine(tmp_path / "other", tmp_path / "server.git")
+    other.pull(run_id)
+    for machine in (other, pushed):
+        machine.done(run_id)
+    other.push(run_id)
+    with pytest.raises(LoomError, match="DIVERGED"):
+        pushed.pull(run_id)
+    for words in (["runs", "--remote"], ["pull", run_id]):
+        pushed.loomctl(*words)
+        assert len(pushed.desk().repository.refs("refs/loom/incoming/")) == 1
+    git(tmp_path / "server.git", "update-ref", "-d", f"refs/loom/runs/{run_id}")
+    assert pushed.loomctl("runs", "--remote").code == 0
+    assert pushed.desk().repository.refs("refs/loom/incoming/") == {}
 
 
 def test_a_remote_that_falls_silent_is_not_asked_for_each_run(pushed: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
