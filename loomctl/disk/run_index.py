@@ -151,7 +151,7 @@ def _summary(store: Store, home: Home) -> dict[str, Any]:
     except LoomError as error:
         return {"status": None, "error": f"{error.code}: {error.what}"}
     return {
-        **{key: state.get(key) for key in _KEYS},
+        **{key: held if isinstance(held := state.get(key), str) else None for key in _KEYS},
         "sessions": sessions.summary(state),
         "saved_from": _saved_from(state),
     }

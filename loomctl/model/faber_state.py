@@ -51,9 +51,11 @@ def _state(raw: Mapping[str, Any], run_id: str, visits: list[dict[str, Any]], pl
     known = ("schema_version", "run_id", "plan_id", "workflow_id", "work_id", "goal")
     state: State = {**empty, **raw, **{key: empty[key] for key in known}}
     state["status"] = words.standing(raw.get("status"))
-    for key in ("context", "artifacts", "ledger_head", "errors", "approvals", "revision"):
+    for key in ("context", "artifacts", "ledger_head", "errors", "approvals", "revision", "created_at", "updated_at"):
         if type(state[key]) is not type(empty[key]):
             state[key] = empty[key]
+    if "completed_at" in raw:
+        state["completed_at"] = words.text(raw["completed_at"])
     if not isinstance(state.get("lease", {}), dict):  # FABER's own word, which stays in its file
         del state["lease"]
     state["approvals"] = [entry for entry in state["approvals"] if words.name_of(entry, "id")]

@@ -43,6 +43,7 @@ FOUND: list[tuple[str, tuple[str | int, ...], str, str]] = [
     ("state", ("steps", 0, "artifacts"), "true", "undo"),
     ("state", ("steps", 0, "artifacts", "before"), "null", "undo"),
     ("state", ("sessions", "session_history", 0, "environment", "dirty"), "an empty list", "sessions"),
+    *(("state", (key,), "minus one", "runs") for key in ("created_at", "updated_at")),
     ("binding", ("process", "started"), "an empty list", "resume elsewhere"),
     ("plan", ("commands",), "true", "trust"),
 ]
