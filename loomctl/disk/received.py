@@ -175,15 +175,15 @@ def _copy(stream: IO[bytes], out: IO[bytes], size: int) -> None:
 def whole(folder: str, run_id: str, where: str) -> dict[str, Any]:
     """Hold that a run which was written beside can be worked with; gives its state.
 
-    folder: the run's. Raises as reading a state and a plan does, RUN_ID_MISMATCH, and BAD_HANDOFF for a state
-    that counts farther than a run can, and a log of events that does not reach the place that the state remembers, or
-    ends in a torn line.
+    folder: the run's. Raises as reading a state and a plan does, RUN_ID_MISMATCH, and BAD_HANDOFF for a state that
+    counts farther than a run can, for a plan that no run can be named after, and for a log of events that does not
+    reach the place that the state remembers, or ends in a torn line.
     """
     try:
         state = accepted(
             files.read_json(os.path.join(folder, "state.json")), where=f"{where} state.json", run_id=run_id
         )
-        frozen_plan.accepted(files.read_json(os.path.join(folder, "plan.json")), where=f"{where} plan.json")
+        plan = frozen_plan.accepted(files.read_json(os.path.join(folder, "plan.json")), where=f"{where} plan.json")
     except LoomError as error:
         if error.code in ("RUN_ID_MISMATCH", "SCHEMA_TOO_NEW"):
             raise
@@ -191,6 +191,9 @@ def whole(folder: str, run_id: str, where: str) -> dict[str, Any]:
     far = counted_off(state)
     if far:
         raise bad(where, f"its state counts {far} to what no run ever reaches")
+    for plan_id in (state["plan_id"], plan["plan_id"]):
+        if not ids.is_fit(plan_id) or len(plan_id) > ids.LONGEST_PLAN_ID:
+            raise bad(where, f"no run can be named after its plan {one_line(plan_id, 80)!r}")
     why = _log_trouble(folder, run_id, events.head_of(state.get("ledger_head")))
     if why:
         raise bad(where, why)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 LONGEST_ID = 200
+LONGEST_PLAN_ID = LONGEST_ID - len("-run-2026-01-15T09-30-00Z-9999")
+"""A plan's runs are named after it, and a name that is taken gets a number."""
 
 
 def slug(text: str, *, limit: int = 48, empty: str = "work") -> str:
