@@ -10,23 +10,34 @@ _INFO = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 _CONTROLS = {chr(code): chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"} | {"\x7f": "\u2421"}
 
 # What hides or reorders text has no symbol and is shown escaped: C1 controls, the two separators that some readers
-# take for line ends, embeddings, overrides and isolates of text direction, and the tag characters, which no screen
-# shows but a model reads.
-_HIDDEN = tuple(
-    chr(code)
-    for first, last in ((0x80, 0x9F), (0x2028, 0x202E), (0x2066, 0x2069), (0xE0000, 0xE007F))
-    for code in range(first, last + 1)
+# take for line ends, marks, embeddings, overrides and isolates of text direction, and what no screen shows but a model
+# reads: spaces without width, invisible operators, annotations, tags and the selectors of rare variants. What joins
+# letters and emoji (U+200C, U+200D) and what picks a sign's colours (U+FE0F) belongs to ordinary text.
+_NEAR = (
+    *((0x80, 0x9F), (0x61C, 0x61C), (0x200B, 0x200B), (0x200E, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F)),
+    *((0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB)),
 )
+_FAR = ((0xE0000, 0xE007F), (0xE0100, 0xE01EF))
+_HIDDEN_NEAR = tuple(chr(code) for first, last in _NEAR for code in range(first, last + 1))
+_HIDDEN_FAR = tuple(chr(code) for first, last in _FAR for code in range(first, last + 1))
+_FAR_BEGINS = "\U000e0000".encode("utf-16-le")[:2]  # as all of them do, and little else
+
+
+def _hidden(text: str) -> tuple[str, ...]:
+    """Give what may hide in a text; the many that few texts hold are told by a look at its bytes."""
+    if _FAR_BEGINS in text.encode("utf-16-le", "surrogatepass"):
+        return _HIDDEN_NEAR + _HIDDEN_FAR
+    return _HIDDEN_NEAR
 
 
 def visible(text: str) -> str:
-    """Give the text with CRLF as LF and each control, direction or tag character and lone surrogate made visible.
+    """Give the text with CRLF as LF and each control, direction or hidden character and lone surrogate made visible.
 
     Newline and tab stay. What comes out can be encoded in UTF-8, and shown again it stays as it is.
     """
     # A search for one character runs at the speed of memory, so for the usual text, which has none of these, looking
     # for each in turn costs less than any single pass over the text that stops at every character.
-    if text.isprintable():  # a name, a line
+    if text.isprintable() and (text.isascii() or _hidden(text) is _HIDDEN_NEAR):  # a name, a line
         return text
     text = text.replace("\r\n", "\n")
     for character, symbol in _CONTROLS.items():
@@ -34,7 +45,7 @@ def visible(text: str) -> str:
             text = text.replace(character, symbol)
     if text.isascii():
         return text
-    for character in _HIDDEN:
+    for character in _hidden(text):
         if character in text:
             text = text.replace(character, character.encode("ascii", "backslashreplace").decode())
     try:
@@ -51,7 +62,7 @@ def visible_in_json(text: str) -> str:
     """
     if text.isascii() and "\x7f" not in text:  # the C0 controls are escaped in any JSON
         return text
-    for character in ("\x7f", *_HIDDEN):
+    for character in ("\x7f", *_hidden(text)):
         if character in text:
             text = text.replace(character, _json_escape(character))
     try:

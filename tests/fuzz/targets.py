@@ -49,7 +49,7 @@ from loomctl.model.units import utf8_bytes, utf16_units
 from tests.fuzz import dot_targets
 
 AT = "2026-01-01T00:00:00Z"
-_RAW = frozenset(fences._CONTROLS) | frozenset(fences._HIDDEN)
+_RAW = frozenset(fences._CONTROLS) | frozenset(fences._HIDDEN_NEAR + fences._HIDDEN_FAR)
 
 
 def _text(data: bytes) -> str:

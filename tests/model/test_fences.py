@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from loomctl.model.fences import fenced, longest_run, one_line, visible
+from loomctl.model.fences import fenced, longest_run, one_line, visible, visible_in_json
 from loomctl.model.units import utf16_units
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
@@ -57,7 +58,11 @@ def test_visible_text_can_be_written_and_stays_as_it_is(text: str) -> None:
     assert not [c for c in shown if (c < " " and c not in "\n\t") or "\x7f" <= c <= "\x9f" or "\u2028" <= c <= "\u202e"]
 
 
-@given(st.text(st.characters(exclude_categories=("Cc", "Cs", "Cf", "Zl", "Zp")) | st.sampled_from("\n\t\u200d")))
+ORDINARY = st.characters(exclude_categories=("Cc", "Cs", "Cf", "Cn", "Zl", "Zp")).filter(lambda one: one < "\U000e0000")
+
+
+@given(st.text(ORDINARY | st.sampled_from("\n\t\u200c\u200d\ufe0f")))
+@example("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 👩\u200d💻 ❤\ufe0f 葛")
 def test_ordinary_text_is_not_touched(text: str) -> None:
     """Letters of any script, emoji and their joiners, newlines and tabs pass unchanged."""
     assert visible(text) == text
@@ -74,6 +79,11 @@ def test_ordinary_text_is_not_touched(text: str) -> None:
         ("if \u202eadmin\u2066", "if \\u202eadmin\\u2066"),
         ("a\u2028b", "a\\u2028b"),
         ("hi\U000e0068", "hi\\U000e0068"),
+        ("x\U000e0100", "x\\U000e0100"),
+        ("é\U000e01ef", "é\\U000e01ef"),
+        ("pay\u200bload\u2060\u2064\ufeff", "pay\\u200bload\\u2060\\u2064\\ufeff"),
+        ("\u200eabc\u200f\u061c", "\\u200eabc\\u200f\\u061c"),
+        ("\ufff9a\ufffab\ufffb", "\\ufff9a\\ufffab\\ufffb"),
         ("\ud83d x", "\\ud83d x"),
         ("😀 é\ttab\n", "😀 é\ttab\n"),
     ],
@@ -81,6 +91,22 @@ def test_ordinary_text_is_not_touched(text: str) -> None:
 def test_what_hides_or_reorders_text_is_shown(text: str, shown: str) -> None:
     """Terminal escapes, text direction tricks, invisible tags and broken characters become something to be seen."""
     assert visible(text) == shown
+
+
+HIDDEN = st.sampled_from(
+    [chr(code) for code in (0x61C, 0x200B, 0x200E, 0x200F, *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC))]
+    + [chr(code) for code in (*range(0xE0000, 0xE0080), *range(0xE0100, 0xE01F0))]
+)
+
+
+@given(ANY_TEXT, HIDDEN, ANY_TEXT)
+def test_nothing_that_a_model_reads_and_no_screen_shows_passes(before: str, hidden: str, after: str) -> None:
+    """Wherever it stands; in JSON it is escaped, and says the same to whoever parses it."""
+    assert hidden not in visible(before + hidden + after)
+    value = f"x{hidden}y"
+    shown = visible_in_json(json.dumps(value, ensure_ascii=False))
+    assert hidden not in shown
+    assert json.loads(shown) == value
 
 
 @given(ANY_TEXT, st.integers(min_value=-2, max_value=60))

@@ -118,7 +118,7 @@ def test_a_masked_text_is_present_where_its_masked_form_is() -> None:
     assert survival.stands_in(f"token {secret}", [survival.flat(given)])
 
 
-PLAIN = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"]))
+PLAIN = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"], max_codepoint=0xDFFFF))
 
 
 @given(PLAIN, PLAIN, st.text(alphabet=" \n\t"))
