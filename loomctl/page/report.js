@@ -43,19 +43,6 @@
   });
   tellTimes(document);
 
-  // ---- Where a link leads to a stage, the stage opens.
-
-  function openTarget() {
-    const target = location.hash ? find(decodeURIComponent(location.hash.slice(1))) : null;
-    for (let one = target; one; one = one.parentElement) {
-      if (one.tagName === "DETAILS") one.open = true;
-    }
-    if (target) target.scrollIntoView();
-  }
-
-  addEventListener("hashchange", openTarget);
-  openTarget();
-
   let closed = [];
   addEventListener("beforeprint", () => {
     closed = [...document.querySelectorAll("main details:not([open])")];
@@ -201,4 +188,25 @@
   find("filter").hidden = data.rows.length === 0;
   find("pages").hidden = data.rows.length <= 1;
   show();
+
+  // ---- Where a link leads to a stage, the stage opens. An address may say anything: it comes last.
+
+  function named(hash) {
+    try {
+      return decodeURIComponent(hash.slice(1));
+    } catch {
+      return hash.slice(1);
+    }
+  }
+
+  function openTarget() {
+    const target = location.hash ? find(named(location.hash)) : null;
+    for (let one = target; one; one = one.parentElement) {
+      if (one.tagName === "DETAILS") one.open = true;
+    }
+    if (target) target.scrollIntoView();
+  }
+
+  addEventListener("hashchange", openTarget);
+  openTarget();
 })();

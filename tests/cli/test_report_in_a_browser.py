@@ -281,6 +281,17 @@ def test_a_link_to_a_stage_opens_it(browser: Browser, pages: dict[str, Path]) ->
     assert browser.tell("document.querySelectorAll('details.stage[open]').length") == 2
 
 
+@pytest.mark.parametrize("fragment", ["#%zz", "#%E0%A4%A", "#%00", "#nothing", "#event-data", "#stage-%27%22"])
+def test_an_address_that_leads_nowhere_breaks_nothing(browser: Browser, pages: dict[str, Path], fragment: str) -> None:
+    """Whatever somebody put behind the #: the events are there, and nobody complains."""
+    browser.show(DESK)
+    browser.open(pages["rich"], fragment)
+    assert browser.complaints == []
+    assert browser.tell("document.querySelectorAll('#event-table tbody tr').length") > 0
+    browser.tell("location.hash = '%zz%'; new Promise((done) => setTimeout(done, 50))")
+    assert browser.complaints == []
+
+
 def test_on_paper_the_page_is_light_and_has_no_controls(browser: Browser, pages: dict[str, Path]) -> None:
     """Also where the screen is dark."""
     browser.show(DESK, dark=True, media="print")
