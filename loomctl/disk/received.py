@@ -27,6 +27,7 @@ _PIECE = 1 << 20
 _MODES = ("100644", "100755")
 # Of a tree: files and folders, and bytes of their list.
 _MOST_ENTRIES, _LONGEST_LIST = 2 * MOST_FILES, 128 << 20
+_SUMMARY = {**dict.fromkeys(("work_id", "goal", "status", "step", "updated_at"), str), "revision": int, "stages": int}
 
 bad = git_answers.bad
 
@@ -35,7 +36,7 @@ class Told(NamedTuple):
     """What a pushed commit says of itself. at: UTC; by, machine: who pushed, and where; outputs: whether they came.
 
     left_out: paths that were not carried, with the reasons; summary: `{work_id, goal, status, step, updated_at,
-    revision, stages}`.
+    revision, stages}`, of what was read those alone that are texts and numbers.
     """
 
     run_id: str
@@ -63,7 +64,8 @@ def read_message(text: str, run_id: str, where: str) -> Told:
     except LoomError as error:
         raise bad(where, f"its commit says nothing that can be read ({error.code})") from None
     version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if type(version) is int and version > SCHEMA:
+    version = version if type(version) is int else None
+    if version is not None and version > SCHEMA:
         raise LoomError(
             "NEWER_HANDOFF",
             f"the run was pushed by a newer Loom (handoff schema {version}; this one reads {SCHEMA})",
@@ -86,8 +88,9 @@ def read_message(text: str, run_id: str, where: str) -> Told:
         )
     listed = raw.get("left_out")
     left = [one for one in listed if isinstance(one, list)] if isinstance(listed, list) else []
-    named = tuple((str(one[0]), str(one[1])) for one in left if len(one) == 2)
-    return Told(run_id, raw["at"], raw["by"], raw["machine"], raw["outputs"], named, raw["summary"])
+    named = tuple((one[0], one[1]) for one in left if [type(part) for part in one] == [str, str])
+    summary = {key: held for key, held in raw["summary"].items() if type(held) is _SUMMARY.get(key)}
+    return Told(run_id, raw["at"], raw["by"], raw["machine"], raw["outputs"], named, summary)
 
 
 def tree(repository: Repository, commit: str, where: str) -> dict[str, tuple[str, int]]:
@@ -203,15 +206,19 @@ def whole(folder: str, run_id: str, where: str) -> dict[str, Any]:
 def _log_trouble(folder: str, run_id: str, head: events.Head | None) -> str:
     """Say what is wrong with a log of events; empty where nothing is."""
     reached = head is None or head.seq == 0
+    ends = True
     for line in event_log.all_of(os.path.join(folder, events.FILE)):
         if not line.ended:
             return "the last line of its log is torn"
+        ends = line.entry is not None
         if line.entry is None:
             continue
         if line.entry.get("run_id") != run_id:
             return "its log holds an entry of another run"
         if head is not None and line.entry["seq"] == head.seq:
             reached = digests.of_bytes(line.data) == head.sha256
+    if not ends:  # a push writes an entry of its own behind whatever stands there
+        return "its log ends in lines that are no entries"
     return "" if reached else "its log does not hold the entry that the state remembers as the last"
 
 

@@ -15,7 +15,6 @@ from loomctl.disk import carried, events, files, git_refs, received
 from loomctl.disk.carried import Looker
 from loomctl.disk.lock import Lock
 from loomctl.model.errors import EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
 from loomctl.model.ids import checked_id
 from loomctl.model.secrets import masked_line
 
@@ -243,11 +242,10 @@ def who(told: Told | None) -> str:
     """Say who pushed a commit, when, and at which step, on one line."""
     if told is None:
         return "somebody pushed it"
-    step = told.summary.get("step")
-    at = f" at {one_line(str(step), 80)}" if step else ""
     by, machine = masked_line(told.by, 60), masked_line(told.machine, 60)
-    status = one_line(str(told.summary.get("status")), 40)
-    return f"{by} on {machine} pushed it at {one_line(told.at, 30)}, {status}{at}"
+    words = [masked_line(told.summary.get(key) or "", limit) for key, limit in (("status", 40), ("step", 80))]
+    stands = " at ".join(word for word in words if word)
+    return f"{by} on {machine} pushed it at {masked_line(told.at, 30)}{f', {stands}' if stands else ''}"
 
 
 def not_looms(run_id: str, where: str) -> LoomError:

@@ -130,6 +130,11 @@ def log_without_its_end(tree: Tree) -> None:
     tree.put("run/events.jsonl", b"".join(lines[:-1]))
 
 
+def ends_in(more: bytes) -> Callable[[Tree], None]:
+    """Put a line behind the log's last entry."""
+    return lambda tree: tree.put("run/events.jsonl", tree.read("run/events.jsonl") + more)
+
+
 class Trap(NamedTuple):
     """What somebody put there. code: how it is refused."""
 
@@ -171,6 +176,10 @@ TRAPS = [
     Trap("another plan than the run's", lambda tree: tree.edit("run/plan.json", plan_id="../../evil")),
     Trap("a torn log", lambda tree: tree.put("run/events.jsonl", tree.read("run/events.jsonl")[:-20])),
     Trap("a log without its end", log_without_its_end),
+    *(
+        Trap(f"a log that ends in {data[:5]!r}", ends_in(data))
+        for data in (b"\xff\xff\n", b"[]\n", b'{"seq":1e400}\n', b'{"seq":"x"}\n')
+    ),
     Trap("no log", lambda tree: (tree.files.pop("run/events.jsonl"), None)[1]),
     Trap("a path of 25 parts", lambda tree: tree.put(f"run/{'d/' * 23}f", b"x")),
     Trap("folders of 3,000 levels", unfolded(3000, 1, f=b"x")),
@@ -187,6 +196,7 @@ TRAPS = [
     Trap("a folder for a response", instead(f"{STAGE}/response.md", f"{STAGE}/response.md/x")),
     Trap("a folder for a status", instead(f"{STAGE}/status.json", f"{STAGE}/status.json/x")),
     Trap("a newer handoff", lambda tree: tree.tell(schema_version=2), "NEWER_HANDOFF"),
+    Trap("a handoff of the schema true", lambda tree: tree.tell(schema_version=True)),
     Trap("another run's commit", lambda tree: tree.tell(run_id="x-run-1"), "RUN_ID_MISMATCH"),
     Trap("a commit that says nothing", lambda tree: setattr(tree, "message", "hello")),
     Trap("a commit that says too much", lambda tree: setattr(tree, "message", "x\n\n" + "y" * (2 << 20))),
@@ -219,6 +229,28 @@ def test_what_no_push_of_looms_makes_is_refused(pushed: Machine, tmp_path: Path,
     assert listed.code == 0, listed
     told: Json = listed.json
     assert [one["run_id"] for one in told["runs"]] == [run_id]
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        {},
+        {"work_id": {"a": 1}, "goal": ["x"], "status": {"x": 2}, "step": [["y"]], "revision": "z", "stages": None},
+        {"status": None, "step": 5, "work_id": True, "goal": False},
+    ],
+)
+def test_what_a_commit_sums_up_in_other_shapes_is_not_told(pushed: Machine, tmp_path: Path, summary: Json) -> None:
+    """The run can be pulled; what its commit says in words is no dump of Python's."""
+    tree = Tree(pushed, pushed.run_dir.name)
+    tree.tell(summary=summary, left_out=[["a"], [1, 2], [{"a": 1}, [2]], ["run/x", "it is large"]])
+    tree.commit()
+    other = Machine(tmp_path / "other", tmp_path / "server.git")
+    listed = other.loomctl("runs", "--remote")
+    told = other.loomctl("pull")
+    assert (listed.code, told.code) == (0, 0)
+    assert not [sign for sign in ("{", "[", "None", "True", "False") if sign in listed.stdout + told.stdout]
+    assert "pushed it at 2" in told.stdout
+    assert "Did not come:\n  run/x: it is large\nTo go on" in told.stdout
 
 
 @pytest.mark.parametrize("name", ["-x", "..x", "x.lock", "é"])
