@@ -33,7 +33,7 @@ def trouble(path: str, *, is_folder: bool = False) -> str:
         return "has a name of which git carries nothing"
     folders = range(1, len(parts) + is_folder)
     if any(_is_a_file(parts[:count]) for count in folders):
-        return "stands in a folder where Loom has a file"
+        return "is, or lies in, a folder where Loom has a file"
     if not is_folder and _is_a_folder(parts):
         return "stands where Loom has a folder"
     return ""

@@ -11,23 +11,23 @@ import subprocess
 import tempfile
 import threading
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 from loomctl.disk import git
 from loomctl.disk.git_answers import Done, Remote, last_line, no_git, not_fetched, unreachable
+from loomctl.disk.git_reading import Reading, entries_of
 from loomctl.model import ids
 from loomctl.model.errors import EXIT_SETUP, EXIT_USAGE, LoomError, quoted
 from loomctl.model.secrets import masked_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 RUNS = "refs/loom/runs/"
 ASKING, CARRYING = 60.0, 900.0
 """Seconds that a remote may take to list its refs, and to take or give objects."""
 LOCAL = 60.0
 _LONGEST_ANSWER = 256 << 20
-_PIECE = 1 << 16
 _LOOKED_AT = "loom-looked-at"  # what the scratch repository calls the remote
 _OF_A_REPOSITORY = frozenset(
     f"GIT_{name}"
@@ -53,14 +53,6 @@ _QUIET = (
     *("-c", "core.logAllRefUpdates=false", "--no-replace-objects", "--no-pager"),
 )
 _PROMPTS = {"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"}
-
-
-class _Reading(NamedTuple):
-    """A git command that is read while it runs. ended: waits for its end, gives its code; failed: makes the error."""
-
-    stream: IO[bytes]
-    ended: Callable[[], int]
-    failed: Callable[[int], LoomError]
 
 
 class Repository:
@@ -179,7 +171,7 @@ class Repository:
         beyond `most` entries or `longest` bytes of them, or where git takes too long.
         """
         with self._reading("ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit) as reading:
-            yield _entries(reading, most, longest)
+            yield entries_of(reading, most, longest)
 
     @contextmanager
     def contents(self, oids: Sequence[str]) -> Iterator[Iterator[tuple[str, int, IO[bytes]]]]:
@@ -189,7 +181,7 @@ class Repository:
             yield self._each(oids, reading.stream)
 
     @contextmanager
-    def _reading(self, *words: str, given: bytes = b"", patience: float = LOCAL) -> Iterator[_Reading]:
+    def _reading(self, *words: str, given: bytes = b"", patience: float = LOCAL) -> Iterator[Reading]:
         """Read from a local git command while it runs; at the end it is stopped. patience: seconds that it may take."""
         with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as said:
             source.write(given)
@@ -213,7 +205,7 @@ class Repository:
                 return self._failed(words[0], Done(code, b"", said.read(1 << 16).decode("utf-8", "replace")))
 
             try:
-                yield _Reading(process.stdout, process.wait, failed)
+                yield Reading(process.stdout, process.wait, failed)
             finally:
                 watch.cancel()
                 _end(process)
@@ -385,26 +377,6 @@ def of_store(store: str, *, asks: bool = False) -> Repository:
             exit_code=EXIT_SETUP,
         )
     return made
-
-
-def _entries(reading: _Reading, most: int, longest: int) -> Iterator[tuple[str, str, str, int, bytes]]:
-    """Give what `git ls-tree -z -l` lists, as it does."""
-    rest, count, total = b"", 0, 0
-    while piece := reading.stream.read1(_PIECE):  # type: ignore[attr-defined]
-        total += len(piece)
-        *lines, rest = (rest + piece).split(b"\0")
-        count += len(lines)
-        if count > most or total > longest:
-            raise ValueError(f"it holds over {most:,} files and folders, or names of over {longest:,} bytes")
-        for line in lines:
-            told, _, path = line.partition(b"\t")
-            mode, kind, oid, size = told.decode("ascii", "replace").split()
-            yield mode, kind, oid, int(size) if size.isdigit() else -1, path
-    code = reading.ended()
-    if code < 0:
-        raise ValueError("git does not come to the end of its files")
-    if code:
-        raise reading.failed(code)
 
 
 def message_of(text: bytes) -> str:
