@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import asset_files, command_files, events, output_files, store, tool_log
+from loomctl.disk import asset_files, command_files, earlier_sessions, events, output_files, tool_log
 
 DEEPEST, LONGEST_NAME, LONGEST = 20, 255, 1000
 """Parts of a path, bytes of a name, and bytes of a path."""
 _STAGES = "stages"
 _FOLDERS = frozenset((_STAGES, asset_files.FOLDER, output_files.FOLDER))
-_FILES = frozenset(("state.json", "plan.json", events.FILE, tool_log.FILE, store.EARLIER))
+_FILES = frozenset(("state.json", "plan.json", events.FILE, tool_log.FILE, earlier_sessions.FILE))
 _OF_A_STAGE = frozenset(
     (
         *("prompt.md", "response.md", "candidate.md", "status.json", "changes.json", "changes.patch", "evidence.json"),
