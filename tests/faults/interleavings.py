@@ -327,7 +327,7 @@ def play(count: int, seed: int) -> tuple[Told, list[str]]:
 
 def kinds_of(pair: Pair) -> tuple[int, int, int, int]:
     """Count the stages that were recorded, and those of them with a large value, a file, an output."""
-    files = {token for token, _, status, _ in stages_of(pair) if status["assets"]}
+    files = {token for (_, token), _, status, _ in stages_of(pair) if status["assets"]}
     ways = (interleaved_work.has_value, files.__contains__, interleaved_work.has_output)
     return (len(pair.recorded), *(sum(map(way, pair.recorded)) for way in ways))  # type: ignore[return-value]
 
