@@ -270,7 +270,7 @@ def _lines(desk: Desk, pulled: Pulled) -> list[str]:
     run_id, saved = pulled.run_id, pulled.saved
     who = handoff.who(pulled.told)
     if pulled.kind == pulling.NOTHING:
-        return [f"Loom: run {run_id} is here as {desk.remote.shown} has it"]
+        return [f"Loom: run {run_id} is here as {desk.remote.shown} has it", *_taken_up(desk, run_id)]
     if pulled.kind == pulling.AHEAD:
         return [f"Loom: run {run_id} is newer here; to hand it on: loomctl push {run_id}{desk.option()}"]
     if pulled.kind == pulling.KEPT_MINE:
@@ -288,6 +288,15 @@ def _lines(desk: Desk, pulled: Pulled) -> list[str]:
         lines.append("Did not come:")
         lines += _few(f"  {one_line(name, 200)}: {one_line(why, 120)}" for name, why in pulled.left_out)
     lines += pulled.notes
+    return [*lines, *_taken_up(desk, run_id)]
+
+
+def _taken_up(desk: Desk, run_id: str) -> list[str]:
+    """Say how a run that was not taken up here is."""
+    from loomctl.disk import known
+
     store = desk.space.store
+    if known.is_known(run_id, store.folder):
+        return []
     driven = store.held(run_id, store.read_state(run_id)) is not None  # where it came from, within the last half hour
-    return [*lines, f"To go on with it here: loomctl resume {run_id}{' --take-over' if driven else ''}"]
+    return [f"To go on with it here: loomctl resume {run_id}{' --take-over' if driven else ''}"]

@@ -11,7 +11,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import events, files
+from loomctl.disk import digests, events, files
 from loomctl.disk.events import FILE
 
 if TYPE_CHECKING:
@@ -84,6 +84,16 @@ def since(run_dir: str, is_older: Callable[[dict[str, Any]], bool]) -> Iterator[
                 yield from waiting
                 waiting = []
         yield from waiting
+
+
+def holds(run_dir: str, head: events.Head) -> bool:
+    """Tell whether a log has this entry, byte for byte; the beginning of every log is in it. Raises OSError."""
+    if head.seq == 0:
+        return True
+    found = (line for line in since(run_dir, lambda entry: entry["seq"] < head.seq) if line.entry is not None)
+    return any(
+        line.entry["seq"] == head.seq and digests.of_bytes(line.data) == head.sha256 for line in found if line.entry
+    )
 
 
 def _block_before(descriptor: int, is_older: Callable[[dict[str, Any]], bool]) -> int:

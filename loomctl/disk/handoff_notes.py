@@ -1,7 +1,8 @@
 """What this machine remembers of a run that came from a remote: `.loom/local/handoff/{run_id}.json`, never carried.
 
-`{machine, by, at, remote, commit, outputs, left_out: [[path, why]], pulled?}`: from where its files came and which did
-not; pulled: what the next resume is to write into the run's log.
+`{machine, by, at, remote, commit, outputs, left_out: [[path, why]], pulled?, head?}`: from where its files came and
+which did not. pulled: what the next resume is to write into the run's log, where that has the entry head, the last of
+what came: a pull notes this before it gives the run its place, and a kill between both leaves the run as it was.
 """
 
 from __future__ import annotations

@@ -110,13 +110,14 @@ class _Pull:
         self._put_blobs(where)
         if self._found.look is None:
             arrivals.sync(self._folder)
+            self._announced(NEW, None, state)
             arrivals.into_place(self._store, self._folder, self._run_id)
             return self._done(NEW, None)
         if self._apart and keep == KEPT_MINE:
             saved = self._save(self._folder, state, saved_copies.THEIRS)
             self._desk.agree(self._run_id, self._theirs)
             return Pulled(self._run_id, KEPT_MINE, saved, self._fetched, self._told, self._told.left_out)
-        return self._replace(keep)
+        return self._replace(state, keep)
 
     # ---- What came.
 
@@ -168,9 +169,10 @@ class _Pull:
 
     # ---- Its place.
 
-    def _replace(self, keep: str) -> Pulled:
+    def _replace(self, came: State, keep: str) -> Pulled:
         """Let what came take the place of the run that is here, which is saved first if it is no part of what came."""
         diverged = self._found.kind == handoff.DIVERGED
+        kind = TOOK_THEIRS if diverged else FORWARD
         target = self._store.run_dir(self._run_id)
         self._put_back()
         saved = None
@@ -187,9 +189,10 @@ class _Pull:
             self._bring_over(target)
             arrivals.sync(self._folder)
             run_index.forget_open(self._store)
+            self._announced(kind, saved, came)
             changing_places.swap(self._folder, target, changing_places.aside(self._store.local, self._run_id))
         files.sync_folder(os.path.dirname(target))
-        return self._done(TOOK_THEIRS if diverged else FORWARD, saved)
+        return self._done(kind, saved)
 
     def _had_outputs(self) -> bool:
         return self._desk.with_outputs(self._run_id, self._found.base)
@@ -269,15 +272,22 @@ class _Pull:
             known.note(new, self._store.folder)
         return new
 
-    def _done(self, kind: str, saved: str | None) -> Pulled:
-        """Note what both sides have now; until it is resumed here the run is announced, its commands wait for trust."""
+    def _announced(self, kind: str, saved: str | None, came: State) -> None:
+        """Have the run announced, and its commands wait for trust, until it is resumed here: before it is in its place.
+
+        A kill leaves no run known that somebody else brought forward. One that it leaves as it was is announced once
+        too often; that nothing came, the next resume reads off the log, which lacks the entry that is noted here.
+        """
         known.forget(self._run_id, self._store.folder)
-        pulled: dict[str, Any] = {"kind": kind, **({"saved": saved} if saved else {})}
-        self._note(self._run_id, pulled)
+        pulled = {"kind": kind, **({"saved": saved} if saved else {})}
+        self._note(self._run_id, {"pulled": pulled, "head": came.get("ledger_head")})
+
+    def _done(self, kind: str, saved: str | None) -> Pulled:
+        """Note what both sides have now."""
         self._desk.agree(self._run_id, self._theirs)
         return Pulled(self._run_id, kind, saved, self._fetched, self._told, self._told.left_out)
 
-    def _note(self, run_id: str, pulled: Mapping[str, Any]) -> None:
+    def _note(self, run_id: str, more: Mapping[str, Any]) -> None:
         told = self._told
         value = {
             "machine": told.machine,
@@ -288,7 +298,7 @@ class _Pull:
             "outputs": told.outputs,
             "left_out": [list(one) for one in told.left_out],
         }
-        handoff_notes.write(self._store.local, run_id, {**value, "pulled": dict(pulled)} if pulled else value)
+        handoff_notes.write(self._store.local, run_id, {**value, **more})
 
 
 def _refuse_driven(desk: Desk, run_id: str, keep: str) -> None:

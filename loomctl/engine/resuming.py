@@ -84,6 +84,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False, 
     bind(space, run.run_id)
     held: list[settling.Settled] = []
     came_from = handoff_notes.read(space.store.local, run.run_id)
+    pulled = _pulled(space, run, came_from)
     found = closing.ready(space, run, run.state) if closing.is_closing_here(space, run.state) else None
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -105,7 +106,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False, 
         held[:] = [settled]
         before = {"status_before": run.state["status"]}
         resumed = Event("run.resumed", before, space.caller.session_id)
-        return settled.state, [*_pulled(space, came_from), *happened, resumed, *settled.happened]
+        return settled.state, [*pulled, *happened, resumed, *settled.happened]
 
     run = run._replace(state=_driven(space, run.run_id, change, bound))
     notes += _told(space, run.run_id, came_from)
@@ -127,13 +128,26 @@ def _primed(space: Workspace, run: Run, settled: settling.Settled) -> Slip:
     return remembering.record(space, run.run_id, made)
 
 
-def _pulled(space: Workspace, came_from: Mapping[str, Any]) -> list[Event]:
-    """Give the event of a pull that nobody wrote yet: what it brought was left as it came until now."""
+def _pulled(space: Workspace, run: Run, came_from: Mapping[str, Any]) -> list[Event]:
+    """Give the event of a pull that nobody wrote yet: what it brought was left as it came until now.
+
+    None of one that a kill ended before it brought anything.
+    """
     pulled = came_from.get("pulled")
-    if not isinstance(pulled, dict):
+    if not isinstance(pulled, dict) or not _is_here(run, came_from):
         return []
     told = {key: came_from.get(key) for key in ("remote", "machine", "by", "at", "commit")}
     return [Event("run.pulled", {**told, **pulled}, space.caller.session_id)]
+
+
+def _is_here(run: Run, came_from: Mapping[str, Any]) -> bool:
+    from loomctl.disk import event_log, events
+
+    head = events.head_of(came_from.get("head"))
+    try:
+        return head is None or event_log.holds(run.folder, head)
+    except (OSError, LoomError):  # a log that cannot be read does not gainsay the note
+        return True
 
 
 def _told(space: Workspace, run_id: str, came_from: Mapping[str, Any]) -> list[str]:
@@ -141,7 +155,7 @@ def _told(space: Workspace, run_id: str, came_from: Mapping[str, Any]) -> list[s
     if "pulled" not in came_from:
         return []
     try:
-        kept = {key: value for key, value in came_from.items() if key != "pulled"}
+        kept = {key: value for key, value in came_from.items() if key not in ("pulled", "head")}
         handoff_notes.write(space.store.local, run_id, kept)
     except (OSError, LoomError) as error:
         return [f"It could not be noted that the pull is written ({trouble.said(error)}); the log may say it twice."]

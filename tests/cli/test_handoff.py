@@ -47,6 +47,18 @@ def test_nothing_leaves_the_machine_before_it_is_listed_and_confirmed(laptop: Ma
     assert "as it is here" in again.stdout
 
 
+def test_a_pull_says_how_the_run_is_taken_up_until_it_was(laptop: Machine, tmp_path: Path) -> None:
+    """Also a second one, which finds nothing new: a kill may have come between the first one and its words."""
+    run_id = laptop.run_dir.name
+    laptop.push(run_id)
+    desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
+    said = f"To go on with it here: loomctl resume {run_id}"
+    assert said in desktop.loomctl("pull").stdout
+    again = desktop.loomctl("pull").stdout
+    assert again.startswith(f"Loom: run {run_id} is here as origin has it\n{said}")
+    assert said not in laptop.loomctl("pull").stdout
+
+
 def test_every_run_of_a_remote_is_pulled_and_what_is_refused_is_told(laptop: Machine, tmp_path: Path) -> None:
     """--all goes on behind one that diverged, and ends with that one's exit code."""
     first = laptop.run_dir.name
