@@ -260,6 +260,7 @@ def _pulled_document(desk: Desk, pulled: Pulled) -> dict[str, Any]:
         "pushed": {"by": told.by, "machine": told.machine, "at": told.at} if told is not None else None,
         "outputs": told.outputs if told is not None else None,
         "left_out": [{"name": name, "why": why} for name, why in pulled.left_out],
+        "brought": list(pulled.brought),
         "notes": list(pulled.notes),
     }
 
@@ -269,14 +270,16 @@ def _lines(desk: Desk, pulled: Pulled) -> list[str]:
 
     run_id, saved = pulled.run_id, pulled.saved
     who = handoff.who(pulled.told)
+    brought = [f"What it names and lacked here came: {counted(len(pulled.brought), 'file')}"] if pulled.brought else []
     if pulled.kind == pulling.NOTHING:
-        return [f"Loom: run {run_id} is here as {desk.remote.shown} has it", *_taken_up(desk, run_id)]
+        return [f"Loom: run {run_id} is here as {desk.remote.shown} has it", *brought, *_taken_up(desk, run_id)]
     if pulled.kind == pulling.AHEAD:
-        return [f"Loom: run {run_id} is newer here; to hand it on: loomctl push {run_id}{desk.option()}"]
+        return [f"Loom: run {run_id} is newer here; to hand it on: loomctl push {run_id}{desk.option()}", *brought]
     if pulled.kind == pulling.KEPT_MINE:
         return [
             f"Loom: run {run_id} stays as it is here; what {desk.remote.shown} has is saved as {saved}",
             f"  {who}",
+            *brought,
             f"To hand this state on: loomctl push {run_id}{desk.option()}",
             *pulled.notes,
         ]

@@ -160,6 +160,11 @@ def blob_path(sha256: str) -> str:
     return f"{blobs.FOLDER}/sha256/{sha256[:2]}/{sha256}"
 
 
+def is_blob(path: str) -> bool:
+    """Tell a blob among what is carried."""
+    return path.startswith(f"{blobs.FOLDER}/")
+
+
 def oid_of(data: bytes, algorithm: str) -> str:
     """Give the name that git has for a file's content."""
     return hashlib.new(algorithm, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

@@ -132,8 +132,12 @@ class Desk:
         return self.looker.look(home.folder, outputs=outputs)
 
     def is_as_in(self, look: Look, commit: str, run_id: str) -> bool:
-        """Tell whether what is carried from here is what a commit holds; blobs apart, which only ever come to it."""
-        return of_run(look.names()) == of_run(self.tree(commit, run_id))
+        """Tell whether what is carried from here is what a commit holds.
+
+        Blobs apart, which only ever come to it, and outputs that are not here: nobody's work is in them.
+        """
+        mine, there = of_run(look.names()), self.tree(commit, run_id)
+        return {**{path: there[path] for path in of_run(there) if is_output(path)}, **mine} == of_run(there)
 
     def standing(self, run_id: str, theirs: str | None, *, fetch: bool = True) -> Standing:
         """Tell how a run stands to the remote's.
@@ -236,6 +240,16 @@ class Desk:
 def of_run(names: Mapping[str, str]) -> dict[str, str]:
     """Give the run's own files among those of a tree."""
     return {path: oid for path, oid in names.items() if path.startswith(carried.RUN)}
+
+
+def is_output(path: str) -> bool:
+    """Tell an output of a tool among what is carried."""
+    return path.startswith(carried.OUTPUTS)
+
+
+def gone(known: Mapping[str, str], look: Look) -> list[str]:
+    """Give the files of a commit that the run has no more; an output that is only not here stays in what is pushed."""
+    return sorted(path for path in of_run(known) if path not in look.files and not is_output(path))
 
 
 def who(told: Told | None) -> str:

@@ -66,7 +66,7 @@ def of(desk: Desk, found: Standing, look: Look, state: State, *, outputs: bool) 
     new = [
         (path, entry.bytes, entry.masked) for path, entry in sorted(look.files.items()) if known.get(path) != entry.oid
     ]
-    gone = sorted(handoff.of_run(known).keys() - look.files.keys())
+    gone = handoff.gone(known, look)
     told = _told(desk, run_id, state, look.left_out, outputs=outputs)
     return Parcel(run_id, found, new, gone, look.left_out, outputs, told)
 

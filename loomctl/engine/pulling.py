@@ -14,20 +14,19 @@ from loomctl.disk import (
     arrivals,
     carried,
     changing_places,
-    digests,
     files,
     handoff_notes,
     known,
     machine,
     received,
+    received_files,
     run_index,
     second_names,
 )
-from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
-from loomctl.disk.blobs import Blobs
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import command_ends, handoff, leasing, pushing, recording, saving_aside
-from loomctl.model import blob_refs, saved_copies
+from loomctl.engine import bringing_in, command_ends, handoff, leasing, pushing, recording, saving_aside
+from loomctl.model import saved_copies
+from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_HELD, LoomError
 
 if TYPE_CHECKING:
@@ -46,7 +45,8 @@ NEW, FORWARD, NOTHING, AHEAD, KEPT_MINE, TOOK_THEIRS = "new", "forward", "nothin
 class Pulled(NamedTuple):
     """What was taken. kind: see above; saved: the run that the other state was saved as; files: how many were fetched.
 
-    told: who pushed what came; left_out: what did not come, and why; notes: what its user should know of what came.
+    told: who pushed what came; left_out: what did not come, and why; notes: what its user should know of what came;
+    brought: paths of what the run here names and lacked, and has now, whichever state it goes on from.
     """
 
     run_id: str
@@ -56,6 +56,7 @@ class Pulled(NamedTuple):
     told: Told | None
     left_out: Sequence[tuple[str, str]]
     notes: Sequence[str] = ()
+    brought: Sequence[str] = ()
 
 
 def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
@@ -70,17 +71,25 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
     with desk.lock(run_id), desk.taking(run_id):
         changing_places.mend(desk.space.store, run_id)
         found = desk.standing(run_id, theirs)
+        stays = found.kind != handoff.THEIRS or (found.look is not None and keep == KEPT_MINE)
+        brought = bringing_in.bring_in(desk, run_id, theirs) if stays else []
         if found.kind in (handoff.SAME, handoff.MINE):
             kind = NOTHING if found.kind == handoff.SAME else AHEAD
-            return Pulled(run_id, kind, None, 0, found.told, ())
+            return Pulled(run_id, kind, None, len(brought), found.told, (), brought=brought)
         if found.look is not None and keep != KEPT_MINE:
             _refuse_driven(desk, run_id, keep)
         if found.kind == handoff.DIVERGED and not keep:
-            raise pushing.diverged(desk, run_id, found, "nothing was pulled")
+            raise pushing.diverged(desk, run_id, found, _nothing_but(brought))
         with arrivals.room(desk.space.store, "pull-") as staging:
             pulled = _Pull(desk, run_id, found, staging).take(keep)
     came = pulled.saved if pulled.kind == KEPT_MINE and pulled.saved else run_id
-    return pulled._replace(notes=pushing.warned(desk.space, came))
+    return pulled._replace(notes=pushing.warned(desk.space, came), brought=brought)
+
+
+def _nothing_but(brought: Sequence[str]) -> str:
+    if not brought:
+        return "nothing was pulled"
+    return f"nothing was pulled but {counted(len(brought), 'file')} that the run here names and lacked"
 
 
 class _Pull:
@@ -107,7 +116,7 @@ class _Pull:
         self._build()
         where = received.where_of(self._desk.remote, self._run_id)
         state = received.whole(self._folder, self._run_id, where)
-        self._put_blobs(where)
+        received_files.put_blobs(self._store.folder, self._room, where)
         if self._found.look is None:
             arrivals.sync(self._folder)
             self._announced(NEW, None, state)
@@ -135,8 +144,8 @@ class _Pull:
 
     def _is_here(self, path: str, oid: str) -> bool:
         """Tell whether a file need not be fetched; one of the run's then has its place in the room, too."""
-        if path.startswith("blobs/"):
-            return self._has_blob(os.path.basename(path))
+        if carried.is_blob(path):
+            return received_files.has_blob(self._store.folder, path)
         here = self._found.look.files.get(path) if self._found.look is not None else None
         if here is None or here.oid != oid:
             return False
@@ -147,25 +156,6 @@ class _Pull:
         else:
             second_names.give(here.source, target)
         return True
-
-    def _has_blob(self, sha256: str) -> bool:
-        """Tell whether a blob is in the store, and whole: a damaged one is mended by what came."""
-        try:
-            Blobs(self._store.folder).get(blob_refs.ref_to(sha256))
-        except LoomError:
-            return False
-        return True
-
-    def _put_blobs(self, where: str) -> None:
-        """Put the blobs that came into the store. Raises BAD_HANDOFF for one that is not what its name says."""
-        folder = os.path.join(self._room, "blobs")
-        for below, _, names in os.walk(folder):
-            for name in names:
-                path = os.path.join(below, name)
-                data = files.read_bytes(path, limit=LARGEST_BLOB)
-                if digests.of_bytes(data) != name:
-                    raise received.bad(where, f"the blob {name} is not what its name says")
-                Blobs(self._store.folder).put(data)
 
     # ---- Its place.
 

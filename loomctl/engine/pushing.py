@@ -216,7 +216,7 @@ def _stream(desk: Desk, ref: str, parcel: Parcel, look: Look, text: str) -> Iter
             yield b"M 100644 inline %b\ndata %d\n" % (_quoted(path), len(data))
             yield data
             yield b"\n"
-    for path in sorted(handoff.of_run(known).keys() - look.files.keys()):
+    for path in handoff.gone(known, look):
         yield b"D %b\n" % _quoted(path)
     yield b"done\n"
 

@@ -542,6 +542,91 @@ def test_what_was_not_carried_says_where_it_lives(
         original(laptop, run_id)
 
 
+@pytest.mark.parametrize("keep", ["", pulling.KEPT_MINE, pulling.TOOK_THEIRS])
+def test_what_is_only_missing_here_comes_though_both_went_on(
+    laptop: Machine, desktop: Machine, run_id: str, keep: str
+) -> None:
+    """As REF_NOT_HERE says: a push with outputs there, a pull here, which took the run up. It replaces nothing."""
+    put_away(laptop, "line\n" * 4000)
+    (there,) = laptop.run_dir.glob("outputs/*")
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    resuming.resume(desktop.space(), run_id, take_over=True)
+    laptop.push(run_id, outputs=True)
+    outputs = desktop.folder(run_id) / "outputs"
+    outputs.mkdir()
+    (outputs / "own.log").write_bytes(b"own")
+    state = (desktop.folder(run_id) / "state.json").read_bytes()
+    if keep:
+        told = desktop.pull(run_id, keep)
+        assert list(told.brought) == [f"run/outputs/{there.name}"]
+        assert original(desktop, str(told.saved)) == there.read_bytes()
+    else:
+        with pytest.raises(LoomError, match="nothing was pulled but 1 file that the run here names") as caught:
+            desktop.pull(run_id)
+        assert code_of(caught) == "DIVERGED"
+        assert "lacked" not in desktop.loomctl("pull", run_id).stderr
+    assert original(desktop, run_id) == there.read_bytes()
+    assert (outputs / "own.log").read_bytes() == b"own"
+    assert ((desktop.folder(run_id) / "state.json").read_bytes() == state) == (keep != pulling.TOOK_THEIRS)
+
+
+@pytest.mark.parametrize("went_on", [False, True])
+def test_what_went_missing_here_comes_again(laptop: Machine, desktop: Machine, run_id: str, went_on: bool) -> None:
+    """Though nothing is newer there: an output and a blob that the remote has."""
+    put_away(laptop, "line\n" * 4000)
+    values, _ = context_values.stored(laptop.space(), {"large": LARGE})
+    laptop.edit(context={**laptop.state["context"], **values})
+    laptop.push(run_id, outputs=True)
+    desktop.pull(run_id)
+    if went_on:
+        resuming.resume(desktop.space(), run_id, take_over=True)
+    store = Blobs(str(desktop.store))
+    lost = [next(desktop.folder(run_id).glob("outputs/*")), Path(store.path(values["large"]))]
+    for path in lost:
+        path.unlink()
+    told = desktop.pull(run_id)
+    assert told.kind == (pulling.AHEAD if went_on else pulling.NOTHING)
+    assert [os.path.basename(path) for path in told.brought] == [path.name for path in lost]
+    assert all(path.exists() for path in lost)
+    for path in lost:
+        path.unlink()
+    assert "What it names and lacked here came: 2 files" in desktop.loomctl("pull", run_id).stdout
+
+
+def test_a_push_drops_no_output_that_is_only_not_here(
+    laptop: Machine, desktop: Machine, server: Path, run_id: str
+) -> None:
+    """Once it was carried it goes along, whoever pushes next; and that it is not here is no other state."""
+    put_away(laptop, "line\n" * 4000)
+    (output,) = laptop.run_dir.glob("outputs/*")
+    laptop.push(run_id, outputs=True)
+    desktop.pull(run_id)
+    (desktop.folder(run_id) / "outputs" / output.name).unlink()
+    assert remote_runs.listed(desktop.desk())[0].here == "the same"
+    desktop.done(run_id, "Made.")
+    parcel = pushing_of(desktop, run_id)
+    assert (list(parcel.gone), parcel.outputs) == ([], True)
+    desktop.push(run_id)
+    there = git(server, "ls-tree", "-r", "--name-only", f"refs/loom/runs/{run_id}").splitlines()
+    assert f"run/outputs/{output.name}" in there
+
+
+def test_an_output_that_is_not_what_the_step_says_does_not_come(laptop: Machine, desktop: Machine, run_id: str) -> None:
+    """It is known by its hash."""
+    put_away(laptop, "line\n" * 4000)
+    (output,) = laptop.run_dir.glob("outputs/*")
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    resuming.resume(desktop.space(), run_id, take_over=True)
+    output.write_bytes(b"another")
+    laptop.push(run_id, outputs=True)
+    with pytest.raises(LoomError) as caught:
+        desktop.pull(run_id)
+    assert caught.value.what.endswith("; nothing was pulled")
+    assert not (desktop.folder(run_id) / "outputs" / output.name).exists()
+
+
 def test_what_is_known_by_its_hash_and_holds_a_secret_stays(
     laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
