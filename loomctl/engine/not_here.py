@@ -1,10 +1,10 @@
-"""What a run refers to and was not carried to this machine: said as that, with where it lives, how to get it (D47)."""
+"""What a run refers to and was not carried to this place: said as that, with where it lives, how to get it (D47)."""
 
 from __future__ import annotations
 
 import os
 
-from loomctl.disk import files, handoff_notes, machine
+from loomctl.disk import files, handoff_notes, machine, project
 from loomctl.model import sessions
 from loomctl.model.errors import EXIT_NO_RUN, LoomError, quoted
 from loomctl.model.secrets import masked_line
@@ -28,7 +28,7 @@ def instead(error: LoomError, run_dir: str, ref: str, session_id: object = None,
     run_id = os.path.basename(run_dir)
     local = os.path.join(os.path.dirname(os.path.dirname(run_dir)), "local")
     note = handoff_notes.read(local, run_id)
-    where = _machine(run_dir, session_id, note)
+    where = _place(run_dir, session_id, note)
     return _error(ref, run_id, where, why or _reason(note, ref), note) if where else error
 
 
@@ -39,30 +39,60 @@ def of_blob(error: LoomError, store: str, ref: str) -> LoomError:
     for note in handoff_notes.every(os.path.join(store, "local")):
         why = _reason(note, ref)
         if why:
-            return _error(ref, "RUN", str(note.get("machine")), why, note)
+            return _error(ref, "RUN", _noted(note) or "on another machine", why, note)
     return error
 
 
-def _machine(run_dir: str, session_id: object, note: Mapping[str, Any]) -> str:
-    """Name the machine on which something was made; empty where it was this one, or nobody knows of another."""
-    host = _host_of(run_dir, session_id) if isinstance(session_id, str) else ""
+def _place(run_dir: str, session_id: object, note: Mapping[str, Any]) -> str:
+    """Say where something was made; empty where that was here, or nobody knows of another place."""
+    host, root = _session_of(run_dir, session_id) if isinstance(session_id, str) else ("", "")
+    if host and host != machine.hostname():
+        return _on(host)
     if host:
-        return "" if host == machine.hostname() else host
-    return str(note["machine"]) if isinstance(note.get("machine"), str) else ""
+        return _another(root) if root and not _is_of(run_dir, root, came=bool(note)) else ""
+    return _noted(note)
 
 
-def _host_of(run_dir: str, session_id: str) -> str:
-    """Give the machine of a session of a run; empty where the state does not say it."""
+def _noted(note: Mapping[str, Any]) -> str:
+    """Say from where a pull brought a run; empty where none did."""
+    host = note.get("machine")
+    if not isinstance(host, str):
+        return ""
+    return _on(host) if host != machine.hostname() else _another("")
+
+
+def _on(host: str) -> str:
+    return f"on {masked_line(host, 60)}"
+
+
+def _another(root: str) -> str:
+    return "in another copy of the project on this machine" + (f" ({masked_line(root, 200)})" if root else "")
+
+
+def _is_of(run_dir: str, root: str, *, came: bool) -> bool:
+    """Tell whether a project's root on a machine of this name leads to the store that a run stands in.
+
+    came: a pull brought the run. A root that is gone is another copy's then; else the project was moved.
+    """
+    store = os.path.dirname(os.path.dirname(run_dir))
+    found = project.find((root,))
+    if found is None:
+        return not came
+    return os.path.realpath(found.store) == os.path.realpath(store)
+
+
+def _session_of(run_dir: str, session_id: str) -> tuple[str, str]:
+    """Give machine and project root of a session of a run; empty where the state does not say it."""
     try:
         state = files.read_json(os.path.join(run_dir, "state.json"))
         records = sessions.history(state) if isinstance(state, dict) else []
     except (OSError, LoomError, TypeError, AttributeError, KeyError):
-        return ""
+        return "", ""
     for record in records:
         environment = record.get("environment")
         if record.get("session_id") == session_id and isinstance(environment, dict):
-            return str(environment.get("hostname") or "")
-    return ""
+            return str(environment.get("hostname") or ""), sessions.root_of(record) or ""
+    return "", ""
 
 
 def _reason(note: Mapping[str, Any], ref: str) -> str:
@@ -76,15 +106,14 @@ def _reason(note: Mapping[str, Any], ref: str) -> str:
 
 
 def _error(ref: str, run_id: str, where: str, why: str, note: Mapping[str, Any]) -> LoomError:
-    on = masked_line(where, 60)
-    told = f"it lives on {on}"
+    told = f"it lives {where}"
     how = f"{told} and was left out: {masked_line(why, 120)}" if why else f"{told}; there: {_push(run_id)}; then here"
     remote = str(note.get("remote") or "origin")
     option = "" if remote == "origin" else f" --remote {quoted(masked_line(remote, 120))}"
     return LoomError(
         "REF_NOT_HERE",
-        f"{masked_line(ref, 200)} was not carried to this machine",
-        where=f"on {on}",
+        f"{masked_line(ref, 200)} was not carried here",
+        where=where,
         why=how,
         hint="loomctl runs --remote" if run_id == "RUN" else f"loomctl pull {run_id}{option}",
         exit_code=EXIT_NO_RUN,

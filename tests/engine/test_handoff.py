@@ -498,6 +498,44 @@ def test_secrets_are_masked_and_come_back_to_where_they_are_known(
     assert laptop.pull(run_id).kind == pulling.NOTHING
 
 
+def test_two_clones_on_one_machine_are_two_places(laptop: Machine, desktop: Machine, run_id: str) -> None:
+    """What the other clone has is said to be there; what is gone here, or in a worktree of this one, is gone."""
+    put_away(laptop, "line\n" * 4000)
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    with pytest.raises(LoomError) as caught:
+        original(desktop, run_id)
+    assert code_of(caught) == "REF_NOT_HERE"
+    assert caught.value.where == f"in another copy of the project on this machine ({laptop.root})"
+    assert f"it lives {caught.value.where}; there: loomctl push {run_id} --with-outputs" in str(caught.value.why)
+    (output,) = laptop.run_dir.glob("outputs/*")
+    output.unlink()
+    with pytest.raises(LoomError, match="REF_GONE"):
+        original(laptop, run_id)
+
+
+def test_what_is_gone_from_a_project_that_was_moved_is_gone(laptop: Machine, tmp_path: Path, run_id: str) -> None:
+    """No pull brought it, so no other copy has it."""
+    put_away(laptop, "line\n" * 4000)
+    next(laptop.run_dir.glob("outputs/*")).unlink()
+    laptop.root = laptop.root.rename(tmp_path / "moved")
+    laptop.store = laptop.root / ".loom"
+    with pytest.raises(LoomError, match="REF_GONE"):
+        original(laptop, run_id)
+
+
+def test_what_is_gone_from_a_linked_worktree_is_gone(laptop: Machine, tmp_path: Path, run_id: str) -> None:
+    """Its session worked at another root, in the same store."""
+    linked = add_worktree(laptop.root, tmp_path / "linked", "topic")
+    put_away(laptop, "line\n" * 4000)
+    next(laptop.run_dir.glob("outputs/*")).unlink()
+    (record,) = laptop.state["sessions"]["session_history"]
+    there = {**record["environment"], "project_root": str(linked), "cwd": str(linked)}
+    laptop.edit(sessions={**laptop.state["sessions"], "session_history": [{**record, "environment": there}]})
+    with pytest.raises(LoomError, match="REF_GONE"):
+        original(laptop, run_id)
+
+
 def pushing_of(machine: Machine, run_id: str, *, outputs: bool = False) -> Parcel:
     """Tell what a push would send."""
     return pushing.prepare(machine.desk(), run_id, outputs=outputs)
