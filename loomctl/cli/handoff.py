@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, printing
+from loomctl.cli import asking, printing, system_errors
 from loomctl.cli.options import complete_runs, json_option, run_argument
 from loomctl.engine import finding
 from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.secrets import masked_line
 
@@ -202,26 +202,44 @@ def pull(run: str | None, remote: str | None, every: bool, keep_mine: bool, take
 
 
 def _pull_all(desk: Desk, there: Mapping[str, str], keep: str, *, as_json: bool) -> int:
-    from loomctl.engine import pulling
-
+    """Take every run, whatever becomes of another; gives the exit code of the worst, two states that differ least."""
     told: list[dict[str, Any]] = []
-    lines: list[str] = []
-    failed = 0
+    codes: list[int] = []
     for run_id in sorted(there):
-        try:
-            pulled = pulling.pull(desk, run_id, there[run_id], keep=keep)
-        except LoomError as error:
-            failed = failed or error.exit_code
-            told.append({"run_id": run_id, "kind": "refused", "error": error.to_dict()})
-            lines.append(f"{run_id}: {error}")
+        found = _tried(desk, run_id, there[run_id], keep)
+        if isinstance(found, LoomError):
+            codes.append(found.exit_code)
+            told.append({"run_id": run_id, "kind": "refused", "error": found.to_dict()})
+            lines = [f"{one_line(run_id, 200)}: {found}"]
         else:
-            told.append(_pulled_document(desk, pulled))
-            lines += _lines(desk, pulled)
+            told.append(_pulled_document(desk, found))
+            lines = [] if as_json else _lines(desk, found)
+        if not as_json:
+            printing.text("\n".join(lines))
+        if codes and codes[-1] == ON_INTERRUPT:
+            break
     if as_json:
         printing.document({"remote": desk.remote.shown, "runs": told})
-    else:
-        printing.text("\n".join(lines) or f"Loom: {desk.remote.shown} has no runs")
-    return failed
+    elif not there:
+        printing.text(f"Loom: {desk.remote.shown} has no runs")
+    return max(codes, key=lambda code: (code != EXIT_HELD, code), default=EXIT_OK)
+
+
+def _tried(desk: Desk, run_id: str, commit: str, keep: str) -> Pulled | LoomError:
+    """Take one of several runs; what goes wrong with it is its own result."""
+    from loomctl.engine import pulling
+
+    again = f"loomctl --debug pull {run_id}{desk.option()}"
+    try:
+        return pulling.pull(desk, run_id, commit, keep=keep)
+    except LoomError as error:
+        return error
+    except KeyboardInterrupt:
+        return LoomError("INTERRUPTED", "interrupted", hint="loomctl runs", exit_code=ON_INTERRUPT)
+    except OSError as error:
+        return system_errors.in_words(error, again)
+    except Exception as error:  # noqa: BLE001 - a bug that one run shows keeps no other from coming
+        return system_errors.bug(error, again)
 
 
 def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:

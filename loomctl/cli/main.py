@@ -11,7 +11,7 @@ from loomctl import __version__
 from loomctl.cli import arguments as slash_arguments
 from loomctl.cli import damage, printing, streams, system_errors
 from loomctl.disk import bundle_lines, project
-from loomctl.model.errors import EXIT_BUG, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
+from loomctl.model.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 
 LONGEST_LINE = 300
 
@@ -153,14 +153,7 @@ def _run(arguments: list[str]) -> int:
     except ImportError as error:  # a package that one command alone needs
         return _said(damage.of(error), as_json=as_json, debug=debug)
     except Exception as error:  # noqa: BLE001 - a bug: say so, and how to show it to us
-        said = LoomError(
-            "BUG",
-            f"{type(error).__name__}: {error}",
-            why="this is a fault in Loom, not in what you did; please report it with what this prints under --debug",
-            hint=_again(words),
-            exit_code=EXIT_BUG,
-        )
-        return _said(said, as_json=as_json, debug=debug)
+        return _said(system_errors.bug(error, _again(words)), as_json=as_json, debug=debug)
 
 
 def _wants(option: str, words: list[str]) -> bool:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
 
 from loomctl.cli import streams
 from loomctl.disk import trouble
-
-if TYPE_CHECKING:
-    from loomctl.model.errors import LoomError
+from loomctl.model.errors import EXIT_BUG, LoomError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -27,3 +24,14 @@ def in_words(error: OSError, again: str) -> LoomError:
         said.hint = "df -h"
     said.hint = said.hint or again
     return said
+
+
+def bug(error: Exception, again: str) -> LoomError:
+    """Make the error of what no user did: code BUG, exit 70. again: as above."""
+    return LoomError(
+        "BUG",
+        f"{type(error).__name__}: {error}",
+        why="this is a fault in Loom, not in what you did; please report it with what this prints under --debug",
+        hint=again,
+        exit_code=EXIT_BUG,
+    )

@@ -79,6 +79,33 @@ def test_every_run_of_a_remote_is_pulled_and_what_is_refused_is_told(laptop: Mac
     assert len(desktop.run_dirs) == 3
 
 
+def test_one_run_that_cannot_be_taken_keeps_no_other_from_coming(laptop: Machine, tmp_path: Path) -> None:
+    """Whatever goes wrong with it, the system's refusals too: each is its own result, and the worst makes the code."""
+    first = laptop.run_dir.name
+    for word in ("another", "broken", "odd"):
+        laptop.begin(word)
+    names = {name: one.name for one in laptop.run_dirs for name in ("another", "broken", "odd") if name in one.name}
+    for folder in laptop.run_dirs:
+        laptop.push(folder.name)
+    desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
+    assert desktop.loomctl("pull", first).code == 0
+    desktop.done(first)
+    laptop.done(first)
+    laptop.push(first)
+    git(tmp_path / "server.git", "update-ref", f"refs/loom/runs/{names['broken']}", "refs/heads/main")
+    (desktop.store / "local" / "handoff" / f"{names['odd']}.json").mkdir()  # where a pull notes where it came from
+    told = desktop.loomctl("pull", "--all", "--json")
+    assert {one["run_id"]: one.get("error", {}).get("code", one["kind"]) for one in told.json["runs"]} == {
+        first: "DIVERGED",
+        names["another"]: "new",
+        names["broken"]: "BAD_HANDOFF",
+        names["odd"]: "SYSTEM",
+    }
+    assert told.code == 5
+    said = desktop.loomctl("pull", "--all")
+    assert (said.code, said.stdout.count("BAD_HANDOFF"), said.stdout.count("is here as origin has it")) == (5, 1, 1)
+
+
 def test_which_run_is_meant_is_asked_for(laptop: Machine, tmp_path: Path) -> None:
     """Of several, none is guessed; a beginning is enough; one that is not there is said."""
     laptop.begin("another")
