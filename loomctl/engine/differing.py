@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
     from loomctl.model.state import State
 
+_CHANGED = 3  # files with uncommitted changes that are named
 _STAGES, _FILES, _NAMED = 20, 400, 5  # the last stages whose files are looked for, of each so many; how many are named
 
 
@@ -71,16 +72,22 @@ def _commits(root: str, before: object, now: str | None) -> list[str]:
 
 
 def _files(space: Workspace, run: Run, *, is_dirty: bool) -> list[str]:
-    said = ["the working tree has uncommitted changes"] if is_dirty else []
+    said = [f"the working tree has uncommitted changes{_changed(space.project.root)}"] if is_dirty else []
     missing = list(dict.fromkeys([*_artifacts(space, run), *_touched(space, run)]))
     if missing:
         said.append(f"files of the run that are not here: {_few(missing)}")
     return ["; ".join(said)] if said else []
 
 
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(masked_line(name, 60) for name in names[:_NAMED]) + more
+def _changed(root: str) -> str:
+    """Name the first files that have such changes; empty where git does not say in time which."""
+    names = git.changed(root)
+    return f": {_few(names, _CHANGED)}" if names else ""
+
+
+def _few(names: list[str], most: int = _NAMED) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(masked_line(name, 60) for name in names[:most]) + more
 
 
 def _artifacts(space: Workspace, run: Run) -> Iterator[str]:

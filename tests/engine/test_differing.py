@@ -54,6 +54,18 @@ def test_files_and_tools_that_are_not_here_are_named(begun: Scene) -> None:
     assert len(said) <= 3
 
 
+@pytest.mark.parametrize(("more", "told"), [([], ""), (["ä b.txt", "z\x1b.txt", "zz.txt"], " and 2 more")])
+def test_files_with_uncommitted_changes_are_named(begun: Scene, more: list[str], told: str) -> None:
+    """The first three and a count, whatever they are called; Loom's own are none of them."""
+    for name in more:
+        begun.write(name, "x")
+    (line,) = [line for line in differences(begun) if "uncommitted" in line]
+    assert line.startswith("the working tree has uncommitted changes: made.py, spec.md")
+    assert line.endswith(told)
+    assert ".loom" not in line
+    assert "\x1b" not in line
+
+
 def test_what_is_here_is_not_told(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is missing, and nothing is said of it."""
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
