@@ -115,6 +115,10 @@ def _listing(desk: Desk, parcel: Parcel, verb: str) -> str:
         who = f"{masked_line(told.by, 60)} pushes it from {masked_line(told.machine, 60)}"
         size = counted(parcel.message_bytes, "byte")
         lines.append(f"  a commit that says that {who}, its goal and where it stands: {size}")
+    if any(path == "run/state.json" for path, _, _ in parcel.new):
+        lines.append(
+            "Paths go along: the state names the folders of its sessions, prompts and steps those they tell of."
+        )
     hidden = [(path, count) for path, _, count in parcel.new if count]
     if hidden:
         lines.append(f"Masked: {counted(sum(count for _, count in hidden), 'secret')}, in")

@@ -453,6 +453,14 @@ def test_nothing_of_the_users_is_touched(laptop: Machine, desktop: Machine, apar
     assert [own_of_the_user(one.root) for one in (laptop, desktop)] == before
 
 
+def test_a_pull_into_a_fresh_clone_shows_git_one_file_of_looms(laptop: Machine, desktop: Machine, run_id: str) -> None:
+    """The `.gitignore` that a run which begins there would bring as well."""
+    laptop.push(run_id)
+    assert git(desktop.root, "status", "--porcelain", "-uall").strip() == ""
+    desktop.pull(run_id)
+    assert git(desktop.root, "status", "--porcelain", "-uall").strip() == "?? .loom/.gitignore"
+
+
 def test_git_does_not_prune_what_was_pushed(laptop: Machine, run_id: str) -> None:
     """The ref of what was last agreed on keeps the objects, so a second push sends what is new alone."""
     commit = laptop.push(run_id).commit
@@ -688,7 +696,7 @@ def test_what_is_known_by_its_hash_and_holds_a_secret_stays(
 
 
 def test_nothing_of_the_machine_is_carried(laptop: Machine, server: Path, run_id: str) -> None:
-    """Backups, who watches a command, derived files and leftovers stay."""
+    """Backups, who watches a command, derived files and leftovers stay; paths stand where it is said that they do."""
     for name in (
         "state.broken-1.json",
         "reads.json",
@@ -703,6 +711,13 @@ def test_nothing_of_the_machine_is_carried(laptop: Machine, server: Path, run_id
     assert "run/work.md" in names
     parts = ("backup", "broken", "reads", "tmp", "command.json", "link", "local", "outputs")
     assert [name for name in names if any(part in name for part in parts)] == []
+    ref = f"refs/loom/runs/{run_id}"
+    told = {name for name in names if str(laptop.root) in git(server, "show", f"{ref}:{name}")}
+    assert {"run/state.json"} <= told  # of its sessions: by their roots paths are found again (D9)
+    assert {name for name in told if not name.endswith("/prompt.md")} <= {"run/state.json"}
+    state = json.loads(git(server, "show", f"{ref}:run/state.json"))
+    bare = {**state, "sessions": {}}
+    assert str(laptop.root) not in json.dumps(bare)
 
 
 def test_a_linked_worktree_hands_on_what_the_main_checkout_has(
