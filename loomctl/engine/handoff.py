@@ -62,6 +62,16 @@ class Desk:
         """Give what a command line needs to name this remote again; empty for `origin`."""
         return self.remote.option
 
+    @contextmanager
+    def listing_hinted(self) -> Iterator[None]:
+        """Have the errors of what came, which send to the list of a remote's runs, name this remote."""
+        try:
+            yield
+        except LoomError as error:
+            if error.code in ("BAD_HANDOFF", "RUN_ID_MISMATCH"):
+                error.hint = self.remote.listing
+            raise
+
     # ---- Names.
 
     def kept(self, run_id: str) -> str:
@@ -91,17 +101,19 @@ class Desk:
         """Give what a commit that is here says of itself. Raises BAD_HANDOFF, NEWER_HANDOFF, RUN_ID_MISMATCH."""
         if commit not in self._told:
             where = received.where_of(self.remote, run_id)
-            try:
-                text = self.repository.commit_text(commit, received.LONGEST_MESSAGE)
-            except ValueError as error:
-                raise received.bad(where, str(error)) from None
-            self._told[commit] = received.read_message(git_refs.message_of(text), run_id, where)
+            with self.listing_hinted():
+                try:
+                    text = self.repository.commit_text(commit, received.LONGEST_MESSAGE)
+                except ValueError as error:
+                    raise received.bad(where, str(error)) from None
+                self._told[commit] = received.read_message(git_refs.message_of(text), run_id, where)
         return self._told[commit]
 
     def tree(self, commit: str, run_id: str) -> dict[str, str]:
         """Give the files of a commit that is here, objects by path. Raises BAD_HANDOFF."""
         if commit not in self._trees:
-            found = received.tree(self.repository, commit, received.where_of(self.remote, run_id))
+            with self.listing_hinted():
+                found = received.tree(self.repository, commit, received.where_of(self.remote, run_id))
             self._trees[commit] = {path: oid for path, (oid, _) in found.items()}
         return self._trees[commit]
 

@@ -72,7 +72,8 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
         changing_places.mend(desk.space.store, run_id)
         found = desk.standing(run_id, theirs)
         stays = found.kind != handoff.THEIRS or (found.look is not None and keep == KEPT_MINE)
-        brought = bringing_in.bring_in(desk, run_id, theirs) if stays else []
+        with desk.listing_hinted():
+            brought = bringing_in.bring_in(desk, run_id, theirs) if stays else []
         if found.kind in (handoff.SAME, handoff.MINE):
             kind = NOTHING if found.kind == handoff.SAME else AHEAD
             return Pulled(run_id, kind, None, len(brought), found.told, (), brought=brought)
@@ -80,7 +81,7 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
             _refuse_driven(desk, run_id, keep)
         if found.kind == handoff.DIVERGED and not keep:
             raise pushing.diverged(desk, run_id, found, _nothing_but(brought))
-        with arrivals.room(desk.space.store, "pull-") as staging:
+        with desk.listing_hinted(), arrivals.room(desk.space.store, "pull-") as staging:
             pulled = _Pull(desk, run_id, found, staging).take(keep)
     came = pulled.saved if pulled.kind == KEPT_MINE and pulled.saved else run_id
     return pulled._replace(notes=pushing.warned(desk.space, came), brought=brought)

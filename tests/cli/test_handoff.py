@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -337,3 +339,40 @@ def test_a_remote_that_is_not_there_is_told_from_one_that_does_not_answer(laptop
             assert said in ended.json["error"]["message"]
             assert "fatal: " in ended.json["error"]["why"]
     assert "run.pushed" not in laptop.event_names()
+
+
+@pytest.mark.parametrize("fault", ["no message", "another run's", "no log"])
+def test_what_cannot_be_taken_sends_to_the_list_of_the_remote_that_has_it(
+    laptop: Machine, tmp_path: Path, fault: str
+) -> None:
+    """Not to that of origin."""
+    run_id, other = laptop.run_dir.name, tmp_path / "sp ace.git"
+    git(tmp_path, "init", "-q", "--bare", str(other))
+    laptop.push(run_id, named=str(other))
+    ref, wanted = f"refs/loom/runs/{run_id}", run_id
+    if fault == "no message":
+        odd = git(other, "-c", "user.name=x", "-c", "user.email=x", "commit-tree", "-m", "x", f"{ref}^{{tree}}").strip()
+        git(other, "update-ref", ref, odd)
+    elif fault == "another run's":
+        wanted = f"{run_id}-2"
+        git(other, "update-ref", f"refs/loom/runs/{wanted}", ref)
+    else:
+        tree = git(other, "ls-tree", "-r", ref).splitlines()
+        lines = "".join(f"{line}\n" for line in tree if "events.jsonl" not in line)
+        kept = subprocess.run(
+            "git update-index --index-info && git write-tree",
+            shell=True,
+            cwd=other,
+            env={**os.environ, "GIT_INDEX_FILE": str(tmp_path / "index")},
+            input=lines,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        message = git(other, "log", "-1", "--format=%B", ref)
+        odd = git(other, "-c", "user.name=x", "-c", "user.email=x", "commit-tree", "-m", message, kept).strip()
+        git(other, "update-ref", ref, odd)
+    desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
+    error = desktop.loomctl("pull", wanted, "--remote", "../sp ace.git", "--json").json["error"]
+    assert error["code"] == ("RUN_ID_MISMATCH" if wanted != run_id else "BAD_HANDOFF")
+    assert error["hint"] == "loomctl runs --remote='../sp ace.git'"
