@@ -5,9 +5,9 @@
 Run it with a Python that has Loom's packages. Each run has so many stages, with a prompt and a response of 2 KB of
 words that differ, a status and changes, and a log of events; two clones and a bare repository stand on one disk, so
 that the times are Loom's and git's and no network's. Push and pull are whole `loomctl` commands; bytes are those of the
-files that are carried, and of the pack that git sends for them, made anew from the two commits. "again" is a push
-after one more stage. The exit code is 1 where a second push of a run of 1,000 stages sends over a twentieth of what
-the first one did.
+files that are carried, sent those of the pack: of a push made anew from the two commits, of a pull as git received it.
+"again" is a push after one more stage. The exit code is 1 where a second push of a run of 1,000 stages sends over a
+twentieth of what the first one did.
 """
 
 from __future__ import annotations
@@ -133,17 +133,16 @@ def grown(store: Store, run_id: str, first: int, last: int, chance: random.Rando
 
 def timed(what: str, stages: int, cwd: Path, base: Path, words: list[str]) -> Row:
     """Time a command; what it carried it says itself."""
+    pack = base / f"{what}.pack"
+    pack.unlink(missing_ok=True)
+    environment = stand.environment(base.parent, cwd) | {"GIT_TRACE_PACKFILE": str(pack)}
     began = time.perf_counter()
-    told = json.loads(
-        stand.output_of(
-            [sys.executable, "-I", stand.MAIN, *words, "--json"], cwd=cwd, env=stand.environment(base.parent, cwd)
-        )
-    )
+    told = json.loads(stand.output_of([sys.executable, "-I", stand.MAIN, *words, "--json"], cwd=cwd, env=environment))
     took = (time.perf_counter() - began) * 1000
     count = told["files"] if isinstance(told["files"], int) else len(told["files"])
-    return Row(
-        what, stages, took, count, told.get("bytes", 0), sent(base / "server.git", f"refs/loom/runs/{told['run_id']}")
-    )
+    server, ref = base / "server.git", f"refs/loom/runs/{told['run_id']}"
+    moved = pack.stat().st_size if words[0] == "pull" else sent(server, ref)
+    return Row(what, stages, took, count, told["bytes"], moved)
 
 
 def sent(server: Path, ref: str) -> int:

@@ -279,6 +279,7 @@ def _pulled_document(desk: Desk, pulled: Pulled) -> dict[str, Any]:
         "kind": pulled.kind,
         "saved": pulled.saved,
         "files": pulled.files,
+        "bytes": pulled.bytes,
         "pushed": {"by": told.by, "machine": told.machine, "at": told.at} if told is not None else None,
         "outputs": told.outputs if told is not None else None,
         "left_out": [{"name": name, "why": why} for name, why in pulled.left_out],

@@ -46,7 +46,8 @@ class Pulled(NamedTuple):
     """What was taken. kind: see above; saved: the run that the other state was saved as; files: how many were fetched.
 
     told: who pushed what came; left_out: what did not come, and why; notes: what its user should know of what came;
-    brought: paths of what the run here names and lacked, and has now, whichever state it goes on from.
+    brought: paths of what the run here names and lacked, and has now, whichever state it goes on from;
+    bytes: of the files that were fetched.
     """
 
     run_id: str
@@ -57,6 +58,7 @@ class Pulled(NamedTuple):
     left_out: Sequence[tuple[str, str]]
     notes: Sequence[str] = ()
     brought: Sequence[str] = ()
+    bytes: int = 0
 
 
 def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
@@ -107,7 +109,7 @@ class _Pull:
         self._space, self._store = desk.space, desk.space.store
         self._theirs, self._told = found.theirs, found.told
         self._folder = os.path.join(room, "run")
-        self._fetched = 0
+        self._fetched = self._bytes = 0
         self._apart = found.look is not None and (
             found.kind == handoff.DIVERGED or not desk.goes_on(found.look, found.theirs, run_id)
         )
@@ -126,7 +128,9 @@ class _Pull:
         if self._apart and keep == KEPT_MINE:
             saved = self._save(self._folder, state, saved_copies.THEIRS)
             self._desk.agree(self._run_id, self._theirs)
-            return Pulled(self._run_id, KEPT_MINE, saved, self._fetched, self._told, self._told.left_out)
+            return Pulled(
+                self._run_id, KEPT_MINE, saved, self._fetched, self._told, self._told.left_out, bytes=self._bytes
+            )
         return self._replace(state, keep)
 
     # ---- What came.
@@ -142,6 +146,7 @@ class _Pull:
                 del wanted[path]
         received.write(self._desk.repository, wanted, self._room)
         self._fetched = len(wanted)
+        self._bytes = sum(os.path.getsize(os.path.join(self._room, path)) for path in wanted)
 
     def _is_here(self, path: str, oid: str) -> bool:
         """Tell whether a file need not be fetched; one of the run's then has its place in the room, too."""
@@ -276,7 +281,7 @@ class _Pull:
     def _done(self, kind: str, saved: str | None) -> Pulled:
         """Note what both sides have now."""
         self._desk.agree(self._run_id, self._theirs)
-        return Pulled(self._run_id, kind, saved, self._fetched, self._told, self._told.left_out)
+        return Pulled(self._run_id, kind, saved, self._fetched, self._told, self._told.left_out, bytes=self._bytes)
 
     def _note(self, run_id: str, more: Mapping[str, Any]) -> None:
         told = self._told

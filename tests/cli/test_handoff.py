@@ -56,6 +56,11 @@ def test_a_pull_says_how_the_run_is_taken_up_until_it_was(laptop: Machine, tmp_p
     desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
     said = f"To go on with it here: loomctl resume {run_id}"
     assert said in desktop.loomctl("pull").stdout
+    assert desktop.loomctl("pull", "--json").json["bytes"] == 0
+    third = Machine(tmp_path / "third", tmp_path / "server.git")
+    told = third.loomctl("pull", "--json").json
+    came = git(tmp_path / "server.git", "ls-tree", "-r", "-l", f"refs/loom/runs/{run_id}").splitlines()
+    assert (told["files"], told["bytes"]) == (len(came), sum(int(line.split()[3]) for line in came))
     again = desktop.loomctl("pull").stdout
     assert again.startswith(f"Loom: run {run_id} is here as origin has it\n{said}")
     assert said not in laptop.loomctl("pull").stdout
