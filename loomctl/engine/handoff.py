@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.disk import carried, events, files, git_refs, received
 from loomctl.disk.carried import Looker
 from loomctl.disk.lock import Lock
-from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
+from loomctl.model.fences import one_line
 from loomctl.model.ids import checked_id
 from loomctl.model.secrets import masked_line
 
@@ -272,6 +273,20 @@ def who(told: Told | None) -> str:
     words = [masked_line(told.summary.get(key) or "", limit) for key, limit in (("status", 40), ("step", 80))]
     stands = " at ".join(word for word in words if word)
     return f"{by} on {machine} pushed it at {masked_line(told.at, 30)}{f', {stands}' if stands else ''}"
+
+
+def diverged(desk: Desk, run_id: str, found: Standing, so: str) -> LoomError:
+    """Make the error of a run that went on here and there."""
+    pull = f"loomctl pull {run_id}{desk.option()}"
+    return LoomError(
+        "DIVERGED",
+        f"the run {run_id} went on here and at {desk.remote.shown}; {so}",
+        where=received.where_of(desk.remote, run_id),
+        why=f"{who(found.told)}; two states are not merged: --keep-mine keeps this one and saves theirs as a "
+        "run of its own, --take-theirs takes theirs and saves this one",
+        hint=f"{pull} --keep-mine",
+        exit_code=EXIT_HELD,
+    )
 
 
 def not_looms(run_id: str, where: str) -> LoomError:

@@ -18,6 +18,7 @@ from loomctl.disk import (
     handoff_notes,
     known,
     machine,
+    offloading,
     received,
     received_files,
     run_index,
@@ -82,7 +83,7 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
         if found.look is not None and keep != KEPT_MINE:
             _refuse_driven(desk, run_id, keep)
         if found.kind == handoff.DIVERGED and not keep:
-            raise pushing.diverged(desk, run_id, found, _nothing_but(brought))
+            raise handoff.diverged(desk, run_id, found, _nothing_but(brought))
         with desk.listing_hinted(), arrivals.room(desk.space.store, "pull-") as staging:
             pulled = _Pull(desk, run_id, found, staging).take(keep)
     came = pulled.saved if pulled.kind == KEPT_MINE and pulled.saved else run_id
@@ -138,7 +139,7 @@ class _Pull:
     def _build(self) -> None:
         """Write what came into the room; a file that is here as it was carried is not fetched again."""
         wanted = dict(self._desk.tree(self._theirs, self._run_id))
-        if not self._told.outputs and any(path.startswith(carried.OUTPUTS) for path in wanted):
+        if not self._told.outputs and any(handoff.is_output(path) for path in wanted):
             raise received.bad(received.where_of(self._desk.remote, self._run_id), "it brings outputs unsaid")
         os.mkdir(self._folder, 0o755)
         for path, oid in list(wanted.items()):
@@ -243,7 +244,7 @@ class _Pull:
         )
         for name, source in carried.all_below(target):
             place = os.path.join(self._folder, name)
-            stays = name in left or name.startswith("outputs/") or carried.is_this_machines(name)
+            stays = name in left or name.startswith(f"{offloading.FOLDER}/") or carried.is_this_machines(name)
             if not stays or name.endswith(".tmp") or os.path.lexists(place):
                 continue
             if name.startswith("stages/") and not os.path.isdir(os.path.dirname(place)):

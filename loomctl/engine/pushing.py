@@ -71,21 +71,7 @@ def refused(desk: Desk, run_id: str, found: Standing) -> LoomError:
             hint=pull,
             exit_code=EXIT_HELD,
         )
-    return diverged(desk, run_id, found, "nothing was pushed")
-
-
-def diverged(desk: Desk, run_id: str, found: Standing, so: str) -> LoomError:
-    """Make the error of a run that went on here and there."""
-    pull = f"loomctl pull {run_id}{desk.option()}"
-    return LoomError(
-        "DIVERGED",
-        f"the run {run_id} went on here and at {desk.remote.shown}; {so}",
-        where=received.where_of(desk.remote, run_id),
-        why=f"{handoff.who(found.told)}; two states are not merged: --keep-mine keeps this one and saves theirs as a "
-        "run of its own, --take-theirs takes theirs and saves this one",
-        hint=f"{pull} --keep-mine",
-        exit_code=EXIT_HELD,
-    )
+    return handoff.diverged(desk, run_id, found, "nothing was pushed")
 
 
 def send(desk: Desk, parcel: Parcel) -> Pushed:
