@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import arrivals, carried, clock, files, git_answers, received, second_names
+from loomctl.disk import arrivals, carried, fast_import, files, git_answers, received, second_names
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.engine import handoff, parcels, recording, verifying
@@ -180,36 +180,17 @@ def _committed(desk: Desk, parcel: Parcel, look: Look) -> str:
 
 
 def _stream(desk: Desk, ref: str, parcel: Parcel, look: Look, text: str) -> Iterator[bytes]:
-    """Give the stream of `git fast-import`: a commit with the files that its parent has not, and without those gone."""
-    message = text.encode("utf-8", "backslashreplace")
-    yield b"commit %b\ncommitter %b %d +0000\ndata %d\n" % (
-        ref.encode(),
-        _identity(desk).encode("utf-8", "replace"),
-        clock.seconds_of(clock.now()),
-        len(message),
-    )
-    yield message
+    """Give the commit with the files that its parent has not, and without those gone."""
     base = parcel.standing.base
-    known: dict[str, str] = {}
-    if base is not None:
-        known = desk.tree(base, parcel.run_id)
-        yield b"\nfrom %b" % base.encode()
-    yield b"\n"
+    known = desk.tree(base, parcel.run_id) if base is not None else {}
+    yield from fast_import.head(ref, _identity(desk), text, base)
     for path, entry in sorted(look.files.items()):
         if known.get(path) != entry.oid:
             data, _ = carried.form(path, files.read_bytes(entry.source, limit=carried.LARGEST_FILE))
             assert data is not None  # what is held back is not among the files
-            yield b"M 100644 inline %b\ndata %d\n" % (_quoted(path), len(data))
-            yield data
-            yield b"\n"
-    for path in handoff.gone(known, look):
-        yield b"D %b\n" % _quoted(path)
-    yield b"done\n"
-
-
-def _quoted(path: str) -> bytes:
-    data = os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
-    return b'"' + data + b'"'
+            yield from fast_import.file(path, data)
+    yield from (fast_import.gone(path) for path in handoff.gone(known, look))
+    yield fast_import.DONE
 
 
 def _identity(desk: Desk) -> str:
