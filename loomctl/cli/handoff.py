@@ -68,7 +68,7 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
       loomctl push shop-258 --dry-run
       loomctl push shop-258 --remote backup --with-outputs --yes
     """
-    from loomctl.engine import pushing
+    from loomctl.engine import handoff, pushing
     from loomctl.engine.handoff import Desk
 
     space = asking.space()
@@ -76,14 +76,14 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
     desk = Desk(space, remote, asks=_may_ask(as_json=as_json))
     parcel = pushing.prepare(desk, run_id, outputs=with_outputs)
     if dry_run:
-        damaged = pushing.warned(space, run_id)
+        damaged = handoff.warned(space, run_id)
         printing.document({**_parcel_document(desk, parcel), "notes": damaged}) if as_json else printing.text(
             "\n".join([_listing(desk, parcel, "would go"), *damaged])
         )
         return EXIT_OK
     if parcel.is_due and not yes:
         if not as_json:
-            printing.note("\n".join([_listing(desk, parcel, "would go"), *pushing.warned(space, run_id)]))
+            printing.note("\n".join([_listing(desk, parcel, "would go"), *handoff.warned(space, run_id)]))
         if not (_may_ask(as_json=as_json) and printing.confirmed("Push it?")):
             again = f"loomctl push {run_id}{desk.option()}{' --with-outputs' if with_outputs else ''}"
             why = "what leaves this machine is confirmed by a person, or by --yes"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.disk import carried, events, files, git_refs, received
 from loomctl.disk.carried import Looker
 from loomctl.disk.lock import Lock
+from loomctl.engine import verifying
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.ids import checked_id
@@ -287,6 +288,12 @@ def diverged(desk: Desk, run_id: str, found: Standing, so: str) -> LoomError:
         hint=f"{pull} --keep-mine",
         exit_code=EXIT_HELD,
     )
+
+
+def warned(space: Workspace, run_id: str) -> list[str]:
+    """Say, before and after a run is handed on, that its log is damaged; empty where it is not."""
+    found = verifying.warning(space.store, run_id)
+    return [f"Run {run_id}: {found}"] if found else []
 
 
 def not_looms(run_id: str, where: str) -> LoomError:

@@ -25,7 +25,7 @@ from loomctl.disk import (
     second_names,
 )
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import bringing_in, command_ends, handoff, leasing, pushing, recording, saving_aside
+from loomctl.engine import bringing_in, command_ends, handoff, leasing, recording, saving_aside
 from loomctl.model import saved_copies
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_HELD, LoomError
@@ -87,7 +87,7 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
         with desk.listing_hinted(), arrivals.room(desk.space.store, "pull-") as staging:
             pulled = _Pull(desk, run_id, found, staging).take(keep)
     came = pulled.saved if pulled.kind == KEPT_MINE and pulled.saved else run_id
-    return pulled._replace(notes=pushing.warned(desk.space, came), brought=brought)
+    return pulled._replace(notes=handoff.warned(desk.space, came), brought=brought)
 
 
 def _nothing_but(brought: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.disk import arrivals, carried, fast_import, files, git_answers, received, second_names
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
-from loomctl.engine import handoff, parcels, recording, verifying
+from loomctl.engine import handoff, parcels, recording
 from loomctl.model import lease
 from loomctl.model.errors import EXIT_HELD, EXIT_SETUP, LoomError
 
@@ -77,7 +77,7 @@ def refused(desk: Desk, run_id: str, found: Standing) -> LoomError:
 def send(desk: Desk, parcel: Parcel) -> Pushed:
     """Push a run, as it is now. Raises as `prepare`, REMOTE_REFUSED, HELD; then the remote has what it had."""
     run_id, space = parcel.run_id, desk.space
-    notes = [*warned(space, run_id), *_notes(desk, run_id, space.store.read_state(run_id))]
+    notes = [*handoff.warned(space, run_id), *_notes(desk, run_id, space.store.read_state(run_id))]
     if not parcel.is_due:
         return Pushed(parcel, None, notes)
     with desk.lock(run_id):
@@ -154,12 +154,6 @@ def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: g
         hint=f"loomctl push {run_id} --remote URL",
         exit_code=EXIT_SETUP,
     )
-
-
-def warned(space: Workspace, run_id: str) -> list[str]:
-    """Say, before and after a run is handed on, that its log is damaged; empty where it is not."""
-    found = verifying.warning(space.store, run_id)
-    return [f"Run {run_id}: {found}"] if found else []
 
 
 def _notes(desk: Desk, run_id: str, state: State) -> list[str]:
