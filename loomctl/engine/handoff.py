@@ -16,7 +16,6 @@ from loomctl.disk.carried import Looker
 from loomctl.disk.lock import Lock
 from loomctl.engine import verifying
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
 from loomctl.model.ids import checked_id
 from loomctl.model.secrets import masked_line
 
