@@ -30,18 +30,20 @@ STDOUT = "-"
 @click.command("report")
 @run_argument
 @click.option("-o", "--output", metavar="FILE", help="The page's file, or - for standard output.")
-@click.option("--with-files", is_flag=True, help="Copy the stages' files and assets beside the page, as they are.")
+@click.option(
+    "--with-files", is_flag=True, help="Copy the stages' files, assets and artifacts beside the page, as they are."
+)
 @click.option("--force", is_flag=True, help="Replace a file that is no report.")
 @json_option
 def report(run: str | None, output: str | None, with_files: bool, force: bool, as_json: bool) -> int:
     """Write a run as one self-contained page: timeline, stages, sessions, compactions, savings, files, events.
 
     The page is `report-RUN.html` in this folder unless -o names another; a report that stands there is replaced. It
-    needs no network and no other file. Beside the project's .loom it links to the run's own files; --with-files copies
-    these into `report-RUN_files` instead, so that both can be sent on. Secrets of known kinds are masked in the page,
-    and folders of the machine are shortened; the copies are byte for byte what the run holds. With --json the report's
-    data is printed, and the page is written only where -o says so. A RUN may be archived, too. Exit code 1 if a part of
-    the run cannot be read; the page names it.
+    needs no network and no other file. Within the project it links to the run's own files and its artifacts;
+    --with-files copies these into `report-RUN_files` instead, so that both can be sent on. Secrets of known kinds are
+    masked in the page, and folders of the machine are shortened; the copies are byte for byte what stands there. With
+    --json the report's data is printed, and the page is written only where -o says so. A RUN may be archived, too. Exit
+    code 1 if a part of the run cannot be read; the page names it.
 
     \b
     Examples:
@@ -109,7 +111,7 @@ def _noted(space: Workspace, path: str | None, *, with_files: bool) -> Iterator[
 
 def _copied(space: Workspace, run_id: str, document: dict[str, Any], path: str) -> report_files.Copies:
     folder = report_files.folder_beside(path)
-    return report_files.copy(space.store.run_dir(run_id), reporting.files_of(document), folder)
+    return report_files.copy(space.store.run_dir(run_id), space.project.root, reporting.files_of(document), folder)
 
 
 def _with_links(
@@ -121,13 +123,15 @@ def _with_links(
         document = {**document, "troubles": [*document["troubles"], *failed]}
         said = f"Files of the run are linked in {os.path.basename(copies.folder)}, which belongs to this page."
         return reporting.linked(document, copies.links, said)
-    folder = space.store.run_dir(run_id)
     base = os.path.realpath(os.path.dirname(path)) if path is not None else ""
     root = os.path.realpath(os.path.dirname(space.store.folder))
     if base and is_inside(base, root) and space.store.folder.startswith(space.project.root):
-        there = os.path.relpath(os.path.realpath(folder), base)
-        links = {name: report_files.link(os.path.join(there, name)) for name in reporting.files_of(document)}
-        return reporting.linked(document, links, "Files of the run are linked where they are, in the project's .loom.")
+        folders = {False: space.store.run_dir(run_id), True: space.project.root}
+        there = {kind: os.path.relpath(os.path.realpath(folder), base) for kind, folder in folders.items()}
+        links = {
+            one: report_files.link(os.path.join(there[one.in_project], one.at)) for one in reporting.files_of(document)
+        }
+        return reporting.linked(document, links, "Files of the run are linked where they are, in the project.")
     return reporting.linked(document, {}, "Files of the run are not linked; --with-files brings them along.")
 
 

@@ -12,13 +12,14 @@ from loomctl.disk import files, whole_folders
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _PARTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "page")
 _GENERATOR = b'<meta name="generator" content="loomctl report '
 _LOOKED_AT = 4096  # bytes of a page in which it says by whom it was made
 _MARK = "loom-report.txt"  # in a folder of copies: what stands in it came from a report
 _SAYS = "Copies that `loomctl report --with-files` made, and replaces.\n"
+_PROJECT = "project"  # the folder of copies whose originals are not in the run's folder
 _COPYING = ".copies-"  # a folder of copies on its way, with the number of its process
 _SAFE = re.compile(r"[^A-Za-z0-9._@+-]")
 _LONGEST = 100  # characters of a copy's name
@@ -106,11 +107,18 @@ def write(path: str, page: str) -> int:
     return len(data)
 
 
+class Source(NamedTuple):
+    """A file that a report leads to. in_project: `at` is its path below the project's folder, not below the run's."""
+
+    in_project: bool
+    at: str
+
+
 class Copies(NamedTuple):
-    """What was copied. folder: where; links: by path below the run's folder; bytes: in all; failed: `(path, why)`."""
+    """What was copied. folder: where; links: of each file; bytes: in all; failed: `(path, why)`."""
 
     folder: str
-    links: dict[str, str]
+    links: dict[Source, str]
     bytes: int
     failed: list[tuple[str, str]]
 
@@ -137,35 +145,44 @@ def check_folder(folder: str) -> None:
     )
 
 
-def copy(run_dir: str, relatives: Iterable[str], folder: str) -> Copies:
-    """Copy files of a run beside its report, byte for byte, and put them in the place of those before.
+def copy(run_dir: str, project: str, sources: Iterable[Source], folder: str) -> Copies:
+    """Copy files of a run and of its project beside its report, byte for byte, in the place of those before.
 
-    Names that a file system or a browser could take for something else are written with `_`, and a part of their hash.
-    It is made beside its place and renamed. Raises OSError; then the copies before are still there.
+    Those of the project stand in `project/`. Names that a file system or a browser could take for something else are
+    written with `_`, and a part of their hash. It is made beside its place and renamed. Raises OSError; then the copies
+    before are still there.
     """
     whole_folders.clear_up(folder, _COPYING, whole_folders.REPLACED)
     with whole_folders.made(folder, _COPYING) as beside:
         files.write_atomically(os.path.join(beside, _MARK), _SAYS.encode(), durable=False)
-        return _all_copied(run_dir, relatives, beside, folder)
+        return _all_copied({False: run_dir, True: os.path.realpath(project)}, sources, beside, folder)
 
 
-def _all_copied(run_dir: str, relatives: Iterable[str], beside: str, folder: str) -> Copies:
+def _all_copied(bases: Mapping[bool, str], sources: Iterable[Source], beside: str, folder: str) -> Copies:
     made = Copies(folder, {}, 0, [])
-    for relative in relatives:
-        name = _safe(relative)
+    for source in sources:
+        base, name = bases[source.in_project], _copy_name(source)
+        path = os.path.join(base, source.at)
         try:
-            files.refuse_links(run_dir, os.path.join(run_dir, relative))
-            size = _copied(os.path.join(run_dir, relative), os.path.join(beside, name))
+            files.refuse_links(base, path)
+            size = _copied(path, os.path.join(beside, name))
         except LoomError as error:
-            made.failed.append((relative, error.what))
+            made.failed.append((source.at, error.what))
+        except FileExistsError:
+            made.failed.append((source.at, "the copy of another file has its name"))
         except OSError as error:
-            if error.filename != os.path.join(run_dir, relative):
+            if error.filename != path:
                 raise
-            made.failed.append((relative, error.strerror or str(error)))
+            made.failed.append((source.at, error.strerror or str(error)))
         else:
-            made.links[relative] = link(f"{os.path.basename(folder)}/{name}")
+            made.links[source] = link(f"{os.path.basename(folder)}/{name}")
             made = made._replace(bytes=made.bytes + size)
     return made
+
+
+def _copy_name(source: Source) -> str:
+    name = _safe(source.at)
+    return f"{_PROJECT}/{name}" if source.in_project else name
 
 
 def _safe(relative: str) -> str:

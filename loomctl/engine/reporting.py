@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl import __version__
 from loomctl.disk import archives, clock, earlier_sessions, event_log, events, files, recovery
+from loomctl.disk.report_files import Source
 from loomctl.disk.store import Run, Store
-from loomctl.engine import keeping, recording, reporting_facts, reporting_stages, verifying
+from loomctl.engine import keeping, recording, reporting_artifacts, reporting_facts, reporting_stages, verifying
 from loomctl.engine.reporting_events import Told
 from loomctl.model import frozen_plan, ids, saved_copies, sessions
 from loomctl.model.errors import LoomError
@@ -106,8 +107,9 @@ def gather(space: Workspace, run_id: str, say: Callable[[Mapping[str, Any]], str
         "errors": reporting_facts.errors(run.state, stages),
         "primings": told.primings,
         "savings": reporting_facts.savings(run.folder),
-        "artifacts": reporting_facts.artifacts(space, run, told.primings),
+        "artifacts": reporting_artifacts.critical(space, run, told.primings),
         "made": {str(name): str(path) for name, path in run.state["artifacts"].items()},
+        "made_files": reporting_artifacts.made(space, run),
         "files": touched[:_FILES],
         "files_total": len(touched),
         "moments": told.moments(),
@@ -249,17 +251,21 @@ def _shortener(space: Workspace, run: Run) -> Callable[[str], str]:
 
 def _fit_to_show(document: dict[str, Any], short: Callable[[str], str]) -> dict[str, Any]:
     """Mask secrets and shorten paths in every text; where a file is (its `at`) stays, for links are made of it."""
-    places = [one for stage in document["stages"] for one in _files_of(stage)]
-    kept = [one["at"] for one in places]
+    kept = [one["at"] for one in _every_file(document)]
     shown: dict[str, Any] = _shortened(masked(document), short)
-    again = [one for stage in shown["stages"] for one in _files_of(stage)]
-    for one, at in zip(again, kept, strict=True):
+    for one, at in zip(_every_file(shown), kept, strict=True):
         one["at"] = at
     return shown
 
 
 def _files_of(stage: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*stage["texts"], *stage["others"], *stage["assets"]]
+
+
+def _every_file(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    held = [one for stage in document["stages"] for one in _files_of(stage)]
+    artifacts = [*document["artifacts"], *document["made_files"]]
+    return held + [one["file"] for one in artifacts if one["file"] is not None]
 
 
 def _shortened(value: Any, short: Callable[[str], str], most: int = _LONGEST) -> Any:
@@ -279,19 +285,30 @@ def _shortened(value: Any, short: Callable[[str], str], most: int = _LONGEST) ->
 # ---- Files beside the page.
 
 
-def files_of(document: Mapping[str, Any]) -> list[str]:
-    """Name every file that a report leads to, by its path below the run's folder."""
-    there = [one for stage in document["stages"] for one in _files_of(stage) if one.get("there", True)]
-    return list(dict.fromkeys(str(one["at"]) for one in there))
+def files_of(document: Mapping[str, Any]) -> list[Source]:
+    """Name every file that a report leads to."""
+    there = [one for one in _every_file(document) if one.get("there", True)]
+    return list(dict.fromkeys(map(_source, there)))
 
 
-def linked(document: Mapping[str, Any], links: Mapping[str, str], said: str) -> dict[str, Any]:
-    """Give the document with the links of its files. links: by path below the run's folder; said: where they lead."""
-    stages = []
-    for stage in document["stages"]:
-        with_links = {
-            key: [{**one, "href": links[one["at"]]} if one["at"] in links else one for one in stage[key]]
-            for key in ("texts", "others", "assets")
-        }
-        stages.append({**stage, **with_links})
-    return {**document, "stages": stages, "linked": {"files": len(links), "said": said}}
+def _source(one: Mapping[str, Any]) -> Source:
+    return Source(one.get("below") == reporting_artifacts.PROJECT, str(one["at"]))
+
+
+def linked(document: Mapping[str, Any], links: Mapping[Source, str], said: str) -> dict[str, Any]:
+    """Give the document with the links of its files. said: where they lead."""
+
+    def with_link(one: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        if one is None:
+            return None
+        href = links.get(_source(one))
+        return {**one, "href": href} if href is not None else dict(one)
+
+    stages = [
+        {**stage, **{key: [with_link(one) for one in stage[key]] for key in ("texts", "others", "assets")}}
+        for stage in document["stages"]
+    ]
+    told = {
+        key: [{**one, "file": with_link(one["file"])} for one in document[key]] for key in ("artifacts", "made_files")
+    }
+    return {**document, **told, "stages": stages, "linked": {"files": len(links), "said": said}}

@@ -1,13 +1,12 @@
-"""What a report says of a run beside its stages and events: sessions, artifacts, savings, what waits, who drives it."""
+"""What a report says of a run beside its stages and events: sessions, savings, what waits, who drives it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loomctl.disk import artifact_files, tool_log
-from loomctl.disk.artifact_paths import Roots
-from loomctl.engine import pending, prompts, told_receipts
-from loomctl.model import paths_in_state, receipts, sessions
+from loomctl.disk import tool_log
+from loomctl.engine import pending, told_receipts
+from loomctl.model import receipts, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 _POINTS = 200  # of the line that savings are drawn with
 _WELL = ("succeeded", "partially_succeeded")
-_SIZED = ("json", "markdown", "directory")
 
 
 def _text(value: object) -> str:
@@ -82,52 +80,6 @@ def _with_receipts(shown: dict[str, Any], told: Iterator[Compacted]) -> dict[str
         for one, found in zip(shown["compactions"], told, strict=False)
     ]
     return {**shown, "compactions": every}
-
-
-def artifacts(space: Workspace, run: Run, primings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Give each critical artifact: in which forms it was given, which one is in context, when; its size on disk."""
-    current = {
-        str(one.get("artifact_id")): one
-        for one in _dict(run.state.get("context_metadata")).get("artifacts_in_context") or ()
-        if isinstance(one, dict)
-    }
-    told = []
-    for one in run.plan["artifacts"]:
-        name = str(one["id"])
-        given = [(priming, priming["loaded"][name]) for priming in primings if name in priming["loaded"]]
-        forms: dict[str, int] = {}
-        for _, form in given:
-            forms[form] = forms.get(form, 0) + 1
-        now = current.get(name, {})
-        told.append(
-            {
-                "id": name,
-                "type": _text(one.get("type")),
-                "description": _text(one.get("description")),
-                "required": one.get("required") is True,
-                "forms": forms,
-                "form": _text(now.get("form")),
-                "at": _text(now.get("loaded_at")) or (given[-1][0]["at"] if given else ""),
-                "event": _text(now.get("load_trigger")) or (given[-1][0]["event"] if given else ""),
-                "bytes": _size(space, run, one),
-            }
-        )
-    return told
-
-
-def _size(space: Workspace, run: Run, one: Mapping[str, Any]) -> int | None:
-    """Give an artifact's size on disk; None where it is no file, or is not here."""
-    if one.get("type") not in _SIZED:
-        return None
-    declared = one.get("path")
-    if one.get("path_from_state"):
-        steps = one.get("path_steps")
-        declared = paths_in_state.read(steps, run.state) if steps is not None else None
-    if not isinstance(declared, str) or not declared:
-        return None
-    recorded = tuple(sessions.roots(run.state))
-    roots = Roots(space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, recorded)
-    return artifact_files.read(one, declared, prompts.placeholder_values(space.project, run), roots).bytes
 
 
 def savings(folder: str) -> dict[str, Any]:

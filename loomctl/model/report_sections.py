@@ -210,13 +210,19 @@ def artifacts(report: Mapping[str, Any]) -> Section | None:
     rows = [_artifact(one) for one in report["artifacts"]]
     header = ["Artifact", "What it is", "Loaded", "Form now", "Last"]
     listed = table("Critical artifacts", header, rows, class_="cards") if rows else None
-    made = [[el("code", name), path(value)] for name, value in report["made"].items()]
+    made = [[el("code", one["name"]), path(one["path"], _href(one))] for one in report["made_files"]]
     of_run = table("Made by this run", ["Name", "Path"], made, class_="cards") if made else None
     return section("artifacts", "Artifacts", listed, of_run) if rows or made else None
 
 
+def _href(one: Mapping[str, Any]) -> object:
+    """Give the link of an artifact's file, where it has one."""
+    return (one["file"] or {}).get("href")
+
+
 def _artifact(one: Mapping[str, Any]) -> list[object]:
-    name = el("code", one["id"])
+    href, shown = _href(one), el("code", one["id"])
+    name = el("a", shown, href=str(href)) if href else shown
     needed = el("span", " required", class_="dim") if one["required"] else None
     counts = ", ".join(f"{form} \u00d7{number}" for form, number in one["forms"].items())
     size = f", {one['bytes']:,} bytes" if one["bytes"] is not None else ""

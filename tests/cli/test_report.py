@@ -37,7 +37,11 @@ def test_the_page_stands_in_this_folder_and_leads_to_the_runs_files(scene: Scene
     assert page.stat().st_mode & 0o777 == 0o600
     led = links(page)
     assert len(led) > 20
-    assert all(path.is_file() and folder.resolve() in path.resolve().parents for path in led)
+    own = [path.resolve() for path in led if folder.resolve() in path.resolve().parents]
+    assert all(path.is_file() for path in led)
+    assert {path.resolve() for path in led} - set(own) == {
+        (scene.root / name).resolve() for name in ("specs/dark-mode.md", "docs/rules.md")
+    }
     assert not re.search(r"https?://", page.read_text(encoding="utf-8"))
 
 
@@ -64,13 +68,88 @@ def test_with_files_brings_all_along_byte_for_byte(scene: Scene, cli: Cli, tmp_p
         assert ended.code == 0, ended
     copies = [path for path in files_below(place / "report_files") if path.name != "loom-report.txt"]
     stages, assets = ({path.read_bytes() for path in files_below(folder / name)} for name in ("stages", "assets"))
+    critical = {(scene.root / name).read_bytes() for name in ("specs/dark-mode.md", "docs/rules.md")}
     given = {path.read_bytes() for path in copies}
-    assert stages <= given <= stages | assets
+    assert stages | critical <= given <= stages | assets | critical
     assert b"\x89PNG" in given
     assert {path.resolve() for path in links(page)} == {path.resolve() for path in copies}
     assert all(re.fullmatch(r"[A-Za-z0-9._@+-]{1,100}", path.name) for path in copies)
     assert ended.json["page"]["copies"]["files"] == len(copies)
     assert sorted(os.listdir(place)) == ["report.html", "report_files"]
+
+
+def linked_artifacts(scene: Scene, tmp_path: Path) -> None:
+    """Give a run artifacts in every kind of place: its own, the project's, by links, and where nobody is to look."""
+    reports.rich(scene)
+    outside = tmp_path / "outside.md"
+    outside.write_text("not yours")
+    scene.write("specs/ünï #1.md", "a name that a link has to quote")
+    (scene.root / "specs/away.md").symlink_to(outside)
+    (scene.root / "specs/near.md").symlink_to(scene.root / "docs/rules.md")
+    (scene.root / "away").symlink_to(tmp_path)
+    (scene.run_dir / "outputs").mkdir(exist_ok=True)
+    (scene.run_dir / "outputs/result.md").write_text("the result")
+    scene.write(".git/config", "[remote] url = https://ada:secret@example.com")
+    scene.write(".loom/local/notes", "this machine's")
+    scene.edit(
+        artifacts={
+            "spec_path": "{project_root}/specs/dark-mode.md",
+            "quoted": "specs/ünï #1.md",
+            "result": "{run_dir}/outputs/result.md",
+            "near": "specs/near.md",
+            "away": "specs/away.md",
+            "through": "away/outside.md",
+            "above": "../outside.md",
+            "absolute": str(outside),
+            "git": ".git/config",
+            "local": ".loom/local/notes",
+            "folder": "specs",
+            "gone": "specs/gone.md",
+            "address": "https://example.com/pull/7",
+            "none": "",
+        }
+    )
+
+
+WITH_FILE = {"spec_path", "quoted", "result", "near"}
+
+
+def test_artifacts_are_linked_and_those_that_lie_elsewhere_are_not(scene: Scene, cli: Cli, tmp_path: Path) -> None:
+    """Critical and registered ones that are files of the project or the run; nothing by a way out of it."""
+    linked_artifacts(scene, tmp_path)
+    ended = cli("report", "-o", str(scene.root / "docs/r.html"), "--json")
+    assert ended.code == 0, ended
+    assert {one["name"] for one in ended.json["made_files"] if one["file"]} == WITH_FILE
+    assert [one["file"]["at"] for one in ended.json["artifacts"]] == ["specs/dark-mode.md", "docs/rules.md"]
+    page = scene.root / "docs/r.html"
+    led = {path.resolve() for path in links(page)}
+    wanted = ["specs/dark-mode.md", "docs/rules.md", "specs/ünï #1.md"]
+    assert {scene.root.resolve() / name for name in wanted} <= led
+    assert (scene.run_dir / "outputs/result.md").resolve() in led
+    assert all(path.is_file() and path.is_relative_to(scene.root.resolve()) for path in led)
+    assert not [path for path in led if path.is_relative_to(scene.root.resolve() / ".git")]
+
+
+def test_with_files_brings_artifacts_along(scene: Scene, cli: Cli, tmp_path: Path) -> None:
+    """Those of the project below a folder of their own, each once; none of those that lie elsewhere."""
+    linked_artifacts(scene, tmp_path)
+    place = tmp_path / "out"
+    place.mkdir()
+    ended = cli("report", "-o", str(place / "report.html"), "--with-files", "--json")
+    assert ended.code == 0, ended
+    held = ended.json
+    href = {one["name"]: unquote(one["file"]["href"]) for one in held["made_files"] if one["file"]}
+    assert set(href) == WITH_FILE
+    assert href["near"] == unquote(held["artifacts"][1]["file"]["href"])
+    texts = {name: (place / path).read_text(encoding="utf-8") for name, path in href.items()}
+    assert texts["quoted"] == "a name that a link has to quote"
+    assert texts["result"] == "the result"
+    assert texts["near"] == (scene.root / "docs/rules.md").read_text()
+    assert sorted(os.listdir(place / "report_files/project")) == ["docs", "specs"]
+    told = b"".join(path.read_bytes() for path in files_below(place))
+    assert b"not yours" not in told
+    assert b"ada:secret" not in told
+    assert b"this machine's" not in told
 
 
 def test_what_a_killed_report_left_goes_with_the_next(scene: Scene, cli: Cli) -> None:

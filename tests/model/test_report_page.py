@@ -87,6 +87,7 @@ def a_report(text: str) -> dict[str, Any]:
         "required": True,
         "forms": {text: 2},
         "bytes": 7,
+        "file": {"below": "project", "at": text, "href": text},
     }
     return {
         "schema_version": 1,
@@ -124,6 +125,7 @@ def a_report(text: str) -> dict[str, Any]:
         },
         "artifacts": [artifact],
         "made": {text: text},
+        "made_files": [{"name": text, "path": text, "file": {"below": "run", "at": text, "href": text}}],
         "files": [{**touched, "stages": [text]}],
         "files_total": 2,
         "moments": [1772442000, 1772528400],
