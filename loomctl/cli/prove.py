@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from loomctl.engine.proving import Proof
     from loomctl.model.receipts import Compacted
 
-_SHOWN = 160
+_SHOWN = 100  # UTF-16 units of an item
 _KINDS = {survival.TEXT: "text", survival.PATH: "path", survival.ARTIFACT: "artifact"}
 _PENDING = "lost, pending: it comes back with the next tool result or prompt"
+_ABSENT = "absent, had no text then"
 _MASKED = "unproven, its secret was masked when the run was handed on"
 
 
@@ -75,15 +76,16 @@ def _of_one(one: Compacted) -> list[str]:
     receipt = one.receipt
     if receipt is None:
         return [f"{head}: nothing was declared, or nobody looked"]
+    kept = [f"  kept: {one_line(name, _SHOWN)}" for name in receipt.kept]
     if not receipt.proven:
-        return [f"{head}: unproven, no summary came; in what Loom gave: {len(receipt.kept)}"]
+        given = [f"  given: {one_line(name, _SHOWN)}" for name in receipt.kept]
+        return [f"{head}: unproven, no summary came; in what Loom gave: {len(receipt.kept)}", *given]
     put_back = f", put back {len(receipt.restored)}" if receipt.lost else ""
     pending = f", pending {len(one.pending)}" if one.pending else ""
     absent = f", absent {len(receipt.absent)}" if receipt.absent else ""
-    lines = [f"{head}: kept {len(receipt.kept)}, lost {len(receipt.lost)}{put_back}{pending}{absent}"]
+    lines = [f"{head}: kept {len(receipt.kept)}, lost {len(receipt.lost)}{put_back}{pending}{absent}", *kept]
     for name in receipt.lost:
         how = "lost, put back" if name in receipt.restored else _PENDING if name in one.pending else "lost"
         lines.append(f"  {how}: {one_line(name, _SHOWN)}")
-    masked = [name for name in receipt.absent if survival.is_masked(name)]
-    lines += [f"  {_MASKED}: {one_line(name, _SHOWN)}" for name in masked]
-    return lines
+    absences = ((_MASKED if survival.is_masked(name) else _ABSENT, name) for name in receipt.absent)
+    return lines + [f"  {why}: {one_line(name, _SHOWN)}" for why, name in absences]

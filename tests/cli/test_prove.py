@@ -42,10 +42,17 @@ def test_it_tells_each_compaction(begun: Scene, cli: Cli) -> None:
     assert told.stdout.splitlines()[1:-1] == [
         "  text: The deadline is 3 May",
         f"2026-01-01T00:00:00Z auto, session {SESSION[:7]}…: kept 2, lost 2, put back 2",
+        "  kept: a",
+        "  kept: b",
         "  lost, put back: c",
         "  lost, put back: d",
         f"2026-01-02T00:00:00Z auto, session {SESSION[:7]}…: unproven, no summary came; in what Loom gave: 1",
+        "  given: a",
         f"2026-01-03T00:00:00Z auto, session {SESSION[:7]}…: kept 4, lost 0",
+        "  kept: a",
+        "  kept: b",
+        "  kept: c",
+        "  kept: d",
         f"2026-01-04T00:00:00Z auto, session {SESSION[:7]}…: nothing was declared, or nobody looked",
     ]
     document = cli("prove", begun.run_dir.name[:4], "--json").json
@@ -54,6 +61,17 @@ def test_it_tells_each_compaction(begun: Scene, cli: Cli) -> None:
         "session_id": SESSION, "at": "2026-01-01T00:00:00Z", "trigger": "auto", **receipt("a b", "c d", "c d"),
     }  # fmt: skip
     assert [one["proven"] for one in document["compactions"]] == [True, False, True, False]
+
+
+def test_every_item_is_named_shortened(begun: Scene, cli: Cli) -> None:
+    """What was kept and what had no text then, too; a long one is cut to a line."""
+    compactions(begun, {**receipt(lost="c"), "kept": ["word " * 100 + "\n\x1b[31m"], "absent": ["$.context.budget"]})
+    lines = cli("prove").stdout.splitlines()[2:-1]
+    assert [line.partition(":")[0].strip() for line in lines[1:]] == ["kept", "lost", "absent, had no text then"]
+    assert lines[0].endswith("kept 1, lost 1, put back 0, absent 1")
+    assert lines[1].startswith("  kept: word word")
+    assert len(lines[1]) < 120
+    assert lines[3].endswith(": $.context.budget")
 
 
 def test_what_is_still_lost_is_a_finding(begun: Scene, cli: Cli) -> None:
