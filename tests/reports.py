@@ -179,6 +179,7 @@ def rich(scene: Scene) -> Path:
         "kept": ["the contrast ratio is at least 7:1", "specification", "$.work_id"],
         "lost": ["no second stylesheet", "house-rules"],
         "restored": ["no second stylesheet", "house-rules"],
+        "absent": ["$.context.budget"],
         "pending": [],
     }
     held = [

@@ -25,7 +25,10 @@ def fresh(scene: Scene) -> None:
 def rich(scene: Scene) -> None:
     """A run with everything that the rich one lacks, too."""
     reports.rich(scene)
-    scene.edit(forked_from={"run_id": "a-run-1", "stage": "001-a.b@1", "at": "2026-03-01T10:00:00Z"})
+    scene.edit(
+        forked_from={"run_id": "a-run-1", "stage": "001-a.b@1", "at": "2026-03-01T10:00:00Z"},
+        saved_from={"run_id": "a-run-1", "whose": "mine", "remote": "origin", "at": "2026-03-01T10:00:00Z"},
+    )
     with (scene.run_dir / "events.jsonl").open("ab") as log:
         log.write(b"torn\n")
 

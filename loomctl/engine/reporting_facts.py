@@ -54,7 +54,7 @@ def _compaction(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _receipt(receipt: Mapping[str, Any]) -> dict[str, Any]:
-    lists = {key: _texts(receipt.get(key)) for key in ("kept", "lost", "restored")}
+    lists = {key: _texts(receipt.get(key)) for key in ("kept", "lost", "restored", "absent")}
     return {"proven": receipt.get("proven") is True, **lists, "pending": []}
 
 

@@ -126,10 +126,13 @@ def survived(receipt: Mapping[str, Any] | None) -> tuple[str, str]:
     if not receipt["proven"]:
         return "unproven: no summary came", "warn"
     kept, lost, restored = (len(receipt[key]) for key in ("kept", "lost", "restored"))
+    absent = f", {len(receipt['absent'])} absent" if receipt["absent"] else ""
     if not lost:
-        return f"all {kept} kept", "good"
+        return f"all {kept} kept{absent}" if kept or not absent else absent.removeprefix(
+            ", "
+        ), "good" if kept else "calm"
     pending = len(receipt["pending"])
     coming = f", {pending} still to be put back" if pending else ""
     missing = f", {lost - restored - pending} still missing" if lost > restored + pending else ""
     tone = "bad" if missing else "warn" if pending else "good"
-    return f"{kept} kept, {lost} lost, {restored} put back{coming}{missing}", tone
+    return f"{kept} kept, {lost} lost, {restored} put back{coming}{missing}{absent}", tone

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from loomctl.model.report_parts import Section
 
 _PRIMINGS = 60  # rows of a chart
+_BECAME = (
+    ("kept", "Kept"),
+    ("lost", "Lost"),
+    ("restored", "Put back"),
+    ("pending", "Pending"),
+    ("absent", "Absent: had no text then"),
+)
 _LATEST = 50  # events that are shown without a script
 
 
@@ -98,7 +105,7 @@ def _compaction(session: Mapping[str, Any], one: Mapping[str, Any]) -> Markup:
             el("dt", title),
             el("dd", join((el("span", name, class_="chip") for name in receipt[key]), between=" ")),
         )
-        for key, title in (("kept", "Kept"), ("lost", "Lost"), ("restored", "Put back"), ("pending", "Pending"))
+        for key, title in _BECAME
         if receipt[key]
     ]
     return el("div", head, el("dl", *lists, class_="facts") if lists else None, class_="receipt")

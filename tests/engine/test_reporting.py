@@ -54,6 +54,7 @@ def test_a_rich_run_is_told_whole(scene: Scene) -> None:
     assert [item["passed"] for item in stages["009-evaluate.test@1"]["evidence"]] == [True, True]
     assert {one["hostname"] for one in report["sessions"]} == {"loom-laptop", "loom-desktop"}
     assert report["sessions"][0]["compactions"][0]["receipt"]["lost"] == ["no second stylesheet", "house-rules"]
+    assert report["sessions"][0]["compactions"][0]["receipt"]["absent"] == ["$.context.budget"]
     assert [one["kind"] for one in report["turns"]] == ["stage.undone", "run.rewound"]
     assert [one["what"] for one in report["decisions"]] == ["granted"]
     assert report["savings"]["all"]["steps"] == 240

@@ -338,7 +338,14 @@ def test_a_session_that_lost_the_run_gets_its_receipt_and_its_texts(begun: Scene
     assert (proven["proven"], proven["kept"], proven["lost"], proven["restored"]) == (True, KEPT, LOST, LOST)
     report = reporting.gather(begun.space(), begun.state["run_id"], lambda _: "")
     (shown,) = [one for session in report["sessions"] for one in session["compactions"]]
-    assert shown["receipt"] == {"proven": True, "kept": KEPT, "lost": LOST, "restored": LOST, "pending": []}
+    assert shown["receipt"] == {
+        "proven": True,
+        "kept": KEPT,
+        "lost": LOST,
+        "restored": LOST,
+        "pending": [],
+        "absent": [],
+    }
     assert begun.state["lease"]["session_id"] == OTHER
 
 

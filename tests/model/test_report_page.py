@@ -51,7 +51,7 @@ def a_report(text: str) -> dict[str, Any]:
         "others": [{"name": text, "at": text, "href": text}],
     }
     inner = {**stage, "branches": [], "branch": {"of": text, "stage": text, "id": text}}
-    receipt = {"proven": True, "kept": [text], "lost": [text], "restored": [text], "pending": [text]}
+    receipt = {"proven": True, "kept": [text], "lost": [text], "restored": [text], "pending": [text], "absent": [text]}
     names = ("session_id", "host", "started_at", "ended_at", "end_reason", "last_activity", "hostname", "platform")
     session = {
         **dict.fromkeys((*names, "git_branch", "git_commit"), text),
@@ -304,30 +304,41 @@ def test_a_night_in_which_nothing_happened_is_drawn_short() -> None:
 RECEIPTS = [
     (None, "", "calm"),
     (
-        {"proven": False, "kept": [], "lost": [], "restored": [], "pending": []},
+        {"proven": False, "kept": [], "lost": [], "restored": [], "pending": [], "absent": []},
         "unproven: no summary came",
         "warn",
     ),
-    ({"proven": True, "kept": ["a"], "lost": [], "restored": [], "pending": []}, "all 1 kept", "good"),
+    ({"proven": True, "kept": ["a"], "lost": [], "restored": [], "pending": [], "absent": []}, "all 1 kept", "good"),
     (
-        {"proven": True, "kept": ["a"], "lost": ["b"], "restored": ["b"], "pending": []},
+        {"proven": True, "kept": ["a"], "lost": ["b"], "restored": ["b"], "pending": [], "absent": []},
         "1 kept, 1 lost, 1 put back",
         "good",
     ),
     (
-        {"proven": True, "kept": [], "lost": ["b"], "restored": [], "pending": []},
+        {"proven": True, "kept": [], "lost": ["b"], "restored": [], "pending": [], "absent": []},
         "0 kept, 1 lost, 0 put back, 1 still missing",
         "bad",
     ),
     (
-        {"proven": True, "kept": [], "lost": ["b", "c"], "restored": [], "pending": ["c"]},
+        {"proven": True, "kept": [], "lost": ["b", "c"], "restored": [], "pending": ["c"], "absent": []},
         "0 kept, 2 lost, 0 put back, 1 still to be put back, 1 still missing",
         "bad",
     ),
     (
-        {"proven": True, "kept": [], "lost": ["b"], "restored": [], "pending": ["b"]},
+        {"proven": True, "kept": [], "lost": ["b"], "restored": [], "pending": ["b"], "absent": []},
         "0 kept, 1 lost, 0 put back, 1 still to be put back",
         "warn",
+    ),
+    (
+        {"proven": True, "kept": ["a"], "lost": [], "restored": [], "pending": [], "absent": ["c", "d"]},
+        "all 1 kept, 2 absent",
+        "good",
+    ),
+    ({"proven": True, "kept": [], "lost": [], "restored": [], "pending": [], "absent": ["c"]}, "1 absent", "calm"),
+    (
+        {"proven": True, "kept": [], "lost": ["b"], "restored": ["b"], "pending": [], "absent": ["c"]},
+        "0 kept, 1 lost, 1 put back, 1 absent",
+        "good",
     ),
 ]
 
