@@ -35,14 +35,17 @@ def stamp(day: int, hour: int, minute: int, second: int = 0) -> str:
 
 
 def log(folder: Path, events: Iterable[Json]) -> None:
-    """Write a run's log, each entry with the hash of the line before it."""
-    lines, before = [], ""
+    """Write a run's log, each entry with the hash of the line before it, and its end into the state."""
+    lines, before, number = [], "", 0
     for number, one in enumerate(events, 1):
         entry = {"seq": number, "id": f"{number:06d}-0badcafe", "run_id": folder.name, "prev": before, **one}
         line = json.dumps({"seq": entry.pop("seq"), **entry}, ensure_ascii=False).encode("utf-8", "backslashreplace")
         before = hashlib.sha256(line).hexdigest()
         lines.append(line)
     (folder / "events.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    state["ledger_head"] = {"seq": number, "sha256": before}
+    (folder / "state.json").write_text(json.dumps(state), encoding="utf-8")
 
 
 def event(at: str, name: str, **properties: Any) -> Json:

@@ -29,8 +29,8 @@ def rich(scene: Scene) -> None:
         forked_from={"run_id": "a-run-1", "stage": "001-a.b@1", "at": "2026-03-01T10:00:00Z"},
         saved_from={"run_id": "a-run-1", "whose": "mine", "remote": "origin", "at": "2026-03-01T10:00:00Z"},
     )
-    with (scene.run_dir / "events.jsonl").open("ab") as log:
-        log.write(b"torn\n")
+    path = scene.run_dir / "events.jsonl"
+    path.write_bytes(b"no entry\n" + path.read_bytes())
 
 
 def keys(schema: Json, value: Any, where: str = "$") -> set[str]:

@@ -15,6 +15,7 @@ import click
 from loomctl.cli import asking, documents, event_lines, printing
 from loomctl.cli.options import run_argument
 from loomctl.disk import clock, event_log
+from loomctl.engine import chain, verifying
 from loomctl.engine.watching import Printed, Watch
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from loomctl.disk.event_log import Line
+    from loomctl.engine.caller import Workspace
 
 LAST = 50
 PROGRESS = "command.output"  # the name of what stands in no log: lines that a command printed
@@ -78,7 +80,7 @@ def events(
     begin = _since(since)
     space = asking.space()
     run_id = asking.run_to_show(space, run)
-    teller = _Teller(run_id, names, as_json=as_json)
+    teller = _Teller(space, run_id, names, as_json=as_json)
     folder = space.store.run_dir(run_id)
     if not follow:
         teller.tell(_before(folder, begin, last, teller.wanted, teller.mentions))
@@ -139,8 +141,8 @@ def _wait() -> bool:
 class _Teller:
     """Prints what it is given."""
 
-    def __init__(self, run_id: str, names: Sequence[str], *, as_json: bool) -> None:
-        self.run_id, self._names, self._as_json = run_id, names, as_json
+    def __init__(self, space: Workspace, run_id: str, names: Sequence[str], *, as_json: bool) -> None:
+        self._space, self.run_id, self._names, self._as_json = space, run_id, names, as_json
         self._told = False
 
     def wanted(self, entry: dict[str, Any]) -> bool:
@@ -160,7 +162,7 @@ class _Teller:
 
     def tell(self, found: Iterable[Line | Printed]) -> None:
         """Print events and progress; say beside it what is no entry."""
-        source = iter(found)
+        source, torn = iter(found), None
         while some := list(islice(source, _AT_ONCE)):
             held: list[dict[str, Any]] = []
             for one in some:
@@ -170,7 +172,8 @@ class _Teller:
                         self._progress(one)
                 elif one.entry is None:
                     self._print(held)
-                    printing.note(f"{self.run_id}: {_no_entry(one)}")
+                    torn = _is_only_torn(self._space, self.run_id) if torn is None else torn
+                    printing.note(f"{self.run_id}: {_no_entry(one, self.run_id, torn=torn)}")
                 elif self._is_wanted(one.entry["event"]):
                     held.append(one.entry)
             self._print(held)
@@ -212,10 +215,21 @@ def _without_secrets(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [masked(entry) for entry in entries]
 
 
-def _no_entry(line: Line) -> str:
+def _is_only_torn(space: Workspace, run_id: str) -> bool:
+    """Tell whether what is no entry in a log is what kills tore off, by the verdict that `loomctl verify` gives."""
+    try:
+        found = verifying.verify(space.store, run_id)
+    except (OSError, LoomError):
+        return False
+    odd = {fault.code for fault in found.faults} & {chain.NO_ENTRY, chain.LOG_CUT_OFF}
+    return not odd and found.total == len(found.faults)
+
+
+def _no_entry(line: Line, run_id: str, *, torn: bool) -> str:
     if not line.ended:
         return f"the last line of events.jsonl ({line.bytes:,} bytes) has no end: it is being written, or was torn off"
-    return f"a line of events.jsonl at byte {line.at:,} ({line.bytes:,} bytes) is no entry: loomctl check tells more"
+    why = "a kill tore it off" if torn else f"loomctl verify {run_id} tells more"
+    return f"a line of events.jsonl at byte {line.at:,} ({line.bytes:,} bytes) is no entry: {why}"
 
 
 def _for_people(entry: dict[str, Any]) -> str:

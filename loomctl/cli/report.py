@@ -43,7 +43,7 @@ def report(run: str | None, output: str | None, with_files: bool, force: bool, a
     --with-files copies these into `report-RUN_files` instead, so that both can be sent on. Secrets of known kinds are
     masked in the page, and folders of the machine are shortened; the copies are byte for byte what stands there. With
     --json the report's data is printed, and the page is written only where -o says so. A RUN may be archived, too. Exit
-    code 1 if a part of the run cannot be read; the page names it.
+    code 1 if a part of the run cannot be read, or its log is not as it was written; the page names it.
 
     \b
     Examples:

@@ -83,8 +83,6 @@ def gather(space: Workspace, run_id: str, say: Callable[[Mapping[str, Any]], str
         told.read(_log(run))
     except (LoomError, OSError) as error:
         fail(error)
-    if told.broken:
-        troubles.append({"code": "BROKEN_LINES", "what": f"{told.broken:,} lines of {events.FILE} are no entries"})
     stages = reporting_stages.all_of(run, fail)
     reporting_stages.with_evidence(stages, told.evidence)
     touched = list(reporting_stages.files_of(stages))
@@ -134,7 +132,7 @@ def _log(run: Run) -> Iterator[event_log.Line]:
 
 
 def _ledger(run: Run, fail: Callable[[LoomError | OSError], None]) -> dict[str, Any] | None:
-    """Give the verdict on the run's log (D54); None where it cannot be gone through."""
+    """Give the verdict on the run's log (D54), which alone says what of it is damaged; None where there is none."""
     try:
         found = verifying.of_log(
             os.path.join(run.folder, events.FILE), run.run_id, run.state, event_log.every(run.folder)
@@ -144,6 +142,9 @@ def _ledger(run: Run, fail: Callable[[LoomError | OSError], None]) -> dict[str, 
         return None
     fault = found.fault
     told = {"line": fault.line, "what": fault.what} if fault is not None else None
+    if fault is not None:
+        what = f"line {fault.line:,} of {events.FILE}: {fault.what}; loomctl verify {run.run_id} tells more"
+        fail(LoomError(fault.code, what))
     return {"ok": found.ok, "entries": found.entries, "unproven": found.unproven, "fault": told}
 
 

@@ -38,7 +38,7 @@ def attention(report: Mapping[str, Any]) -> Section | None:
         for title, items, kind in (
             ("Waiting for a person", waits, "warn"),
             ("What went wrong", errors, "bad"),
-            ("What could not be read, and is not in this report", troubles, "bad"),
+            ("What could not be read, or is not as it was written", troubles, "bad"),
         )
         if items
     ]
@@ -300,7 +300,9 @@ def events(report: Mapping[str, Any]) -> Section:
     if count < told["total"]:
         parts.append(f"the newest {count:,} are in this page")
     if told["broken"]:
-        parts.append(f"{counted(told['broken'], 'line')} of the log cannot be read")
+        torn = report["ledger"] is not None and report["ledger"]["ok"]
+        why = "no entries, for a kill tore them off" if torn else "no entries"
+        parts.append(f"{counted(told['broken'], 'line')} of the log: {why}")
     listed = table(
         "Events, oldest first", ["#", "When", "Event", "What it says"], rows, id="event-table", class_="cards"
     )

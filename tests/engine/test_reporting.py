@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from loomctl.cli import event_lines
+from loomctl.disk.events import Event
 from loomctl.engine import driving, reporting
 from loomctl.engine.reporting_events import MOST
+from loomctl.model import report_page
 from loomctl.model.errors import LoomError
 from tests import reports
 from tests.scenes import Json, Scene
@@ -157,7 +159,7 @@ DAMAGE: list[tuple[Any, list[str], int, int]] = [
     (broken_state, ["BAD_JSON", "OLDER_STATE"], 10, 28),
     (no_state_at_all, ["BAD_STATE"], 0, 28),
     (broken_plan, ["BAD_JSON"], 10, 28),
-    (broken_log, ["BROKEN_LINES"], 10, 28),
+    (broken_log, ["NO_ENTRY"], 10, 28),
     (broken_stage, ["BAD_JSON"], 10, 28),
     (linked_log, ["UNSAFE_LINK"], 10, 0),
 ]
@@ -177,6 +179,37 @@ def test_a_damaged_run_is_told_as_far_as_it_can_be_read(
     assert len(report["stages"]) == stages
     assert report["events"]["total"] == (whole if events else 0)
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_line_that_a_kill_tore_off_is_no_trouble(scene: Scene) -> None:
+    """Neither one at the end of the log nor one that the log tells of, as `loomctl verify` has it."""
+    scene.workflow()
+    scene.begin()
+    path = scene.run_dir / "events.jsonl"
+    for total in (0, 1):
+        with path.open("ab") as log:
+            log.write(b'{"seq":99,"half')
+        report = gathered(scene)
+        assert (codes(report), report["ledger"]["ok"], report["events"]["broken"]) == ([], True, total + 1)
+        scene.space().store.update(scene.run_dir.name, lambda state: (state, [Event("noise", {})]))
+        report = gathered(scene)
+        assert (codes(report), report["ledger"]["ok"], report["events"]["broken"]) == ([], True, total + 1)
+    path.write_bytes(path.read_bytes().replace(b'99,"half', b'98,"half', 1))
+    report = gathered(scene)
+    assert (codes(report), report["ledger"]["ok"]) == (["NO_ENTRY"], False)
+    assert f"loomctl verify {scene.run_dir.name}" in report["troubles"][0]["what"]
+
+
+def test_a_log_of_which_a_line_was_changed_needs_attention(scene: Scene) -> None:
+    """Every line of it can be read, and it is not the one that was written."""
+    folder = reports.rich(scene)
+    path = folder / "events.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"dark mode", b"dork mode", 1))
+    report = gathered(scene)
+    assert codes(report) == ["CHANGED_ENTRY"]
+    page = report_page.page(reporting.linked(report, {}, ""), style="", script="")
+    shown = page.split('id="attention"', 1)[1].split("</section>", 1)[0]
+    assert "CHANGED_ENTRY" in shown
 
 
 @pytest.mark.parametrize(
