@@ -48,7 +48,7 @@ def log(folder: Path, events: Iterable[Json]) -> None:
     (folder / "state.json").write_text(json.dumps(state), encoding="utf-8")
 
 
-def event(at: str, name: str, **properties: Any) -> Json:
+def event(at: str, name: str, /, **properties: Any) -> Json:
     """Make an entry; session_id and step_id stand beside its properties."""
     beside: Json = {key: properties.pop(key) for key in ("session_id", "step_id") if key in properties}
     return {"ts": at, "event": name, **beside, "properties": properties}
@@ -351,6 +351,9 @@ def _story(steps: list[Json], held: list[Json]) -> list[Json]:
                     **beside,
                 )
             )
+    put_back = ["no second stylesheet", "house-rules"]
+    beside = {"session_id": held[0]["session_id"]}
+    told.append(event(stamp(2, 9, 53), "survival.restored", items=put_back, at="PostToolUse", tokens=412, **beside))
     for one in steps:
         beside = {"step_id": one["step_id"], "session_id": held[0]["session_id"]}
         told.append(event(one["started_at"], "stage.started", stage=one["stage"], visit=one["visit"], **beside))

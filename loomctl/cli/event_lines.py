@@ -179,7 +179,7 @@ def _asset_captured(properties: Mapping[str, Any]) -> list[str]:
 
 
 def _primed(properties: Mapping[str, Any]) -> list[str]:
-    known = ("slip_id", "event", "loaded", "fresh", "not_loaded", "budget", "tool_history")
+    known = ("slip_id", "event", "loaded", "fresh", "not_loaded", "budget", "tool_history", "tokens", "characters")
     budget = properties.get("budget")
     limits = [budget.get(key) for key in ("used", "limit")] if isinstance(budget, dict) else []
     used = " of ".join(f"{one:,}" for one in limits if type(one) is int)

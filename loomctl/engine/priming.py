@@ -301,7 +301,8 @@ def _three_ways(run: Run, entry: Entry) -> str:
 def one_line_for_people(made: Slip) -> str:
     """Say what a priming gave: `Loom: run X, 5 artifacts, 9.1k characters` (design §5)."""
     count = len(made.loaded)
-    size = f"{made.used / 1000:.1f}k" if made.used >= 1000 else str(made.used)
+    length = len(made.text)  # whatever the budget is measured in
+    size = f"{length / 1000:.1f}k" if length >= 1000 else str(length)
     parts = [f"Loom: run {made.run_id}, {count} artifact{'' if count == 1 else 's'}, {size} characters"]
     if not made.loaded:
         parts = [f"Loom: run {made.run_id}: 0 loaded, {len(made.fresh)} fresh"]

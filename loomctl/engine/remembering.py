@@ -134,6 +134,14 @@ def _forget(space: Workspace, session_id: str) -> None:
     space.local.note_primed(session_id, gone)
 
 
+def _size(text: str) -> dict[str, int]:
+    if not text:
+        return {}
+    from loomctl.model import tokens
+
+    return tokens.size(text)
+
+
 def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Event]]:
     """Record a priming in the run's state and events; of one that gave nothing there is the event alone (D15).
 
@@ -165,6 +173,7 @@ def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Ev
         "fresh": [entry.id for entry in made.fresh],
         "not_loaded": {e.id: e.reason for e in made.entries if e.decision in (DEFER, ERROR)},
         "budget": {"limit": made.limit, "used": made.used},
+        **_size(made.text),
         "warnings": [code for code, _ in made.warnings],
         **({"tool_history": made.history} if made.history else {}),
     }

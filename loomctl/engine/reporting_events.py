@@ -19,12 +19,13 @@ MOST = 20_000  # events that a report holds
 _LARGEST = 6_000_000  # bytes of their lines, together
 _GAP = 1800  # seconds: moments that are nearer to each other need not all be known
 _TURNS = ("run.rewound", "run.forked", "stage.undone", "phase.set_back", "state.restored", "lease.taken_over")
-_PRIMED = "context.primed"
+_PRIMED, _PUT_BACK = "context.primed", "survival.restored"
+_OF_A_TOKEN = 4  # characters of an event that does not tell its tokens
 _AT_ONCE = 500  # entries in which secrets are looked for together
 _DECIDED = {"approval.granted": "granted", "approval.rejected": "rejected", "approval.chosen": "chosen"}
 
 _EVIDENCE = "evidence.checked"
-_NOTED = {_PRIMED, _EVIDENCE, *_TURNS, *_DECIDED}
+_NOTED = {_PRIMED, _PUT_BACK, _EVIDENCE, *_TURNS, *_DECIDED}
 
 
 class Told:
@@ -62,7 +63,7 @@ class Told:
     def _note(self, entry: Mapping[str, Any]) -> None:
         name, at, raw = str(entry["event"]), _text(entry.get("ts")), entry.get("properties")
         properties = raw if isinstance(raw, dict) else {}
-        if name == _PRIMED:
+        if name in (_PRIMED, _PUT_BACK):
             self.primings.append(_priming(at, entry, properties))
         elif name == _EVIDENCE:
             self.evidence[str(properties.get("stage"))] = properties.get("items")
@@ -110,11 +111,20 @@ def _text(value: object) -> str:
 def _priming(at: str, entry: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
     raw = properties.get("budget")
     budget = raw if isinstance(raw, dict) else {}
-    fresh = properties.get("fresh")
+    fresh, listed = properties.get("fresh"), properties.get("items")
+    items = [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+    put_back = entry["event"] == _PUT_BACK
+    size = properties.get("tokens")
+    known = type(size) is int and size >= 0
+    guess = budget.get("used") if not put_back else sum(map(len, items))
+    guessed = -(-guess // _OF_A_TOKEN) if type(guess) is int and guess > 0 else 0
     return {
         "at": at,
         "session_id": _text(entry.get("session_id")),
-        "event": str(properties.get("event") or ""),
+        "event": _PUT_BACK if put_back else str(properties.get("event") or ""),
+        "tokens": size if known else guessed,
+        "guessed": not known and guessed > 0,
+        "restored": items if put_back else [],
         **{key: max(0, budget[key]) if type(budget.get(key)) is int else 0 for key in ("used", "limit")},
         **{key: _texts(properties.get(key)) for key in ("loaded", "not_loaded")},
         "fresh": [one for one in fresh if isinstance(one, str)] if isinstance(fresh, list) else [],

@@ -169,15 +169,25 @@ def put_back(space: Workspace, budget: Budget, at: str) -> str:
     if not text:
         owed.settle(space.store.local, session_id)
         return ""
+    from loomctl.model import tokens
+
     mark = slip.short(digests.of_text(f"{session_id}\0{taken.get('at')}\0{text}"))
     tries = taken.get("tries")
-    told = {**taken, "mark": mark, "given": given, "tries": (tries if type(tries) is int else 0) + 1, "by": at}
+    whole = slip.sealed(text, mark)
+    told = {
+        **taken,
+        "mark": mark,
+        "given": given,
+        "tries": (tries if type(tries) is int else 0) + 1,
+        "by": at,
+        **tokens.size(whole),
+    }
     try:
         owed.note_given(space.store.local, session_id, told)
         _record(space, told)
     except Exception:  # noqa: BLE001, S110 - what is owed is given, and recorded at the next prompt
         pass
-    return slip.sealed(text, mark)
+    return whole
 
 
 def _record(space: Workspace, given: Mapping[str, object]) -> None:
@@ -189,16 +199,18 @@ def _record(space: Workspace, given: Mapping[str, object]) -> None:
     names = _names(given, "given")
     if not set(names) - set(_names(given, "recorded")):
         return
+    size = {key: given[key] for key in ("tokens", "characters") if type(given.get(key)) is int}
+    told = {"items": names, "at": given.get("by"), **size}
 
     def change(state: State) -> tuple[State, list[Event]]:
         if given.get("beside") is True:
-            return state, [Event("survival.restored", {"items": names, "at": given.get("by")}, session_id)]
+            return state, [Event("survival.restored", told, session_id)]
         compaction = receipts.last(state, session_id)
         if compaction is None or compaction.at != given.get("at"):
             return state, []
         before, happened = compaction.receipt, []
         if space.store.held(run_id, state) is not None:
-            return state, [Event("survival.restored", {"items": names, "at": given.get("by")}, session_id)]
+            return state, [Event("survival.restored", told, session_id)]
         if before is None or not before.proven:
             before = Receipt(True, _names(given, "kept"), _names(given, "lost"), [], _names(given, "absent"))
             state = receipts.noted(state, session_id, before)
@@ -206,7 +218,6 @@ def _record(space: Workspace, given: Mapping[str, object]) -> None:
             happened.append(Event("survival.checked", checked, session_id))
         if set(names) <= set(before.restored):
             return state, happened
-        told = {"items": names, "at": given.get("by")}
         return receipts.restored(state, session_id, names), [*happened, Event("survival.restored", told, session_id)]
 
     leasing.watching(space).store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)

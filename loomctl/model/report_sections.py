@@ -118,8 +118,8 @@ def economy(report: Mapping[str, Any]) -> Section | None:
     if not told:
         return None
     note = (
-        "Injected: characters that a priming put into the conversation, of the budget that it had. Saved: estimated "
-        "tokens of tool calls as they were, and as a history tells them."
+        "Injected: estimated tokens of what a priming, or what put back a loss of a compaction, put into the "
+        "conversation. Saved: estimated tokens of tool calls as they were, and as a history tells them."
     )
     return section("context", "Context: injected and saved", *told, name="Context", note=note)
 
@@ -127,21 +127,29 @@ def economy(report: Mapping[str, Any]) -> Section | None:
 def _primings(held: Sequence[Mapping[str, Any]]) -> Markup | None:
     if not held:
         return None
-    widest = max(max(one["limit"], one["used"]) for one in held)
+    widest = max(one["tokens"] for one in held)
     rows = []
     for one in held[-_PRIMINGS:]:
-        said = f"{one['used']:,} of {one['limit']:,}"
-        limit = (max(0.0, percent(one["limit"], widest) - 0.4), 0.4, "limit")
-        drawn = bar([(0, percent(one["used"], widest), "accent"), limit], said)
-        given = ", ".join(f"{name} ({form})" for name, form in one["loaded"].items())
-        left = ", ".join(f"{name} ({why})" for name, why in one["not_loaded"].items())
-        fresh = f"{len(one['fresh'])} fresh" if one["fresh"] else ""
-        told = "; ".join(filter(None, (given or "nothing new", fresh, f"not loaded: {left}" if left else "")))
-        rows.append([at(one["at"]), one["event"], drawn, said, told])
-    whole = sum(one["used"] for one in held)
+        said = f"{'≈ ' if one['guessed'] else ''}{one['tokens']:,}"
+        drawn = bar([(0, percent(one["tokens"], widest), "accent")], f"{said} tokens")
+        share = f"{percent(one['used'], one['limit']):.0f}\u00a0%" if one["limit"] else "—"
+        rows.append([at(one["at"]), one["event"], drawn, said, share, _gave(one)])
+    whole, guessed = sum(one["tokens"] for one in held), sum(one["guessed"] for one in held)
     over = f", the newest {_PRIMINGS} of {len(held):,}" if len(held) > _PRIMINGS else ""
-    caption = f"Injected: {whole:,} characters in {counted(len(held), 'priming')}{over}"
-    return table(caption, ["When", "Event", "", "Characters", "Artifacts"], rows, numeric=(3,), class_="cards chart")
+    older = f"; {guessed:,} of them (≈) tell none, and are guessed at four characters a token" if guessed else ""
+    caption = f"Injected: about {whole:,} tokens at {counted(len(held), 'time')}{over}{older}"
+    header = ["When", "Event", "", "Tokens", "Of its budget", "What"]
+    return table(caption, header, rows, numeric=(3, 4), class_="cards chart")
+
+
+def _gave(one: Mapping[str, Any]) -> str:
+    """Say what was put into a conversation."""
+    if one["restored"]:
+        return f"put back: {', '.join(one['restored'])}"
+    given = ", ".join(f"{name} ({form})" for name, form in one["loaded"].items())
+    left = ", ".join(f"{name} ({why})" for name, why in one["not_loaded"].items())
+    fresh = f"{len(one['fresh'])} fresh" if one["fresh"] else ""
+    return "; ".join(filter(None, (given or "nothing new", fresh, f"not loaded: {left}" if left else "")))
 
 
 def _savings(savings: Mapping[str, Any]) -> list[Markup]:

@@ -50,6 +50,11 @@ def estimate(text: str) -> int:
     return round(sum(map(_likely, _PIECES.findall(text))))
 
 
+def size(text: str) -> dict[str, int]:
+    """Give what an event tells of a text that was put into a conversation: `tokens`, estimated, and `characters`."""
+    return {"tokens": estimate(text), "characters": len(text)}
+
+
 def at_most(text: str) -> int:
     """Give a number of tokens that a text does not exceed.
 

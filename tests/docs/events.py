@@ -267,7 +267,12 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "survival.restored": (
         "what a compaction lost was put back",
-        {"items": "their names", "at": "the hook: `PostToolUse` or `UserPromptSubmit`"},
+        {
+            "items": "their names",
+            "at": "the hook: `PostToolUse` or `UserPromptSubmit`",
+            "tokens": "what it cost the model, estimated; older events have none",
+            "characters": "of the text that was given",
+        },
     ),
     "survival.declared": (
         "what must survive was added to the run, or taken from it",
@@ -283,7 +288,9 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "loaded": "id: `full`, `outline` or `pointer`",
             "fresh": "what it has already, unchanged",
             "not_loaded": "id: the reason",
-            "budget": "`limit` and `used`",
+            "budget": "`limit` and `used`, in the measure of the budget: UTF-16 units of a hook, bytes of a command",
+            "tokens": "what the text cost the model, estimated; none where nothing was given, and of older events",
+            "characters": "of that text",
             "tool_history": "what was told of tool steps, where it was",
             "warnings": "codes",
         },

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from loomctl.engine import driving, priming, remembering
 from loomctl.engine.caller import Conversation, Workspace
 from loomctl.engine.priming import Slip
-from loomctl.model import triggers
+from loomctl.model import tokens, triggers
 from loomctl.model.errors import LoomError
 from loomctl.model.slip import Budget
 from loomctl.model.units import utf8_bytes, utf16_units
@@ -361,6 +361,8 @@ def test_a_priming_is_recorded(primed: Scene) -> None:
     (event,) = [event for event in primed.events() if event["event"] == "context.primed"][-1:]
     assert event["properties"]["slip_id"] == made.id
     assert event["properties"]["loaded"] == {"spec": "full", "notes": "full"}
+    size = {"tokens": tokens.estimate(made.text), "characters": len(made.text)}
+    assert {key: event["properties"][key] for key in size} == size
 
 
 def test_the_document_has_the_promised_keys(primed: Scene) -> None:

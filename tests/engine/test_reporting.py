@@ -181,6 +181,26 @@ def test_a_damaged_run_is_told_as_far_as_it_can_be_read(
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_what_was_injected_is_told_in_tokens(scene: Scene) -> None:
+    """Also what a compaction lost and was put back; of events that tell none they are guessed, and said to be."""
+    folder = reports.rich(scene)
+    budget = {"limit": 9500, "used": 4001}
+    told: list[tuple[str, Json]] = [
+        ("context.primed", {"event": "compact", "budget": budget, "tokens": 900, "characters": 3_900}),
+        ("context.primed", {"event": "compact", "budget": budget}),
+        ("survival.restored", {"items": ["no second stylesheet"], "at": "PostToolUse", "tokens": 31}),
+        ("survival.restored", {"items": ["abcde", "abc"], "at": "PostToolUse", "tokens": "many"}),
+    ]
+    reports.log(folder, [reports.event(reports.stamp(2, 9, 0), name, **properties) for name, properties in told])
+    report = gathered(scene)
+    assert [(one["tokens"], one["guessed"]) for one in report["primings"]] == [
+        (900, False), (1001, True), (31, False), (2, True),
+    ]  # fmt: skip
+    page = report_page.page(reporting.linked(report, {}, ""), style="", script="")
+    assert "about 1,934 tokens at 4 times; 2 of them (≈) tell none" in page
+    assert "put back: no second stylesheet" in page
+
+
 def test_a_line_that_a_kill_tore_off_is_no_trouble(scene: Scene) -> None:
     """Neither one at the end of the log nor one that the log tells of, as `loomctl verify` has it."""
     scene.workflow()

@@ -75,6 +75,9 @@ def a_report(text: str) -> dict[str, Any]:
         "event": text,
         "used": 5,
         "limit": 9,
+        "tokens": 2,
+        "guessed": True,
+        "restored": [],
         "tool_history": True,
         "loaded": {text: text},
         "not_loaded": {text: text},
@@ -117,7 +120,7 @@ def a_report(text: str) -> dict[str, Any]:
         "decisions": [dict.fromkeys(("at", "what", "id", "by", "label", "note"), text)],
         "approvals": [{"id": text, "reason": text, "at": text, "choices": [text]}],
         "errors": [{"where": text, "type": text, "message": text, "mended": mended} for mended in (False, True)],
-        "primings": [priming],
+        "primings": [priming, {**priming, "restored": [text], "guessed": False}],
         "savings": {
             "tools": [{"tool_name": text, **sums}],
             "all": sums,
