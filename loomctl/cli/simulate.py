@@ -182,7 +182,7 @@ def _document(plan: Mapping[str, Any], played: Played, warnings: list[dict[str, 
 def _lines(played: Played) -> list[str]:
     rows = list(_rows(played.stages))
     lines = [printing.table(["RANK", "STEP", "OUTCOME", "NEXT"], rows), ""] if rows else []
-    lines += [_gate(asked) for asked in played.approvals]
+    lines += [simulated_event.gate(asked) for asked in played.approvals]
     why = f": {one_line(played.why, 300)}" if played.why else ""
     lines.append(f"{played.state['status']}{why}")
     lines += [
@@ -200,16 +200,6 @@ def _rows(stages: Sequence[Mapping[str, Any]], indent: str = "") -> Iterator[lis
         for branch in stage.get("branches", ()):
             yield ["", f"{indent}  {branch['id']}", str(branch["status"]), one_line(branch.get("why", ""), _SHOWN)]
             yield from _rows(branch["stages"], indent + "    ")
-
-
-def _gate(asked: Mapping[str, Any]) -> str:
-    """Say what somebody would have been asked, with the choices that they would have had."""
-    told = f"{one_line(asked['id'], _SHOWN)}: {one_line(asked['reason'], 200)}"
-    where = f" in the branch {asked['branch']}" if "branch" in asked else ""
-    if "choices" not in asked:
-        return f"approval taken as given{where}: {told}"
-    offered = " · ".join(one_line(one, 60) for one in asked["choices"])
-    return f"a person would be asked{where}: {told}" + (f" ({offered})" if offered else "")
 
 
 def _onward(stage: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from loomctl.model.ways import Judge
 
 _HELP = "loomctl simulate --help"
+_SHOWN = 120
 
 
 class Asked(NamedTuple):
@@ -83,32 +84,73 @@ def of_workflow(space: Workspace, asked: Asked, began: Began, *, as_json: bool) 
     for one in began.warnings:
         printing.note(f"loomctl: {one.code} at {one_line(one.where, 200)}: {one_line(one.message, 400)}")
     _check_phases(asked.event, began.plan)
-    run = _run(space, asked, began)
-    return _print(asked.event, run.run_id, claude_simulating.of_workflow(space, run, asked.event), as_json=as_json)
+    run, approvals = _run(space, asked, began)
+    if not as_json:
+        for taken in approvals:
+            printing.note(f"loomctl: {gate(taken)}")
+    given = claude_simulating.of_workflow(space, run, asked.event)
+    return _print(asked.event, run.run_id, given, as_json=as_json, approvals=approvals)
 
 
-def _run(space: Workspace, asked: Asked, began: Began) -> Run:
-    """Make the run that stands at the step. Raises NO_SUCH_STEP, NOT_REACHED."""
+def gate(asked: Mapping[str, Any]) -> str:
+    """Say what somebody would have been asked, with the choices that they would have had."""
+    told = f"{one_line(asked['id'], _SHOWN)}: {one_line(asked['reason'], 200)}"
+    where = f" in the branch {asked['branch']}" if "branch" in asked else ""
+    if "choices" not in asked:
+        return f"approval taken as given{where}: {told}"
+    offered = " · ".join(one_line(one, 60) for one in asked["choices"])
+    return f"a person would be asked{where}: {told}" + (f" ({offered})" if offered else "")
+
+
+def _run(space: Workspace, asked: Asked, began: Began) -> tuple[Run, list[dict[str, Any]]]:
+    """Make the run that stands at the step, with the approvals that it came through.
+
+    Without a step a trigger of a phase finds it at that phase's first. Raises NO_SUCH_STEP, NOT_REACHED.
+    """
     work = asked.work_id or began.goal or "simulation"
     plan_id = ids.make_plan_id(space.project.name, work)
     run_id = f"{plan_id}-run-{simulating.AT.replace(':', '-')}"
     plan = {**began.plan, "plan_id": plan_id}
     work_id = asked.work_id.lstrip("#") if asked.work_id else None
     state = new_state(plan, run_id=run_id, work_id=work_id, goal=began.goal, at=simulating.AT)
-    step, visit = _place(plan, asked.where) if asked.where is not None else (None, 1)
-    there = simulating.until(
+    step, visit = _place(plan, asked.where) if asked.where is not None else (_first_of_phase(plan, asked.event), 1)
+    found = simulating.until(
         plan, began.script, {**state, "context": dict(began.context)}, judge=began.judge, step=step, visit=visit
     )
-    if there is None:
+    if found is None:
         raise LoomError(
             "NOT_REACHED",
-            f"the play ends without coming to {asked.where or 'a step'}",
+            f"the play ends without coming to {asked.where or step or 'a step'}",
             why="the outcomes lead another way",
             hint=_HELP,
             exit_code=EXIT_FINDINGS,
         )
+    there, approvals = found
+    _warn_of_another_phase(asked, there)
     folder = space.store.run_dir(run_id)
-    return Run(run_id, folder, there, plan, os.path.join(folder, "state.json"), os.path.join(folder, "plan.json"))
+    paths = (os.path.join(folder, "state.json"), os.path.join(folder, "plan.json"))
+    return Run(run_id, folder, there, plan, *paths), approvals
+
+
+def _phase_begun(event: str | None) -> str:
+    """Give the phase that a trigger begins; empty where it names none."""
+    _, left, right = triggers.split(event or "")
+    return next((name for name in (right or left,) if name != "*"), "")
+
+
+def _first_of_phase(plan: Mapping[str, Any], event: str | None) -> str | None:
+    """Give the first step of the phase that an event begins; None where it begins none, or one without a step."""
+    phase = _phase_begun(event)
+    steps = (one for one in places.places(plan) if not one.step.get("engine"))
+    return next((one.key for one in steps if phase and str(one.phase["id"]) == phase), None)
+
+
+def _warn_of_another_phase(asked: Asked, state: Mapping[str, Any]) -> None:
+    """Say that a run never meets an event at the step where it is: nothing of that phase is required there."""
+    phase, at = _phase_begun(asked.event), str(state.get("current_phase") or "")
+    if phase and at and phase != at:
+        what = f"{asked.event} comes as a run enters {phase}, and this one stands in {at}"
+        printing.note(f"loomctl: ANOTHER_PHASE: {one_line(what, 400)}")
 
 
 def _place(plan: Mapping[str, Any], named: str) -> tuple[str, int]:
@@ -144,7 +186,14 @@ def _check_phases(event: str, plan: Mapping[str, Any]) -> None:
         )
 
 
-def _print(event: str, run_id: str, given: Given | None, *, as_json: bool) -> int:
+def _print(
+    event: str,
+    run_id: str,
+    given: Given | None,
+    *,
+    as_json: bool,
+    approvals: Sequence[Mapping[str, Any]] = (),
+) -> int:
     text, line, slip = given if given is not None else Given("", "")
     if as_json:
         printing.document(
@@ -155,6 +204,7 @@ def _print(event: str, run_id: str, given: Given | None, *, as_json: bool) -> in
                 "line": line,
                 "size": {"utf16_units": utf16_units(text), "utf8_bytes": utf8_bytes(text)},
                 "slip": slip.to_dict() if slip is not None else None,
+                "approvals": [*approvals],
             }
         )
     else:

@@ -10,7 +10,7 @@ import pytest
 
 from loomctl.engine import driving
 from tests.cli.conftest import Cli
-from tests.scenes import OTHER, SESSION, Ended, Json, Scene, artifact, fingerprint
+from tests.scenes import OTHER, PHASES, SESSION, Ended, Json, Scene, artifact, fingerprint
 
 SPEC = artifact("spec", "specs/spec.md", reload_triggers=["session_start"])
 NOTES = artifact("notes", "notes.md", required=False, reload_triggers=["compaction_detected"])
@@ -68,6 +68,31 @@ def test_the_run_stands_where_it_is_told(cli: Cli) -> None:
     assert "Polish it." in later
     assert "- frame/ask: succeeded\n- build/make: succeeded" in later
     assert cli("simulate", "tiny", "--event", "compact", "--at", "build/polish@1").stdout == later
+
+
+def test_a_phase_that_starts_is_the_phase_where_the_run_stands(cli: Cli, scene: Scene) -> None:
+    """So its artifacts are required there; elsewhere, where nobody meets the event, a warning says so."""
+    checks = artifact("checks", "checks.md", reload_triggers=["phase_start:ship"])
+    scene.workflow([SPEC], by_phase={"ship": [checks]})
+    assert cli("simulate", "tiny", "--event", "phase_start:ship").code == 4
+    scene.write("checks.md", "vermilion")
+    for event in ("phase_start:ship", "phase_transition:build->ship"):
+        ended = cli("simulate", "tiny", "--event", event)
+        assert (ended.code, "vermilion" in ended.stdout) == (0, True)
+        assert "ANOTHER_PHASE" not in ended.stderr
+    odd = cli("simulate", "tiny", "--event", "phase_start:ship", "--at", "make")
+    assert "ANOTHER_PHASE: phase_start:ship comes as a run enters ship, and this one stands in build" in odd.stderr
+
+
+def test_approvals_on_the_way_are_listed(cli: Cli, scene: Scene) -> None:
+    """Taken as given, as in a play, and said: beside the text, and in the document."""
+    scene.workflow([SPEC], autonomy={"level": "guarded", "require_approval_for": ["ship"]})
+    told = cli("simulate", "tiny", "--event", "compact", "--at", "send")
+    assert "approval taken as given: phase:ship" in told.stderr
+    assert "approval taken" not in told.stdout
+    document = cli("simulate", "tiny", "--event", "compact", "--at", "send", "--json").json
+    assert [one["id"] for one in document["approvals"]] == ["phase:ship"]
+    assert cli("simulate", "tiny", "--event", "compact", "--at", "make", "--json").json["approvals"] == []
 
 
 def test_outcomes_and_context_lead_there(cli: Cli, scene: Scene) -> None:
