@@ -10,7 +10,7 @@ import pytest
 
 from loomctl.engine import driving
 from tests.cli.conftest import Cli
-from tests.scenes import OTHER, PHASES, SESSION, Ended, Json, Scene, artifact, fingerprint
+from tests.scenes import OTHER, SESSION, Ended, Json, Scene, artifact, fingerprint
 
 SPEC = artifact("spec", "specs/spec.md", reload_triggers=["session_start"])
 NOTES = artifact("notes", "notes.md", required=False, reload_triggers=["compaction_detected"])
