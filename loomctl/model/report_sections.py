@@ -133,7 +133,8 @@ def _primings(held: Sequence[Mapping[str, Any]]) -> Markup | None:
         said = f"{'≈ ' if one['guessed'] else ''}{one['tokens']:,}"
         drawn = bar([(0, percent(one["tokens"], widest), "accent")], f"{said} tokens")
         share = f"{percent(one['used'], one['limit']):.0f}\u00a0%" if one["limit"] else "—"
-        rows.append([at(one["at"]), one["event"], drawn, said, share, _gave(one)])
+        event = "put back" if one["restored"] else one["event"]
+        rows.append([at(one["at"]), event, drawn, said, share, _gave(one)])
     whole, guessed = sum(one["tokens"] for one in held), sum(one["guessed"] for one in held)
     over = f", the newest {_PRIMINGS} of {len(held):,}" if len(held) > _PRIMINGS else ""
     older = f"; {guessed:,} of them (≈) tell none, and are guessed at four characters a token" if guessed else ""
@@ -145,7 +146,7 @@ def _primings(held: Sequence[Mapping[str, Any]]) -> Markup | None:
 def _gave(one: Mapping[str, Any]) -> str:
     """Say what was put into a conversation."""
     if one["restored"]:
-        return f"put back: {', '.join(one['restored'])}"
+        return f"lost in a compaction: {', '.join(one['restored'])}"
     given = ", ".join(f"{name} ({form})" for name, form in one["loaded"].items())
     left = ", ".join(f"{name} ({why})" for name, why in one["not_loaded"].items())
     fresh = f"{len(one['fresh'])} fresh" if one["fresh"] else ""

@@ -198,7 +198,7 @@ def test_what_was_injected_is_told_in_tokens(scene: Scene) -> None:
     ]  # fmt: skip
     page = report_page.page(reporting.linked(report, {}, ""), style="", script="")
     assert "about 1,934 tokens at 4 times; 2 of them (≈) tell none" in page
-    assert "put back: no second stylesheet" in page
+    assert "lost in a compaction: no second stylesheet" in page
 
 
 def test_a_line_that_a_kill_tore_off_is_no_trouble(scene: Scene) -> None:
