@@ -121,7 +121,8 @@ def _found(space: Workspace, run: Run, begun_with: Receipt, summary: str) -> Rec
         if item.name in begun_with.kept or (text is not None and survival.stands_in(text, told)):
             kept.append(item.name)
         else:
-            (absent if text is None or survival.is_masked(text) else lost).append(item.name)
+            unknown = text is None or (item.kind != ARTIFACT and survival.is_masked(text))
+            (absent if unknown else lost).append(item.name)
     return Receipt(True, kept, lost, [], absent)
 
 

@@ -26,6 +26,8 @@ MOST = 100
 """Items that one declaration may have."""
 _NAME_UNITS = 100
 _MASKED = "[masked: "
+_TRIES = 2000
+"""Places of a text at which an item is looked for; what stands so often within words of others counts as not there."""
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
 
@@ -115,7 +117,10 @@ def masked(item: Item, text: str) -> str:
 
 
 def is_masked(text: str) -> bool:
-    """Tell whether a text stands for a secret that was masked when its run was handed on: nobody can look for that."""
+    """Tell whether a text or a value holds a secret that was masked as its run was handed on: nobody can look for it.
+
+    Of an artifact it says nothing: its file may tell of masking.
+    """
     at = text.find(_MASKED)
     return at >= 0 and "]" in text[at:]
 
@@ -137,10 +142,18 @@ def stands_in(text: str, flat_texts: Sequence[str]) -> bool:
 
 
 def _is_in(wanted: str, text: str) -> bool:
-    at = text.find(wanted)
-    while at >= 0:
+    at, tries = text.find(wanted), 0
+    while at >= 0 and tries < _TRIES:
         before, after = text[at - 1 : at] if at else "", text[at + len(wanted) : at + len(wanted) + 1]
-        if not (wanted[0] in _WORD and before in _WORD) and not (wanted[-1] in _WORD and after in _WORD):
+        amid = wanted[0] in _WORD and before in _WORD
+        if not amid and not (wanted[-1] in _WORD and after in _WORD):
             return True
-        at = text.find(wanted, at + 1)
+        at, tries = text.find(wanted, _behind_word(text, at) if amid else at + 1), tries + 1
     return False
+
+
+def _behind_word(text: str, at: int) -> int:
+    """Give where a word may begin, behind the one that goes on at a place."""
+    while at < len(text) and text[at] in _WORD:
+        at += 1
+    return at

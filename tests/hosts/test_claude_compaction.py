@@ -171,6 +171,14 @@ def test_a_summary_that_holds_everything_loses_nothing(begun: Scene) -> None:
     assert not list((begun.store / "local").glob("owed/*"))
 
 
+def test_an_artifact_that_tells_of_masking_is_lost_like_any_other(begun: Scene) -> None:
+    """A text or a value in which a push masked a secret cannot be looked for; a file is what it is."""
+    begun.write("rules.md", "# Rules\n\nA secret reads [masked: kind].\n")
+    compact(begun, compact_summary=SUMMARY)
+    assert "rules" in receipt(begun)["lost"]
+    assert "A secret reads [masked: kind]." in tool(begun)[0].stdout
+
+
 def test_what_has_no_text_cannot_be_lost(begun: Scene) -> None:
     """A path at which the state has nothing, an artifact without a file."""
     begun.edit(context={})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -126,3 +127,20 @@ def test_any_text_is_present_in_what_holds_it_apart(wanted: str, around: str, bl
     """However white space changed, a text that was given between spaces is found."""
     spaced = blank.join(f" {word} " for word in wanted.split())
     assert not wanted.split() or survival.stands_in(wanted, [survival.flat(f"{around} {spaced} {around}")])
+
+
+@given(st.text("a_ -", min_size=1, max_size=4), st.text("a_ -", max_size=40))
+def test_presence_is_what_a_plain_reading_says(wanted: str, text: str) -> None:
+    """Held against an expression that looks at every place."""
+    wanted, text = survival.flat(wanted), survival.flat(text)
+    begins = r"(?<![A-Za-z0-9_])" if wanted[:1].isalnum() or wanted[:1] == "_" else ""
+    ends = r"(?![A-Za-z0-9_])" if wanted[-1:].isalnum() or wanted[-1:] == "_" else ""
+    plain = bool(wanted) and re.search(f"{begins}{re.escape(wanted)}{ends}", text) is not None
+    assert survival.stands_in(wanted, [text]) is plain
+
+
+def test_a_run_of_one_letter_is_looked_for_once() -> None:
+    """Each place within it would be another; nobody waits for a million of them."""
+    assert not survival.stands_in("a" * 2000, ["a" * 1_000_000])
+    assert survival.stands_in("a" * 2000, [f"{'a' * 1_000_000} {'a' * 2000}"])
+    assert not survival.stands_in(f"-{'aa-' * 600}a", ["-aa" * 300_000])
