@@ -24,6 +24,7 @@ DRIVE = "drive"  # a run's course: needs the lease, takes a free one, is refused
 TAKE_OVER = "take_over"  # as that, and takes it from a living one
 ENTER = "enter"  # a session's start: takes a free lease; beside a living driver its events alone are written
 WATCH = "watch"  # what reading notes: never takes the lease; beside a living driver as above
+ONCE = "once"  # a value that is set by hand: refused beside a living driver, and never takes the lease
 BESIDE = "beside"  # a person's decision, and what the run's own command puts into its context: beside whoever drives
 
 # What a write does to the lease.
@@ -99,7 +100,7 @@ class Fence:
             raise lease.refusal(run_id, None if why is not None else found, began.epoch)
         if mine:
             return Claim(KEEP)
-        return Claim(PASS if self.way == WATCH or self.driver.session_id is None else TAKE, why)
+        return Claim(PASS if self.way in (WATCH, ONCE) or self.driver.session_id is None else TAKE, why)
 
     def written(
         self, run_id: str, claim: Claim, before: State, after: State, happened: Sequence[Event]

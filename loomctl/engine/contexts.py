@@ -186,7 +186,7 @@ def _changed(
     branch: str | None,
 ) -> Set:
     """Change the context under the run's lock, and tell it in the log; of a run with branches theirs alone (D43)."""
-    space = leasing.of_its_command(space, run_id)
+    space = leasing.setting(space, run_id)
     line = lines.read(space, run_id, branch)
     held_before: dict[str, Any] = {}
 

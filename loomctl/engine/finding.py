@@ -116,7 +116,7 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
     in_a_terminal = space.caller.host == TERMINAL
     writes = space
     if verb in NEED_THE_LEASE:
-        writes = leasing.of_its_command(space, run_id)
+        writes = leasing.setting(space, run_id)
     elif by_hand or verb:
         writes = leasing.deciding(space)
     bound = found.how == "bound" or is_bound(space, run_id)

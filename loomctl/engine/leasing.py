@@ -49,21 +49,25 @@ def deciding(space: Workspace) -> Workspace:
     return space._replace(store=space.store.writing(fence.BESIDE)) if space.caller.host == TERMINAL else space
 
 
-def of_its_command(space: Workspace, run_id: str) -> Workspace:
-    """Give the workspace of who sets the context of a run: the run's own command does it beside whoever drives.
+def setting(space: Workspace, run_id: str) -> Workspace:
+    """Give the workspace of who sets a value of a run: as who drives it, but a person in a terminal drives it not.
+
+    Beside a living driver they are refused; else they set it and leave the lease to who works on the run. The run's own
+    command sets it beside whoever drives.
 
     Such a command has the run's id, its stage's folder and a key of its own in its environment (D40), and runs: what it
     left behind, and a shell that has the names alone, are nobody's command. For nothing else that drives that counts.
     """
+    by_hand = space._replace(store=space.store.writing(fence.ONCE)) if space.caller.host == TERMINAL else space
     if os.environ.get(OWN_COMMAND) != run_id:
-        return space
+        return by_hand
     from loomctl.disk import command_files, command_runs  # most who set a value are no command
 
     stages = os.path.join(os.path.realpath(space.store.run_dir(run_id)), "stages", "")
     folder = os.path.realpath(os.environ.get(STAGE, ""))
     key = os.environ.get(command_files.KEY, "")
     runs = folder.startswith(stages) and command_runs.is_of(folder, key)
-    return space._replace(store=space.store.writing(fence.BESIDE)) if runs else space
+    return space._replace(store=space.store.writing(fence.BESIDE)) if runs else by_hand
 
 
 def taking_over(space: Workspace) -> Workspace:

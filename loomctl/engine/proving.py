@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import earlier_sessions
 from loomctl.disk.events import Event
-from loomctl.engine import finding, pending, told_receipts
+from loomctl.engine import finding, leasing, pending, told_receipts
 from loomctl.model import receipts, sessions, survival, survival_checks
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.problems import errors
@@ -110,7 +110,7 @@ def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: 
         told = {"added": _names(run.plan, came), "dropped": _names(run.plan, went)}
         return {**state, KEY: after}, [Event("survival.declared", told, space.caller.session_id)]
 
-    space.store.update(run_id, change)
+    leasing.setting(space, run_id).store.update(run_id, change)
     return warnings(run.plan, run.state, added)
 
 

@@ -314,8 +314,25 @@ def test_a_state_without_a_lease_is_free(begun: Scene) -> None:
     state = begun.state
     del state["lease"]
     (begun.run_dir / "state.json").write_text(json.dumps(state))
-    assert begun.loomctl("context", "set", "k", "1", session=None).code == 0
+    assert begun.loomctl("resume", begun.run_dir.name, session=None).code == 0
     assert begun.state["lease"]["epoch"] == 1
+
+
+def test_a_value_that_a_person_sets_takes_no_lease(begun: Scene) -> None:
+    """They work on nothing by it: the assistant that is resumed in another terminal drives, without a word."""
+    run_id = begun.run_dir.name
+    begun.let_go()
+    for words in (
+        ("context", "set", "k", "1", run_id),
+        ("context", "unset", "k", run_id),
+        ("prove", run_id, "--add", "x y"),
+    ):
+        assert begun.loomctl(*words, session=None).code == 0
+        assert lease.holder(begun.state) is None
+    begun.hook("session-start", source="resume")
+    assert holder(begun) == SESSION
+    for words in (("context", "set", "k", "1", run_id), ("prove", run_id, "--add", "z")):
+        assert begun.loomctl(*words, session=None).code == 6
 
 
 def test_taking_up_another_run_leaves_the_first(begun: Scene) -> None:
