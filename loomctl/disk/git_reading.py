@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
 
     from loomctl.model.errors import LoomError
@@ -38,3 +41,13 @@ def entries_of(reading: Reading, most: int, longest: int) -> Iterator[tuple[str,
         raise ValueError("git does not come to the end of its files")
     if code:
         raise reading.failed(code)
+
+
+def end(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
+    """End a git command, and what it began unless it is alone in its group."""
+    if process.poll() is None:
+        try:
+            os.kill(process.pid, signal.SIGKILL) if alone else os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        process.wait()

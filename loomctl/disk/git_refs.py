@@ -13,7 +13,7 @@ import threading
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
-from loomctl.disk import git
+from loomctl.disk import git, git_reading
 from loomctl.disk.git_answers import Done, Remote, last_line, no_git, not_fetched, unreachable
 from loomctl.disk.git_reading import Reading, entries_of
 from loomctl.model import ids
@@ -88,10 +88,10 @@ class Repository:
             try:
                 out, said = process.communicate(timeout=patience)
             except subprocess.TimeoutExpired:
-                _end(process, alone=talks)
+                git_reading.end(process, alone=talks)
                 return Done(None, b"", f"it took over {patience:g} s")
             except BaseException:
-                _end(process, alone=talks)
+                git_reading.end(process, alone=talks)
                 raise
         return Done(process.returncode, out, said.decode("utf-8", "replace"))
 
@@ -208,7 +208,7 @@ class Repository:
                 yield Reading(process.stdout, process.wait, failed)
             finally:
                 watch.cancel()
-                _end(process)
+                git_reading.end(process)
                 process.stdout.close()
 
     def _each(self, oids: Sequence[str], stream: IO[bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:
@@ -246,7 +246,7 @@ class Repository:
             except BrokenPipeError:
                 code = process.wait() or 1
             except BaseException:
-                _end(process)
+                git_reading.end(process)
                 raise
             finally:
                 watch.cancel()
@@ -393,14 +393,3 @@ def _hashed(name: str) -> str:
     from loomctl.disk import digests
 
     return f"url-{digests.of_text(name)[:12]}"
-
-
-def _end(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
-    import signal
-
-    if process.poll() is None:
-        try:
-            os.kill(process.pid, signal.SIGKILL) if alone else os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
-        process.wait()

@@ -115,7 +115,7 @@ def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str |
     # What is decided in a terminal is not read by the assistant: what a phase loads is owed to its next `next`.
     made = None
     if space.caller.host == TERMINAL or visits.is_branch(run.state):
-        settling.begun(space, run, settled[0])
+        notes += settling.begun(space, run, settled[0])
     else:
         made = settling.tell(space, run, settled[0])
     notes += presence.noted_stage(space, run.state)

@@ -87,7 +87,7 @@ def next_step(
         return presence.active(space, result.state), happened + result.happened
 
     run = lines.update(space, run, change)
-    settling.begun(space, run, settled[0])
+    notes += settling.begun(space, run, settled[0])
     notes += presence.noted_stage(space, run.state)
     come = commanding.carried(space, run, settled[0], tell)
     made = None if branch else settling.told_of(space, come.run, come.settled)
@@ -132,8 +132,7 @@ def done(
     found = closing.ready(space, run, run.state) if not ends and _is_closing(run.state) else None
     source = "done" if response is not None or not branch else "none"
     given = ending.Given(response, source, outcome, note, artifacts or {})
-    ended: list[ending.Ended] = []
-    settled: list[settling.Settled] = []
+    ended, settled = list[ending.Ended](), list[settling.Settled]()
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
@@ -158,10 +157,14 @@ def done(
 
     run = lines.update(space, run, change, may_end=True)
     if not ended:
-        marked = visits.open_visit(run.state) or {}
-        return Driven(run, run_life.Move("step", step=marked["step_id"]), closing=marked, notes=notes)
+        return _is_marked(run, notes)
     made = _gone_on(space, run, settled[0], ended[0], notes, in_a_branch=branch is not None)
     return Driven(run, settled[0].move, ended[0].entry, made, None, notes, ended[0].reading, ended[0].repair)
+
+
+def _is_marked(run: Run, notes: list[str]) -> Driven:
+    marked = visits.open_visit(run.state) or {}
+    return Driven(run, run_life.Move("step", step=marked["step_id"]), closing=marked, notes=notes)
 
 
 def _gone_on(

@@ -103,12 +103,12 @@ def to_read(space: Workspace, named: str | None = None, *, way: str = LOOK) -> F
 def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_hand: bool = False) -> str:
     """Find a run to drive: named or bound, never the third rule's (D1).
 
-    by_hand: it may come to be a person's decision, so that the store alone refuses.
-
     verb: what a person does (`approve`, `pause`, `cancel`). In a terminal it reaches the only run that there is, too; a
-    host's session that does not drive the run is refused. Raises HELD_BY_ANOTHER where another drives the run, before
-    it asks whether the session may: who drives is what a second session wants to know. What a person decides goes
-    beside (`leasing`). Raises NOT_BOUND and NOT_KNOWN_HERE else.
+    host's session that does not drive the run is refused. by_hand: it may come to be a person's decision, so that the
+    store alone refuses. What a person decides goes beside (`leasing`).
+
+    Raises HELD_BY_ANOTHER where another drives the run, before it asks whether the session may: who drives is what a
+    second session wants to know. Raises NOT_BOUND and NOT_KNOWN_HERE else, and as `to_read`.
     """
     found = to_read(space, named)
     run_id = found.run_id

@@ -57,14 +57,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False, 
     """
     run = space.store.read(_meant(space, named, reopen=reopen), to_show=True)
     if run.state["status"] in TERMINAL and not reopen:
-        raise LoomError(
-            "BAD_STATUS",
-            f"the run is {run.state['status']}",
-            where=run.state_path,
-            why="completed and cancelled runs are not taken up by themselves",
-            hint=f"loomctl resume {run.run_id} --reopen",
-            exit_code=EXIT_USAGE,
-        )
+        raise _over(run)
     if frozen_plan.steps_unknown(run.plan):
         run = space.store.read(run.run_id)
     space, driven = _to_drive(space, run, take_over=take_over)
@@ -98,11 +91,7 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False, 
         state, came = presence.enter(space, state, "bound", environment)
         happened.extend(came)
         state = _under_way(ending.answered(space, state, happened), run.plan)
-        if state["status"] == "in_progress":
-            settled = settling.settle(space, run, state)
-        else:
-            waiting = run_life.Move("approval", step=state.get("current_step"))
-            settled = settling.Settled(state, [], [], False, waiting)
+        settled = _settled(space, run, state)
         held[:] = [settled]
         before = {"status_before": run.state["status"]}
         resumed = Event("run.resumed", before, space.caller.session_id)
@@ -110,12 +99,30 @@ def resume(space: Workspace, named: str | None = None, *, reopen: bool = False, 
 
     run = run._replace(state=_driven(space, run.run_id, change, bound))
     notes += _told(space, run.run_id, came_from)
-    settling.begun(space, run, held[0])
+    notes += settling.begun(space, run, held[0])
     made = _primed(space, run, held[0])
     notes += presence.noted_stage(space, run.state)
     notes += _write_prompt_anew(space, run)
     run = run._replace(state=space.store.read(run.run_id).state)
     return Resumed(run, held[0].move, made, differences, notes)
+
+
+def _over(run: Run) -> LoomError:
+    return LoomError(
+        "BAD_STATUS",
+        f"the run is {run.state['status']}",
+        where=run.state_path,
+        why="completed and cancelled runs are not taken up by themselves",
+        hint=f"loomctl resume {run.run_id} --reopen",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _settled(space: Workspace, run: Run, state: State) -> settling.Settled:
+    """Bring a run that is under way to its next step; another waits where it is."""
+    if state["status"] == "in_progress":
+        return settling.settle(space, run, state)
+    return settling.Settled(state, [], [], False, run_life.Move("approval", step=state.get("current_step")))
 
 
 def _primed(space: Workspace, run: Run, settled: settling.Settled) -> Slip:

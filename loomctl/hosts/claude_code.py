@@ -151,13 +151,13 @@ def enter_and_prime(
     made: list[Slip] = []
     meant: list[State] = []
     notes += announcing.newer_writer(run.state)
+    budget, started = priming.hook_budget(space), triggers.session_start(source)
 
     def change(state: State) -> tuple[State, list[Happening]]:
         state, came = presence.enter(space, state, source, environment, compaction=compaction or "auto")
         here = run._replace(state=state)
-        event = triggers.session_start(source)
-        event = _with_owed(event, state) if driver is None else event
-        made[:] = [priming.prime(space, here, event, priming.hook_budget(space), may_write=driver is None)]
+        event = _with_owed(started, state) if driver is None else started
+        made[:] = [priming.prime(space, here, event, budget, may_write=driver is None)]
         if source == "compact":
             state = _with_receipt(here, made[0], space.caller.session_id)
             meant[:] = [state]
@@ -169,11 +169,7 @@ def enter_and_prime(
         after = space.store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)
     except (LoomError, OSError) as error:
         if not made:
-            made.append(
-                priming.prime(
-                    space, run, triggers.session_start(source), priming.hook_budget(space), may_write=driver is None
-                )
-            )
+            made.append(priming.prime(space, run, started, budget, may_write=driver is None))
         notes.append(f"this could not be recorded: {words(error)}")
     if meant and driver is not None:
         kept(notes, lambda: _note_receipt(space, run_id, meant[0]))
