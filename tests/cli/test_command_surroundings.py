@@ -80,9 +80,12 @@ def test_a_runs_own_command_sets_its_context_beside_the_driver(scene: Scene) -> 
 
 def test_what_a_command_left_behind_is_not_the_runs_command(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program of its own that goes on when the command has ended; nor a shell that has the names of one that runs."""
-    late = f'until test -f go; do sleep 0.02; done; {SETS} set late 1 "$LOOM_RUN_ID"; echo $? > code'
+    late = f': > apart; until test -f go; do sleep 0.02; done; {SETS} set late 1 "$LOOM_RUN_ID"; echo $? > code'
     run_id = begin(
-        scene, f"setsid sh -c '{late.replace(chr(39), chr(34))}' & true", "until test -f end; do sleep 0.02; done"
+        scene,
+        # What has left the command's group by then is not ended with it.
+        f"setsid sh -c '{late.replace(chr(39), chr(34))}' & until test -f apart; do sleep 0.02; done",
+        "until test -f end; do sleep 0.02; done",
     )
     monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
     second = scene.run_dir / "stages" / "002-build.c2@1"
