@@ -147,6 +147,8 @@ def _restored(entry: Entry, loaded: str) -> str:
     size = f" of {entry.bytes:,} bytes" if entry.bytes is not None else ""
     if entry.decision == "load" and entry.form == "full":
         return f"✓ {name} {loaded}, in full{size.replace(' of', ':')}"
+    if entry.decision == "load" and entry.form == "diff":
+        return f"✓ {name} {loaded}, as what changed since it was given{size.replace(' of', ', of')}"
     if entry.decision == "load" and entry.form is not None:
         return (
             f"◐ {name}: {entry.form}{size}, the rest for lack of room at its path: {masked_line(entry.path or '', 200)}"

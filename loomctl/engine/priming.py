@@ -289,12 +289,14 @@ def _tool_steps(
 
 def _three_ways(run: Run, entry: Entry) -> str:
     """Say how to go on without a required artifact (D18)."""
+    from loomctl.model.errors import quoted  # most primings have every artifact
+
     why = f"{entry.reason}: {masked_line(entry.message, 200)}; {masked_line(entry.path or 'no path', 200)}"
     return (
         f"Required artifact {masked_line(entry.id, 80)} could not be given ({why}). "
         "Ways forward: put the file there; or correct its path "
-        f"(`loomctl check {run.folder}/plan.json`, `loomctl state show {run.run_id}`); or go on without it, "
-        "telling the user what is not known."
+        f"(`loomctl check {quoted(f'{run.folder}/plan.json')}`, `loomctl state show {run.run_id}`); "
+        "or go on without it, telling the user what is not known."
     )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
     from loomctl.model.survival import Item
 
-ITEM = "--add"  # where an item stands that is wrong
+ADDED, BEGUN_WITH = "--add", "--must-survive"  # where an item stands that is wrong
 CLAIM = (
     "Claimed is that a text was present in the host's summary or in what Loom gave after it, white space aside; not "
     "that the assistant heeds it."
@@ -114,8 +114,13 @@ def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: 
     return warnings(run.plan, run.state, added)
 
 
-def warnings(plan: Mapping[str, Any], state: Mapping[str, Any], entries: Sequence[str]) -> list[Problem]:
-    """Give what is doubtful about items of a run: what looks like a secret, or like the id of an artifact."""
+def warnings(
+    plan: Mapping[str, Any], state: Mapping[str, Any], entries: Sequence[str], where: str = ADDED
+) -> list[Problem]:
+    """Give what is doubtful about items of a run: what looks like a secret, or like the id of an artifact.
+
+    where: the option that they were given by.
+    """
     ids = [str(artifact["id"]) for artifact in plan.get("artifacts", ())]
     told = {key: state.get(key) for key in ("goal", "work_id", "context")}
     said = survival_checks.everything_said(plan) + survival_checks.everything_said(told)
@@ -123,8 +128,8 @@ def warnings(plan: Mapping[str, Any], state: Mapping[str, Any], entries: Sequenc
         problem
         for entry in dict.fromkeys(entries)
         for each in (
-            survival_checks.entry_problems(entry, ITEM),
-            survival_checks.unknown_artifact(entry, ITEM, ids, said),
+            survival_checks.entry_problems(entry, where),
+            survival_checks.unknown_artifact(entry, where, ids, said),
         )
         for problem in each
         if problem.severity == "warning"
@@ -134,14 +139,13 @@ def warnings(plan: Mapping[str, Any], state: Mapping[str, Any], entries: Sequenc
 def checked(entries: Sequence[str]) -> list[str]:
     """Give items for a run that begins, each once. Raises what `loomctl check` would say of one."""
     for entry in entries:
-        _refuse(entry)
+        _refuse(entry, "loomctl run --help")
     return list(dict.fromkeys(entries))
 
 
-def _refuse(entry: str) -> None:
+def _refuse(entry: str, hint: str = "loomctl prove --help") -> None:
     found = errors(survival_checks.entry_problems(entry, "$"))
     if found:
-        hint = "loomctl prove --add 'The deadline is 3 May'"
         raise LoomError(found[0].code, found[0].message, why=found[0].hint, hint=hint, exit_code=EXIT_USAGE)
 
 

@@ -94,7 +94,7 @@ def start(
     state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
     if must_survive:
         state[KEY] = proving.checked(must_survive)
-        warnings += proving.warnings(plan, state, must_survive)
+        warnings += proving.warnings(plan, state, must_survive, proving.BEGUN_WITH)
     run = _new_run(space, run_id, state, plan)
     _check_placeholders(space, run)
     command_trust.listed(space, run)  # what cannot be filled in is said before anything is written

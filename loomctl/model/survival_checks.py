@@ -64,7 +64,9 @@ def _value_problems(value: str, kind: str, where: str) -> Iterator[Problem]:
         hint = 'names and places alone, such as $.goal or $.context["release.date"]; {"text": …} for a text like that'
         yield error("PATH_SYNTAX", where, f"{shown(value)} is no path that a hook can read", hint)
     elif mask(value)[1]:
-        message = "this looks like a secret: it is given masked, and stands in the workflow for all to read"
+        message = (
+            "this looks like a secret: it is given masked, and is written down as it is, for all who read that file"
+        )
         yield warning("SECRET", where, message, "name what must survive without it")
 
 

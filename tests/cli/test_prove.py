@@ -122,7 +122,8 @@ def test_a_run_adds_items_and_takes_them_back(begun: Scene, cli: Cli) -> None:
 def test_a_run_begins_with_items_of_its_own(scene: Scene, cli: Cli) -> None:
     """`run --must-survive`; one that cannot be looked for begins no run."""
     scene.workflow()
-    assert cli("run", "x", "--workflow", "tiny", "--must-survive", "$.a[*]").code == 2
+    refused = cli("run", "x", "--workflow", "tiny", "--must-survive", "$.a[*]", "--json")
+    assert (refused.code, refused.json["error"]["hint"]) == (2, "loomctl run --help")
     assert cli("run", "x", "--workflow", "tiny", "--must-survive", "Ask Ada", "--must-survive", "Ask Ada").code == 0
     assert scene.state["must_survive"] == ["Ask Ada"]
 
@@ -161,6 +162,8 @@ def test_what_is_doubtful_is_added_with_a_warning(
     assert ended.code == 0
     told = ended.stdout + ended.stderr
     assert said in told
+    assert "workflow for all" not in told  # it stands in the run's state
+    assert words[0] == "prove" or "--add" not in told
     assert (code in told) or words[0] == "run"
     assert "ghp_0123456789" not in told
     assert scene.state["must_survive"] == [item]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +154,9 @@ def test_a_required_artifact_that_is_missing_is_exit_code_4(cli: Cli, scene: Sce
     ended = cli("simulate", "tiny", "--event", "compact")
     assert ended.code == 4
     assert "Required artifact spec could not be given (missing" in ended.stdout
+    (command,) = re.findall(r"correct its path \(`(.*?)`", ended.stdout)
+    assert shlex.split(command)[:2] == ["loomctl", "check"]  # a path with a space is one word
+    assert len(shlex.split(command)) == 3
 
 
 def test_a_work_id_fills_its_placeholder(cli: Cli, scene: Scene) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from loomctl.cli import telling
 from loomctl.disk import given_texts
 from loomctl.engine import priming, remembering
 from loomctl.engine.caller import Conversation
@@ -56,6 +57,9 @@ def test_what_changed_is_sent_as_a_diff_that_gives_the_new_text(primed: Scene) -
     assert "as a diff: spec" in priming.one_line_for_people(made)
     assert made.to_dict()["artifacts"][0]["base"] == base
     assert str(base)[:8] in made.text
+    (told,) = [line for line in telling.slip_lines(made) if "spec" in line]
+    assert "✓ spec loaded, as what changed since it was given" in told
+    assert "lack of room" not in told
     assert primed.events()[-1]["properties"]["loaded"] == {"spec": "diff"}
     assert prime(primed).id == ""
     assert not prime(primed).loaded
