@@ -116,7 +116,7 @@ def _priming(at: str, entry: Mapping[str, Any], properties: Mapping[str, Any]) -
     put_back = entry["event"] == _PUT_BACK
     size = properties.get("tokens")
     known = type(size) is int and size >= 0
-    guess = budget.get("used") if not put_back else sum(map(len, items))
+    guess = properties.get("characters") or (budget.get("used") if not put_back else sum(map(len, items)))
     guessed = -(-guess // _OF_A_TOKEN) if type(guess) is int and guess > 0 else 0
     return {
         "at": at,

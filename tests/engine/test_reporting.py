@@ -188,16 +188,17 @@ def test_what_was_injected_is_told_in_tokens(scene: Scene) -> None:
     told: list[tuple[str, Json]] = [
         ("context.primed", {"event": "compact", "budget": budget, "tokens": 900, "characters": 3_900}),
         ("context.primed", {"event": "compact", "budget": budget}),
+        ("context.primed", {"event": "compact", "budget": budget, "characters": 3_600}),
         ("survival.restored", {"items": ["no second stylesheet"], "at": "PostToolUse", "tokens": 31}),
         ("survival.restored", {"items": ["abcde", "abc"], "at": "PostToolUse", "tokens": "many"}),
     ]
     reports.log(folder, [reports.event(reports.stamp(2, 9, 0), name, **properties) for name, properties in told])
     report = gathered(scene)
     assert [(one["tokens"], one["guessed"]) for one in report["primings"]] == [
-        (900, False), (1001, True), (31, False), (2, True),
+        (900, False), (1001, True), (900, True), (31, False), (2, True),
     ]  # fmt: skip
     page = report_page.page(reporting.linked(report, {}, ""), style="", script="")
-    assert "about 1,934 tokens at 4 times; 2 of them (≈) tell none" in page
+    assert "about 2,834 tokens at 5 times; 3 of them (≈) tell none" in page
     assert "lost in a compaction: no second stylesheet" in page
 
 

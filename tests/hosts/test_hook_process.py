@@ -68,6 +68,13 @@ def test_a_project_without_a_run_is_left_in_peace(scene: Scene) -> None:
     assert not scene.store.exists()
 
 
+def test_a_hook_tells_characters_and_estimates_no_tokens(begun: Scene) -> None:
+    """The estimate takes a fifth of a hook's time; a report guesses from the characters, and says so."""
+    answer = start(begun, "resume")
+    (primed,) = [one["properties"] for one in begun.events() if one["event"] == "context.primed"][-1:]
+    assert ("tokens" in primed, primed["characters"]) == (False, len(answer.context))
+
+
 def test_a_bound_session_is_primed_recorded_and_told(begun: Scene) -> None:
     """The context is in the conversation, one line tells the user, the record counts (design §5)."""
     answer = start(begun, "resume")
