@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def names(space: Workspace, run_id: str, session_id: str, at: str, lost: Collection[str]) -> list[str]:
     """Give what of a compaction's losses is put back yet: with the next tool result or prompt of its session.
 
-    at: when the compaction was; lost: what it lost and did not get back. Empty once the session has ended.
+    at: when the compaction was; lost: what it lost and did not get back. Empty once the session has ended. What was
+    tried and left out for lack of room is none of it, though it may be owed still: whether there is room is not known.
     """
     if not lost:
         return []
@@ -29,7 +30,7 @@ def names(space: Workspace, run_id: str, session_id: str, at: str, lost: Collect
     binding = space.local.binding(session_id)
     if binding is None or binding["run_id"] != run_id or not space.local.is_alive(binding):
         return []
-    due = noted.get("left", noted.get("lost"))
+    due = noted.get("given", noted.get("lost"))
     return [name for name in due if name in lost] if isinstance(due, list) else []
 
 

@@ -255,7 +255,7 @@ def _owe_the_rest(space: Workspace, session_id: str, given: Mapping[str, object]
     arrived = _names(given, "given")
     left = [name for name in _due(given) if name not in arrived]
     if left and arrived:
-        owed.note(space.store.local, session_id, {**given, "left": left, "tries": 0})
+        owed.note(space.store.local, session_id, {**given, "left": left, "given": [], "tries": 0})
 
 
 def _due(taken: Mapping[str, object]) -> list[str]:

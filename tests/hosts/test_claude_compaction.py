@@ -519,6 +519,40 @@ def test_what_does_not_come_back_any_more_is_lost(begun: Scene, happens: Any) ->
     assert (code, document["lost"], document["pending"]) == (1, True, False)
 
 
+@pytest.mark.parametrize(("seen", "alone"), [(None, True), (None, False), (True, True), (True, False), (False, False)])
+def test_what_was_left_out_for_lack_of_room_is_lost(
+    begun: Scene, tmp_path: Path, seen: bool | None, alone: bool
+) -> None:
+    """Pending before its chance, lost after it, though it may be owed still: to `prove`, `status` and the report."""
+    begun.write("rules.md", "# Rules\n" + "Cobalt before viridian. 🟦\n" * 900)
+    file = TranscriptFile(tmp_path / "t.jsonl")
+    compact(begun, file, compact_summary=f"{SUMMARY} {LOST[0]}" if alone else SUMMARY)
+    assert survived(begun)[0] == 0
+    text = tool(begun)[0].context
+    assert "not put back: rules" in text
+    if seen:
+        file.hook_text(text, "PostToolUse")
+    if seen is not None:
+        surviving.confirm(begun.space(transcript=file.path))
+        assert owed.is_owed(str(begun.store / "local"), SESSION) != alone
+    code, document, shown, status = survived(begun)
+    assert (code, document["lost"], document["pending"]) == (1, True, False)
+    assert "  lost: rules" in shown
+    assert "pending" not in shown + status
+    assert "pending" not in begun.loomctl("status", "--json").json["compactions"]["last"]
+    assert shown_by_the_report(begun)["pending"] == []
+
+
+def test_what_was_given_and_cannot_be_recorded_yet_is_pending(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is recorded with the next prompt, or comes again; what there was no room for is lost by then."""
+    begun.write("rules.md", "# Rules\n" + "Cobalt before viridian. 🟦\n" * 900)
+    compact(begun, compact_summary=SUMMARY)
+    monkeypatch.setattr(surviving, "_record", lambda *_: 1 / 0)
+    surviving.put_back(begun.space(), Budget(9500, utf16_units), "PostToolUse")
+    code, document, _, _ = survived(begun)
+    assert (code, document["compactions"][-1]["pending"]) == (1, LOST[:1])
+
+
 @pytest.mark.parametrize("content", [b"", b"[1]", b'{"run_id": 1, "lost": "x"}', b"\xff\x00"])
 def test_a_damaged_note_makes_nothing_pending(begun: Scene, content: bytes) -> None:
     """What cannot be given is lost."""
