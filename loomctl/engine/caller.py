@@ -41,6 +41,10 @@ class Conversation:
         """Give when hooks were last called, by event, in seconds since 1970, as far as what was said shows it."""
         return {}
 
+    def kept_at(self, session_id: str) -> str | None:  # noqa: ARG002 - as above
+        """Find where the host keeps another session's transcript, by its id; None if that is not known."""
+        return None
+
     def another(self, path: str | None) -> Conversation:  # noqa: ARG002 - as above
         """Give another session's conversation of the same host, by its transcript's path."""
         return self

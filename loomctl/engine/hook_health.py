@@ -60,9 +60,14 @@ def look(local: Local, folder: str, conversation: Conversation, *, now: float, s
 
 
 def _seen(local: Local, binding: Mapping[str, Any], conversation: Conversation, now: float) -> Seen:
-    """Give what a session's conversation shows; of one that was killed all but its last moment."""
+    """Give what a session's conversation shows; of one that was killed all but its last moment.
+
+    Where the transcript is hooks tell; where none did, or it is not there, it is looked for where the host keeps them.
+    """
     path = binding.get("transcript_path")
-    if not isinstance(path, str) or not path:
+    if not isinstance(path, str) or not os.path.isfile(path):
+        path = conversation.kept_at(binding["session_id"])
+    if not path:
         return silence.Seen()
     called = conversation.another(path).called()
     if not called:

@@ -6,9 +6,10 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from loomctl.disk import files, user_folders
+from loomctl.disk import files
 from loomctl.disk.bundle_lines import REINSTALL
 from loomctl.engine.hook_checks import beats_of
+from loomctl.hosts import claude_transcript
 from loomctl.model.errors import LoomError, quoted
 from loomctl.model.findings import FAIL, PASS, WARN, Finding
 
@@ -48,8 +49,7 @@ def assistant(patient: Patient) -> Finding:
 
 def _sources(patient: Patient) -> list[str]:
     """Give the files that may say it, what counts most last."""
-    home = user_folders.home()
-    folder = os.environ.get("CLAUDE_CONFIG_DIR") or (os.path.join(home, ".claude") if home else "")
+    folder = claude_transcript.host_folder()
     found = [os.path.join(folder, "settings.json")] if folder else []
     if patient.project is not None:
         own = os.path.join(patient.project.root, ".claude")

@@ -41,6 +41,10 @@ class Transcript(Conversation):
         """Give another session's transcript."""
         return Transcript(path)
 
+    def kept_at(self, session_id: str) -> str | None:
+        """Find where the host keeps another session's transcript."""
+        return find(session_id)
+
     def called(self) -> Mapping[str, float]:
         """Give when hooks were last called, by event, as far as the end of the transcript shows it."""
         from loomctl.hosts import claude_calls  # no hook asks
@@ -237,12 +241,33 @@ class Transcript(Conversation):
 
 
 def find(session_id: str) -> str | None:
-    """Find a session's transcript where the host keeps them: `projects/*/{session_id}.jsonl` of its configuration."""
-    base = os.path.join(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude"), "projects")
+    """Find a session's transcript where the host keeps them: `projects/*/{session_id}.jsonl` of its folder.
+
+    Of several the newest; None where there is none, or no file can have its name.
+    """
+    folder = host_folder()
+    base = os.path.join(folder, "projects")
     try:
-        folders = os.listdir(base)
+        name = checked_id(session_id, what="session id") + ".jsonl"
+        folders = os.listdir(base) if folder else []
+    except (OSError, LoomError):
+        return None
+    paths = [os.path.join(base, one, name) for one in folders]
+    found = [(at, path) for path in paths if (at := _written(path)) is not None]
+    return max(found)[1] if found else None
+
+
+def host_folder() -> str:
+    """Give the folder of Claude Code's settings and transcripts: CLAUDE_CONFIG_DIR, else `~/.claude`; "" without."""
+    from loomctl.disk import user_folders  # no hook asks
+
+    home = user_folders.home()
+    return os.environ.get("CLAUDE_CONFIG_DIR") or (os.path.join(home, ".claude") if home else "")
+
+
+def _written(path: str) -> float | None:
+    """Give when a plain file was last written; None for what is none, or is gone."""
+    try:
+        return os.path.getmtime(path) if os.path.isfile(path) else None
     except OSError:
         return None
-    paths = [os.path.join(base, folder, checked_id(session_id, what="session id") + ".jsonl") for folder in folders]
-    present = [path for path in paths if os.path.isfile(path)]
-    return max(present, key=os.path.getmtime) if present else None

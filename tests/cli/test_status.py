@@ -318,6 +318,54 @@ def test_a_conversation_that_shows_a_missing_hook_is_believed(begun: Scene, cli:
     assert cli("status", "--json").json["hooks"]["silent"] == []
 
 
+def converse(path: Path, *, turns: int, ago: float) -> None:
+    """Write a transcript: prompts, each answered with a shell call and the end of the turn, the last `ago` seconds."""
+    entries: list[Json] = []
+    for turn in range(turns):
+        moment = time.time() - ago - (turns - 1 - turn) * MINUTE
+        at = {"timestamp": time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(moment))}
+        call = {"type": "tool_use", "id": f"t{turn}", "name": "Bash", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"t{turn}", "content": "x"}
+        end = {"content": [{"type": "text", "text": "done"}], "stop_reason": "end_turn"}
+        entries += [
+            {"type": "user", **at, "message": {"content": "go on"}},
+            {"type": "assistant", **at, "message": {"content": [call]}},
+            {"type": "user", **at, "message": {"content": [result]}},
+            {"type": "assistant", **at, "message": end},
+        ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+
+@pytest.mark.parametrize("known", ["", "gone.jsonl"])
+@pytest.mark.parametrize("kept", ["config/projects/-x", "home/.claude/projects/-x"])
+def test_hooks_that_never_fired_are_an_alarm_by_the_transcript_that_the_host_keeps(
+    begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch, kept: str, known: str
+) -> None:
+    """No hook told where the transcript is, or it was moved since: it is looked for where the host keeps them."""
+    place = begun.root.parent
+    monkeypatch.setenv("HOME", str(place / "home"))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    if kept.startswith("config"):
+        monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(place / "config"))
+    monkeypatch.setenv("CLAUDE_PID", str(os.getpid()))
+    bind_times(begun, SESSION, bound=9 * MINUTE, sign=9 * MINUTE)
+    binding = begun.store / f"local/sessions/{SESSION}.json"
+    begun.space().local.refresh(
+        json.loads(binding.read_text()), pid=os.getpid(), transcript_path=str(place / known) if known else None
+    )
+    os.utime(binding, (time.time() - 9 * MINUTE,) * 2)
+    assert cli("status", "--json").json["hooks"]["silent"] == []
+    converse(place / kept / f"{SESSION}.jsonl", turns=4, ago=2 * MINUTE)
+    assert cli("status", "--json").json["hooks"]["silent"] == [{"event": "all", "how": "all", "since": None}]
+    assert fields(cli("status", session=None).stdout)["hooks"] == "! no hook has ever fired here: loomctl doctor"
+    assert cli("statusline").stdout.startswith("! hooks silent · loom ")
+    (check,) = [one for one in cli("doctor", "--json").json["checks"] if one["id"] == "heartbeats"]
+    assert (check["status"], check["silent"]) == ("FAIL", [{"event": "all", "how": "all"}])
+    fire(begun, dict.fromkeys(ALL, 100.0))
+    assert cli("status", "--json").json["hooks"]["silent"] == []
+
+
 def test_other_versions_are_told(begun: Scene, cli: Cli) -> None:
     """Hooks of another version, and a run that a newer Loom worked on."""
     bind_times(begun, SESSION, bound=DAY, sign=MINUTE)

@@ -331,6 +331,17 @@ def test_a_transcript_is_found_by_its_session(tmp_path: Path, monkeypatch: pytes
         os.utime(path, (number % 2, number % 2))
     assert claude_transcript.find(SESSION) == str(tmp_path / "projects" / "-b" / f"{SESSION}.jsonl")
     assert claude_transcript.find("another") is None
+    assert claude_transcript.find("../-b/x") is None
+
+
+def test_without_a_home_nothing_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Least of all in a folder called `~` that a project brought along."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    (tmp_path / "~/.claude/projects/-a").mkdir(parents=True)
+    (tmp_path / f"~/.claude/projects/-a/{SESSION}.jsonl").touch()
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert claude_transcript.find(SESSION) is None
 
 
 # Which turns Loom drives, and what they used (D27, D41)
