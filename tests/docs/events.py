@@ -289,7 +289,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "fresh": "what it has already, unchanged",
             "not_loaded": "id: the reason",
             "budget": "`limit` and `used`, in the measure of the budget: UTF-16 units of a hook, bytes of a command",
-            "tokens": "what the text cost the model, estimated; none where nothing was given, of hooks and older events",
+            "tokens": "what the text cost, estimated; none where nothing was given, of hooks, and of older events",
             "characters": "of that text",
             "tool_history": "what was told of tool steps, where it was",
             "warnings": "codes",
