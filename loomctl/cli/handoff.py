@@ -11,6 +11,7 @@ import click
 from loomctl.cli import asking, printing, system_errors
 from loomctl.cli.options import complete_runs, json_option, run_argument
 from loomctl.engine import finding
+from loomctl.model import lease
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.model.fences import one_line
@@ -324,5 +325,6 @@ def _taken_up(desk: Desk, run_id: str) -> list[str]:
     store = desk.space.store
     if known.is_known(run_id, store.folder):
         return []
-    driven = store.held(run_id, store.read_state(run_id)) is not None  # where it came from, within the last half hour
-    return [f"To go on with it here: loomctl resume {run_id}{' --take-over' if driven else ''}"]
+    driver = store.held(run_id, store.read_state(run_id))  # where it came from, within the last half hour
+    resume = f"To go on with it here: loomctl resume {run_id}"
+    return [resume] if driver is None else [f"It is driven by {lease.told(driver)}", f"{resume} --take-over"]

@@ -88,7 +88,8 @@ def of_own_session(local: str, run_id: str, holder: Holder, pid: int | None) -> 
     """Tell of a driver with the caller's session id whether it is another process: `alive`, `gone`; empty: it is not.
 
     A conversation can be open in two windows, on two machines even, and it comes back after a kill. What runs in a
-    namespace of its own, as a sandbox does, counts as the session that it names.
+    namespace of its own, as a sandbox does, counts as the session that it names. One that pulls its own run into
+    another copy of the project on this machine goes on there.
     """
     known = _of(local, run_id, holder)
     process = _process(known or {})
@@ -97,11 +98,17 @@ def of_own_session(local: str, run_id: str, holder: Holder, pid: int | None) -> 
             return ""
         if processes.same(process, processes.identity(pid)):
             return ""
-    return "alive" if lives(local, run_id, holder) else "gone"
+    return "alive" if _lives(local, run_id, holder, came=False) else "gone"
 
 
 def lives(local: str, run_id: str, holder: Holder) -> bool:
     """Tell whether a run's driver may live, as far as this machine can see (`lease.lives`)."""
+    from loomctl.disk import handoff_notes
+
+    return _lives(local, run_id, holder, came=handoff_notes.came_driven(local, run_id, holder))
+
+
+def _lives(local: str, run_id: str, holder: Holder, *, came: bool) -> bool:
     from loomctl.disk import machine
 
     known = _of(local, run_id, holder)
@@ -117,6 +124,7 @@ def lives(local: str, run_id: str, holder: Holder) -> bool:
         pid=pid,
         running=same_boot and same_names and pid and processes.lives(process),
         same_host=holder.hostname == here or (known is not None and known.get("hostname") == here),
+        came=came,
         ages=[time.time() - at for at in _signs(local, run_id, holder, known)],
     )
     return lease.lives(sight)

@@ -1,8 +1,9 @@
 """What this machine remembers of a run that came from a remote: `.loom/local/handoff/{run_id}.json`, never carried.
 
-`{machine, by, at, remote, commit, outputs, left_out: [[path, why]], pulled?, head?}`: from where its files came and
-which did not. pulled: what the next resume is to write into the run's log, where that has the entry head, the last of
-what came: a pull notes this before it gives the run its place, and a kill between both leaves the run as it was.
+`{machine, by, at, remote, commit, outputs, left_out: [[path, why]], driver?, pulled?, head?}`: from where its files
+came and which did not. driver: `{epoch, session_id}` of who drove the run as it came. pulled: what the next resume is
+to write into the run's log, where that has the entry head, the last of what came: a pull notes this before it gives the
+run its place, and a kill between both leaves the run as it was.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from loomctl.model.errors import LoomError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from loomctl.model.lease import Holder
 
 FOLDER = "handoff"
 
@@ -40,6 +43,12 @@ def write(local: str, run_id: str, value: dict[str, Any]) -> None:
     path = _path(local, run_id)
     files.make_folder(os.path.dirname(path))
     files.write_atomically(path, files.to_json(value), durable=False)
+
+
+def came_driven(local: str, run_id: str, holder: Holder) -> bool:
+    """Tell whether a pull brought a run while this driver drove it, wherever that was."""
+    driver = read(local, run_id).get("driver")
+    return driver == {"epoch": holder.epoch, "session_id": holder.session_id}
 
 
 def every(local: str) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from loomctl.disk import (
 )
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import bringing_in, command_ends, handoff, leasing, recording, saving_aside
-from loomctl.model import saved_copies
+from loomctl.model import lease, saved_copies
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_HELD, LoomError
 
@@ -277,7 +277,9 @@ class _Pull:
         """
         known.forget(self._run_id, self._store.folder)
         pulled = {"kind": kind, **({"saved": saved} if saved else {})}
-        self._note(self._run_id, {"pulled": pulled, "head": came.get("ledger_head")})
+        found = lease.holder(came)
+        driver = {"driver": {"epoch": found.epoch, "session_id": found.session_id}} if found is not None else {}
+        self._note(self._run_id, {"pulled": pulled, "head": came.get("ledger_head"), **driver})
 
     def _done(self, kind: str, saved: str | None) -> Pulled:
         """Note what both sides have now."""

@@ -43,8 +43,9 @@ class Sight(NamedTuple):
 
     known: this machine's own files know it under this epoch; same_boot, same_names: it is of this boot and of this
     namespace of processes, so that a process number means here what it means there; pid: its process is known; running:
-    it runs; same_host: its machine has this one's name; ages: seconds since each of its signs, less than 0 for one from
-    the future.
+    it runs; same_host: its machine has this one's name; came: a pull brought the run while it drove, which it may
+    still do in another copy of the project; ages: seconds since each of its signs, less than 0 for one from the
+    future.
     """
 
     known: bool
@@ -53,6 +54,7 @@ class Sight(NamedTuple):
     pid: bool
     running: bool
     same_host: bool
+    came: bool
     ages: Sequence[float]
 
 
@@ -77,11 +79,12 @@ def lives(sight: Sight) -> bool:
 
     One whose process can be seen lives as long as that does; one of before this machine's restart, or of this machine
     and unknown to it (its files were copied, or removed), does not. Any other lives until it gave no sign for half an
-    hour.
+    hour; so does one of this machine whose run came here by a pull, for it drives where that came from.
     """
     if sight.known and sight.same_boot and sight.same_names and sight.pid:
         return sight.running
-    if sight.same_host and not (sight.known and sight.same_boot):
+    elsewhere = sight.came and not sight.known
+    if sight.same_host and not elsewhere and not (sight.known and sight.same_boot):
         return False
     return any(-AHEAD <= age < SILENT_AFTER for age in sight.ages)
 

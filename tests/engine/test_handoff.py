@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from loomctl.disk import changing_places, events, exchange, known, tool_log
+from loomctl.disk import changing_places, events, exchange, handoff_notes, known, tool_log
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.disk.offloading import DataOffloader
@@ -520,6 +521,63 @@ def test_two_clones_on_one_machine_are_two_places(laptop: Machine, desktop: Mach
     output.unlink()
     with pytest.raises(LoomError, match="REF_GONE"):
         original(laptop, run_id)
+
+
+def test_a_driver_in_another_clone_on_this_machine_is_one_of_another_machine(
+    laptop: Machine, desktop: Machine, run_id: str
+) -> None:
+    """It may live there, and only a pull tells of it: half an hour, though the machine has the same name (issue 7)."""
+    resuming.resume(laptop.space(OTHER), run_id, take_over=True)
+    laptop.push(run_id)
+    pulled = desktop.loomctl("pull").stdout
+    assert f"loomctl resume {run_id} --take-over" in pulled
+    assert f"It is driven by the session {OTHER} (" in pulled
+    before = desktop.folder(run_id).joinpath("state.json").read_bytes()
+    refused = desktop.loomctl("resume", run_id, "--json")
+    assert (refused.code, refused.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
+    assert refused.json["error"]["hint"] == f"loomctl resume {run_id} --take-over"
+    assert desktop.folder(run_id).joinpath("state.json").read_bytes() == before
+    assert desktop.loomctl("resume", run_id, "--take-over").code == 0
+    assert desktop.loomctl("resume", run_id, session="third").code == 6  # who took it over lives here
+
+
+def test_a_driver_in_another_clone_holds_the_run_for_half_an_hour(
+    laptop: Machine, desktop: Machine, run_id: str
+) -> None:
+    """After its last sign; then the run is taken without a word, and the pull asks for none."""
+    resuming.resume(laptop.space(OTHER), run_id, take_over=True)
+    held = laptop.state["lease"]
+    laptop.edit(lease={**held, "seen": "2026-01-01T00:00:00Z"})
+    laptop.push(run_id)
+    pulled = desktop.loomctl("pull").stdout
+    assert "--take-over" not in pulled
+    assert OTHER not in pulled
+    assert desktop.loomctl("resume", run_id).code == 0
+
+
+def test_a_store_that_was_copied_is_free_whatever_once_came_into_it(
+    laptop: Machine, desktop: Machine, tmp_path: Path, run_id: str
+) -> None:
+    """Who drove in the folder that was copied drives there; a pull before that says nothing of this driver."""
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    resuming.resume(desktop.space(OTHER), run_id, take_over=True)
+    desktop.root = Path(shutil.copytree(desktop.root, tmp_path / "copied"))
+    desktop.store = desktop.root / ".loom"
+    assert desktop.loomctl("resume", run_id).code == 0
+
+
+@pytest.mark.parametrize("driver", [None, [], "x", {"epoch": True}, {"session_id": OTHER}])
+def test_a_note_that_names_no_driver_locks_nobody_out(
+    laptop: Machine, desktop: Machine, run_id: str, driver: object
+) -> None:
+    """The file may hold anything: the run is one of which nothing is known."""
+    resuming.resume(laptop.space(OTHER), run_id, take_over=True)
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    local = str(desktop.store / "local")
+    handoff_notes.write(local, run_id, {**handoff_notes.read(local, run_id), "driver": driver})
+    assert desktop.loomctl("resume", run_id).code == 0
 
 
 def test_what_is_gone_from_a_project_that_was_moved_is_gone(laptop: Machine, tmp_path: Path, run_id: str) -> None:

@@ -14,7 +14,16 @@ from loomctl.model import lease
 from loomctl.model.lease import AHEAD, SILENT_AFTER, Sight
 
 AT = "2026-01-01T00:00:00Z"
-NOWHERE = Sight(known=False, same_boot=False, same_names=False, pid=False, running=False, same_host=False, ages=(10.0,))
+NOWHERE = Sight(
+    known=False,
+    same_boot=False,
+    same_names=False,
+    pid=False,
+    running=False,
+    same_host=False,
+    came=False,
+    ages=(10.0,),
+)
 HERE = NOWHERE._replace(known=True, same_boot=True, same_names=True, pid=True, running=True, same_host=True)
 
 
@@ -37,6 +46,10 @@ HERE = NOWHERE._replace(known=True, same_boot=True, same_names=True, pid=True, r
         (NOWHERE._replace(ages=(-AHEAD - 1,)), False),  # a time that nobody can believe is no sign
         (NOWHERE._replace(ages=()), False),
         (NOWHERE._replace(same_host=True), False),  # this machine's, and unknown to it: copied, or forgotten
+        (NOWHERE._replace(same_host=True, came=True), True),  # another clone's, from which the run was pulled
+        (NOWHERE._replace(same_host=True, came=True, ages=(SILENT_AFTER,)), False),
+        (HERE._replace(came=True, running=False), False),  # a pull brought its own run back to it
+        (HERE._replace(came=True, same_boot=False), False),
         (HERE._replace(same_boot=False, same_host=False), True),  # another machine that shares the folder
         (HERE._replace(same_boot=False, same_host=False, ages=(SILENT_AFTER,)), False),
     ],
@@ -52,17 +65,18 @@ def test_who_drives(seen: Sight, drives: bool) -> None:
     st.booleans(),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
     st.floats(-(10**9), 10**9),
     st.floats(0, 10**9),
 )
 def test_nobody_is_locked_out_for_longer_than_is_said(
-    known: bool, boot: bool, names: bool, pid: bool, host: bool, skew: float, waited: float
+    known: bool, boot: bool, names: bool, pid: bool, host: bool, came: bool, skew: float, waited: float
 ) -> None:
     """However wrong the other clock goes: once its process is gone, or unseen, half an hour and a minute are the most.
 
     skew: how far the driver's clock is ahead; waited: seconds since its last sign, by a true clock.
     """
-    dead = Sight(known, boot, names, pid, running=False, same_host=host, ages=(waited - skew,))
+    dead = Sight(known, boot, names, pid, running=False, same_host=host, came=came, ages=(waited - skew,))
     if waited >= SILENT_AFTER + AHEAD and skew <= AHEAD:
         assert not lease.lives(dead)
     if known and boot and names and pid:
