@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from loomctl.model.errors import EXIT_SETUP, LoomError, quoted
 from loomctl.model.fences import one_line
-from loomctl.model.secrets import masked_line
+from loomctl.model.secrets import mask, masked_line
 
 
 class Done(NamedTuple):
@@ -63,6 +63,7 @@ _DENIED = (
     *("access denied", "host key verification failed", "terminal prompts disabled"),
 )
 _DENIED_STATUS = r"(?:error:|\bhttp(?:/[0-9.]+)?)\s*40[13]\b"
+_SERVERS, _MOST_LINES = "remote:", 3
 _QUOTED = r"'[^'\n]*'|\"[^\"\n]*\""
 
 
@@ -126,7 +127,7 @@ def _said(done: Done) -> str:
 
 def _own(said: str) -> str:
     """Give what git says itself, and not the server behind it."""
-    return "\n".join(line for line in said.splitlines() if not line.lstrip().startswith("remote:"))
+    return "\n".join(line for line in said.splitlines() if not line.lstrip().startswith(_SERVERS))
 
 
 def last_line(said: str) -> str:
@@ -138,8 +139,23 @@ def last_line(said: str) -> str:
 
 
 def refusal(done: Done) -> str:
-    """Give why a remote refused a ref, in its own words; empty where it did not say."""
-    for line in done.out.decode("utf-8", "replace").splitlines():
-        if line.startswith("!"):
-            return masked_line(line.split("\t")[-1], 300)
-    return ""
+    """Give why a remote refused a ref, in its own words, and what may help; empty where git tells of no refusal.
+
+    What a hook there said comes first: its first three lines, masked.
+    """
+    told = [line for line in done.out.decode("utf-8", "replace").splitlines() if line.startswith("!")]
+    if not told:
+        return ""
+    reason = masked_line(told[0].split("\t")[-1], 300)
+    if "hook declined" in reason:
+        helps = "its hook decides that, and another remote may take it"
+    else:
+        helps = "its administrator must allow refs below refs/loom/, or another remote is named"
+    return "; ".join([*_of_the_server(done.said), reason, helps])
+
+
+def _of_the_server(said: str) -> list[str]:
+    """Give the first lines that a server sent beside its answer, which git marks with `remote:`, masked."""
+    lines = [line.strip().removeprefix(_SERVERS) for line in said.splitlines() if line.lstrip().startswith(_SERVERS)]
+    words = mask("\n".join(lines))[0].splitlines()  # a secret may go over several lines
+    return [one_line(line, 200) for line in words if line.strip()][:_MOST_LINES]

@@ -150,7 +150,7 @@ def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: g
         "REMOTE_REFUSED",
         f"{desk.remote.shown} does not take the run {run_id}",
         where=received.where_of(desk.remote, run_id),
-        why=f"it says: {why}; its administrator must allow refs below refs/loom/, or another remote is named",
+        why=f"it says: {why}",
         hint=f"loomctl push {run_id} --remote URL",
         exit_code=EXIT_SETUP,
     )

@@ -19,7 +19,7 @@ from loomctl.disk.git_refs import Repository
 from loomctl.engine import evidence, remote_runs, stages
 from loomctl.model.errors import LoomError
 from tests.disk.repositories import git
-from tests.engine.machines import Machine, server_of
+from tests.engine.machines import SECRET, Machine, server_of
 from tests.scenes import Json, fingerprint
 
 
@@ -285,21 +285,69 @@ def test_a_remote_that_is_none_is_said(pushed: Machine, named: str, code: str) -
     assert not (pushed.root / "sprung").exists()
 
 
-def test_a_remote_that_takes_no_such_refs_is_quoted(pushed: Machine) -> None:
-    """Its own words stand in the error, the log says that the push failed, and a later one goes well."""
-    server = pushed.root.parent / "server.git"
-    hook = server / "hooks" / "update"
-    hook.write_text("#!/bin/sh\necho 'not on my watch' >&2\nexit 1\n")
+HOOKS = "its hook decides that"
+REFS = "its administrator must allow refs below refs/loom/"
+
+
+def hooked(pushed: Machine, name: str, body: str) -> Path:
+    """Give the remote a hook."""
+    hook = pushed.root.parent / "server.git" / "hooks" / name
+    hook.write_text(f"#!/bin/sh\n{body}\nexit 1\n", encoding="utf-8")
     hook.chmod(0o755)
-    run_id = pushed.run_dir.name
-    pushed.done(run_id)
+    return hook
+
+
+def refused(pushed: Machine) -> str:
+    """Push what a remote does not take; gives why."""
+    pushed.done(pushed.run_dir.name)
     with pytest.raises(LoomError) as caught:
-        pushed.push(run_id)
+        pushed.push(pushed.run_dir.name)
     assert caught.value.code == "REMOTE_REFUSED"
-    assert "hook declined" in str(caught.value.why)
+    return str(caught.value.why)
+
+
+@pytest.mark.parametrize("name", ["pre-receive", "update"])
+@pytest.mark.parametrize("stream", ["", " >&2"])
+def test_a_hook_that_refuses_is_quoted(pushed: Machine, name: str, stream: str) -> None:
+    """Its own words stand in the error, the log says that the push failed, and a later one goes well."""
+    hook = hooked(pushed, name, f"echo 'no loom refs here'{stream}")
+    why = refused(pushed)
+    assert why.startswith("it says: no loom refs here; ")
+    assert "hook declined)" in why
+    assert HOOKS in why
+    assert REFS not in why
     assert pushed.event_names()[-1] == "run.push_failed"
     hook.unlink()
-    assert pushed.push(run_id).commit
+    assert pushed.push(pushed.run_dir.name).commit
+
+
+def test_a_hook_that_says_much_or_secrets_is_quoted_in_part(pushed: Machine) -> None:
+    """Its first three lines that say something, each bounded, masked, and nothing that a terminal obeys."""
+    lines = ["", "one\033[2J", f"two {SECRET}", "three " + "x" * 5000, "four", f"five {SECRET}"]
+    hooked(pushed, "pre-receive", "printf '" + "\\n".join(lines) + "\\n'")
+    why = refused(pushed)
+    assert why.startswith("it says: one")
+    assert "two " in why
+    assert "three xx" in why
+    assert "four" not in why
+    assert SECRET not in why
+    assert "\033" not in why
+    assert len(why) < 1500
+
+
+def test_a_hook_that_says_nothing_is_told_by_what_git_says(pushed: Machine) -> None:
+    """No words are made up for it."""
+    hooked(pushed, "pre-receive", ":")
+    assert refused(pushed).startswith("it says: [remote rejected] (pre-receive hook declined); ")
+
+
+def test_a_remote_that_takes_no_such_refs_is_quoted(pushed: Machine) -> None:
+    """What its settings refuse is no hook's: then the refs are the likely reason."""
+    git(pushed.root.parent / "server.git", "config", "receive.hideRefs", "refs/loom")
+    why = refused(pushed)
+    assert why.startswith("it says: [")
+    assert REFS in why
+    assert HOOKS not in why
 
 
 @pytest.mark.parametrize("name", ["stages/notes.md", "a\\b.md", "d/" * 25 + "f", "n/" * 2 + "events.jsonl"])
