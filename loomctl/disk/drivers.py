@@ -98,20 +98,22 @@ def of_own_session(local: str, run_id: str, holder: Holder, pid: int | None) -> 
             return ""
         if processes.same(process, processes.identity(pid)):
             return ""
-    return "alive" if _lives(local, run_id, holder, came=False) else "gone"
+    return "alive" if _lives(local, run_id, holder, known, came=False) else "gone"
 
 
 def lives(local: str, run_id: str, holder: Holder) -> bool:
     """Tell whether a run's driver may live, as far as this machine can see (`lease.lives`)."""
+    known = _of(local, run_id, holder)
+    if known is not None:  # it took the run in this store
+        return _lives(local, run_id, holder, known, came=False)
     from loomctl.disk import handoff_notes
 
-    return _lives(local, run_id, holder, came=handoff_notes.came_driven(local, run_id, holder))
+    return _lives(local, run_id, holder, None, came=handoff_notes.came_driven(local, run_id, holder))
 
 
-def _lives(local: str, run_id: str, holder: Holder, *, came: bool) -> bool:
+def _lives(local: str, run_id: str, holder: Holder, known: dict[str, Any] | None, *, came: bool) -> bool:
     from loomctl.disk import machine
 
-    known = _of(local, run_id, holder)
     process = _process(known or {})
     here = machine.hostname()
     same_boot = known is not None and process.get("boot_id") == processes.boot_id()
