@@ -170,8 +170,6 @@ def put_back(space: Workspace, budget: Budget, at: str) -> str:
     if not text:
         owed.settle(space.store.local, session_id)
         return ""
-    from loomctl.model import tokens
-
     mark = slip.short(digests.of_text(f"{session_id}\0{taken.get('at')}\0{text}"))
     tries = taken.get("tries")
     whole = slip.sealed(text, mark)
@@ -181,7 +179,7 @@ def put_back(space: Workspace, budget: Budget, at: str) -> str:
         "given": given,
         "tries": (tries if type(tries) is int else 0) + 1,
         "by": at,
-        **tokens.size(whole),
+        "characters": len(whole),
     }
     try:
         owed.note_given(space.store.local, session_id, told)
@@ -200,7 +198,7 @@ def _record(space: Workspace, given: Mapping[str, object]) -> None:
     names = _names(given, "given")
     if not set(names) - set(_names(given, "recorded")):
         return
-    size = {key: given[key] for key in ("tokens", "characters") if type(given.get(key)) is int}
+    size = {"characters": given["characters"]} if type(given.get("characters")) is int else {}
     told = {"items": names, "at": given.get("by"), **size}
 
     def change(state: State) -> tuple[State, list[Event]]:

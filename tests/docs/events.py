@@ -270,7 +270,6 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
         {
             "items": "their names",
             "at": "the hook: `PostToolUse` or `UserPromptSubmit`",
-            "tokens": "what it cost the model, estimated; older events have none",
             "characters": "of the text that was given",
         },
     ),

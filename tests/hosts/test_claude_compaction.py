@@ -15,7 +15,6 @@ import pytest
 from loomctl.disk import owed
 from loomctl.engine import reporting, resuming, surviving
 from loomctl.hosts import claude_compaction
-from loomctl.model import tokens
 from loomctl.model.errors import LoomError
 from loomctl.model.slip import Budget
 from loomctl.model.units import utf16_units
@@ -115,7 +114,7 @@ def test_what_neither_summary_nor_priming_holds_is_lost_and_comes_back_with_a_to
     assert prompted(begun).stdout == ""
     checked, restored = (event for event in begun.events() if event["event"].startswith("survival."))
     assert checked["properties"] == {"proven": True, "kept": KEPT, "lost": LOST, "restored": [], "trigger": "auto"}
-    assert restored["properties"] == {"items": LOST, "at": "PostToolUse", **tokens.size(text)}
+    assert restored["properties"] == {"items": LOST, "at": "PostToolUse", "characters": len(text)}
 
 
 def test_it_comes_back_with_the_users_prompt_where_that_is_first(begun: Scene) -> None:
