@@ -12,7 +12,7 @@ import click
 from loomctl import __version__
 from loomctl.cli import asking, event_lines, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import event_log, events, trouble
+from loomctl.disk import clock, event_log, events, trouble
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import finding, hook_health, leasing, overview, pending, savings_tally, verifying
 from loomctl.engine.savings_tally import Tally
@@ -174,17 +174,13 @@ def _hooks(health: Health) -> dict[str, Any]:
     newest = max(health.beats, key=lambda event: health.beats[event].at, default=None)
     return {
         "fired": len(health.beats),
-        "last": newest and {"event": newest, "at": _stamp(health.beats[newest].at)},
+        "last": newest and {"event": newest, "at": clock.stamp(health.beats[newest].at)},
         "silent": [
-            {"event": one.event or "all", "how": one.how, "since": _stamp(one.since) if one.since else None}
+            {"event": one.event or "all", "how": one.how, "since": clock.stamp(one.since) if one.since else None}
             for one in health.silent
         ],
         "expected": bool(health.driving),
     }
-
-
-def _stamp(at: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
 # ---- The screen.

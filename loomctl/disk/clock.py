@@ -1,4 +1,7 @@
-"""The one place that reads the clock."""
+"""Times as state, events and names spell them.
+
+All come from `time.time`: the C library's own time in whole seconds may lag a tick behind it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import time
 
 def now() -> str:
     """Give the time as it stands in state and events: UTC, `YYYY-MM-DDTHH:MM:SSZ`."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return stamp(time.time())
 
 
 def stamp(seconds: float) -> str:
@@ -22,7 +25,7 @@ def exact_stamp(nanoseconds: int) -> str:
 
 def run_stamp() -> str:
     """Give the time as it stands in run ids: UTC, `YYYY-MM-DDTHH-MM-SSZ`."""
-    return time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime())
+    return time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime(time.time()))
 
 
 def seconds_of(stamped: str) -> int:

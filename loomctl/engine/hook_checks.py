@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import time
 from typing import TYPE_CHECKING, Any
 
-from loomctl.disk import bundle_lines, files, heartbeats
+from loomctl.disk import bundle_lines, clock, files, heartbeats
 from loomctl.engine import hook_health
 from loomctl.model.errors import LoomError, quoted
 from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
@@ -134,7 +133,7 @@ def _silence(patient: Patient, health: Health, one: Silent) -> Finding:
 
 
 def _fact(beat: Beat) -> dict[str, str]:
-    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(beat.at))
+    at = clock.stamp(beat.at)
     return {"at": at, "session_id": beat.session_id, "version": beat.version, "launcher": beat.launcher}
 
 

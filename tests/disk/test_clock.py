@@ -25,3 +25,9 @@ def test_times_are_utc_wherever_the_machine_stands(monkeypatch: pytest.MonkeyPat
     spelled = {time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment)) for moment in (before, after)}
     assert now in spelled
     assert stamp in {moment.replace(":", "-") for moment in spelled}
+
+
+def test_whole_seconds_come_from_the_clock_that_moments_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the turn of a second no time is one second earlier than a moment that was read before it."""
+    monkeypatch.setattr(time, "time", lambda: 1_500_000_000.0001)
+    assert (clock.now(), clock.run_stamp()) == ("2017-07-14T02:40:00Z", "2017-07-14T02-40-00Z")
