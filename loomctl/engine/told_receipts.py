@@ -50,11 +50,15 @@ def _told(run_dir: str) -> Iterable[Mapping[str, Any]]:
 
 
 def _alone(every: Sequence[Compacted], entry: Mapping[str, Any]) -> Compacted | None:
-    """Give the compaction of which an event tells and the state does not; None where it does."""
+    """Give the compaction of which an event tells and the state does not; None where it does.
+
+    One is judged once, so what is told of a moment whose compaction has its receipt tells of another of that second.
+    """
     raw = entry.get("properties")
     at = raw.get("at") if isinstance(raw, dict) and entry["event"] == _CHECKED else None
     session_id = str(entry.get("session_id") or "")
-    if not isinstance(at, str) or any((one.session_id, one.at) == (session_id, at) for one in every):
+    same = [one for one in every if (one.session_id, one.at) == (session_id, at)]
+    if not isinstance(at, str) or (same and not (same[-1].receipt and same[-1].receipt.proven)):
         return None
     return Compacted(session_id, at, str(raw.get("trigger") or "") if isinstance(raw, dict) else "", None)
 
