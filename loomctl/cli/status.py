@@ -217,7 +217,7 @@ def _lines(run: Run, told: Mapping[str, Any], now: float, wide: int) -> list[tup
         shown.whole("next", told["next"])
     _put_sessions(shown, told, now)
     _put_context(shown, told)
-    _put_ledger(shown, told["ledger"])
+    _put_ledger(shown, told["run_id"], told["ledger"])
     _put_health(shown, told, now)
     for number, event in enumerate(told["events"]):
         said = f"{str(event['ts'] or '')[11:19]} {event['event'] or ''} {masked_line(event['said'], 300)}"
@@ -347,13 +347,14 @@ def _names(names: Sequence[str]) -> str:
     return f"{first} and {len(names) - 8} more" if len(names) > 8 else first
 
 
-def _put_ledger(shown: Screen, ledger: Mapping[str, Any] | None) -> None:
+def _put_ledger(shown: Screen, run_id: str, ledger: Mapping[str, Any] | None) -> None:
     """Put the verdict on the log."""
     if ledger is None:
         return
     if ledger["fault"] is not None:
-        said = f"! line {ledger['fault']['line']:,} is not the one that was written: loomctl verify"
+        said = f"! line {ledger['fault']['line']:,} is not the one that was written; more of it:"
         shown.put("ledger", said, colour=_RED)
+        shown.whole("", f"loomctl verify {run_id}")
         return
     behind = f"; {ledger['unproven']:,} behind the checkpoint, unproven" if ledger["unproven"] else ""
     shown.put("ledger", f"whole, {counted(ledger['entries'], 'event')}{behind}")

@@ -553,3 +553,14 @@ def test_a_step_that_lasts_says_for_how_long(begun: Scene, cli: Cli) -> None:
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3 * 3600 - 60))
     begun.edit(steps=[{**entry, "started_at": began}])
     assert fields(cli("status").stdout)["step"] == "frame/ask@1 for 3 hours"
+
+
+def test_a_damaged_log_sends_to_the_command_that_tells_more(begun: Scene, cli: Cli) -> None:
+    """With the run's name, in one piece: a run that is over is not the current one."""
+    log = begun.run_dir / "events.jsonl"
+    log.write_bytes(log.read_bytes().replace(b"run.", b"rum.", 1))
+    run_id = begun.run_dir.name
+    told = cli("status", run_id, session=OTHER).stdout
+    assert "line 1 is not the one that was written" in fields(told)["ledger"]
+    assert f"loomctl verify {run_id}" in [line.strip() for line in told.splitlines()]
+    assert cli("verify", run_id, session=OTHER).code == 1
