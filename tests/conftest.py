@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from loomctl.disk import asset_files, working_tree
 from tests.scenes import PYTHON, Scene
 
 if TYPE_CHECKING:
@@ -70,3 +71,11 @@ def user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 def scene(tmp_path: Path) -> Scene:
     """Give a project without a store, in a folder of its own."""
     return Scene(tmp_path / "shop")
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let looking at files take as long as it takes: what a busy machine had no time for would be unknown."""
+    monkeypatch.setattr(working_tree.note, "__kwdefaults__", {"patience": 60.0})
+    monkeypatch.setattr(working_tree.since, "__kwdefaults__", {"patience": 60.0})
+    monkeypatch.setattr(asset_files.look, "__kwdefaults__", {"patience": 60.0, "most": asset_files.MOST_ENTRIES})

@@ -9,23 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import asset_files, tool_log, working_tree
+from loomctl.disk import asset_files, tool_log
 from loomctl.engine import driving, tracking
 from loomctl.model.tool_steps import ToolStep
 from tests.cli.conftest import Cli
 from tests.disk.repositories import git
 from tests.scenes import MAIN, Json, Scene, fingerprint
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 ASK, MAKE = "001-frame.ask@1", "002-build.make@1"
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine makes no test unknown."""
-    monkeypatch.setattr(working_tree.note, "__kwdefaults__", {"patience": 60.0})
-    monkeypatch.setattr(working_tree.since, "__kwdefaults__", {"patience": 60.0})
-    monkeypatch.setattr(asset_files.look, "__kwdefaults__", {"patience": 60.0, "most": asset_files.MOST_ENTRIES})
 
 
 def begin(scene: Scene) -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.disk import working_tree
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import command_output, command_trust, commanding, context_values, driving
@@ -91,10 +90,9 @@ def test_no_hook_runs_a_command(scene: Scene) -> None:
 
 
 @pytest.fixture
-def patient(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def patient(scene: Scene, request: pytest.FixtureRequest) -> Scene:
     """A real repository, on a machine that may be busy."""
-    monkeypatch.setattr(working_tree.note, "__kwdefaults__", {"patience": 60.0})
-    monkeypatch.setattr(working_tree.since, "__kwdefaults__", {"patience": 60.0})
+    request.getfixturevalue("unhurried")
     git(scene.root, "init", "-q")
     return scene
 

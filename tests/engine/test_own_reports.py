@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.disk import asset_files, evidence_files, own_reports, tool_log, working_tree
+from loomctl.disk import evidence_files, own_reports, tool_log
 from loomctl.disk.artifact_paths import Roots
 from loomctl.engine import driving, tracking
 from loomctl.engine.tracking import Tracked
@@ -18,13 +18,7 @@ from loomctl.model.tool_steps import ToolStep
 from tests.disk.repositories import git
 from tests.scenes import Ended, Scene
 
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine makes no test unknown."""
-    monkeypatch.setattr(working_tree.note, "__kwdefaults__", {"patience": 60.0})
-    monkeypatch.setattr(working_tree.since, "__kwdefaults__", {"patience": 60.0})
-    monkeypatch.setattr(asset_files.look, "__kwdefaults__", {"patience": 60.0, "most": asset_files.MOST_ENTRIES})
+pytestmark = pytest.mark.usefixtures("unhurried")
 
 
 @pytest.fixture

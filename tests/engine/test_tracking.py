@@ -22,15 +22,9 @@ from tests.disk.repositories import git
 from tests.scenes import CHECKOUT, SESSION, Json, Scene
 from tests.test_hook_imports import FORBIDDEN
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 STAGE = "001-frame.ask@1"
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine makes no test unknown."""
-    monkeypatch.setattr(working_tree.note, "__kwdefaults__", {"patience": 60.0})
-    monkeypatch.setattr(working_tree.since, "__kwdefaults__", {"patience": 60.0})
-    monkeypatch.setattr(asset_files.look, "__kwdefaults__", {"patience": 60.0, "most": asset_files.MOST_ENTRIES})
 
 
 @pytest.fixture
