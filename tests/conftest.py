@@ -73,7 +73,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path / "shop")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let looking at files take as long as it takes: what a busy machine had no time for would be unknown."""
     monkeypatch.setattr(working_tree.note, "__kwdefaults__", {"patience": 60.0})

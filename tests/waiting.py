@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PATIENCE = 30.0  # seconds: a bound for what hangs, never a claim about speed
+WORK = 5.0  # seconds of the processor's time: a bound for work that grows with the square of a hostile text
 
 
 def until(holds: Callable[[], object], what: str = "") -> None:
@@ -16,6 +18,26 @@ def until(holds: Callable[[], object], what: str = "") -> None:
     while not holds():
         assert time.monotonic() < deadline, f"waited {PATIENCE:g} s in vain: {what}"
         time.sleep(0.01)
+
+
+@contextmanager
+def bounded_work() -> Iterator[None]:
+    """Hold that what is done here does not grow out of bounds, however busy the machine is."""
+    began = time.process_time()
+    yield
+    assert time.process_time() - began < WORK
+
+
+def in_time(attempt: Callable[[float], object], holds: Callable[[], object]) -> None:
+    """Try what has a time limit with longer and longer limits, until it was long enough for what must come first.
+
+    attempt: gets the limit in seconds; holds: tells whether what must come first came.
+    """
+    for limit in (0.5, 2.0, 8.0, PATIENCE):
+        attempt(limit)
+        if holds():
+            return
+    raise AssertionError(f"{PATIENCE:g} s were not enough")
 
 
 class Gate:

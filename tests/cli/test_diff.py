@@ -16,8 +16,6 @@ from tests.cli.conftest import Cli
 from tests.disk.repositories import git
 from tests.scenes import MAIN, Json, Scene, fingerprint
 
-pytestmark = pytest.mark.usefixtures("unhurried")
-
 ASK, MAKE = "001-frame.ask@1", "002-build.make@1"
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 

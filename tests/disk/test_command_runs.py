@@ -19,7 +19,7 @@ from loomctl.disk import command_files, command_runs, processes
 from loomctl.disk.command_runs import Order, Standing
 from loomctl.model.errors import LoomError
 from tests.scenes import MAIN
-from tests.waiting import Gate, until
+from tests.waiting import Gate, in_time, until
 
 
 class Bench:
@@ -29,7 +29,11 @@ class Bench:
         self.folder = root / "a stage, näher besehen"
         self.work = root / "work é ü"
         self.work.mkdir(parents=True)
-        self.log = self.folder / command_files.LOG
+
+    @property
+    def log(self) -> Path:
+        """Where what a command prints is written."""
+        return self.folder / command_files.LOG
 
     def order(self, script: str, timeout: float | None = None, cwd: str = "") -> Order:
         """Give an order to run a script here."""
@@ -55,6 +59,20 @@ class Bench:
         """What its record holds."""
         found: dict[str, Any] = json.loads((self.folder / command_files.RECORD).read_text(encoding="utf-8"))
         return found
+
+    def in_time(self, script: str, name: str) -> Standing:
+        """Let a command come to its timeout, of which the last is long enough for it to have written a file."""
+        ended: list[Standing] = []
+        base, written = self.folder, self.work / name
+
+        def tried(limit: float) -> None:
+            self.folder = base.parent / f"limit-{limit}"
+            self.start(script, timeout=limit)
+            ended.append(self.end())
+            assert ended[-1].result["timed_out"] is True
+
+        in_time(tried, lambda: written.exists() and written.read_text().endswith("\n"))
+        return ended[-1]
 
     def pid(self, name: str) -> int:
         """Give the number that the command wrote into a file of its own, once it is there."""
@@ -132,20 +150,17 @@ def test_output_is_there_while_the_command_runs(bench: Bench, tmp_path: Path) ->
 def test_a_timeout_ends_the_command_and_what_it_started(bench: Bench) -> None:
     """Its grandchildren too; what was printed before is kept."""
     script = "echo before; sh -c 'sleep 600 & echo $! > grandchild; wait' & echo $! > child; wait"
-    bench.start(script, timeout=1.0)
+    bench.in_time(script, "grandchild")
     child, grandchild = bench.pid("child"), bench.pid("grandchild")
-    standing = bench.end()
-    assert standing.result["timed_out"] is True
     assert bench.log.read_bytes() == b"before\n"
     assert [processes.started(pid) for pid in (child, grandchild)] == ["", ""]
 
 
 def test_what_does_not_want_to_end_is_killed(bench: Bench) -> None:
     """A command that ignores TERM ends by KILL a little later."""
-    bench.start("trap '' TERM; echo $$ > own; while :; do sleep 600; done", timeout=0.5)
+    standing = bench.in_time("trap '' TERM; echo $$ > own; while :; do sleep 600; done", "own")
     own = bench.pid("own")
-    standing = bench.end()
-    assert (standing.result["timed_out"], standing.result["signal"]) == (True, "SIGKILL")
+    assert standing.result["signal"] == "SIGKILL"
     assert processes.started(own) == ""
 
 

@@ -17,6 +17,7 @@ from loomctl.disk.expressions import Answer, Question, answer, child_command, sc
 from loomctl.model.conditions import MAX_SOURCE
 from loomctl.model.errors import EXIT_SETUP, LoomError
 from loomctl.model.paths_in_state import MISSING
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -399,11 +400,7 @@ def test_an_interpreter_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pyte
     assert time.monotonic() - begun < LIMIT + SLACK
     assert answers[0].status == "needs_environment"
     sleeper = int((tmp_path / "python.pid").read_text())
-    for _ in range(100):
-        if not alive(sleeper):
-            break
-        time.sleep(0.02)
-    assert not alive(sleeper)
+    until(lambda: not alive(sleeper), "a killed process to be gone")
 
 
 def alive(process: int) -> bool:

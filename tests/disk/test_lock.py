@@ -14,6 +14,7 @@ import pytest
 
 from loomctl.disk.lock import Lock
 from loomctl.model.errors import EXIT_HELD, LoomError
+from tests.waiting import PATIENCE
 
 CHECKOUT = Path(__file__).parents[2]
 HOLD = """
@@ -43,15 +44,27 @@ def test_a_held_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
         began = time.monotonic()
         with pytest.raises(LoomError) as error, Lock(str(path), patience=0.2):
             pass
-        assert 0.2 <= time.monotonic() - began < 2
+        assert 0.2 <= time.monotonic() - began < PATIENCE
         assert (error.value.code, error.value.exit_code) == ("HELD", EXIT_HELD)
         assert f"process {process.pid} since 20" in error.value.what
         assert str(path) == error.value.where
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    with Lock(str(path), patience=0.5):
+    with Lock(str(path), patience=PATIENCE):
         assert f'"pid": {os.getpid()}' in path.read_text()
+
+
+class Told(Lock):
+    """A lock that tells when somebody begins to wait for it, its file open."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, patience=PATIENCE)
+        self.waits = threading.Event()
+
+    def _wait(self, deadline: float) -> None:
+        self.waits.set()
+        super()._wait(deadline)
 
 
 def test_a_waiter_gets_the_lock_when_it_is_given_back(tmp_path: Path) -> None:
@@ -59,14 +72,16 @@ def test_a_waiter_gets_the_lock_when_it_is_given_back(tmp_path: Path) -> None:
     path = str(tmp_path / "run.lock")
     order: list[str] = []
 
+    wanted = Told(path)
+
     def second() -> None:
-        with Lock(path, patience=5):
+        with wanted:
             order.append("second")
 
     with Lock(path):
         waiter = threading.Thread(target=second)
         waiter.start()
-        time.sleep(0.05)
+        assert wanted.waits.wait(PATIENCE)
         order.append("first")
     waiter.join()
     assert order == ["first", "second"]
@@ -77,8 +92,10 @@ def test_a_lock_that_is_removed_is_nobodys(tmp_path: Path) -> None:
     path = tmp_path / "run.lock"
     seen: list[bool] = []
 
+    wanted = Told(str(path))
+
     def second() -> None:
-        with Lock(str(path), patience=5):
+        with wanted:
             seen.append(path.exists())
             with pytest.raises(LoomError, match="HELD"), Lock(str(path), patience=0):
                 pass
@@ -86,7 +103,7 @@ def test_a_lock_that_is_removed_is_nobodys(tmp_path: Path) -> None:
     with Lock(str(path)) as lock:
         waiter = threading.Thread(target=second)
         waiter.start()
-        time.sleep(0.05)
+        assert wanted.waits.wait(PATIENCE)
         lock.remove()
         with Lock(str(path), patience=0):  # the name is free again
             pass

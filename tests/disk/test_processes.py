@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from loomctl.disk import processes
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,11 +42,7 @@ def test_a_killed_process_is_gone_even_before_it_is_reaped(child: subprocess.Pop
     """Killed, a process does not live, though its parent has not asked for it yet."""
     identity = processes.identity(child.pid)
     child.send_signal(signal.SIGKILL)
-    for _ in range(200):
-        if not processes.lives(identity):
-            break
-        time.sleep(0.01)
-    assert not processes.lives(identity)
+    until(lambda: not processes.lives(identity), "a killed process to be gone")
     child.wait()
     assert not processes.lives(identity)
     assert processes.identity(child.pid)["started"] == ""

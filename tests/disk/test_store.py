@@ -27,6 +27,7 @@ from loomctl.disk.store import Store
 from loomctl.model import sessions
 from loomctl.model.errors import EXIT_HELD, EXIT_INVALID, EXIT_NO_RUN, EXIT_SKEW, LoomError
 from tests.disk.runs import AT, PLAN, RUN_ID, make_run
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -411,7 +412,7 @@ def test_a_kill_at_any_moment_leaves_old_or_new(tmp_path: Path) -> None:
         head = state["ledger_head"]
         assert chain[head["seq"] - 1]["sha256"] == head["sha256"]
         assert len(chain) - head["seq"] in (0, 1)
-    store.update(RUN_ID, set_goal("on"), patience=0.5)
+    store.update(RUN_ID, set_goal("on"), patience=PATIENCE)
     assert sorted(os.listdir(folder)) == ["events.jsonl", "plan.json", "state.backup.json", "state.json"]
     assert not [event for event in log(store) if event["event"] == "ledger.mismatch"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 import yaml
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.disk.strict_yaml import parse
+from tests.waiting import bounded_work
 
 BOMB = "a: &a [x, x]\n" + "".join(
     f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)
@@ -50,9 +50,8 @@ MISTAKES = [
 @pytest.mark.parametrize(("text", "code", "where"), MISTAKES)
 def test_a_mistake_has_its_place(text: str, code: str | None, where: str | None) -> None:
     """Each mistake is an error with a code, line and column; nothing is read."""
-    began = time.process_time()
-    value, problems = parse(text, max_depth=64)
-    assert time.process_time() - began < 5
+    with bounded_work():
+        value, problems = parse(text, max_depth=64)
     assert value is None
     assert problems
     assert code is None or {problem.code for problem in problems} == {code}
@@ -61,11 +60,10 @@ def test_a_mistake_has_its_place(text: str, code: str | None, where: str | None)
 
 def test_a_bomb_does_not_go_off() -> None:
     """Aliases are refused one by one, not followed."""
-    began = time.process_time()
-    value, problems = parse(BOMB, max_depth=64)
+    with bounded_work():
+        value, problems = parse(BOMB, max_depth=64)
     assert value is None
     assert {problem.code for problem in problems} == {"YAML_ALIAS"}
-    assert time.process_time() - began < 1
 
 
 def test_every_mistake_is_said_at_once() -> None:

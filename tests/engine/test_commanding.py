@@ -90,9 +90,8 @@ def test_no_hook_runs_a_command(scene: Scene) -> None:
 
 
 @pytest.fixture
-def patient(scene: Scene, request: pytest.FixtureRequest) -> Scene:
-    """A real repository, on a machine that may be busy."""
-    request.getfixturevalue("unhurried")
+def in_git(scene: Scene) -> Scene:
+    """A real repository."""
     git(scene.root, "init", "-q")
     return scene
 
@@ -103,36 +102,36 @@ def of_the_command(scene: Scene) -> Json:
     return found
 
 
-def test_what_was_changed_before_a_command_began_is_not_its_own(patient: Scene) -> None:
+def test_what_was_changed_before_a_command_began_is_not_its_own(in_git: Scene) -> None:
     """While its trust was waited for, by hand or by the assistant's tools (D39, D40)."""
     made = "echo made > made; mkdir -p test-results; echo r > test-results/new.txt"
-    patient.workflow(phases={"build": {"steps": [{"id": "c1", "run": made}]}})
-    run = patient.begin().run
-    space = patient.space()
+    in_git.workflow(phases={"build": {"steps": [{"id": "c1", "run": made}]}})
+    run = in_git.begin().run
+    space = in_git.space()
     driving.next_step(space, run.run_id)
-    patient.write("mine.txt", "by hand")
-    patient.write("test-results/old.txt", "by hand")
-    tool: Json = {"tool_name": "Write", "tool_input": {"file_path": str(patient.root / "edited.txt"), "content": "x"}}
-    patient.write("edited.txt", "x")
-    patient.hook("post-tool-use", tool_use_id="toolu_1", tool_response={"type": "create"}, **tool)
+    in_git.write("mine.txt", "by hand")
+    in_git.write("test-results/old.txt", "by hand")
+    tool: Json = {"tool_name": "Write", "tool_input": {"file_path": str(in_git.root / "edited.txt"), "content": "x"}}
+    in_git.write("edited.txt", "x")
+    in_git.hook("post-tool-use", tool_use_id="toolu_1", tool_response={"type": "create"}, **tool)
     command_trust.trust(space, run, command_trust.listed(space, run))
     driving.next_step(space, run.run_id)
-    ended = of_the_command(patient)
+    ended = of_the_command(in_git)
     assert ended["files_touched"] == ["made", "test-results/new.txt"]
     assert [one["path"] for one in ended["assets"]] == ["test-results/new.txt"]
     assert "files_unknown" not in ended
 
 
-def test_a_command_that_never_ran_touched_nothing(patient: Scene) -> None:
+def test_a_command_that_never_ran_touched_nothing(in_git: Scene) -> None:
     """Ended by hand before it began."""
-    patient.workflow(phases=COMMANDS)
-    run = patient.begin().run
-    patient.write("mine.txt", "by hand")
-    by_hand = patient.space(None, host=TERMINAL)
+    in_git.workflow(phases=COMMANDS)
+    run = in_git.begin().run
+    in_git.write("mine.txt", "by hand")
+    by_hand = in_git.space(None, host=TERMINAL)
     driving.done(by_hand, run.run_id, response=None, outcome="skipped")
-    ended = of_the_command(patient)
+    ended = of_the_command(in_git)
     assert (ended["files_touched"], ended.get("files_unknown")) == ([], None)
-    assert not [name for name in patient.event_names() if name.startswith("command.")]
+    assert not [name for name in in_git.event_names() if name.startswith("command.")]
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

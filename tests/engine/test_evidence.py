@@ -30,6 +30,7 @@ from loomctl.engine.driving import Driven
 from loomctl.engine.stopping import Stopped, Turn
 from loomctl.model.errors import LoomError
 from tests.scenes import Json, Scene
+from tests.waiting import until
 
 STAGE = "001-build.make@1"
 
@@ -518,10 +519,7 @@ def test_a_command_does_not_outlive_what_it_was_to_show(
     act(scene, run.run_id)
     standing = command_runs.wait(str(folder), time.monotonic() + 20)
     assert standing.kind == command_runs.NONE or standing.result["stopped"]
-    deadline = time.monotonic() + 20
-    while processes.lives(record["supervisor"]) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not processes.lives(record["supervisor"])
+    until(lambda: not processes.lives(record["supervisor"]), "a stopped command to be gone")
 
 
 def test_a_rewound_step_still_knows_its_beginning(scene: Scene) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -14,7 +15,7 @@ from loomctl.engine import hook_trial
 from loomctl.model.findings import FAIL, PASS, WARN, Finding
 from tests.engine.patients import copied_bundle, patient
 from tests.scenes import Scene, fingerprint
-from tests.waiting import until
+from tests.waiting import in_time, until
 
 # What a launcher that works as it should answers, with the mark that the trial looks for.
 GOOD = json.dumps(
@@ -97,9 +98,15 @@ def test_what_a_failing_hook_said_is_told(tmp_path: Path) -> None:
 
 def test_a_hook_that_hangs_is_ended_with_its_children(tmp_path: Path, temporary: Path) -> None:
     """After the timeout that hooks.json gives it nothing of it runs any more."""
-    found = tried(tmp_path, f"sleep 60 & echo $! >{tmp_path}/pid; wait", timeout=1)
-    assert (found.status, "did not end within its 1 s" in found.found) == (FAIL, True)
-    pid = int((tmp_path / "pid").read_text())
+    began = tmp_path / "pid"
+
+    def hang(seconds: float) -> None:
+        limit = math.ceil(seconds)
+        found = tried(tmp_path / f"{limit}-{seconds}", f"sleep 60 & echo $! >{began}; wait", timeout=limit)
+        assert (found.status, f"did not end within its {limit} s" in found.found) == (FAIL, True)
+
+    in_time(hang, lambda: began.is_file() and began.read_text().endswith("\n"))
+    pid = int(began.read_text())
     stat = Path(f"/proc/{pid}/stat")
     until(lambda: not stat.exists() or stat.read_text().split()[2] == "Z", "a killed process to be gone")
     assert list(temporary.iterdir()) == []

@@ -18,8 +18,6 @@ from loomctl.model.tool_steps import ToolStep
 from tests.disk.repositories import git
 from tests.scenes import Ended, Scene
 
-pytestmark = pytest.mark.usefixtures("unhurried")
-
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:

@@ -20,6 +20,7 @@ from loomctl.engine.recording import digest
 from loomctl.engine.reducer import StepReducer
 from loomctl.model.tool_steps import ToolStep
 from tests.scenes import CHECKOUT, MAIN, OTHER, SESSION, Json, Scene, run
+from tests.waiting import PATIENCE
 
 OUTPUT = "".join(f"line {number} of the output\n" for number in range(200))
 
@@ -403,7 +404,7 @@ def test_while_another_digests_a_hook_does_not_wait_long(begun: Scene) -> None:
     with Lock(str(begun.store / "local/locks/spool.digest")):
         began = time.monotonic()
         done = digest(begun.space(), limit=0.1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < PATIENCE
     assert (done.steps, done.left, "held by process" in done.trouble) == (0, 1, True)
     assert len(waiting(begun)) == 1
 

@@ -22,8 +22,6 @@ from tests.disk.repositories import git
 from tests.scenes import CHECKOUT, SESSION, Json, Scene
 from tests.test_hook_imports import FORBIDDEN
 
-pytestmark = pytest.mark.usefixtures("unhurried")
-
 STAGE = "001-frame.ask@1"
 
 
