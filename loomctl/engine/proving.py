@@ -154,8 +154,11 @@ def _names(plan: dict[str, Any], entries: Sequence[Any]) -> list[str]:
 
 
 def _named(plan: dict[str, Any], entries: Sequence[Any], name: str, run_id: str) -> Any:
+    items = survival.items(plan, {KEY: entries})
+    told = next(((item.kind, item.value) for item in items if item.name == name), None)
     for entry in entries:
-        if entry == name or name in _names(plan, [entry]):
+        (item,) = survival.items({**plan, KEY: []}, {KEY: [entry]}) or (None,)
+        if entry == name or (item is not None and (item.kind, item.value) == told):
             return entry
     ours = any(item.name == name for item in survival.items(plan, {}))
     why = "the run's workflow declares it" if ours else f"added are {', '.join(_names(plan, entries)) or 'none'}"

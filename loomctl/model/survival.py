@@ -57,13 +57,25 @@ def items(plan: Mapping[str, Any], state: Mapping[str, Any]) -> list[Item]:
     """
     artifacts = {artifact["id"] for artifact in plan.get("artifacts", ())}
     found: dict[tuple[str, str], Item] = {}
+    names: set[str] = set()
     for holder in (plan, state):
         listed = holder.get(KEY)
         for entry in listed[:MOST] if isinstance(listed, list) else ():
             item = _item(entry, artifacts)
-            if item is not None:
-                found.setdefault((item.kind, item.value), item)
+            if item is not None and (item.kind, item.value) not in found:
+                item = item._replace(name=_untaken(item.name, names))
+                names.add(item.name)
+                found[(item.kind, item.value)] = item
     return list(found.values())
+
+
+def _untaken(name: str, names: Collection[str]) -> str:
+    """Give a name that no item before it has, for all else goes by the names: two secrets may be masked alike."""
+    shown, count = name, 1
+    while shown in names:
+        count += 1
+        shown = f"{name} #{count}"
+    return shown
 
 
 def _item(entry: object, artifacts: Collection[str]) -> Item | None:
@@ -79,14 +91,17 @@ def _kind(said: str, artifacts: Collection[str]) -> str:
 
 
 def _name(value: str) -> str:
-    """Give an item's name: itself on one line, its secrets masked; a long one is cut, and told apart by a checksum."""
+    """Give an item's name: itself on one line, its secrets masked; a long one is cut, and told apart by a checksum.
+
+    The checksum is of the masked text: one of a secret would tell a guess that is right from one that is not.
+    """
     whole = one_line(mask(value)[0], LONGEST * 4)
     short = one_line(whole, _NAME_UNITS)
     if short == whole:
         return whole
     from binascii import crc32
 
-    return f"{short} #{crc32(value.encode('utf-8', 'surrogatepass')):08x}"
+    return f"{short} #{crc32(whole.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def text_of(item: Item, state: Mapping[str, Any]) -> str | None:

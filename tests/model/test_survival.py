@@ -119,6 +119,28 @@ def test_a_masked_text_is_present_where_its_masked_form_is() -> None:
     assert survival.stands_in(f"token {secret}", [survival.flat(given)])
 
 
+SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
+
+
+def test_what_is_masked_alike_has_two_names() -> None:
+    """All else goes by the names: one of two secrets would be taken for the other. No name tells of its secret."""
+    other = SECRET.replace("a", "c")
+    longer = [
+        f"{'The token of the staging deployment, which is not that of production, ' * 2}is {one}"
+        for one in (SECRET, other)
+    ]
+    plan = {**PLAN, "must_survive": [f"token {SECRET}", f"token {other}", {"text": "$.goal"}, "text:$.goal", *longer]}
+    names = [item.name for item in survival.items(plan, {})]
+    assert names[:4] == [
+        "token [masked: github token]",
+        "token [masked: github token] #2",
+        "text:$.goal",
+        "text:$.goal #2",
+    ]
+    assert names[5] == f"{names[4]} #2"
+    assert len(survival.items({**PLAN, "must_survive": ["x #2", "x", {"text": "x"}]}, {})) == 2
+
+
 PLAIN = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"], max_codepoint=0xDFFFF))
 
 
