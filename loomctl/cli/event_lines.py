@@ -60,15 +60,15 @@ def _words(*names: str) -> Callable[[Mapping[str, Any]], list[str]]:
 def _checked(properties: Mapping[str, Any]) -> list[str]:
     """Tell a receipt: how many items were kept and lost, or that nobody could look."""
     if properties.get("proven") is not True:
-        return ["unproven", *_plain(properties, "proven", "restored")]
+        return ["unproven", *_plain(properties, "proven", "restored", "compaction")]
     counts = [f"{len(properties[key])} {key}" for key in ("kept", "lost") if isinstance(properties.get(key), list)]
-    return [", ".join(counts), *_plain(properties, "proven", "kept", "restored")]
+    return [", ".join(counts), *_plain(properties, "proven", "kept", "restored", "notes", "compaction")]
 
 
 def _restored_items(properties: Mapping[str, Any]) -> list[str]:
     listed = properties.get("items")
     names = [one_line(str(name), _PROPERTY) for name in listed] if isinstance(listed, list) else []
-    return ["; ".join(names[:5]), *_plain(properties, "items")]
+    return ["; ".join(names[:5]), *_plain(properties, "items", "compaction")]
 
 
 def _change(before: str, after: str, link: str = "→") -> Callable[[Mapping[str, Any]], list[str]]:

@@ -16,13 +16,12 @@ from loomctl.model.fences import one_line
 
 if TYPE_CHECKING:
     from loomctl.engine.proving import Proof
-    from loomctl.model.receipts import Compacted
+    from loomctl.model.receipts import Compacted, Receipt
 
-_SHOWN = 100  # UTF-16 units of an item
+_SHOWN, _NOTE = 100, 200  # UTF-16 units of an item, and of what is noted of it
 _KINDS = {survival.TEXT: "text", survival.PATH: "path", survival.ARTIFACT: "artifact"}
 _PENDING = "lost, pending: it comes back with the next tool result or prompt"
 _ABSENT = "absent, had no text then"
-_MASKED = "unproven, its secret was masked when the run was handed on"
 
 
 @click.command()
@@ -76,7 +75,7 @@ def _of_one(one: Compacted) -> list[str]:
     receipt = one.receipt
     if receipt is None:
         return [f"{head}: nothing was declared, or nobody looked"]
-    kept = [f"  kept: {one_line(name, _SHOWN)}" for name in receipt.kept]
+    kept = [f"  {_noted('kept', receipt, name)}: {one_line(name, _SHOWN)}" for name in receipt.kept]
     if not receipt.proven:
         given = [f"  given: {one_line(name, _SHOWN)}" for name in receipt.kept]
         return [f"{head}: unproven, no summary came; in what Loom gave: {len(receipt.kept)}", *given]
@@ -85,7 +84,14 @@ def _of_one(one: Compacted) -> list[str]:
     absent = f", absent {len(receipt.absent)}" if receipt.absent else ""
     lines = [f"{head}: kept {len(receipt.kept)}, lost {len(receipt.lost)}{put_back}{pending}{absent}", *kept]
     for name in receipt.lost:
-        how = "lost, put back" if name in receipt.restored else _PENDING if name in one.pending else "lost"
+        pending = _PENDING if name in one.pending else _noted("lost", receipt, name)
+        how = "lost, put back" if name in receipt.restored else pending
         lines.append(f"  {how}: {one_line(name, _SHOWN)}")
-    absences = ((_MASKED if survival.is_masked(name) else _ABSENT, name) for name in receipt.absent)
+    absences = ((_noted("absent", receipt, name, _ABSENT), name) for name in receipt.absent)
     return lines + [f"  {why}: {one_line(name, _SHOWN)}" for why, name in absences]
+
+
+def _noted(what: str, receipt: Receipt, name: str, otherwise: str = "") -> str:
+    """Say what became of an item with what its receipt notes of it."""
+    note = receipt.notes.get(name)
+    return f"{what}, {one_line(note, _NOTE)}" if note else otherwise or what

@@ -139,18 +139,18 @@ def _compactions(space: Workspace, run: Run) -> dict[str, Any]:
     pending: of what it lost the names that are still put back.
     """
     every = [
-        (entry, str(record.get("session_id")))
+        (entry, one)
         for record in sessions.history(run.state)
-        for entry in _list(record.get("compactions"))
-        if isinstance(entry, dict)
+        for entry, one in zip(
+            [entry for entry in _list(record.get("compactions")) if isinstance(entry, dict)],
+            receipts.compactions([record]),
+            strict=True,
+        )
     ]
-    last = max(every, key=lambda one: str(one[0].get("at") or ""), default=None)
-    if last is None:
+    if not every:
         return {"count": 0, "last": None}
-    entry, session_id = last
-    found = receipts.read(entry.get("receipt"))
-    lost = found.still_lost if found is not None else []
-    coming = pending.names(space, run.run_id, session_id, str(entry.get("at") or ""), lost)
+    entry, last = max(every, key=lambda one: (one[1].at, one[1].number))
+    coming = pending.names(space, run.run_id, last)
     return {"count": len(every), "last": {**entry, **({"pending": coming} if coming else {})}}
 
 

@@ -1,7 +1,11 @@
 """What a session is owed after a compaction: one small file that the launcher looks for, given to one hook alone.
 
 `local/owed/{session_id}.json` stands while something is owed. Who gives it renames it to `{session_id}.given` first, so
-that of several hooks of one moment one gives it; that file stays until it is seen that what was given arrived.
+that of several hooks of one moment one gives it; that file stays until it is seen that what was given arrived. What did
+not fit is owed on: then it is renamed back.
+
+A note holds the compaction (`run_id`, `at`, `number`), its receipt, `left`: what is still to be given, `parts`: what
+was given and not seen to arrive, `again`: what was given once already, and `never`: what cannot be read, or never fits.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from loomctl.model.ids import checked_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 FOLDER = "owed"
@@ -82,6 +87,30 @@ def begun(local: str, session_id: str) -> dict[str, Any] | None:
     """Give what was noted of such a compaction; None where there was none since the last start."""
     path = _path(local, session_id, _BEGUN)
     return None if files.leads_away(os.path.dirname(local), path) else _read(path)
+
+
+def owe_on(local: str, session_id: str) -> None:
+    """Owe what is left of what was taken: from now on another hook may take it. Raises OSError."""
+    given, path = _path(local, session_id, _GIVEN), _path(local, session_id, _OWED)
+    if not files.leads_away(os.path.dirname(local), given):
+        os.rename(given, path)
+
+
+def left(noted: Mapping[str, Any]) -> list[str]:
+    """Give the names of what is still to be given."""
+    return names(noted, "left" if "left" in noted else "lost")
+
+
+def parts(noted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give what was given and not seen to arrive; `given` are the names of what a part held, `mark` is its slip's."""
+    listed = noted.get("parts")
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def names(noted: Mapping[str, Any], key: str) -> list[str]:
+    """Give the names under a key of a note, which may be damaged."""
+    listed = noted.get(key)
+    return [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
 
 
 def settle(local: str, session_id: str) -> None:

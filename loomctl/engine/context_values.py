@@ -108,6 +108,19 @@ def value_of(space: Workspace, run: Run, value: Any) -> Any:
     return text
 
 
+def place_of(space: Workspace, run: Run, value: Any) -> str | None:
+    """Give the file in which stands what a value of the context stands for; None for a value that is itself.
+
+    It may not be there. Raises BAD_ID and UNSAFE_LINK for a stage that leads away.
+    """
+    if blob_refs.is_ref(value):
+        path = Blobs(space.store.folder).path(value)
+        brought = os.path.join(run.folder, blobs.FOLDER, f"{blob_refs.sha256_of(value)}.json")
+        return path if os.path.lexists(path) or not os.path.lexists(brought) else brought
+    stage = _response_of(value)
+    return None if stage is None else os.path.join(stages.folder(run.folder, stage), stages.RESPONSE)
+
+
 def _response_of(value: Any) -> str | None:
     """Give the stage whose response a value stands for, None for every other value."""
     if not isinstance(value, dict) or value.keys() != {_STAGE, _FILE} or value[_FILE] != stages.RESPONSE:

@@ -10,31 +10,35 @@ from typing import TYPE_CHECKING
 from loomctl.disk import owed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Sequence
 
     from loomctl.engine.caller import Workspace
     from loomctl.model.receipts import Compacted
 
 
-def names(space: Workspace, run_id: str, session_id: str, at: str, lost: Collection[str]) -> list[str]:
+def names(space: Workspace, run_id: str, one: Compacted, *, is_last: bool = True) -> list[str]:
     """Give what of a compaction's losses is put back yet: with the next tool result or prompt of its session.
 
-    at: when the compaction was; lost: what it lost and did not get back. Empty once the session has ended. What was
-    tried and left out for lack of room is none of it, though it may be owed still: whether there is room is not known.
+    is_last: whether none of its session came later in the same second, which tells where no record numbers it. Empty
+    once the session has ended. What never fits is none of it as soon as that was found.
     """
-    if not lost:
+    lost = one.receipt.still_lost if one.receipt is not None else []
+    noted = owed.standing(space.store.local, one.session_id) if lost else None
+    if noted is None or noted.get("run_id") != run_id or noted.get("at") != one.at:
         return []
-    noted = owed.standing(space.store.local, session_id)
-    if noted is None or noted.get("run_id") != run_id or noted.get("at") != at:
+    if noted["number"] != one.number if noted.get("number") else not is_last:
         return []
-    binding = space.local.binding(session_id)
+    binding = space.local.binding(one.session_id)
     if binding is None or binding["run_id"] != run_id or not space.local.is_alive(binding):
         return []
-    due = noted.get("given", noted.get("lost"))
-    return [name for name in due if name in lost] if isinstance(due, list) else []
+    coming = {*owed.left(noted), *(name for part in owed.parts(noted) for name in owed.names(part, "given"))}
+    return [name for name in lost if name in coming.difference(owed.names(noted, "never"))]
 
 
-def marked(space: Workspace, run_id: str, one: Compacted) -> Compacted:
-    """Give a compaction with what of it is still put back."""
-    lost = one.receipt.still_lost if one.receipt is not None else []
-    return one._replace(pending=names(space, run_id, one.session_id, one.at, lost))
+def marked(space: Workspace, run_id: str, found: Sequence[Compacted]) -> list[Compacted]:
+    """Give compactions, each session's in their order, with what of them is still put back."""
+    last = {(one.session_id, one.at): at for at, one in enumerate(found)}
+    return [
+        one._replace(pending=names(space, run_id, one, is_last=last[(one.session_id, one.at)] == at))
+        for at, one in enumerate(found)
+    ]

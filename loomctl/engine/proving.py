@@ -73,7 +73,7 @@ def proof(space: Workspace, named: str | None) -> Proof:
     known = {record.get("session_id") for record in here}
     records = [*(one for one in earlier_sessions.every(space.store, run_id) if one["session_id"] not in known), *here]
     found = sorted(receipts.compactions(records), key=lambda one: one.at)
-    found = [pending.marked(space, run_id, one) for one in told_receipts.completed(run.folder, found)]
+    found = pending.marked(space, run_id, told_receipts.completed(run.folder, found))
     found.sort(key=lambda one: one.at)
     return Proof(run_id, survival.items(run.plan, run.state), found)
 

@@ -55,7 +55,8 @@ def _compaction(one: Mapping[str, Any]) -> dict[str, Any]:
 
 def _receipt(receipt: Mapping[str, Any]) -> dict[str, Any]:
     lists = {key: _texts(receipt.get(key)) for key in ("kept", "lost", "restored", "absent")}
-    return {"proven": receipt.get("proven") is True, **lists, "pending": []}
+    notes = receipts.read_notes(receipt)
+    return {"proven": receipt.get("proven") is True, **lists, "pending": [], **({"notes": notes} if notes else {})}
 
 
 def all_sessions(space: Workspace, run: Run, earlier: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -64,7 +65,7 @@ def all_sessions(space: Workspace, run: Run, earlier: Sequence[Mapping[str, Any]
     names = {record.get("session_id") for record in held}
     records = [*(one for one in earlier if one["session_id"] not in names), *held]
     found = told_receipts.completed(run.folder, list(receipts.compactions(records)))
-    told = iter([pending.marked(space, run.run_id, one) for one in found])
+    told = iter(pending.marked(space, run.run_id, found))
     return [_with_receipts(session(one), told) for one in records]
 
 

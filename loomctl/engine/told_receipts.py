@@ -24,8 +24,8 @@ _CHECKED, _RESTORED = "survival.checked", "survival.restored"
 def completed(run_dir: str, found: Sequence[Compacted]) -> list[Compacted]:
     """Give compactions with the receipts that the log tells, where the state has none that is proven.
 
-    Those of which the log alone tells stand behind the others. found: oldest first. An event belongs to the last
-    compaction of its session before it. A log that cannot be read tells nothing.
+    Those of which the log alone tells stand behind the others. found: oldest first. A log that cannot be read tells
+    nothing.
     """
     every = list(found)
     open_ones = {at for at, one in enumerate(every) if one.receipt is None or not one.receipt.proven}
@@ -64,9 +64,22 @@ def _alone(every: Sequence[Compacted], entry: Mapping[str, Any]) -> Compacted | 
 
 
 def _of(every: Sequence[Compacted], entry: Mapping[str, Any]) -> int:
-    """Give the place of the compaction that an event tells of; -1 where there is none."""
-    when, session_id = clock.seconds_of(str(entry.get("ts") or "")), entry.get("session_id")
-    places = [at for at, one in enumerate(every) if one.session_id == session_id and clock.seconds_of(one.at) <= when]
+    """Give the place of the compaction that an event tells of; -1 where there is none.
+
+    It says which by its moment and its number, if its session's record numbers it. An older Loom's says neither: then
+    it is the last that was before the event.
+    """
+    raw = entry.get("properties")
+    properties = raw if isinstance(raw, dict) else {}
+    own = [place for place, one in enumerate(every) if one.session_id == entry.get("session_id")]
+    which = properties.get("compaction", {"at": properties.get("at")} if entry["event"] == _CHECKED else None)
+    if isinstance(which, dict) and which.get("at"):
+        number = which.get("number", 0)
+        same = [place for place in own if every[place].at == which["at"]]
+        places = [place for place in same if every[place].number == number] or ([] if number else same)
+        return places[-1] if places else -1
+    when = clock.seconds_of(str(entry.get("ts") or ""))
+    places = [place for place in own if clock.seconds_of(every[place].at) <= when]
     return places[-1] if places else -1
 
 

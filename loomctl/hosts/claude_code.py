@@ -159,7 +159,7 @@ def enter_and_prime(
         event = _with_owed(started, state) if driver is None else started
         made[:] = [priming.prime(space, here, event, budget, may_write=driver is None)]
         if source == "compact":
-            state = _with_receipt(here, made[0], space.caller.session_id)
+            state = _with_receipt(space, here, made[0])
             meant[:] = [state]
         state, primed = remembering.recorded(space, state, made[0])
         return state, [*came, *primed]
@@ -178,12 +178,12 @@ def enter_and_prime(
     return _delivered(space, made[0], notes)
 
 
-def _with_receipt(run: Run, made: Slip, session_id: str | None) -> State:
+def _with_receipt(space: Workspace, run: Run, made: Slip) -> State:
     if KEY not in run.plan and KEY not in run.state:
         return run.state
     from loomctl.engine import surviving  # most runs declare nothing
 
-    return surviving.begun(run, made, session_id)
+    return surviving.begun(space, run, made)
 
 
 def _note_receipt(space: Workspace, run_id: str, meant: State) -> None:

@@ -44,7 +44,7 @@ def before(space: Workspace, event: dict[str, Any]) -> str | None:
         return told  # after /compact the host shows the assistant this text again: the items would stand there twice
     from loomctl.engine import surviving  # most runs declare nothing
 
-    return told + "".join(f"{line}\n" for line in surviving.for_the_summary(run, coming))
+    return told + "".join(f"{line}\n" for line in surviving.for_the_summary(space, run, coming))
 
 
 def after(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -69,10 +69,10 @@ def after(space: Workspace, event: dict[str, Any]) -> str | None:
 
 def put_back_at_a_prompt(space: Workspace, *, seen: bool) -> str | None:
     """Give what is owed with the user's prompt. seen: whether the transcript shows the compaction."""
-    from loomctl.engine import surviving
+    from loomctl.engine import putting_back
 
     if seen:
-        claude_events.kept([], lambda: surviving.confirm(space))
+        claude_events.kept([], lambda: putting_back.confirm(space))
     return _put_back(space, "UserPromptSubmit") or None
 
 
@@ -83,13 +83,13 @@ def after_tool(event: dict[str, Any]) -> str:
     space = claude_events.workspace_of(event)
     if space is None:
         return ""
-    from loomctl.engine import priming, surviving
+    from loomctl.engine import priming, putting_back
 
-    return surviving.put_back(space, priming.hook_budget(space), "PostToolUse")
+    return putting_back.put_back(space, priming.hook_budget(space), "PostToolUse")
 
 
 def _put_back(space: Workspace, event_name: str) -> str:
-    from loomctl.engine import priming, surviving
+    from loomctl.engine import priming, putting_back
 
-    text = surviving.put_back(space, priming.hook_budget(space), event_name)
+    text = putting_back.put_back(space, priming.hook_budget(space), event_name)
     return claude_events.context(event_name, text, None)

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 _LISTS = ("kept", "lost", "restored", "absent")
+NOT_SOUGHT = "masked: a secret is not looked for"
+"""The note of an item whose text is, but for a word or two, a secret."""
 
 
 class Receipt(NamedTuple):
     """Names of items. kept: present; lost: in neither summary nor priming; restored: of those, put back later.
 
-    proven: False where nobody could look into a summary; absent: had no text to look for.
+    proven: False where nobody could look into a summary; absent: had nothing to look for; notes: what is to be said of
+    some, by their names: why one is lost that could not be looked for, or absent, or what of an artifact it is.
     """
 
     proven: bool
@@ -26,6 +29,7 @@ class Receipt(NamedTuple):
     lost: Sequence[str]
     restored: Sequence[str]
     absent: Sequence[str]
+    notes: Mapping[str, str] = {}
 
     @property
     def still_lost(self) -> list[str]:
@@ -33,15 +37,17 @@ class Receipt(NamedTuple):
         return [name for name in self.lost if name not in self.restored]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give what a session's record holds and an event tells; `absent` only where something was."""
+        """Give what a session's record holds and an event tells; `absent` and `notes` only where there are any."""
         document = {"proven": self.proven, "kept": [*self.kept], "lost": [*self.lost], "restored": [*self.restored]}
-        return {**document, "absent": [*self.absent]} if self.absent else document
+        absent = {"absent": [*self.absent]} if self.absent else {}
+        return {**document, **absent, **({"notes": {**self.notes}} if self.notes else {})}
 
 
 class Compacted(NamedTuple):
     """A compaction of a session. receipt: None where nothing was declared, or nobody looked.
 
-    pending: of what was lost the names that are still put back, as far as this machine knows.
+    pending: of what was lost the names that are still put back, as far as this machine knows; number: its place among
+    those that the session's record holds, from 1, for two may be of one second; 0 where no record has it.
     """
 
     session_id: str
@@ -49,6 +55,12 @@ class Compacted(NamedTuple):
     trigger: str
     receipt: Receipt | None
     pending: Sequence[str] = ()
+    number: int = 0
+
+    @property
+    def which(self) -> dict[str, Any]:
+        """Tell it from all others of its session, as events and notes do."""
+        return {"at": self.at, "number": self.number} if self.number else {"at": self.at}
 
     @property
     def still_lost(self) -> list[str]:
@@ -61,7 +73,14 @@ def read(raw: object) -> Receipt | None:
     if not isinstance(raw, dict) or not isinstance(raw.get("proven"), bool):
         return None
     kept, lost, restored, absent = (_texts(raw.get(key)) for key in _LISTS)
-    return Receipt(raw["proven"], kept, lost, [name for name in restored if name in lost], absent)
+    return Receipt(raw["proven"], kept, lost, [name for name in restored if name in lost], absent, read_notes(raw))
+
+
+def read_notes(raw: Mapping[str, Any]) -> dict[str, str]:
+    """Read the notes of a receipt, or of what is owed; what has not their form is passed over."""
+    notes = raw.get("notes")
+    told = notes.items() if isinstance(notes, dict) else ()
+    return {name: note for name, note in told if isinstance(name, str) and isinstance(note, str)}
 
 
 def _texts(raw: object) -> list[str]:
@@ -72,10 +91,11 @@ def compactions(records: Iterable[Mapping[str, Any]]) -> Iterator[Compacted]:
     """Give the compactions of session records, in their order; what has no such form is passed over."""
     for record in records:
         listed = record.get("compactions")
-        for entry in listed if isinstance(listed, list) else ():
+        for number, entry in enumerate(listed if isinstance(listed, list) else (), 1):
             if isinstance(entry, dict):
                 at, trigger = str(entry.get("at") or ""), str(entry.get("trigger") or "")
-                yield Compacted(str(record.get("session_id")), at, trigger, read(entry.get("receipt")))
+                receipt = read(entry.get("receipt"))
+                yield Compacted(str(record.get("session_id")), at, trigger, receipt, number=number)
 
 
 def last(state: Mapping[str, Any], session_id: str) -> Compacted | None:

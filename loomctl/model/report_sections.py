@@ -88,6 +88,11 @@ def _session(one: Mapping[str, Any]) -> list[object]:
     ]
 
 
+def _item(name: str, receipt: Mapping[str, Any]) -> Markup:
+    note = receipt.get("notes", {}).get(name)
+    return el("span", f"{name} — {note}" if note else name, class_="chip")
+
+
 def _compaction(session: Mapping[str, Any], one: Mapping[str, Any]) -> Markup:
     receipt = one["receipt"]
     said, tone = survived(receipt)
@@ -103,7 +108,7 @@ def _compaction(session: Mapping[str, Any], one: Mapping[str, Any]) -> Markup:
         el(
             "div",
             el("dt", title),
-            el("dd", join((el("span", name, class_="chip") for name in receipt[key]), between=" ")),
+            el("dd", join((_item(name, receipt) for name in receipt[key]), between=" ")),
         )
         for key, title in _BECAME
         if receipt[key]

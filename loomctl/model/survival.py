@@ -8,7 +8,7 @@ say it outright.
 from __future__ import annotations
 
 from loomctl.model.fences import one_line, visible
-from loomctl.model.paths_in_state import MISSING, compile_path, read
+from loomctl.model.paths_in_state import MISSING, compile_path
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import mask
 
@@ -25,7 +25,9 @@ LONGEST = 2000
 MOST = 100
 """Items that one declaration may have."""
 _NAME_UNITS = 100
-_MASKED = "[masked: "
+_MASKED, _LONGEST_MASK = "[masked: ", 60
+_LEAST_AROUND = 16
+"""Letters and digits around what is masked; a text with fewer is a secret, and is not looked for."""
 _TRIES = 2000
 """Places of a text at which an item is looked for; what stands so often within words of others counts as not there."""
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
@@ -104,15 +106,11 @@ def _name(value: str) -> str:
     return f"{short} #{crc32(whole.encode('utf-8', 'surrogatepass')):08x}"
 
 
-def text_of(item: Item, state: Mapping[str, Any]) -> str | None:
-    """Give the text that must be present for a text or a path; None where the state has nothing at the path.
+def text_of(value: Any) -> str | None:
+    """Give the text that must be present for a text, or for what stands at a path; None where that is nothing.
 
-    A value that is no text is its compact JSON; null, and what is blank, is nothing. Of an artifact its file knows.
+    A value that is no text is its compact JSON; null, what is not there (MISSING) and what is blank is nothing.
     """
-    if item.kind == TEXT:
-        return item.value
-    steps = compile_path(item.value) if item.kind == PATH else None
-    value = MISSING if steps is None else read(steps, state)
     if value is MISSING or value is None:
         return None
     if not isinstance(value, str):
@@ -131,13 +129,26 @@ def masked(item: Item, text: str) -> str:
     return str(masked_value({key: text}).popitem()[1]) if key else mask(text)[0]
 
 
-def is_masked(text: str) -> bool:
-    """Tell whether a text or a value holds a secret that was masked as its run was handed on: nobody can look for it.
+def is_secret(shown: str) -> bool:
+    """Tell whether a masked text is, but for a word or two, what was masked: nobody can look for it.
 
-    Of an artifact it says nothing: its file may tell of masking.
+    shown: a text with its secrets masked, by Loom's output or as its run was handed on.
     """
-    at = text.find(_MASKED)
-    return at >= 0 and "]" in text[at:]
+    parts = _around(shown)
+    return len(parts) > 1 and sum(sum(map(str.isalnum, part)) for part in parts) < _LEAST_AROUND
+
+
+def _around(shown: str) -> list[str]:
+    """Give what stands before, between and behind the masks of a text; one part where nothing is masked."""
+    parts: list[str] = []
+    begins, at = 0, shown.find(_MASKED)
+    while at >= 0:
+        end = shown.find("]", at, at + _LONGEST_MASK)
+        if end >= 0:
+            parts.append(shown[begins:at])
+            begins = end + 1
+        at = shown.find(_MASKED, max(end, at) + 1)
+    return [*parts, shown[begins:]]
 
 
 def flat(text: str) -> str:
@@ -145,26 +156,39 @@ def flat(text: str) -> str:
     return " ".join(visible(text).split())
 
 
-def stands_in(text: str, flat_texts: Sequence[str]) -> bool:
+def stands_in(shown: str, flat_texts: Sequence[str]) -> bool:
     """Tell whether a text stands in one of others: character by character, white space aside, and as whole words.
 
-    flat_texts: as `flat` gives them. Where the text begins or ends with an ASCII letter, digit or underscore none such
-    may stand beside it, so that `v1.2` is not taken for present where `v1.23` is. A text that holds what is masked
-    for Loom's own output counts in its masked form too.
+    shown: with its secrets masked; of a text that holds some, what stands around them is looked for, in its order,
+    and of what is a secret nothing stands anywhere (`is_secret`). flat_texts: as `flat` gives them. Where the text
+    begins or ends with an ASCII letter, digit or underscore none such may stand beside it, so that `v1.2` is not taken
+    for present where `v1.23` is.
     """
-    wanted = {flat(text), flat(mask(text)[0])} - {""}
-    return any(_is_in(one, other) for one in wanted for other in flat_texts)
+    parts = _around(shown)
+    wanted = [part for part in map(flat, parts) if part and (len(parts) == 1 or any(map(str.isalnum, part)))]
+    return bool(wanted) and not is_secret(shown) and any(_are_in(wanted, other) for other in flat_texts)
 
 
-def _is_in(wanted: str, text: str) -> bool:
-    at, tries = text.find(wanted), 0
+def _are_in(wanted: Sequence[str], text: str) -> bool:
+    at = 0
+    for part in wanted:
+        found = _place(part, text, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+def _place(wanted: str, text: str, start: int) -> int:
+    """Give where a text first stands as whole words from a place on; -1 where it does not."""
+    at, tries = text.find(wanted, start), 0
     while at >= 0 and tries < _TRIES:
         before, after = text[at - 1 : at] if at else "", text[at + len(wanted) : at + len(wanted) + 1]
         amid = wanted[0] in _WORD and before in _WORD
         if not amid and not (wanted[-1] in _WORD and after in _WORD):
-            return True
+            return at
         at, tries = text.find(wanted, _behind_word(text, at) if amid else at + 1), tries + 1
-    return False
+    return -1
 
 
 def _behind_word(text: str, at: int) -> int:

@@ -260,9 +260,11 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "kept": "names of the items that stood in the summary or in what Loom gave",
             "lost": "of those that stood in neither",
             "restored": "of the lost ones those that were put back already: none as yet",
-            "absent": "of those that had no text to look for; left out where there are none",
+            "absent": "of those that had nothing to look for; left out where there are none",
+            "notes": "of some by name: why one could not be looked for, or what of an artifact it is",
             "trigger": "`auto` or `manual`",
-            "at": "when the compaction was, where another drove the run and its state tells nothing of it",
+            "compaction": "which it was: `at`, and its `number` in the session's record",
+            "at": "when it was, where another drove the run and its state tells nothing of it",
         },
     ),
     "survival.restored": (
@@ -270,6 +272,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
         {
             "items": "their names",
             "at": "the hook: `PostToolUse` or `UserPromptSubmit`",
+            "compaction": "which lost them: `at`, and its `number` in the session's record",
             "characters": "of the text that was given",
         },
     ),

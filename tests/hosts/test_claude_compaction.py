@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import threading
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from loomctl.disk import owed
-from loomctl.engine import reporting, resuming, surviving
+from loomctl.engine import putting_back, reporting, resuming, surviving
 from loomctl.hosts import claude_compaction
 from loomctl.model.errors import LoomError
 from loomctl.model.slip import Budget
 from loomctl.model.units import utf16_units
-from tests.scenes import MAIN, SESSION, Ended, Json, Scene, TranscriptFile, artifact, run
+from tests.hosts.compactions import compact, hook, prompted, receipt, survived, tool
+from tests.scenes import MAIN, SESSION, Json, Scene, TranscriptFile, artifact
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SURVIVORS: list[Any] = [
     "The deadline is 3 May",
@@ -43,48 +45,6 @@ def begun(scene: Scene) -> Scene:
     scene.begin()
     scene.edit(context={"release.date": "2027-01-02"})
     return scene
-
-
-def hook(scene: Scene, event: str, file: TranscriptFile | None = None, **told: Any) -> Ended:
-    """Answer an event of the session."""
-    ended = scene.hook(event, transcript_path=str(file.path) if file else "", **told)
-    assert (ended.code, ended.stderr) == (0, "")
-    return ended
-
-
-def compact(scene: Scene, file: TranscriptFile | None = None, **more: Any) -> Ended:
-    """Go through a compaction as the host does; gives PostCompact's answer. more: what PostCompact gets."""
-    hook(scene, "pre-compact", file, trigger="auto")
-    if file is not None:
-        file.compacts()
-    text = hook(scene, "session-start", file, source="compact").context
-    if file is not None:
-        file.hook_text(text)
-    return hook(scene, "post-compact", file, trigger="auto", **more)
-
-
-def tool(scene: Scene, response: str = "ok", **more: Any) -> tuple[Ended, Path]:
-    """Answer a tool's event as the launcher starts Python for it while something is owed."""
-    path = scene.store / "local/spool" / f"{SESSION}-4711.json"
-    stdout = {"stdout": response, "stderr": "", "interrupted": False, "isImage": False}
-    told: Json = {"session_id": SESSION, "cwd": str(scene.root), "hook_event_name": "PostToolUse", "tool_name": "Bash"}
-    told |= {"tool_input": {"command": "cargo test"}, "tool_response": stdout, "tool_use_id": "toolu_01", **more}
-    path.write_text(json.dumps(told))
-    command = ["-I", "-S", str(MAIN), "hook", "post-tool-use", str(path), "owed"]
-    ended = run([sys.executable, *command], cwd=scene.root, environ=scene.environ(), given=b"")
-    assert (ended.code, ended.stderr) == (0, "")
-    return ended, path
-
-
-def receipt(scene: Scene, at: int = -1) -> Json:
-    """The receipt of one of the session's compactions."""
-    found: Json = scene.state["sessions"]["session_history"][0]["compactions"][at]["receipt"]
-    return found
-
-
-def prompted(scene: Scene, file: TranscriptFile | None = None) -> Ended:
-    """Submit a prompt."""
-    return hook(scene, "user-prompt-submit", file, prompt="go on")
 
 
 LOST = ["Nobody may touch the ledger table", "rules"]
@@ -113,8 +73,11 @@ def test_what_neither_summary_nor_priming_holds_is_lost_and_comes_back_with_a_to
     assert tool(begun)[0].stdout == ""
     assert prompted(begun).stdout == ""
     checked, restored = (event for event in begun.events() if event["event"].startswith("survival."))
-    assert checked["properties"] == {"proven": True, "kept": KEPT, "lost": LOST, "restored": [], "trigger": "auto"}
-    assert restored["properties"] == {"items": LOST, "at": "PostToolUse", "characters": len(text)}
+    which = {"at": begun.state["sessions"]["session_history"][0]["compactions"][0]["at"], "number": 1}
+    found = {"proven": True, "kept": KEPT, "lost": LOST, "restored": [], "trigger": "auto"}
+    assert checked["properties"] == {**found, "compaction": which}
+    back = {"items": LOST, "at": "PostToolUse", "characters": len(text)}
+    assert restored["properties"] == {**back, "compaction": which}
 
 
 def test_it_comes_back_with_the_users_prompt_where_that_is_first(begun: Scene) -> None:
@@ -240,7 +203,7 @@ def test_parallel_results_bring_it_once(begun: Scene) -> None:
     space = [begun.space() for _ in range(8)]
     budget = Budget(9500, utf16_units)
     threads = [
-        threading.Thread(target=lambda one=one: said.append(surviving.put_back(one, budget, "PostToolUse")))
+        threading.Thread(target=lambda one=one: said.append(putting_back.put_back(one, budget, "PostToolUse")))
         for one in space
     ]
     for thread in threads:
@@ -284,7 +247,7 @@ def test_what_does_not_fit_is_named_and_not_claimed(begun: Scene) -> None:
     compact(begun, compact_summary=SUMMARY)
     text = prompted(begun).context
     assert utf16_units(text) <= 9500
-    assert "not put back: rules" in text
+    assert "- rules: not in full, for room (" in text
     assert receipt(begun)["restored"] == LOST[:1]
 
 
@@ -300,7 +263,7 @@ def test_what_did_not_fit_beside_the_rest_is_given_next(begun: Scene, tmp_path: 
     assert receipt(begun)["lost"] == ["rules", "more"]
     first = prompted(begun, file).context
     assert "Cobalt" in first
-    assert "not put back: more" in first
+    assert "With the next tool result or prompt: more" in first
     assert receipt(begun)["restored"] == ["rules"]
     file.hook_text(first, "UserPromptSubmit")
     second = prompted(begun, file).context
@@ -313,13 +276,13 @@ def test_what_did_not_fit_beside_the_rest_is_given_next(begun: Scene, tmp_path: 
 
 
 def test_a_text_whose_secret_was_masked_on_the_way_is_not_lost(begun: Scene) -> None:
-    """No summary can hold it: nobody knows, and prove says why."""
+    """No summary can hold it: nobody looks for it, and prove says so."""
     begun.edit(must_survive=["token [masked: github token]"])
     compact(begun, compact_summary=f"{SUMMARY} {LOST[0]} # Rules Cobalt before viridian.")
     assert receipt(begun)["lost"] == []
     assert receipt(begun)["absent"] == ["token [masked: github token]"]
     told = begun.loomctl("prove")
-    assert "unproven, its secret was masked when the run was handed on: token [masked" in told.stdout
+    assert "absent, masked: a secret is not looked for: token [masked" in told.stdout
     assert told.code == 0
 
 
@@ -458,13 +421,6 @@ def test_the_launcher_starts_python_for_one_event(begun: Scene) -> None:
 # What is owed and not given yet
 
 
-def survived(scene: Scene) -> tuple[int, Json, str, str]:
-    """What `prove` says of the last compaction, by its code, its document and its words; what `status` says."""
-    told = scene.loomctl("prove", "--json", session=None)
-    shown = scene.loomctl("prove", session=None).stdout
-    return told.code, told.json, shown, scene.loomctl("status", session=None).stdout
-
-
 def shown_by_the_report(scene: Scene) -> Json:
     """The report's receipt of the last compaction."""
     (session,) = reporting.gather(scene.space(), scene.state["run_id"], lambda _: "")["sessions"]
@@ -522,18 +478,18 @@ def test_what_does_not_come_back_any_more_is_lost(begun: Scene, happens: Any) ->
 def test_what_was_left_out_for_lack_of_room_is_lost(
     begun: Scene, tmp_path: Path, seen: bool | None, alone: bool
 ) -> None:
-    """Pending before its chance, lost after it, though it may be owed still: to `prove`, `status` and the report."""
+    """Pending before its chance, lost after it, for it never fits: to `prove`, `status` and the report."""
     begun.write("rules.md", "# Rules\n" + "Cobalt before viridian. 🟦\n" * 900)
     file = TranscriptFile(tmp_path / "t.jsonl")
     compact(begun, file, compact_summary=f"{SUMMARY} {LOST[0]}" if alone else SUMMARY)
     assert survived(begun)[0] == 0
     text = tool(begun)[0].context
-    assert "not put back: rules" in text
+    assert "- rules: not in full, for room (" in text
     if seen:
         file.hook_text(text, "PostToolUse")
     if seen is not None:
-        surviving.confirm(begun.space(transcript=file.path))
-        assert owed.is_owed(str(begun.store / "local"), SESSION) != alone
+        putting_back.confirm(begun.space(transcript=file.path))
+        assert owed.is_owed(str(begun.store / "local"), SESSION) is not seen
     code, document, shown, status = survived(begun)
     assert (code, document["lost"], document["pending"]) == (1, True, False)
     assert "  lost: rules" in shown
@@ -546,8 +502,8 @@ def test_what_was_given_and_cannot_be_recorded_yet_is_pending(begun: Scene, monk
     """It is recorded with the next prompt, or comes again; what there was no room for is lost by then."""
     begun.write("rules.md", "# Rules\n" + "Cobalt before viridian. 🟦\n" * 900)
     compact(begun, compact_summary=SUMMARY)
-    monkeypatch.setattr(surviving, "_record", lambda *_: 1 / 0)
-    surviving.put_back(begun.space(), Budget(9500, utf16_units), "PostToolUse")
+    monkeypatch.setattr(putting_back, "_record", lambda *_: 1 / 0)
+    putting_back.put_back(begun.space(), Budget(9500, utf16_units), "PostToolUse")
     code, document, _, _ = survived(begun)
     assert (code, document["compactions"][-1]["pending"]) == (1, LOST[:1])
 

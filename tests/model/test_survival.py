@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from loomctl.model import secrets, survival
 from loomctl.model.inheritance import merge
+from loomctl.model.paths_in_state import compile_path, read
 from loomctl.model.survival import ARTIFACT, PATH, TEXT
 
 PLAN: dict[str, Any] = {"artifacts": [{"id": "spec"}, {"id": "$.odd"}]}
@@ -83,9 +84,9 @@ VALUES = [
 def test_a_paths_text_is_its_present_value(path: str, value: object, text: str | None) -> None:
     """Text as it is, anything else as compact JSON; what is not there cannot be lost."""
     key = path[2:].partition("[")[0]
-    item = survival.Item(PATH, path, path)
-    found = survival.text_of(item, {key: value} if path != "$.list[0]" else {})
-    assert found == text
+    steps = compile_path(path)
+    assert steps is not None
+    assert survival.text_of(read(steps, {key: value} if path != "$.list[0]" else {})) == text
 
 
 PRESENT = [
@@ -111,15 +112,28 @@ def test_presence_is_of_whole_words_and_any_white_space(wanted: str, text: str, 
     assert survival.stands_in(wanted, [survival.flat(text)]) is present
 
 
-def test_a_masked_text_is_present_where_its_masked_form_is() -> None:
-    """What Loom masks in its own output can only come back masked."""
-    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
-    given, count = secrets.mask(f"token {secret}")
-    assert count
-    assert survival.stands_in(f"token {secret}", [survival.flat(given)])
-
-
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
+AROUND = [
+    ("The deploy token of Ada is {0}, ask her", "We know: the deploy token of Ada is {0}, ask her.", False),
+    ("The deploy token of Ada is {0}, ask her", "The deploy token of Ada is {0}, ask her.", True),
+    ("The deploy token of Ada is {0}, ask her", "The deploy token of Ada is known, ask her", True),
+    ("The deploy token of Ada is {0}, ask her", "ask her! The deploy token of Ada is", False),
+    ("The deploy token of Ada is {0}, ask her", "The deploy token of Adam is {0}, ask her", False),
+    ("token {0}", "token {0}", False),
+    ("{0} {0}", "{0} {0}", False),
+]
+
+
+@pytest.mark.parametrize(("wanted", "text", "present"), AROUND)
+@pytest.mark.parametrize("told", [SECRET, "[masked: github token]", "hidden"])
+def test_a_text_with_a_secret_is_looked_for_by_what_is_around_it(
+    wanted: str, text: str, told: str, *, present: bool
+) -> None:
+    """Whatever stands in the secret's place, in its order; of a text that is a secret nothing is claimed."""
+    shown, count = secrets.mask(wanted.format(SECRET))
+    assert count
+    assert survival.stands_in(shown, [survival.flat(text.format(told))]) is present
+    assert survival.is_secret(shown) is (len(wanted) < 20)
 
 
 def test_what_is_masked_alike_has_two_names() -> None:
@@ -139,6 +153,13 @@ def test_what_is_masked_alike_has_two_names() -> None:
     ]
     assert names[5] == f"{names[4]} #2"
     assert len(survival.items({**PLAN, "must_survive": ["x #2", "x", {"text": "x"}]}, {})) == 2
+
+
+@pytest.mark.parametrize("text", ["", "[masked: ", "[masked: " * 9, "a]b", "[masked: x", "[masked: " + "x" * 80 + "]"])
+def test_what_only_looks_like_a_mask_is_a_text(text: str) -> None:
+    """It is looked for as it is."""
+    assert not survival.is_secret(text)
+    assert survival.stands_in(text, [survival.flat(f"so: {text} .")]) is bool(text)
 
 
 PLAIN = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"], max_codepoint=0xDFFFF))

@@ -1,0 +1,163 @@
+"""What the items that must survive stand for now: their texts, secrets masked, or why there is none to look for.
+
+A value that the state holds by reference, in a blob or a stage's file, is read from there, as `loomctl context get`
+does. This is the hook path: bounded, and what only some items need is imported for them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.model import due, survival, triggers
+from loomctl.model.due import ERROR, LOAD, SKIP
+from loomctl.model.errors import LoomError
+from loomctl.model.paths_in_state import MISSING, compile_path, read
+from loomctl.model.receipts import NOT_SOUGHT
+from loomctl.model.records import NamedTuple
+from loomctl.model.secrets import masked_line
+from loomctl.model.survival import ARTIFACT, PATH
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
+    from loomctl.engine.examining import Entry
+    from loomctl.model.packing import Piece
+    from loomctl.model.survival import Item
+
+LARGEST = 1 << 20
+"""Bytes of a referenced value that is looked for; of an artifact it is as many (D17)."""
+_CONTEXT, _SET = "context", "set"
+_NOTE_UNITS = 300
+_ABSENT = {"other_phase": "of another phase", "condition_false": "its condition does not hold"}
+
+
+class Survivor(NamedTuple):
+    """What an item stands for. text: secrets masked; None where there is none that could be looked for.
+
+    absent: there is nothing that could have been lost; note: why there is no text, or what of an artifact it is;
+    pointer: one line that says how to read what cannot be given.
+    """
+
+    text: str | None
+    absent: bool
+    note: str
+    pointer: str
+
+
+def found(space: Workspace, run: Run, items: Sequence[Item], *, limit: int = LARGEST) -> dict[str, Survivor]:
+    """Give what each item stands for, by its name. limit: bytes above which a referenced value is not read."""
+    every = {item.name: _of_state(space, run, item, limit) for item in items if item.kind != ARTIFACT}
+    every.update(_artifacts(space, run, [item for item in items if item.kind == ARTIFACT]))
+    return every
+
+
+def _of_state(space: Workspace, run: Run, item: Item, limit: int) -> Survivor:
+    pointer = _how_to_read(run, item)
+    try:
+        value = item.value if item.kind != PATH else _at_path(space, run, item.value, limit)
+    except (LoomError, OSError) as error:
+        note = _said(space, error)
+        return Survivor(None, False, note, masked_line(f"{item.name}: {note}", _NOTE_UNITS))
+    text = survival.text_of(value)
+    if text is None:
+        return Survivor(None, True, "", pointer)
+    shown = survival.masked(item, text)
+    return (
+        Survivor(None, True, NOT_SOUGHT, pointer) if survival.is_secret(shown) else Survivor(shown, False, "", pointer)
+    )
+
+
+def _said(space: Workspace, error: LoomError | OSError) -> str:
+    if not isinstance(error, LoomError):
+        return masked_line(f"unreadable: {error.strerror or error}", _NOTE_UNITS)
+    root = os.path.join(space.project.root, "")
+    where = error.where.removeprefix(root) if error.where.startswith(root) else os.path.basename(error.where)
+    told = f"{error.code.lower()}: {error.what}"
+    return masked_line(f"{told} ({where})" if where else told, _NOTE_UNITS)
+
+
+def _at_path(space: Workspace, run: Run, path: str, limit: int) -> Any:
+    """Give what the state has at a path, with what the references on its way stand for; MISSING where it has nothing.
+
+    References stand where Loom writes them: as values of the context's keys, and of what open branches set.
+    """
+    steps = compile_path(path)
+    if steps is None:
+        return MISSING
+    if steps[0] == _CONTEXT:
+        context = run.state.get(_CONTEXT)
+        held = context if isinstance(context, dict) else {}
+        names = [steps[1]] if len(steps) > 1 else list(held)
+        told = {name: _meant(space, run, held[name], limit) for name in names if name in held}
+        return read(steps[1:], told)
+    value = read(steps, run.state)
+    return _meant(space, run, value, limit) if _SET in steps else value
+
+
+def _meant(space: Workspace, run: Run, value: Any, limit: int) -> Any:
+    """Give what a value stands for. Raises as `context_values.value_of`, and TOO_LARGE."""
+    if not isinstance(value, (str, dict)):
+        return value
+    from loomctl.engine import context_values
+
+    place = context_values.place_of(space, run, value)
+    if place is None:
+        return value
+    size = os.stat(place).st_size if os.path.isfile(place) else 0
+    if size > limit:
+        what = f"{size:,} bytes; {limit:,} is the most that is looked for"
+        raise LoomError("TOO_LARGE", what, where=place)
+    return context_values.value_of(space, run, value)
+
+
+def _how_to_read(run: Run, item: Item) -> str:
+    """Say where an item of the run's state can be read that is too large to be given."""
+    steps = compile_path(item.value) if item.kind == PATH else None
+    if steps and steps[0] == _CONTEXT and len(steps) > 1:
+        from loomctl.model.errors import quoted
+
+        return f"{item.name}: `loomctl context get {quoted(masked_line(str(steps[1]), 200))} {run.run_id}`"
+    if item.kind == PATH:
+        return f"{item.name}: `loomctl state show {run.run_id}`"
+    return f"{item.name}: under `{survival.KEY}` in the run's `plan.json`, or `loomctl state show {run.run_id}`"
+
+
+def _artifacts(space: Workspace, run: Run, items: Sequence[Item]) -> dict[str, Survivor]:
+    """Give what artifacts hold now: all that their strategy gives of them (D16).
+
+    Only what has no file, belongs to another phase, or has a condition that does not hold cannot have been lost.
+    """
+    names = {item.value: item.name for item in items}
+    every = {name: Survivor(None, True, "no such artifact in the plan", "") for name in names.values()}
+    declared = [artifact for artifact in run.plan["artifacts"] if artifact["id"] in names]
+    if not declared:
+        return every
+    from loomctl.engine.examining import Examiner
+
+    reader = Examiner(space, run, declared)
+    phase = run.state.get("current_phase")
+    for artifact in declared:
+        condition = reader.condition(artifact)
+        verdict = due.wanted(artifact, event=triggers.manual(), phase=phase, only=None, condition=condition)
+        entry, piece = reader.examine(artifact, verdict, None, force=True)
+        every[names[artifact["id"]]] = _of_artifact(entry, piece)
+    return every
+
+
+def _of_artifact(entry: Entry, piece: Piece | None) -> Survivor:
+    text = piece.text if piece is not None else None
+    pointer = piece.pointer if piece is not None else ""
+    if entry.decision == LOAD and text is not None and text.strip():
+        if survival.is_secret(text):
+            return Survivor(None, True, NOT_SOUGHT, pointer)
+        return Survivor(text, False, "", pointer)
+    if entry.decision in (LOAD, SKIP):
+        return Survivor(None, True, _ABSENT.get(entry.reason, ""), pointer)
+    if entry.decision == ERROR and entry.reason == "missing":
+        return Survivor(None, True, "", pointer)
+    where = f" ({entry.path})" if entry.path else ""
+    return Survivor(None, False, masked_line(f"{entry.reason}: {entry.message}{where}", _NOTE_UNITS), pointer)
