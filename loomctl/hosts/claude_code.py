@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from loomctl.model.triggers import Event
 
 KEY = "must_survive"  # as model.survival has it; not imported, for most runs declare nothing
+# What a subagent's events are answered for: its conversation is another, though it bears the session's id.
+_OF_SUBAGENTS = ("pre-tool-use",)
 # A restore that cannot be seen is tried again this often for one compaction, then left to the user.
 RESTORES = 2
 
@@ -55,6 +57,8 @@ def main(arguments: list[str]) -> int:
     space: Workspace | None = None
     try:
         event = read_event()
+        if event.get("agent_id") and name not in _OF_SUBAGENTS:
+            return 0
         space = workspace_of(event)
         output = answer(space, event) if space is not None else None
     except Exception as error:  # noqa: BLE001 - a hook fails open, whatever happened (D55)
@@ -277,8 +281,6 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
 
 def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     """End the step with the final message, ask for a better one, hand the next step on, or do nothing (D27, D28)."""
-    if event.get("agent_id"):  # a subagent's stop ends no turn
-        return None
     binding = space.local.binding(space.caller.session_id)
     if binding is None and (damaged := space.local.damaged_binding(space.caller.session_id)):
         line = f"this session's binding cannot be read: {damaged}; loomctl resume binds it again, then end the step"

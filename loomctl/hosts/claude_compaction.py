@@ -52,7 +52,7 @@ def after(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.engine import surviving
 
     binding = space.local.binding(space.caller.session_id)
-    if event.get("agent_id") or binding is None or not space.store.has(binding["run_id"]):
+    if binding is None or not space.store.has(binding["run_id"]):
         return None
     try:
         judged = surviving.judge(space, binding["run_id"], claude_events.text(event, "compact_summary"))

@@ -110,6 +110,30 @@ def test_a_subagents_result_brings_nothing_back(begun: Scene) -> None:
     assert "Cobalt" in tool(begun)[0].stdout
 
 
+def test_a_subagents_compaction_is_not_the_conversations(begun: Scene) -> None:
+    """None of its hooks primes, asks, judges, gives, notes or ends anything: the session's id is its parent's."""
+    compact(begun, compact_summary=SUMMARY)
+    before, owing = begun.state, owed.standing(str(begun.store / "local"), SESSION)
+    lines = begun.events()
+    primed = (begun.store / f"local/primed/{SESSION}.json").read_bytes()
+    inside: Json = {"agent_id": "a1", "agent_type": "Explore"}
+    events: list[tuple[str, Json]] = [
+        ("pre-compact", {"trigger": "auto"}),
+        ("session-start", {"source": "compact"}),
+        ("session-start", {"source": "startup"}),
+        ("post-compact", {"trigger": "auto", "compact_summary": "x"}),
+        ("user-prompt-submit", {"prompt": "go on"}),
+        ("stop", {"last_assistant_message": "done"}),
+        ("session-end", {"reason": "other"}),
+    ]
+    for event, told in events:
+        assert hook(begun, event, **told, **inside).stdout == "", event
+    assert (begun.state, owed.standing(str(begun.store / "local"), SESSION)) == (before, owing)
+    assert begun.events() == lines
+    assert (begun.store / f"local/primed/{SESSION}.json").read_bytes() == primed
+    assert "Cobalt" in tool(begun)[0].stdout
+
+
 @pytest.mark.parametrize("told", [{}, {"compact_summary": ""}, {"compact_summary": None}, {"compact_summary": 3}])
 def test_without_a_summary_nothing_is_proven_and_nothing_put_back(begun: Scene, told: Json) -> None:
     """What the priming gave is known; of the rest nobody knows."""
