@@ -171,7 +171,9 @@ def _composed(
     while True:
         due_now = [entry for entry in entries if entry.id in pieces]
         unsaid = (
-            force or bool(_gone(entries, has)) or any(entry.decision == ERROR and entry.required for entry in entries)
+            force
+            or bool(_gone(entries, has) or _over(entries, has))
+            or any(entry.decision == ERROR and entry.required for entry in entries)
         )
         if has.any_slip and not unsaid and not any(entry.decision == LOAD for entry in due_now):
             return None, entries, None
@@ -222,12 +224,21 @@ def _gone(entries: Sequence[Entry], has: Held) -> list[str]:
     return [name for name in has.artifacts if name in missing or name not in known]
 
 
+def _over(entries: Sequence[Entry], has: Held) -> list[str]:
+    """Name what the conversation was given and applies no longer: of another phase, or its condition does not hold."""
+    return [entry.id for entry in entries if entry.id in has.artifacts and entry.reason in due.OVER]
+
+
 def _since(entries: Sequence[Entry], has: Held) -> list[str]:
-    """Say what is new and what is gone since the last priming that stands in the conversation."""
+    """Say what is new, gone, or applies no longer since the last priming that stands in the conversation."""
     if not has.any_slip:
         return []
     new = [entry.id for entry in entries if entry.decision == LOAD and entry.id not in has.artifacts]
-    told = [("New since the last priming here", new), ("Given here before, and gone", _gone(entries, has))]
+    told = [
+        ("New since the last priming here", new),
+        ("Given here before, and gone", _gone(entries, has)),
+        ("Given here before, and applies no longer", _over(entries, has)),
+    ]
     return [masked_line(f"{said}: {', '.join(names)}.", 1000) for said, names in told if names]
 
 

@@ -6,7 +6,7 @@ from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import finding, leasing
 from loomctl.model import sessions
-from loomctl.model.due import DEFER, ERROR, WHOLE, Given
+from loomctl.model.due import DEFER, ERROR, OVER, WHOLE, Given
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL
@@ -85,7 +85,11 @@ def remember(space: Workspace, made: Slip) -> None:
         return
     before = space.local.primed(session_id)
     kept = before["artifacts"] if before.get("run_id") == made.run_id else {}
-    gone = {entry.id for entry in made.entries if entry.decision == ERROR and entry.reason == "missing"}
+    gone = {
+        entry.id
+        for entry in made.entries
+        if (entry.decision == ERROR and entry.reason == "missing") or entry.reason in OVER
+    }
     declared = {entry.id for entry in made.entries}
     kept = {name: entry for name, entry in kept.items() if name in declared - gone}
     gave = {

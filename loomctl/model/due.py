@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 WHOLE = ("full", "diff")
 """The forms after which a conversation has all of an artifact."""
+OVER = ("condition_false", "other_phase")
+"""The reasons for which an artifact does not apply now."""
 LOAD, SKIP, DEFER, ERROR = "load", "skip", "defer", "error"
 
 

@@ -139,6 +139,31 @@ def test_new_and_gone_are_named_once(primed: Scene) -> None:
     assert prime(primed).id == ""
 
 
+@pytest.mark.parametrize("over", [{"context": {"asked": False}}, {"current_phase": "build"}])
+def test_what_applies_no_longer_is_named_once(scene: Scene, over: dict[str, Any]) -> None:
+    """Its condition does not hold any more, or its phase is over; where it applies again it is given again, whole."""
+    scene.write("spec.md", SPEC)
+    scene.write("rules.md", "# Rules\n")
+    rules = artifact("rules", "rules.md", required=False)
+    if "context" in over:
+        scene.workflow([artifact("spec", "spec.md")], conditional=[{**rules, "condition": "state.context.asked"}])
+    else:
+        scene.workflow([artifact("spec", "spec.md")], by_phase={"frame": [rules]})
+    scene.begin()
+    scene.edit(context={"asked": True})
+    assert forms(prime(scene, force=True)) == {"spec": "full", "rules": "full"}
+    before = {"context": {"asked": True}, "current_phase": "frame"}
+    scene.edit(**over)
+    made = prime(scene)
+    assert "Given here before, and applies no longer: rules." in made.text
+    assert "# Rules" not in made.text
+    assert prime(scene).id == ""
+    scene.edit(**before)
+    made = prime(scene)
+    assert "New since the last priming here: rules." in made.text
+    assert forms(made) == {"rules": "full"}
+
+
 def test_secrets_are_masked_in_what_is_kept(primed: Scene) -> None:
     """The base is the text as it was given."""
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
