@@ -77,7 +77,7 @@ def _of_one(one: Compacted) -> list[str]:
         return [f"{head}: nothing was declared, or nobody looked"]
     kept = [f"  {_noted('kept', receipt, name)}: {one_line(name, _SHOWN)}" for name in receipt.kept]
     if not receipt.proven:
-        given = [f"  given: {one_line(name, _SHOWN)}" for name in receipt.kept]
+        given = [f"  {_noted('given', receipt, name)}: {one_line(name, _SHOWN)}" for name in receipt.kept]
         return [f"{head}: unproven, no summary came; in what Loom gave: {len(receipt.kept)}", *given]
     put_back = f", put back {len(receipt.restored)}" if receipt.lost else ""
     pending = f", pending {len(one.pending)}" if one.pending else ""

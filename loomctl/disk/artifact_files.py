@@ -29,7 +29,8 @@ class Reading(NamedTuple):
     text: what a priming gives (None where there is none); sha256: of that text; bytes: of the source, as far as known;
     path: as shown to people; problem: a reason code (`missing`, `path_escape`, `too_large`, `unparsable`, …) or empty;
     message: the problem in words; kind: json, markdown, digest or text, for an outline; rendered: a run's own file,
-    shown for reading and not as its bytes; warnings: `(code, message)`.
+    shown for reading and not as its bytes; of: what it is of where it is no file's content (`model.packing.OF`);
+    warnings: `(code, message)`.
     """
 
     text: str | None = None
@@ -41,6 +42,7 @@ class Reading(NamedTuple):
     message: str = ""
     kind: str = "text"
     rendered: bool = False
+    of: str = ""
     warnings: tuple[tuple[str, str], ...] = ()
 
 
@@ -152,14 +154,14 @@ def _directory(place: Place, strategy: str, roots: Roots) -> Reading:
         return _listing(entries)
     present = [entry for entry in entries if entry[2] is not None]
     if not present:
-        return Reading("(no files)\n", digests.of_text("(no files)\n"), 0)
+        return Reading("(no files)\n", digests.of_text("(no files)\n"), 0, of="files")
     if strategy == "latest_only":
         name = max(present, key=lambda entry: (entry[3], entry[0]))[0]
         reading = _file(os.path.join(place.path, name), "markdown")
         if reading.text is None:
             return reading._replace(message=f"{name}: {reading.message}")
         text = f"newest file: {name}\n\n{reading.text}"
-        return reading._replace(text=text, sha256=digests.of_text(text))
+        return reading._replace(text=text, sha256=digests.of_text(text), of="newest")
     total = sum(entry[2] or 0 for entry in present)
     if total > REFUSE_BYTES:
         return Reading(bytes=total, problem="too_large", message=f"its files have {total:,} bytes together")
@@ -173,7 +175,7 @@ def _directory(place: Place, strategy: str, roots: Roots) -> Reading:
             pieces.append(f"=== {name} ===\n{reading.text}")
     text = "\n".join(pieces)
     warnings = (("LEFT_OUT", "not read: " + ", ".join(left_out)),) if left_out else ()
-    return Reading(text, digests.of_text(text), total, warnings=warnings)
+    return Reading(text, digests.of_text(text), total, of="some" if left_out else "files", warnings=warnings)
 
 
 def _entries(folder: str, roots: Roots) -> list[tuple[str, str, int | None, int]]:
@@ -206,7 +208,7 @@ def _listing(entries: list[tuple[str, str, int | None, int]]) -> Reading:
     if len(lines) > LISTED:
         lines = [*lines[:LISTED], f"… and {len(lines) - LISTED} more"]
     text = "".join(f"{line}\n" for line in lines) or "(empty)\n"
-    return Reading(text, digests.of_text(text), sum(entry[2] or 0 for entry in entries))
+    return Reading(text, digests.of_text(text), sum(entry[2] or 0 for entry in entries), of="listing")
 
 
 def _git_info(command: str, roots: Roots) -> Reading:
@@ -223,4 +225,4 @@ def _git_info(command: str, roots: Roots) -> Reading:
         why = f"git says more than {REFUSE_BYTES:,} bytes; ask for less, as with -10 or --stat"
         return Reading(path=command, problem="too_large", message=why)
     text = answer.decode("utf-8", "replace")
-    return Reading(text, digests.of_text(text), len(answer), path=command)
+    return Reading(text, digests.of_text(text), len(answer), path=command, of="command")

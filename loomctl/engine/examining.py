@@ -32,7 +32,8 @@ _LONGEST_CHAIN = 4
 class Entry(NamedTuple):
     """What became of one artifact; form: full, diff, outline, pointer, or None where nothing was given.
 
-    base: the SHA-256 of the content that a diff begins with; given: the text that was given whole.
+    base: the SHA-256 of the content that a diff begins with; given: the text that was given whole; of: what it is of
+    where that is no file's content.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Entry(NamedTuple):
     message: str
     base: str | None = None
     given: str = ""
+    of: str = ""
 
 
 class Examiner:
@@ -146,7 +148,7 @@ class Examiner:
         reading = artifact_files.read(artifact, declared, self._known, self._roots, self._own)
         for code, message in reading.warnings:
             self.warnings.append((code, f"{artifact['id']}: {message}"))
-        entry = bare._replace(path=reading.path, bytes=reading.bytes, sha256=reading.sha256 or None)
+        entry = bare._replace(path=reading.path, bytes=reading.bytes, sha256=reading.sha256 or None, of=reading.of)
         if reading.text is None:
             if not required:
                 self.warnings.append((reading.problem.upper(), f"{artifact['id']}: {reading.path}: {reading.message}"))
@@ -219,4 +221,4 @@ class Examiner:
         heading = f"{masked_line(artifact['id'], 80)}: {path}" + (" (rendered for reading)" if reading.rendered else "")
         # What Loom's own commands can say again comes after what the project alone can say.
         patient = reading.kind == "digest" or reading.path.startswith("{plugin_root}")
-        return Piece(artifact["id"], heading, text, reading.kind, info, pointer, required, patient)
+        return Piece(artifact["id"], heading, text, reading.kind, info, pointer, required, patient, of=reading.of)

@@ -176,7 +176,7 @@ def _composed(run: Run, items: Sequence[Item], found: Mapping[str, Survivor], bu
     rest: list[str] = []
     for item in items:
         one = found[item.name]
-        block = _block(item, one.text) if one.text is not None else ""
+        block = _block(item, one.text, one.note) if one.text is not None else ""
         cost = budget.measure(block) + 2
         if block and cost <= room:
             room -= cost
@@ -214,7 +214,8 @@ def _pointers(run: Run, pointers: Sequence[str], budget: Budget, room: int) -> s
     return "\n".join([*lines, closing.format(count=left)] if left else lines)
 
 
-def _block(item: Item, text: str) -> str:
+def _block(item: Item, text: str, note: str) -> str:
     kinds = {ARTIFACT: "the artifact", PATH: "of the run's state:"}
     heading = f"{kinds[item.kind]} {item.name}" if item.kind in kinds else "a text"
+    heading += f" ({note})" if note else ""
     return f"### What must survive: {heading}\n{fenced(visible(text))}"

@@ -48,12 +48,13 @@ def begun(space: Workspace, run: Run, made: Slip) -> State:
     items = survival.items(run.plan, run.state)
     if not items or session_id is None:
         return run.state
-    gave = {entry.id: entry.given for entry in made.entries if entry.decision == LOAD and entry.form == "full"}
-    whole = {name for name, text in gave.items() if not survival.is_secret(text)}
+    gave = [entry for entry in made.entries if entry.decision == LOAD and entry.form == "full"]
+    whole = {entry.id: survivors.OF.get(entry.of, "") for entry in gave if not survival.is_secret(entry.given)}
     others = [item for item in items if item.kind != ARTIFACT]
     present = _standing_in(survivors.found(space, run, others, limit=8 * len(made.text)), made.text)
     kept = [item.name for item in items if (item.value in whole if item.kind == ARTIFACT else item.name in present)]
-    return receipts.noted(run.state, session_id, Receipt(False, kept, [], [], []))
+    notes = {item.name: whole[item.value] for item in items if item.kind == ARTIFACT and whole.get(item.value)}
+    return receipts.noted(run.state, session_id, Receipt(False, kept, [], [], [], notes))
 
 
 def _standing_in(found: Mapping[str, Survivor], text: str) -> list[str]:
@@ -73,12 +74,11 @@ def judge(space: Workspace, run_id: str, summary: str | None) -> Judged | None:
     compaction = beside or (receipts.last(run.state, session_id) if session_id else None)
     if session_id is None or compaction is None or compaction.receipt is None or compaction.receipt.proven:
         return None
-    receipt = compaction.receipt
+    receipt, never = compaction.receipt, list[str]()
     if summary is not None and summary.strip():
-        receipt = _found(space, run, receipt, summary)
+        receipt, never = _found(space, run, receipt, summary)
     if receipt.lost:
         which = {"run_id": run_id, "at": compaction.at, "number": compaction.number, "beside": beside is not None}
-        never = [name for name in receipt.lost if name in receipt.notes]
         told_later = {"left": receipt.lost, "parts": [], "never": never}
         owed.note(space.store.local, session_id, {**which, **receipt.to_dict(), **told_later})
     when = {"at": compaction.at} if beside is not None else {"compaction": compaction.which}
@@ -102,23 +102,25 @@ def _beside(space: Workspace, run_id: str) -> Compacted | None:
     noted = owed.begun(space.store.local, session_id) if session_id else None
     if session_id is None or noted is None or noted.get("run_id") != run_id:
         return None
-    receipt = Receipt(False, owed.names(noted, "kept"), [], [], [])
+    receipt = Receipt(False, owed.names(noted, "kept"), [], [], [], receipts.read_notes(noted))
     return Compacted(session_id, str(noted.get("at")), str(noted.get("trigger")), receipt)
 
 
-def _found(space: Workspace, run: Run, begun_with: Receipt, summary: str) -> Receipt:
+def _found(space: Workspace, run: Run, begun_with: Receipt, summary: str) -> tuple[Receipt, list[str]]:
+    """Give the receipt, and the names of what is lost and cannot be put back, for it cannot be read."""
     items = survival.items(run.plan, run.state)
     found = survivors.found(space, run, [item for item in items if item.name not in begun_with.kept])
     present = {*begun_with.kept, *_standing_in(found, summary)}
     missing = {item.name: found[item.name] for item in items if item.name not in present}
-    return Receipt(
+    receipt = Receipt(
         True,
         [item.name for item in items if item.name in present],
         [name for name, one in missing.items() if not one.absent],
         [],
         [name for name, one in missing.items() if one.absent],
-        {name: one.note for name, one in missing.items() if one.note},
+        {**begun_with.notes, **{name: one.note for name, one in found.items() if one.note}},
     )
+    return receipt, [name for name in receipt.lost if missing[name].text is None]
 
 
 def for_the_summary(space: Workspace, run: Run, coming: Slip) -> list[str]:

@@ -32,6 +32,12 @@ LARGEST = 1 << 20
 """Bytes of a referenced value that is looked for; of an artifact it is as many (D17)."""
 _CONTEXT, _SET = "context", "set"
 _NOTE_UNITS = 300
+OF = {
+    "listing": "a listing of the folder, not its files",
+    "newest": "the folder's newest file",
+    "some": "those of the folder's files that can be read",
+}
+"""What is noted of an artifact whose strategy gives less than all of it: it is that which must survive."""
 _ABSENT = {"other_phase": "of another phase", "condition_false": "its condition does not hold"}
 
 
@@ -154,7 +160,7 @@ def _of_artifact(entry: Entry, piece: Piece | None) -> Survivor:
     if entry.decision == LOAD and text is not None and text.strip():
         if survival.is_secret(text):
             return Survivor(None, True, NOT_SOUGHT, pointer)
-        return Survivor(text, False, "", pointer)
+        return Survivor(text, False, OF.get(entry.of, ""), pointer)
     if entry.decision in (LOAD, SKIP):
         return Survivor(None, True, _ABSENT.get(entry.reason, ""), pointer)
     if entry.decision == ERROR and entry.reason == "missing":

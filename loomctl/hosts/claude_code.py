@@ -200,7 +200,7 @@ def _note_receipt(space: Workspace, run_id: str, meant: State) -> None:
         return
     from loomctl.disk import owed
 
-    told = {"run_id": run_id, "at": found.at, "trigger": found.trigger, "kept": [*found.receipt.kept]}
+    told = {"run_id": run_id, "at": found.at, "trigger": found.trigger, **found.receipt.to_dict()}
     owed.note_begun(space.store.local, session_id, told)
 
 

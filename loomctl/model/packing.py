@@ -18,6 +18,14 @@ _SHORTEST_OUTLINE = " " * 40
 
 # What stands before a fence: that these are not Loom's words (D21).
 _IN_FULL = "Content of a file, in full:"
+OF = {
+    "listing": "What a folder holds, listed; not what its files hold:",
+    "newest": "Content of a folder's newest file, in full:",
+    "files": "Content of a folder's files, in full:",
+    "some": "Content of those of a folder's files that can be read, in full:",
+    "command": "What a command says, in full:",
+}
+"""How an artifact is headed that is no file's content, by what it is of."""
 _IN_DIFF = "What changed in the file since it was given here in full (then {base}), as a unified diff:"
 _IN_OUTLINE = "Content of the file, in outline, for the full text does not fit here:"
 
@@ -29,7 +37,8 @@ class Piece(NamedTuple):
     "markdown" or anything else. info: the language of the fence. pointer: one line that says by itself what it is,
     why it is not given in full and how to read it; it is shown as a list's item, alone or above an outline.
     patient: if required, it is given in full only after the others, whatever its size. diff: what leads to the text
-    from the one that the conversation has, which `base` names; it stands for the full text where it is shorter.
+    from the one that the conversation has, which `base` names; it stands for the full text where it is shorter. of: a
+    key of OF, for what is no file's content.
     """
 
     id: str
@@ -42,6 +51,7 @@ class Piece(NamedTuple):
     patient: bool = False
     diff: str = ""
     base: str = ""
+    of: str = ""
 
 
 class Packed(NamedTuple):
@@ -151,7 +161,8 @@ class _Part:
 
     def _in_full(self, text: str) -> str:
         heading = one_line(self.piece.heading, _HEADING_UNITS) or one_line(self.piece.id, _HEADING_UNITS)
-        return f"### {heading}\n{_IN_FULL}\n{fenced(text, self.piece.info)}"
+        said = OF.get(self.piece.of, _IN_FULL)
+        return f"### {heading}\n{said}\n{fenced(text, self.piece.info)}"
 
     def _in_diff(self) -> str:
         heading = one_line(self.piece.heading, _HEADING_UNITS) or one_line(self.piece.id, _HEADING_UNITS)

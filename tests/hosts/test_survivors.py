@@ -236,6 +236,39 @@ def test_what_does_not_apply_is_absent(scene: Scene, way: str) -> None:
     assert survived(scene)[0] == 0
 
 
+FOLDERS = [
+    ("summary", "What a folder holds, listed; not what its files hold:", "a listing of the folder, not its files"),
+    ("latest_only", "Content of a folder's newest file, in full:", "the folder's newest file"),
+    ("all", "Content of a folder's files, in full:", ""),
+    ("some", "Content of those of a folder's files that can be read, in full:", "those of the folder's files"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "heading", "note"), FOLDERS)
+@pytest.mark.parametrize("given", [True, False])
+def test_of_a_folder_what_its_strategy_gives_must_survive(
+    scene: Scene, strategy: str, heading: str, note: str, *, given: bool
+) -> None:
+    """The text and the receipt say what it is, whether the priming gave it or it was lost and came back."""
+    scene.write("notes/a.md", "cobalt\n")
+    if strategy == "some":
+        scene.write("notes/b.md", b"\0")
+    said = {"type": "directory", "load_strategy": "all" if strategy == "some" else strategy, "required": False}
+    when = ["compaction_detected"] if given else ["manual"]
+    begin(scene, "notes", artifacts=[artifact("notes", "notes", **said, reload_triggers=when)])
+    primed = hook(scene, "session-start", source="compact").context
+    assert (heading in primed) is given
+    text = becomes(scene)
+    assert ("notes" in text) is not given
+    assert receipt(scene)["kept" if given else "restored"] == ["notes"]
+    assert receipt(scene).get("notes", {}).get("notes", "").startswith(note)
+    assert survived(scene)[0] == 0
+    assert note in text or given
+    if given and note:
+        assert f"  kept, {note}" in survived(scene)[2]
+    assert ("cobalt" in primed + text) is (strategy != "summary")
+
+
 # ---- Secrets
 
 
