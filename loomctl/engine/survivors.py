@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.model import due, survival, triggers
+from loomctl.model import blob_refs, due, survival, triggers
 from loomctl.model.due import ERROR, LOAD, SKIP
 from loomctl.model.errors import LoomError
 from loomctl.model.paths_in_state import MISSING, compile_path, read
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 20
 """Bytes of a referenced value that is looked for; of an artifact it is as many (D17)."""
-_CONTEXT, _SET = "context", "set"
+_CONTEXT, _SET, _STAGE = "context", "set", "$stage"
 _NOTE_UNITS = 300
 OF = {
     "listing": "a listing of the folder, not its files",
@@ -56,25 +56,67 @@ class Survivor(NamedTuple):
 
 def found(space: Workspace, run: Run, items: Sequence[Item], *, limit: int = LARGEST) -> dict[str, Survivor]:
     """Give what each item stands for, by its name. limit: bytes above which a referenced value is not read."""
-    every = {item.name: _of_state(space, run, item, limit) for item in items if item.kind != ARTIFACT}
+    values = _Values(space, run, limit)
+    every = {item.name: _of_state(values, item) for item in items if item.kind != ARTIFACT}
     every.update(_artifacts(space, run, [item for item in items if item.kind == ARTIFACT]))
     return every
 
 
-def _of_state(space: Workspace, run: Run, item: Item, limit: int) -> Survivor:
-    pointer = _how_to_read(run, item)
+class _Values:
+    """The values of a run's state with what its references stand for, each read once."""
+
+    def __init__(self, space: Workspace, run: Run, limit: int) -> None:
+        self.space, self.run = space, run
+        self._limit = limit
+        self._known: dict[str, Any] = {}
+
+    def at(self, path: str) -> Any:
+        """Give what the state has at a path; MISSING where it has nothing. Raises as `context_values.value_of`.
+
+        References stand where Loom writes them: as values of the context's keys, and of what open branches set.
+        """
+        steps = compile_path(path)
+        if steps is None:
+            return MISSING
+        if steps[0] == _CONTEXT:
+            context = self.run.state.get(_CONTEXT)
+            held = context if isinstance(context, dict) else {}
+            names = [steps[1]] if len(steps) > 1 else list(held)
+            return read(steps[1:], {name: self._meant(held[name]) for name in names if name in held})
+        value = read(steps, self.run.state)
+        return self._meant(value) if _SET in steps else value
+
+    def _meant(self, value: Any) -> Any:
+        if not blob_refs.is_ref(value) and not (isinstance(value, dict) and _STAGE in value):
+            return value
+        from loomctl.engine import context_values
+
+        place = context_values.place_of(self.space, self.run, value)
+        if place is None:
+            return value
+        if place not in self._known:
+            size = os.stat(place).st_size if os.path.isfile(place) else 0
+            if size > self._limit:
+                what = f"{size:,} bytes; {self._limit:,} is the most that is looked for"
+                raise LoomError("TOO_LARGE", what, where=place, hint=f"loomctl state show {self.run.run_id}")
+            self._known[place] = context_values.value_of(self.space, self.run, value)
+        return self._known[place]
+
+
+def _of_state(values: _Values, item: Item) -> Survivor:
+    pointer = _how_to_read(values.run, item)
     try:
-        value = item.value if item.kind != PATH else _at_path(space, run, item.value, limit)
+        value = item.value if item.kind != PATH else values.at(item.value)
     except (LoomError, OSError) as error:
-        note = _said(space, error)
+        note = _said(values.space, error)
         return Survivor(None, False, note, masked_line(f"{item.name}: {note}", _NOTE_UNITS))
     text = survival.text_of(value)
     if text is None:
         return Survivor(None, True, "", pointer)
     shown = survival.masked(item, text)
-    return (
-        Survivor(None, True, NOT_SOUGHT, pointer) if survival.is_secret(shown) else Survivor(shown, False, "", pointer)
-    )
+    if survival.is_secret(shown):
+        return Survivor(None, True, NOT_SOUGHT, pointer)
+    return Survivor(shown, False, "", pointer)
 
 
 def _said(space: Workspace, error: LoomError | OSError) -> str:
@@ -84,40 +126,6 @@ def _said(space: Workspace, error: LoomError | OSError) -> str:
     where = error.where.removeprefix(root) if error.where.startswith(root) else os.path.basename(error.where)
     told = f"{error.code.lower()}: {error.what}"
     return masked_line(f"{told} ({where})" if where else told, _NOTE_UNITS)
-
-
-def _at_path(space: Workspace, run: Run, path: str, limit: int) -> Any:
-    """Give what the state has at a path, with what the references on its way stand for; MISSING where it has nothing.
-
-    References stand where Loom writes them: as values of the context's keys, and of what open branches set.
-    """
-    steps = compile_path(path)
-    if steps is None:
-        return MISSING
-    if steps[0] == _CONTEXT:
-        context = run.state.get(_CONTEXT)
-        held = context if isinstance(context, dict) else {}
-        names = [steps[1]] if len(steps) > 1 else list(held)
-        told = {name: _meant(space, run, held[name], limit) for name in names if name in held}
-        return read(steps[1:], told)
-    value = read(steps, run.state)
-    return _meant(space, run, value, limit) if _SET in steps else value
-
-
-def _meant(space: Workspace, run: Run, value: Any, limit: int) -> Any:
-    """Give what a value stands for. Raises as `context_values.value_of`, and TOO_LARGE."""
-    if not isinstance(value, (str, dict)):
-        return value
-    from loomctl.engine import context_values
-
-    place = context_values.place_of(space, run, value)
-    if place is None:
-        return value
-    size = os.stat(place).st_size if os.path.isfile(place) else 0
-    if size > limit:
-        what = f"{size:,} bytes; {limit:,} is the most that is looked for"
-        raise LoomError("TOO_LARGE", what, where=place)
-    return context_values.value_of(space, run, value)
 
 
 def _how_to_read(run: Run, item: Item) -> str:
