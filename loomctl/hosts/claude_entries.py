@@ -21,7 +21,8 @@ def live(given: Iterable[dict[str, Any]], *, whole: bool = True) -> list[dict[st
     """Leave out what stands on a branch that was left by a rewind.
 
     Each entry names its parent. A prompt that is not an ancestor of the last entry was left, and all that hangs from
-    it; parallel tool results hang beside the line and stay. whole: they begin where the conversation does; else
+    it, and so was what leads to it from where the line goes another way, such as a hook's text before it; parallel
+    tool results hang beside the line, lead to nothing and stay. whole: they begin where the conversation does; else
     what hangs from none of them, and is no ancestor, was left too.
     """
     known = list(given)
@@ -32,10 +33,16 @@ def live(given: Iterable[dict[str, Any]], *, whole: bool = True) -> list[dict[st
         line.add(text(at, "uuid"))
         at = by_id.get(text(at, "parentUuid"))
     left = set() if whole else {text(entry, "parentUuid") for entry in known} - by_id.keys() - {""}
+    for entry in known:
+        uuid = text(entry, "uuid")
+        if uuid not in line and is_prompt(entry):
+            while uuid in by_id and uuid not in line and uuid not in left:
+                left.add(uuid)
+                uuid = text(by_id[uuid], "parentUuid")
     found: list[dict[str, Any]] = []
     for entry in known:
         uuid = text(entry, "uuid")
-        if uuid not in line and (is_prompt(entry) or text(entry, "parentUuid") in left):
+        if uuid not in line and (uuid in left or text(entry, "parentUuid") in left):
             left.add(uuid)
         else:
             found.append(entry)

@@ -147,6 +147,18 @@ def test_a_rewind_takes_away_what_hung_from_the_left_prompt(file: TranscriptFile
     assert held(file) == {B}
 
 
+def test_what_led_to_a_left_prompt_is_left(file: TranscriptFile) -> None:
+    """A resume's text hangs from the last answer; taken up there once more the conversation goes on beside it."""
+    file.prompt("Begin.")
+    answer = file.says("Done.")
+    file.hook_text(slip(A))
+    file.prompt("Go on.")
+    file.says("Gone on.")
+    assert held(file) == {A}
+    file.prompt("Go on otherwise.", parent=answer)
+    assert held(file) == set()
+
+
 def test_parallel_results_beside_the_line_are_live(file: TranscriptFile) -> None:
     """Of two results of one message only one is an ancestor of what follows; both stand before the model."""
     file.prompt("both")
