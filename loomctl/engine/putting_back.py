@@ -71,18 +71,30 @@ def put_back(space: Workspace, budget: Budget, at: str) -> str:
     part = {"mark": mark, "given": made.given, "named": made.named, "by": at, "characters": len(whole)}
     never = [*owed.names(taken, "never"), *made.named]
     told = {**taken, "left": made.rest, "parts": [*owed.parts(taken), part], "never": never}
+    _note(space, session_id, told, part)
+    return whole
+
+
+def _note(space: Workspace, session_id: str, told: dict[str, Any], part: dict[str, Any]) -> None:
+    """Note and record a part that is given now, and owe the rest on; what fails is made up for at the next prompt.
+
+    Where nothing can be noted nothing is owed on, or every event would bring the same.
+    """
+    local = space.store.local
     try:
         owed.note_given(local, session_id, told)
+    except (LoomError, OSError):
+        return
+    try:
         _record(space, told, part)
         owed.note_given(local, session_id, told)
     except Exception:  # noqa: BLE001, S110 - what is owed is given, and recorded at the next prompt
         pass
-    if made.rest:
+    if owed.left(told):
         try:
             owed.owe_on(local, session_id)
-        except OSError:  # then it is owed again at the next prompt
+        except OSError:
             pass
-    return whole
 
 
 def _leave(space: Workspace, session_id: str, noted: dict[str, Any]) -> None:
@@ -114,7 +126,7 @@ def _record(space: Workspace, noted: dict[str, Any], part: dict[str, Any]) -> No
         if noted.get("beside") is True:
             return state, [told]
         compaction = receipts.last(state, session_id)
-        if compaction is None or compaction.at != which["at"] or compaction.number != which.get("number", 0):
+        if compaction is None or {**compaction.which, **which} != compaction.which:
             return state, []
         before, happened = compaction.receipt, []
         if space.store.held(run_id, state) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -405,6 +406,61 @@ def test_of_several_parts_the_one_that_did_not_arrive_comes_again(scene: Scene, 
     assert "item 8 " not in again
     assert prompted(scene, file).stdout == ""
     assert not list((scene.store / "local/owed").iterdir())
+
+
+def test_many_hooks_at_once_bring_each_part_once(scene: Scene) -> None:
+    """Whoever renames the note gives the next part, and nobody's part is lost by another's."""
+    begin(scene, *long_texts(20))
+    compact(scene, compact_summary="nothing")
+    said: list[str] = []
+
+    def asks() -> None:
+        for _ in range(4):
+            space = scene.space()
+            said.append(putting_back.put_back(space, hook_budget(space), "PostToolUse"))
+
+    threads = [threading.Thread(target=asks) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    while text := tool(scene)[0].context:
+        said.append(text)
+    assert "".join(said).count("### What must survive") == 20
+    assert all(sum(f"\nitem {number} " in text for text in said) == 1 for number in range(20))
+
+
+def test_where_nothing_can_be_noted_not_every_event_brings_the_same(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk: the first part is given, and the rest waits for the next prompt."""
+    begin(scene, *long_texts(9))
+    compact(scene, compact_summary="nothing")
+
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    space = scene.space()
+    with monkeypatch.context() as patched:
+        patched.setattr(owed, "note_given", full)
+        said = [putting_back.put_back(space, hook_budget(space), "PostToolUse") for _ in range(3)]
+    assert [bool(text) for text in said] == [True, False, False]
+    assert not owed.is_owed(str(scene.store / "local"), SESSION)
+    assert owed.given(str(scene.store / "local"), SESSION) is not None
+
+
+def test_what_an_older_loom_noted_is_given_and_recorded(scene: Scene) -> None:
+    """Its note names the compaction by its moment alone, and says of nothing what is left."""
+    begin(scene, "AAA one", "BBB two")
+    compact(scene, compact_summary="AAA one")
+    local = str(scene.store / "local")
+    noted = owed.standing(local, SESSION)
+    assert noted is not None
+    new = ("left", "parts", "never", "number", "proven", "restored")
+    owed.note(local, SESSION, {**{key: value for key, value in noted.items() if key not in new}, "tries": 0})
+    assert survived(scene)[1]["compactions"][0]["pending"] == ["BBB two"]
+    assert "BBB two" in prompted(scene).context
+    assert receipt(scene)["restored"] == ["BBB two"]
 
 
 def test_a_kill_before_the_rest_is_owed_forgets_nothing(
