@@ -24,13 +24,21 @@ _BLOCK = 1 << 20
 class Seen(NamedTuple):
     """What a path or a pattern names.
 
-    digests: by the path as it is shown; newest: when the last of them was written, in nanoseconds; why: what kept it
+    digests: by the path as it is shown; plain: of those that have CRLF, what they would be with LF; why: what kept it
     from being told whole, else empty.
     """
 
     digests: dict[str, str]
-    newest: int = 0
+    plain: Mapping[str, str] = {}
     why: str = ""
+
+    def differs_from(self, digests: Mapping[str, str], plain: Mapping[str, str]) -> bool:
+        """Tell whether a file is new or another than these were; ends of lines alone are no difference."""
+        for path, digest in self.digests.items():
+            before = digests.get(path)
+            if before != digest and plain.get(path, before) != self.plain.get(path, digest):
+                return True
+        return False
 
 
 def is_pattern(text: str) -> bool:
@@ -48,19 +56,21 @@ def look(declared: str, known: Mapping[str, str | None], roots: Roots, apart: Co
     except LoomError as refused:
         return Seen({}, why=refused.what)
     found: dict[str, str] = {}
-    newest = 0
+    plain: dict[str, str] = {}
     for path in paths:
         if apart and os.path.realpath(path) in apart:
             why = why or f"{artifact_paths.shown(path, roots)} is a report that Loom wrote"
             continue
         try:
-            digest, written = _digest(path)
+            digest, with_lf = _digests(path)
         except OSError as error:
             why = why or f"{artifact_paths.shown(path, roots)} cannot be read: {error.strerror or error}"
             continue
-        found[artifact_paths.shown(path, roots)] = digest
-        newest = max(newest, written)
-    return Seen(found, newest, why)
+        shown = artifact_paths.shown(path, roots)
+        found[shown] = digest
+        if with_lf != digest:
+            plain[shown] = with_lf
+    return Seen(found, plain, why)
 
 
 def together(seen: Mapping[str, str]) -> str:
@@ -123,12 +133,30 @@ def _matching(folder: str, parts: Sequence[str], left: list[int]) -> Iterator[st
                 yield entry.path
 
 
-def _digest(path: str) -> tuple[str, int]:
+def _digests(path: str) -> tuple[str, str]:
+    """Give the hash of a file, and that of the file with LF for each CRLF."""
     descriptor = files.open_regular(path)
     try:
         status = os.fstat(descriptor)
         if status.st_size > _LARGEST:
-            return digests.of_text(f"{status.st_size} {status.st_mtime_ns}"), status.st_mtime_ns
-        return digests.of_parts(iter(lambda: os.read(descriptor, _BLOCK), b"")), status.st_mtime_ns
+            known = digests.of_text(f"{status.st_size} {status.st_mtime_ns}")
+            return known, known
+        return _of_blocks(iter(lambda: os.read(descriptor, _BLOCK), b""))
     finally:
         os.close(descriptor)
+
+
+def _of_blocks(blocks: Iterator[bytes]) -> tuple[str, str]:
+    whole, plain, held = digests.begun(), None, b""
+    for block in blocks:
+        if plain is None and b"\r" in block:
+            plain = whole.copy()
+        whole.update(block)
+        if plain is not None:
+            text = held + block
+            held = b"\r" if text.endswith(b"\r") else b""
+            plain.update(text[: len(text) - len(held)].replace(b"\r\n", b"\n"))
+    if plain is None:
+        return whole.hexdigest(), whole.hexdigest()
+    plain.update(held)
+    return whole.hexdigest(), plain.hexdigest()

@@ -57,7 +57,8 @@ def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str 
     if response is None:
         source = "none"
     given = marked(closing, ending.Given(response, source))
-    return Ready(given, ending.gather(space, run, entry, given))
+    run = ending.come_to_end(space, run)
+    return Ready(given, ending.gather(space, run, visits.open_visit(run.state) or entry, given))
 
 
 def marked(closing: Mapping[str, Any], given: ending.Given) -> ending.Given:

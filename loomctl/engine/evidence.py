@@ -1,16 +1,16 @@
 """What a step has to show, checked by the engine as it ends: the assistant's word for it is not enough.
 
-Files are held against what they were as the step began, by content; values against the state as it will be; commands
-are run by `loomctl done` alone, once they are trusted, and never by a hook (D23).
+Files are held against what they were as the step began or came here, by content; values against the state as it will
+be; commands are run by `loomctl done` alone, once they are trusted, and never by a hook (D23).
 """
 
 from __future__ import annotations
 
 import os
 
-from loomctl.disk import artifact_paths, digests, evidence_files, files, own_reports
-from loomctl.engine import prompts, stages
-from loomctl.model import places, visits
+from loomctl.disk import digests, evidence_files, files, own_reports
+from loomctl.engine import evidence_beginnings, prompts, stages
+from loomctl.model import visits
 from loomctl.model.errors import LoomError
 from loomctl.model.paths_in_state import MISSING
 from loomctl.model.records import NamedTuple
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.disk.artifact_paths import Roots
-    from loomctl.disk.events import Event
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
-    from loomctl.model.state import State
+    from loomctl.engine.evidence_beginnings import Known
 
 FILE, COMMAND, STATE = "file", "command", "state"
 NEEDED = ("succeeded", "partially_succeeded")  # the outcomes that have to be shown
-NOTED = "evidence.json"  # in the stage's folder: what the files were as the step began
-HASHED = "evidence_sha256"  # in the visit's entry: of that file
 TIMEOUT = 600.0  # seconds of a command that says nothing
 _LONGEST_WHY, _LONGEST_VALUE = 300, 120
 _SEEN = 4  # values of a condition that are told
 _UNKNOWN = (
     "what it was as the step began was not noted, or not by Loom, so that no change can be shown: "
     "end the step with --outcome failed or skipped"
+)
+_LATE = (
+    "what it was as the step came to this checkout was not noted before now, so that no change can be shown: "
+    "change it from here on, end the step where it was changed, or with --outcome failed or skipped"
 )
 
 
@@ -92,58 +92,6 @@ def name_of(item: Mapping[str, Any]) -> str:
     return masked_line(str(item.get("file") or item.get("run") or item.get("state") or item.get("condition")), 300)
 
 
-# ---- As a step begins.
-
-
-def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
-    """Note what the files are that a visit has to change, in its stage's folder: it goes with the run. May raise."""
-    place = places.place_of(run.plan, str(entry.get("step_id")))
-    wanted = [one for one in asked_of(place.step if place else {}) if one["kind"] == FILE and one.get("changed")]
-    if not wanted:
-        return
-    known, roots = prompts.placeholder_values(space.project, run), _roots(space, run)
-    ours = own_reports.standing(space.store.local)
-    noted = {str(one["file"]): evidence_files.look(str(one["file"]), known, roots, ours).digests for one in wanted}
-    folder = stages.folder(run.folder, entry["stage"])
-    files.make_folder(folder, mode=0o755)
-    data = files.to_json({"schema_version": 1, "files": noted})
-    files.write_atomically(os.path.join(folder, NOTED), data)
-    _remember(space, run, entry, digests.of_bytes(data))
-
-
-def _remember(space: Workspace, run: Run, entry: Mapping[str, Any], sha256: str) -> None:
-    """Keep the hash of what was noted in the visit's entry: a note that was changed since counts nothing."""
-    from loomctl.disk.lock import HOOK_PATIENCE, PATIENCE
-    from loomctl.engine import lines
-
-    def change(state: State) -> tuple[State, list[Event]]:
-        now = visits.open_visit(state)
-        if now is None or now["stage"] != entry["stage"]:
-            return state, []
-        return visits.replaced(state, {**now, HASHED: sha256}), []
-
-    lines.update(space, run, change, patience=HOOK_PATIENCE if space.caller.on_hook_path else PATIENCE)
-
-
-def _noted(run: Run, entry: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Give what was noted as a visit began; empty where nothing was, or it is not what was noted then."""
-    try:
-        text = stages.read_text(run.folder, entry["stage"], NOTED) or ""
-        if not text or digests.of_text(text) != entry.get(HASHED):
-            return {}
-        held = files.parse_json(text.encode(), where=NOTED)
-    except LoomError:
-        return {}
-    found = held.get("files") if isinstance(held, dict) else None
-    return {key: one for key, one in found.items() if isinstance(one, dict)} if isinstance(found, dict) else {}
-
-
-def _roots(space: Workspace, run: Run) -> Roots:
-    return artifact_paths.Roots(
-        space.project.root, run.folder, space.project.plugin_root, tuple(space.settings.extra_roots)
-    )
-
-
 # ---- As it ends.
 
 
@@ -171,12 +119,12 @@ def check(
     wanted = asked_of(step)
     if not wanted or outcome not in NEEDED:
         return None
-    noted, scope = _noted(run, entry), _scope(run, outcome, updates)
+    known, scope = evidence_beginnings.known_here(space, run, entry), _scope(run, outcome, updates)
     found: list[Item] = []
     commands: list[tuple[int, Mapping[str, Any]]] = []
     for number, one in enumerate(wanted, 1):
         if one["kind"] == FILE:
-            found.append(_file(space, run, one, noted))
+            found.append(_file(space, run, one, known))
         elif one["kind"] == STATE:
             found.append(_value(space, one, scope))
         else:
@@ -192,26 +140,23 @@ def check(
     return Checked(tuple(found))
 
 
-def _file(
-    space: Workspace,
-    run: Run,
-    wanted: Mapping[str, Any],
-    noted: Mapping[str, Mapping[str, str]],
-) -> Item:
+def _file(space: Workspace, run: Run, wanted: Mapping[str, Any], known: Known) -> Item:
     declared, name = str(wanted["file"]), name_of(wanted)
-    known, ours = prompts.placeholder_values(space.project, run), own_reports.standing(space.store.local)
-    seen = evidence_files.look(declared, known, _roots(space, run), ours)
+    values, ours = prompts.placeholder_values(space.project, run), own_reports.standing(space.store.local)
+    seen = evidence_files.look(declared, values, evidence_beginnings.roots(space, run), ours)
     if not seen.digests:
         return Item(FILE, name, passed=False, why=masked_line(seen.why or "there is no such file", _LONGEST_WHY))
-    sha256 = evidence_files.together(seen.digests)
+    item = Item(FILE, name, passed=False, sha256=evidence_files.together(seen.digests))
     if not wanted.get("changed"):
-        return Item(FILE, name, passed=True, sha256=sha256)
-    before = noted.get(declared)
+        return item._replace(passed=True)
+    before = known.files.get(declared)
     if before is None:
-        return Item(FILE, name, passed=False, sha256=sha256, why=_UNKNOWN, pending=True)
-    if any(before.get(path) != digest for path, digest in seen.digests.items()):
-        return Item(FILE, name, passed=True, sha256=sha256)
-    return Item(FILE, name, passed=False, sha256=sha256, why="it has not changed since the step began")
+        return item._replace(why=_LATE if known.is_elsewhere else _UNKNOWN, pending=True)
+    if seen.differs_from(before, known.plain.get(declared, {})):
+        return item._replace(passed=True)
+    if known.is_late:
+        return item._replace(why=_LATE, pending=True)
+    return item._replace(why=f"it has not changed since the step {'came here' if known.is_elsewhere else 'began'}")
 
 
 def _scope(run: Run, outcome: str, updates: Mapping[str, Any]) -> dict[str, Any]:

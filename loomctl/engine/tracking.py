@@ -59,9 +59,9 @@ def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     except Exception:  # noqa: BLE001, S110 - whatever it is, no step is held up by it
         pass
     try:
-        from loomctl.engine import evidence  # a session's start opens no visit
+        from loomctl.engine import evidence_beginnings  # a session's start opens no visit
 
-        evidence.begin(space, run, entry)
+        evidence_beginnings.begin(space, run, entry)
     except Exception:  # noqa: BLE001 - whatever it is, no step is held up by it
         return
 

@@ -175,6 +175,8 @@ def enter_and_prime(
         if not made:
             made.append(priming.prime(space, run, started, budget, may_write=driver is None))
         notes.append(f"this could not be recorded: {words(error)}")
+    if driver is None:
+        presence.come(space, run._replace(state=after))
     if meant and driver is not None:
         kept(notes, lambda: _note_receipt(space, run_id, meant[0]))
     told = bool(made[0].text) and driver is None

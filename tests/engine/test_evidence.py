@@ -18,7 +18,7 @@ from loomctl.engine import (
     command_ends,
     command_trust,
     driving,
-    evidence,
+    evidence_beginnings,
     keeping,
     rewinding,
     standing_still,
@@ -376,7 +376,7 @@ def test_a_kept_command_folder_that_is_a_link_is_not_followed(scene: Scene, tmp_
     (scene.run_dir / "stages" / STAGE / "evidence-1").symlink_to(tmp_path)
     assert done(scene, run_id).ended is None
     assert list(tmp_path.glob("command*")) == []
-    assert evidence.NOTED == "evidence.json"
+    assert evidence_beginnings.NOTED == "evidence.json"
 
 
 def _wait_for_end(scene: Scene) -> None:

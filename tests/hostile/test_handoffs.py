@@ -16,7 +16,7 @@ import pytest
 from loomctl.disk import carried_paths, command_files, git_refs
 from loomctl.disk.git_answers import Done, Remote, unreachable
 from loomctl.disk.git_refs import Repository
-from loomctl.engine import evidence, remote_runs, stages
+from loomctl.engine import evidence_beginnings, remote_runs, stages
 from loomctl.model.errors import LoomError
 from tests.disk.repositories import git
 from tests.engine.machines import SECRET, Machine, server_of
@@ -365,8 +365,8 @@ def test_a_push_sends_nothing_that_a_pull_would_refuse(pushed: Machine, tmp_path
 
 def test_every_file_that_loom_has_for_a_stage_can_only_be_a_file() -> None:
     """What the engine writes there, the tree of a commit holds to it."""
-    names = (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, *stages.CHANGED, evidence.NOTED)
-    for name in (*names, command_files.LOG):
+    names = (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, *stages.CHANGED)
+    for name in (*names, command_files.LOG, evidence_beginnings.NOTED, evidence_beginnings.ELSEWHERE):
         assert carried_paths.trouble(f"{STAGE}/{name}") == ""
         assert carried_paths.trouble(f"{STAGE}/{name}", is_folder=True)
         assert carried_paths.trouble(f"{STAGE}/{name}/x")
