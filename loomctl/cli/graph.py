@@ -8,7 +8,7 @@ import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import complete_runs, complete_workflows, json_option
-from loomctl.disk import files
+from loomctl.disk import files, targets
 from loomctl.engine import graphing
 from loomctl.model.errors import EXIT_OK
 from loomctl.model.secrets import mask
@@ -46,6 +46,8 @@ def graph(target: str | None, form: str, output: str | None, as_json: bool) -> i
       loomctl graph review.fabro --format svg --output review.svg
       loomctl graph shop-258 --format dot
     """
+    if output is not None:
+        targets.check(output, "loomctl graph")
     found = graphing.drawn(asking.any_space(), target, form)
     if output is not None:
         files.write_atomically(output, mask(found.text)[0].encode(), mode=0o644)

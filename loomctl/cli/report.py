@@ -20,7 +20,7 @@ from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, 
 from loomctl.model.fences import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from loomctl.engine.caller import Workspace
 
@@ -56,7 +56,8 @@ def report(run: str | None, output: str | None, with_files: bool, force: bool, a
     with reporting.opened(space, run, partial(asking.run_to_show, space)) as (where, run_id):
         path = None if output == STDOUT or (as_json and output is None) else os.path.abspath(_name(output, run_id))
         if path is not None:
-            _check_place(path, with_files=with_files, force=force)
+            kept = (space.store.folder, where.store.run_dir(run_id))
+            _check_place(path, kept, with_files=with_files, force=force)
         document = reporting.gather(where, run_id, event_lines.said)
         with _noted(space, path, with_files=with_files):
             copies = _copied(where, run_id, document, path) if with_files and path is not None else None
@@ -82,11 +83,12 @@ def _name(output: str | None, run_id: str) -> str:
     return f"report-{run_id}.html" if output is None else output
 
 
-def _check_place(path: str, *, with_files: bool, force: bool) -> None:
+def _check_place(path: str, kept: Sequence[str], *, with_files: bool, force: bool) -> None:
     stem, extension = os.path.splitext(path)
-    report_files.check_target(path, force=force, again=f"loomctl report -o {quoted(stem + '-2' + extension)}")
+    again = f"loomctl report -o {quoted(stem + '-2' + extension)}"
+    report_files.check_target(path, force=force, again=again, kept=kept)
     if with_files:
-        report_files.check_folder(report_files.folder_beside(path))
+        report_files.check_folder(report_files.folder_beside(path), path)
 
 
 @contextmanager
@@ -110,8 +112,8 @@ def _noted(space: Workspace, path: str | None, *, with_files: bool) -> Iterator[
 
 
 def _copied(space: Workspace, run_id: str, document: dict[str, Any], path: str) -> report_files.Copies:
-    folder = report_files.folder_beside(path)
-    return report_files.copy(space.store.run_dir(run_id), space.project.root, reporting.files_of(document), folder)
+    sources = reporting.files_of(document)
+    return report_files.copy(space.store.run_dir(run_id), space.project.root, sources, path, run_id)
 
 
 def _with_links(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import asset_files, digests, files
+from loomctl.disk import asset_files, digests, files, targets
 from loomctl.engine import stage_records, stages, tracking
 from loomctl.model import visits
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
@@ -172,6 +172,7 @@ def copy(run: Run, assets: Sequence[Asset], target: str, *, force: bool, again: 
             there += 1
         else:
             if os.path.lexists(place):
+                targets.check(place)
                 taken.append(place)
             contents.append((asset, place, data))
     if taken and not force:

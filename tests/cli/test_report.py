@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
+from loomctl.disk import targets
 from tests import faber, reports
 from tests.cli.conftest import Cli
 from tests.scenes import CHECKOUT, Scene
@@ -296,3 +299,115 @@ def test_the_data_in_the_documentation_is_what_is_printed(scene: Scene, cli: Cli
     named = re.findall(r"^\| `([a-z_]+)` \|", text, re.MULTILINE)
     assert sorted(named) == sorted(told)
     assert json.dumps(told)
+
+
+@pytest.mark.parametrize("name", ["pipe", "link"])
+def test_what_is_no_file_stays_whatever_is_said(scene: Scene, cli: Cli, name: str) -> None:
+    """A pipe, a device, a link to one: the message names the way to print the page instead."""
+    scene.workflow()
+    scene.begin()
+    os.mkfifo(scene.root / "pipe")
+    (scene.root / "link").symlink_to(scene.root / "pipe")
+    before = (scene.root / name).lstat().st_ino
+    for words in ([], ["--force"]):
+        refused = cli("report", "-o", name, *words, "--json").json["error"]
+        assert (refused["code"], refused["hint"]) == ("FILE_EXISTS", "loomctl report -o -")
+        assert "--force" not in refused["why"]
+    assert cli("graph", "--output", name, "--json").json["error"]["code"] == "FILE_EXISTS"
+    assert (scene.root / name).lstat().st_ino == before
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [
+        *(("/dev/null", False), ("/dev/stdout", False), ("/dev/fd/0", False), ("/proc/self/exe", False)),
+        *((__file__, True), (f"{__file__}.not-there", True), ("/dev/shm/not-there", True)),
+    ],
+)
+def test_a_file_is_told_from_what_only_looks_like_one(path: str, is_one: bool) -> None:
+    """Where a link of the system's leads to is a file only as long as somebody writes to one."""
+    assert targets.is_file(path) is is_one
+
+
+@pytest.mark.parametrize("place", ["runs/{run}/state.json", "runs/{run}/stages/x.html", "local/x.html", "x.html"])
+@pytest.mark.parametrize("whose", ["its own", "another's"])
+def test_no_report_stands_among_looms_own_files(scene: Scene, cli: Cli, tmp_path: Path, place: str, whose: str) -> None:
+    """Whether something is there or not, and by whatever link one comes there; in another project no run is changed."""
+    scene.workflow()
+    run_id = scene.begin().run.run_id
+    store = scene.store
+    if whose == "another's":
+        store = tmp_path / "another" / ".loom"
+        shutil.copytree(scene.store, store)
+    (tmp_path / "way").symlink_to(store)
+    path = tmp_path / "way" / place.format(run=run_id)
+    before = files_below(store), path.read_bytes() if path.exists() else b""
+    ended = cli("report", "-o", str(path), "--force", "--json")
+    if whose == "another's" and place == "x.html":
+        assert ended.code == 0
+        return
+    assert ended.json["error"]["code"] == "BAD_TARGET"
+    assert (files_below(store), path.read_bytes() if path.exists() else b"") == before
+
+
+@pytest.mark.parametrize(("first", "second"), [("q.html", "q.htm"), ("q", "q.html"), ("q.html", "q")])
+def test_two_pages_do_not_share_a_folder_of_files(scene: Scene, cli: Cli, first: str, second: str) -> None:
+    """The second is refused, and the first one's links lead where they led; the first itself may be made anew."""
+    reports.rich(scene)
+    assert cli("report", "-o", first, "--with-files").code == 0
+    before = files_below(scene.root / "q_files")
+    refused = cli("report", "-o", second, "--with-files", "--json").json["error"]
+    assert refused["code"] == "FOLDER_TAKEN"
+    assert f"the copies of another page, {first}" in refused["why"]
+    assert not (scene.root / second).exists()
+    assert files_below(scene.root / "q_files") == before
+    assert all(path.is_file() for path in links(scene.root / first))
+    assert cli("report", "-o", first, "--with-files").code == 0
+    (scene.root / first).unlink()
+    assert cli("report", "-o", second, "--with-files").code == 0
+
+
+def test_the_folder_says_whose_it_is(scene: Scene, cli: Cli) -> None:
+    """The page, the run, and each copy with its hash."""
+    folder = reports.rich(scene)
+    assert cli("report", "-o", 'ü "\n".html', "--with-files").code == 0
+    beside = scene.root / 'ü "\n"_files'
+    lines = (beside / "loom-report.txt").read_text(encoding="utf-8").splitlines()
+    assert lines[1:4] == ['page: "\\u00fc \\"\\n\\".html"', f'run: "{folder.name}"', ""]
+    named = {line[66:]: line[:64] for line in lines[4:]}
+    for path in files_below(beside):
+        if path.name != "loom-report.txt":
+            name = json.dumps(path.relative_to(beside).as_posix())
+            assert named.pop(name) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert named == {}
+
+
+@pytest.mark.parametrize("what", ["added", "added below", "changed", "a link", "a link to a folder"])
+def test_what_somebody_put_beside_the_copies_is_not_deleted(scene: Scene, cli: Cli, what: str) -> None:
+    """The report is refused until it was moved away, and the message names it."""
+    reports.rich(scene)
+    assert cli("report", "-o", "r.html", "--with-files").code == 0
+    beside = scene.root / "r_files"
+    mine = beside / {"added": "mine.txt", "added below": "a/mine.txt", "changed": "plan.json"}.get(what, "link")
+    if what == "changed":
+        mine = next(path for path in files_below(beside) if path.name == "response.md")
+    mine.parent.mkdir(exist_ok=True)
+    if "link" in what:
+        mine.symlink_to(scene.root / ("docs" if "folder" in what else "mine.txt"))
+    else:
+        mine.write_text("mine", encoding="utf-8")
+    refused = cli("report", "-o", "r.html", "--with-files", "--force", "--json").json["error"]
+    assert refused["code"] == "FOLDER_TAKEN"
+    assert mine.relative_to(beside).as_posix() in refused["why"]
+    assert mine.is_symlink() or mine.read_text(encoding="utf-8") == "mine"
+    mine.unlink()
+    assert cli("report", "-o", "r.html", "--with-files").code == 0
+
+
+def test_copies_that_were_not_listed_yet_are_looms_all_the_same(scene: Scene, cli: Cli) -> None:
+    """A folder of an earlier report is replaced as it was."""
+    reports.rich(scene)
+    scene.write("r_files/loom-report.txt", "Copies that `loomctl report --with-files` made, and replaces.\n")
+    scene.write("r_files/old.md", "old")
+    assert cli("report", "-o", "r.html", "--with-files").code == 0
+    assert not (scene.root / "r_files/old.md").exists()
