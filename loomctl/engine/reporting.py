@@ -92,7 +92,7 @@ def gather(space: Workspace, run_id: str, say: Callable[[Mapping[str, Any]], str
         "schema_version": SCHEMA_VERSION,
         "made_at": clock.now(),
         "made_by": __version__,
-        "run": _run(run),
+        "run": _run(space, run),
         "ledger": _ledger(run, fail),
         "progress": reporting_stages.progress(run),
         "troubles": troubles,
@@ -156,7 +156,7 @@ def _earlier(space: Workspace, run_id: str, fail: Callable[[LoomError | OSError]
         return []
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(space: Workspace, run: Run) -> dict[str, Any]:
     state = run.state
     forked, waits = state.get("forked_from"), state.get("feedback")
     names = ("work_id", "goal", "created_at", "updated_at", "completed_at")
@@ -173,7 +173,7 @@ def _run(run: Run) -> dict[str, Any]:
         else None,
         "saved_from": saved_copies.origin(state),
         "waits_for": str(waits.get("message") or waits.get("kind") or "an answer") if isinstance(waits, dict) else "",
-        "driver": reporting_facts.driver(state),
+        "driver": reporting_facts.driver(space, run),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import tool_log
-from loomctl.engine import pending, told_receipts
+from loomctl.engine import leasing, pending, told_receipts
 from loomctl.model import receipts, sessions
 
 if TYPE_CHECKING:
@@ -162,9 +162,7 @@ def _mended(stages: Sequence[Mapping[str, Any]], *, over: bool) -> Callable[[str
     return mended
 
 
-def driver(state: Mapping[str, Any]) -> dict[str, str] | None:
-    """Give who drives a run, where a lease says so: `session_id`, `hostname`, `since`."""
-    lease = _dict(state.get("lease"))
-    if not lease.get("session_id"):
-        return None
-    return {"session_id": str(lease["session_id"]), **{key: _text(lease.get(key)) for key in ("hostname", "since")}}
+def driver(space: Workspace, run: Run) -> dict[str, str] | None:
+    """Give who drives a run, as `loomctl status` does: `session_id`, `hostname`, `since`; None where nobody may."""
+    found = leasing.document(space, run.run_id, run.state)
+    return None if found is None else {key: str(found[key]) for key in ("session_id", "hostname", "since")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ import pytest
 
 from loomctl.cli import event_lines
 from loomctl.disk.events import Event
-from loomctl.engine import driving, reporting
+from loomctl.engine import driving, reporting, starting
 from loomctl.engine.reporting_events import MOST
 from loomctl.model import report_page
 from loomctl.model.errors import LoomError
 from tests import reports
-from tests.scenes import Json, Scene
+from tests.scenes import OTHER, SESSION, Json, Scene
 
 SECRET = "ghp_" + "aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5"
 
@@ -108,7 +109,24 @@ def test_whoever_drives_is_told_in_parts(scene: Scene, lease: object) -> None:
     assert held["since"] == scene.state["lease"]["since"]
     scene.edit(lease=lease)
     told = gathered(scene)["run"]["driver"]
-    assert told is None or told == {"session_id": "5", "hostname": "", "since": ""}
+    assert told is None
+
+
+@pytest.mark.parametrize("status", ["in_progress", "paused", "completed", "failed", "cancelled"])
+@pytest.mark.parametrize(("session", "lives"), [(SESSION, False), (OTHER, False), (OTHER, True)])
+def test_who_drives_is_who_status_names(scene: Scene, status: str, session: str, lives: bool) -> None:
+    """A run that is over is nobody's, and for another neither is one whose driver's process is gone."""
+    scene.workflow()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as host:
+        run_id = starting.start(scene.space(pid=host.pid), "x", workflow="tiny").run.run_id
+        scene.edit(status=status)
+        if not lives:
+            host.kill()
+            host.wait()
+        told = scene.loomctl("status", run_id, "--json", session=session).json["driver"]
+        held = scene.loomctl("report", run_id, "--json", session=session).json["run"]["driver"]
+    assert held == (told and {key: told[key] for key in ("session_id", "hostname", "since")})
+    assert (held is not None) is (status not in ("completed", "cancelled") and (lives or session == SESSION))
 
 
 def test_the_first_step_of_a_run_is_enough(scene: Scene) -> None:
