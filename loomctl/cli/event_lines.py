@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _PROPERTY = 80  # UTF-16 units of a value
+_MOST_NAMED = 5  # of several stages or phases
 
 
 def said(entry: Mapping[str, Any]) -> str:
@@ -230,6 +231,39 @@ def _short(end: Mapping[str, Any]) -> str:
     return one_line(str(end.get("sha256")), 12)
 
 
+def _listed(what: str, found: Any) -> str:
+    """Name the first of several things, and how many there are."""
+    names = [_word(one) for one in found] if isinstance(found, list) else []
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return f"{what}: {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
+
+
+def _undone(properties: Mapping[str, Any]) -> list[str]:
+    """Tell whose end was taken back, what had begun after it, and which phases are not what they were."""
+    raw = properties.get("phases")
+    held = raw if isinstance(raw, dict) else {}
+    phases = [f"{_word(name)} ({_word(status).replace('_', ' ')})" for name, status in held.items()]
+    told = (_word(properties.get("stage")), _listed("gone", properties.get("gone")), _listed("set back", phases))
+    return [_joined(*told), *_plain(properties, "stage", "gone", "phases")]
+
+
+def _rewound(properties: Mapping[str, Any]) -> list[str]:
+    """Tell to where a run was taken back, and of which stages."""
+    known = ("to", "undone", "gone", "context_left")
+    lists = [properties.get(name) for name in known[1:]]
+    words = ("taken back", "gone", "their context stays")
+    listed = (_listed(*pair) for pair in zip(words, lists, strict=True))
+    return [_joined(f"to {_word(properties.get('to'))}", *listed), *_plain(properties, *known)]
+
+
+def _forked(properties: Mapping[str, Any]) -> list[str]:
+    """Tell from which run and stage a run was made; what had made its context stands in the entry itself."""
+    stages = properties.get("stages")
+    came = f"{counted(len(stages), 'stage')} came along" if isinstance(stages, list) else ""
+    where = f"from {_word(properties.get('from'))} at {_word(properties.get('at'))}"
+    return [_joined(where, came), *_plain(properties, "from", "at", "stages", "context")]
+
+
 def _restored(properties: Mapping[str, Any]) -> list[str]:
     raw = properties.get("revision")
     revision = raw if isinstance(raw, dict) else {}
@@ -304,8 +338,8 @@ LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "run.failed": _words("failure_reason"),
     "run.cancelled": _words("before"),
     "run.completed": _words(),
-    "run.rewound": _words("to"),
-    "run.forked": _words("from", "at"),
+    "run.rewound": _rewound,
+    "run.forked": _forked,
     "run.pushed": _words("remote"),
     "run.push_failed": _words("remote", "reason"),
     "run.pulled": _words("remote", "kind"),
@@ -321,7 +355,7 @@ LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "stage.repair_requested": _STAGE,
     "evidence.checked": _evidence,
     "stage.completed": _stage_completed,
-    "stage.undone": _STAGE,
+    "stage.undone": _undone,
     "transition.chosen": _transition_chosen,
     "branch.ended": _words("branch", "status", "failure_reason"),
     "branches.joined": _joined_branches,

@@ -181,7 +181,8 @@ def _texts(
             told.append(_excerpt(os.path.join(folder, name), f"stages/{stage}/{name}", limit))
         except OSError as error:
             fail(error)
-    hidden = [name for name in names if name not in wanted and not name.startswith(".") and ".tmp" not in name]
+    apart = {*wanted, command_files.LOCK}
+    hidden = [name for name in names if name not in apart and not name.startswith(".") and ".tmp" not in name]
     others = [{"name": name, "at": f"stages/{stage}/{name}"} for name in hidden]
     return {"texts": told, "others": others}
 

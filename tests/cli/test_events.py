@@ -106,6 +106,18 @@ EXAMPLES: dict[str, tuple[Json, str]] = {
         {"stage": "2-x@1", "path": "junit.xml", "bytes": 5, "sha256": "0", "stored": "y"},
         "2-x@1 junit.xml (5 bytes)",
     ),
+    "stage.undone": (
+        {"stage": "2-x@1", "gone": ["3-y@1"], "phases": {"build": "in_progress", "ship": "pending"}},
+        "2-x@1; gone: 3-y@1; set back: build (in progress), ship (pending)",
+    ),
+    "run.rewound": (
+        {"to": "2-x@1", "undone": ["4-z@1", "3-y@1"], "gone": [str(at) for at in range(7)], "context_left": ["4-z@1"]},
+        "to 2-x@1; taken back: 4-z@1, 3-y@1; gone: 0, 1, 2, 3, 4 and 2 more; their context stays: 4-z@1",
+    ),
+    "run.forked": (
+        {"from": "shop-1", "at": "2-x@1", "stages": ["1-w@1"], "context": {"1-w@1": []}},
+        "from shop-1 at 2-x@1; 1 stage came along",
+    ),
     "state.restored": (
         {"source": "state.backup.json", "revision": {"before": None, "restored": 4}, "events_after": 2, "kept": "b"},
         "from state.backup.json revision ? → 4 2 events after it stay kept=b",

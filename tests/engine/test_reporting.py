@@ -129,6 +129,18 @@ def test_who_drives_is_who_status_names(scene: Scene, status: str, session: str,
     assert (held is not None) is (status not in ("completed", "cancelled") and (lives or session == SESSION))
 
 
+def test_what_only_a_process_holds_is_no_file_of_a_stage(scene: Scene) -> None:
+    """The lock of a command is neither linked nor copied; its record is."""
+    folder = reports.rich(scene)
+    stage = folder / "stages" / "009-evaluate.test@1"
+    for name in ("command.lock", "command.json"):
+        (stage / name).write_text("{}", encoding="utf-8")
+    (told,) = [one for one in gathered(scene)["stages"] if one["stage"] == stage.name]
+    named = {one["name"] for one in told["others"]}
+    assert "command.json" in named
+    assert "command.lock" not in named
+
+
 def test_the_first_step_of_a_run_is_enough(scene: Scene) -> None:
     """A fresh run has a report."""
     scene.workflow()
