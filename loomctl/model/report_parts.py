@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.model.markup import Markup, el, join
@@ -117,6 +118,12 @@ def path(value: str, href: object = None) -> Markup:
     """Give a file's path, which may be broken behind its slashes; a link where there is a place for one."""
     told = el("code", join(value.replace("\n", "␤").split("/"), Markup("/<wbr>")), class_="path")
     return el("a", told, href=str(href)) if href else told
+
+
+def term(value: str, tag: str = "code") -> Markup:
+    """Give a name of Loom's own, such as an event's: broken behind a colon or an arrow, never within its words."""
+    pieces = re.split(r"(?<=:)(?=.)|(?<=->)(?=.)", value)
+    return el(tag, join(pieces, Markup("<wbr>")), class_="term")
 
 
 def survived(receipt: Mapping[str, Any] | None) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.model.counts import counted
 from loomctl.model.markup import Markup, el, join
-from loomctl.model.report_parts import TAKEN_OVER, bar, mark, path, percent, section, survived, table
+from loomctl.model.report_parts import TAKEN_OVER, bar, mark, path, percent, section, survived, table, term
 from loomctl.model.report_stages import changed
 from loomctl.model.report_times import at
 
@@ -139,7 +139,7 @@ def _primings(held: Sequence[Mapping[str, Any]]) -> Markup | None:
         drawn = bar([(0, percent(one["tokens"], widest), "accent")], f"{said} tokens")
         share = f"{percent(one['used'], one['limit']):.0f}\u00a0%" if one["limit"] else "—"
         event = "put back" if one["restored"] else one["event"]
-        rows.append([at(one["at"]), event, drawn, said, share, _gave(one)])
+        rows.append([at(one["at"]), term(event, "span"), drawn, said, share, _gave(one)])
     whole, guessed = sum(one["tokens"] for one in held), sum(one["guessed"] for one in held)
     over = f", the newest {_PRIMINGS} of {len(held):,}" if len(held) > _PRIMINGS else ""
     older = f"; {guessed:,} of them (≈) tell none, and are guessed at four characters a token" if guessed else ""
@@ -275,7 +275,7 @@ def turns(report: Mapping[str, Any]) -> Section | None:
     held = [one for one in report["turns"] if one["kind"] != TAKEN_OVER]
     if not held:
         return None
-    rows = [[at(one["at"]), el("code", one["kind"]), one["said"]] for one in held[:200]]
+    rows = [[at(one["at"]), term(one["kind"]), one["said"]] for one in held[:200]]
     return section(
         "turns", "Taken back, forked", table("In order", ["When", "What", "Which"], rows, class_="cards"), name="Turns"
     )
@@ -326,7 +326,7 @@ def events(report: Mapping[str, Any]) -> Section:
 
 def _event(one: Mapping[str, Any]) -> list[object]:
     step = [" ", el("span", one["step_id"], class_="dim")] if one["step_id"] else []
-    return [str(one["seq"]), at(one["at"]), el("code", one["event"]), join([one["said"], *step])]
+    return [str(one["seq"]), at(one["at"]), term(one["event"]), join([one["said"], *step])]
 
 
 def _filter() -> Markup:

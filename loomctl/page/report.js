@@ -150,7 +150,7 @@
     const page = chosen.slice(first, first + PAGE);
     const rows = page.map((row) => {
       const made = document.createElement("tr");
-      const name = element("code", data.kinds[row[2]]);
+      const name = element("code", data.kinds[row[2]], "term");
       made.append(cell("th", "#", String(row[0])), cell("td", "When", time(row[1])));
       made.append(cell("td", "Event", name), cell("td", "What it says", said(row)));
       return made;

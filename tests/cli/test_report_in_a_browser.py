@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from loomctl.disk import events
+from loomctl.disk.events import Event
 from tests import reports
 from tests.browser import Browser
 from tests.scenes import Scene
@@ -22,11 +24,25 @@ def small(scene: Scene) -> Path:
     return scene.run_dir
 
 
+def long_words(scene: Scene) -> Path:
+    """A run whose tables have long names beside long texts."""
+    folder = small(scene)
+    names = [f"{at:03}-architecture.design-the-whole@1" for at in range(12)]
+    undone = {"stage": names[0], "gone": names, "phases": {"build": "in_progress"}}
+    loaded = {f"specification-{at}": "outline" for at in range(12)}
+    primed = {"slip_id": "0123", "loaded": loaded, "budget": {"limit": 9500, "used": 9000}, "characters": 9000}
+    told = [Event("context.primed", {**primed, "event": name}) for name in ("compaction_detected", _ENTERED)]
+    events.append(str(folder), folder.name, [Event("stage.undone", undone), *told], durable=False)
+    return folder
+
+
+_ENTERED = "phase_transition:frame->build"
 MAKERS: dict[str, Callable[[Scene], Path]] = {
     "small": small,
     "rich": reports.rich,
     "hostile": reports.hostile,
     "large": reports.large,
+    "long words": long_words,
 }
 
 
@@ -60,7 +76,7 @@ def afresh(browser: Browser) -> None:
 OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = true; document.body.offsetHeight"
 # What reaches beyond the window's right edge, though no box of its own scrolls it.
 TOO_WIDE = """[...document.querySelectorAll('body *')].filter((one) => {
-  if (one.closest('svg, pre, .scroll, nav ul, .skip, .label, noscript')) return false;
+  if (one.closest('svg, pre, .scroll, .skip, .label, noscript')) return false;
   const box = one.getBoundingClientRect();
   return box.width > 0 && box.right > innerWidth + 1;
 }).map((one) => one.outerHTML.slice(0, 120))"""
@@ -83,6 +99,37 @@ def test_a_page_opens_without_a_complaint_and_asks_for_nothing(
     assert browser.tell(TOO_WIDE) == []
     ground = browser.tell("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
     assert (sum(ground) < 200) is dark
+
+
+# Loom's own names that are broken within a word.
+BROKEN = """[...document.querySelectorAll('.term')].flatMap((one) => [...one.childNodes]).filter((one) => {
+  const range = document.createRange();
+  range.selectNodeContents(one);
+  return one.nodeType === 3 && range.getClientRects().length > 1;
+}).map((one) => one.data)"""
+
+
+@pytest.mark.parametrize("width", [PHONE, 800, DESK])
+def test_names_of_events_are_whole_words(browser: Browser, pages: dict[str, Path], width: int) -> None:
+    """However much stands beside them; where a table gets wider than the page it scrolls in its own box."""
+    browser.show(width)
+    browser.open(pages["long words"])
+    assert browser.tell("document.querySelectorAll('.term').length") > 5
+    assert browser.tell(BROKEN) == []
+    assert browser.tell("document.documentElement.scrollWidth") == width
+
+
+@pytest.mark.parametrize("width", [PHONE, 800, DESK])
+def test_every_section_is_seen_in_the_bar(browser: Browser, pages: dict[str, Path], width: int) -> None:
+    """Whole and within the window; and what a link leads to is not behind the bar."""
+    browser.show(width)
+    browser.open(pages["rich"])
+    outside = "[...document.querySelectorAll('nav a')].filter((one) => one.getBoundingClientRect().right > innerWidth)"
+    assert browser.tell(f"{outside}.length") == 0
+    browser.tell("document.documentElement.style.scrollBehavior = 'auto'; location.hash = '#stages'")
+    place = "document.querySelector('#stages h2').getBoundingClientRect().top"
+    bar = "Math.max(0, document.querySelector('nav').getBoundingClientRect().bottom)"
+    assert browser.tell(f"{place} >= {bar}") is True
 
 
 def test_the_policy_is_in_force(browser: Browser, pages: dict[str, Path]) -> None:
