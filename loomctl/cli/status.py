@@ -14,9 +14,9 @@ from loomctl.cli import asking, event_lines, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import clock, event_log, events, trouble
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import finding, hook_health, leasing, overview, pending, savings_tally, verifying
+from loomctl.engine import finding, hook_health, leasing, overview, savings_tally, told_receipts, verifying
 from loomctl.engine.savings_tally import Tally
-from loomctl.model import columns, receipts, saved_copies, sessions
+from loomctl.model import columns, saved_copies, sessions
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_OK, LoomError
 from loomctl.model.fences import one_line
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LABELS = 10  # columns of what stands before each line
 _NARROWEST, _WIDEST = 24, 100
 _EVENTS = 3
-_LARGEST_LEDGER = 16 << 20  # bytes of a log that is gone through for the verdict on it
+_LARGEST_LEDGER = 16 << 20  # bytes of a log that is gone through for the verdict on it, and for receipts
 _LARGEST_LOG = 64 << 20  # bytes of tool steps whose sums are worth the time
 _MARKS = {"done": "✓", "open": "▸", "skipped": "-", "pending": "·"}
 _GREEN, _YELLOW, _RED = "green", "yellow", "red"
@@ -138,24 +138,13 @@ def _compactions(space: Workspace, run: Run) -> dict[str, Any]:
 
     pending: of what it lost the names that are still put back.
     """
-    every = [
-        (entry, one)
-        for record in sessions.history(run.state)
-        for entry, one in zip(
-            [entry for entry in _list(record.get("compactions")) if isinstance(entry, dict)],
-            receipts.compactions([record]),
-            strict=True,
-        )
-    ]
-    if not every:
+    found = told_receipts.of_records(space, run, sessions.history(run.state), largest=_LARGEST_LEDGER)
+    if not found:
         return {"count": 0, "last": None}
-    entry, last = max(every, key=lambda one: (one[1].at, one[1].number))
-    coming = pending.names(space, run.run_id, last)
-    return {"count": len(every), "last": {**entry, **({"pending": coming} if coming else {})}}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+    last = found[-1]
+    receipt = {"receipt": last.receipt.to_dict()} if last.receipt is not None else {}
+    coming = {"pending": [*last.pending]} if last.pending else {}
+    return {"count": len(found), "last": {"at": last.at, "trigger": last.trigger, **receipt, **coming}}
 
 
 def _events(run: Run) -> list[dict[str, Any]]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import earlier_sessions
 from loomctl.disk.events import Event
-from loomctl.engine import finding, leasing, pending, told_receipts
-from loomctl.model import receipts, sessions, survival, survival_checks
+from loomctl.engine import finding, leasing, told_receipts
+from loomctl.model import sessions, survival, survival_checks
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.problems import errors
 from loomctl.model.state import TERMINAL
@@ -72,9 +72,7 @@ def proof(space: Workspace, named: str | None) -> Proof:
     here = sessions.history(run.state)
     known = {record.get("session_id") for record in here}
     records = [*(one for one in earlier_sessions.every(space.store, run_id) if one["session_id"] not in known), *here]
-    found = sorted(receipts.compactions(records), key=lambda one: one.at)
-    found = pending.marked(space, run_id, told_receipts.completed(run.folder, found))
-    found.sort(key=lambda one: one.at)
+    found = told_receipts.of_records(space, run, records)
     return Proof(run_id, survival.items(run.plan, run.state), found)
 
 

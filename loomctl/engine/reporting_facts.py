@@ -64,20 +64,35 @@ def all_sessions(space: Workspace, run: Run, earlier: Sequence[Mapping[str, Any]
     held = sessions.history(run.state)
     names = {record.get("session_id") for record in held}
     records = [*(one for one in earlier if one["session_id"] not in names), *held]
-    found = told_receipts.completed(run.folder, list(receipts.compactions(records)))
-    told = iter(pending.marked(space, run.run_id, found))
-    return [_with_receipts(session(one), told) for one in records]
+    known = list(receipts.compactions(records))
+    found = pending.marked(space, run.run_id, told_receipts.completed(run.folder, known))
+    told = iter(found[: len(known)])
+    every = [_with_receipts(session(one), told) for one in records]
+    for one in found[len(known) :]:
+        _add(every, one)
+    return every
 
 
-def _told(found: Compacted) -> dict[str, Any]:
-    assert found.receipt is not None  # the caller looked
+def _add(every: list[dict[str, Any]], found: Compacted) -> None:
+    """Add a compaction that the log alone tells to its session: one that never drove the run has no record."""
+    told = {"at": found.at, "trigger": found.trigger or "unknown trigger", "receipt": _told(found)}
+    here = next((one for one in every if one["session_id"] == found.session_id), None)
+    if here is None:
+        here = session({"session_id": found.session_id})
+        every.append(here)
+    here["compactions"] = sorted([*here["compactions"], told], key=lambda one: str(one["at"]))
+
+
+def _told(found: Compacted) -> dict[str, Any] | None:
+    if found.receipt is None:
+        return None
     return {**_receipt(found.receipt.to_dict()), "pending": [*found.pending]}
 
 
 def _with_receipts(shown: dict[str, Any], told: Iterator[Compacted]) -> dict[str, Any]:
     """Give a session with the receipts of its compactions, those included that its run's log alone tells."""
     every = [
-        {**one, "receipt": _told(found) if found.receipt is not None else one["receipt"]}
+        {**one, "receipt": _told(found) or one["receipt"]}
         for one, found in zip(shown["compactions"], told, strict=False)
     ]
     return {**shown, "compactions": every}

@@ -6,19 +6,46 @@ Beside a driver a session writes events alone, so what became of the items stand
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
-from loomctl.disk import clock, event_log
+from loomctl.disk import clock, event_log, events
+from loomctl.engine import pending
 from loomctl.model import receipts
 from loomctl.model.errors import LoomError
 from loomctl.model.receipts import Compacted
+from loomctl.model.survival import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Workspace
     from loomctl.model.receipts import Receipt
 
 _CHECKED, _RESTORED = "survival.checked", "survival.restored"
+
+
+def of_records(
+    space: Workspace, run: Run, records: Iterable[Mapping[str, Any]], *, largest: int | None = None
+) -> list[Compacted]:
+    """Give every compaction of a run that its sessions' records and its log tell, oldest first, with what comes back.
+
+    largest: for a glance, bytes of a log that is looked through, where something must survive; None: of any.
+    """
+    found = sorted(receipts.compactions(records), key=lambda one: one.at)
+    declares = KEY in run.plan or KEY in run.state
+    if largest is None or (declares and _size(run.folder) <= largest):
+        found = completed(run.folder, found)
+    return sorted(pending.marked(space, run.run_id, found), key=lambda one: one.at)
+
+
+def _size(run_dir: str) -> int:
+    try:
+        return os.stat(os.path.join(run_dir, events.FILE)).st_size
+    except OSError:
+        return 0
 
 
 def completed(run_dir: str, found: Sequence[Compacted]) -> list[Compacted]:
@@ -42,11 +69,14 @@ def completed(run_dir: str, found: Sequence[Compacted]) -> list[Compacted]:
 
 def _told(run_dir: str) -> Iterable[Mapping[str, Any]]:
     try:
-        for line in event_log.every(run_dir):
-            if line.entry is not None and line.entry["event"] in (_CHECKED, _RESTORED):
-                yield line.entry
+        lines = event_log.tail(run_dir, sys.maxsize, _is_receipt, (_CHECKED.encode(), _RESTORED.encode()))
     except (OSError, LoomError):
-        return
+        return []
+    return [line.entry for line in lines if line.entry is not None]
+
+
+def _is_receipt(entry: Mapping[str, Any]) -> bool:
+    return entry.get("event") in (_CHECKED, _RESTORED)
 
 
 def _alone(every: Sequence[Compacted], entry: Mapping[str, Any]) -> Compacted | None:

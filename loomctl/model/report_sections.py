@@ -81,8 +81,8 @@ def _session(one: Mapping[str, Any]) -> list[object]:
             [one["hostname"] or "unknown", el("span", f" {one['platform']}", class_="dim") if one["platform"] else ""]
         ),
         one["host"],
-        at(one["started_at"]),
-        ended if one["ended_at"] else "open",
+        at(one["started_at"], "—"),
+        ended if one["ended_at"] else "open" if one["started_at"] else "—",
         join([*commit, dirty, el("span", f" {one['git_branch']}", class_="dim") if one["git_branch"] else ""]) or "—",
         ", ".join(one["phases_completed"]) or "—",
     ]

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from loomctl import __version__
+from loomctl.disk import events
+from loomctl.disk.events import Event
 from loomctl.engine import driving
 from loomctl.model import columns
 from tests import faber
@@ -172,6 +174,50 @@ def test_driver_and_compactions_are_told_as_far_as_they_are_known(begun: Scene, 
     told = fields(cli("status").stdout)
     assert told["compacted"].endswith("(manual): unproven, for no summary came")
     assert "driven by" not in told["sessions"]
+
+
+@pytest.fixture
+def beside(scene: Scene) -> Scene:
+    """A run of which the log alone tells two compactions of a session that does not drive it."""
+    scene.workflow(must_survive=["no second stylesheet", "7:1"])
+    scene.begin()
+    (record,) = scene.state["sessions"]["session_history"]
+    record["compactions"] = [{"at": "2026-01-01T00:00:00Z", "trigger": "auto", "receipt": {"proven": False}}]
+    scene.edit(sessions={**scene.state["sessions"], "session_history": [record]})
+    receipt = {"proven": True, "kept": ["7:1"], "lost": ["no second stylesheet"], "restored": [], "trigger": "manual"}
+    told = [Event("survival.checked", {**receipt, "at": f"2026-01-0{day}T00:00:00Z"}, OTHER) for day in (2, 3)]
+    back = Event("survival.restored", {"items": ["no second stylesheet"], "at": "PostToolUse"}, OTHER)
+    events.append(str(scene.run_dir), scene.run_dir.name, [*told, back], durable=False)
+    return scene
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_compaction_beside_the_driver_is_told_as_prove_and_the_report_tell_it(cli: Cli) -> None:
+    """Its session has no record in the state; what was lost there, and put back, stands in the log alone."""
+    proved = cli("prove", "--json").json["compactions"]
+    told = cli("status", "--json").json["compactions"]
+    assert (told["count"], told["last"]["at"]) == (3, "2026-01-03T00:00:00Z")
+    assert told["last"]["receipt"]["restored"] == proved[-1]["restored"] == ["no second stylesheet"]
+    assert fields(cli("status").stdout)["compacted"].endswith("(manual): kept 1, lost 1, restored 1")
+    shown = cli("report", "--json").json["sessions"]
+    assert [(one["session_id"], [each["at"][:10] for each in one["compactions"]]) for one in shown] == [
+        (SESSION, ["2026-01-01"]),
+        (OTHER, ["2026-01-02", "2026-01-03"]),
+    ]
+    assert [each["receipt"]["restored"] for each in shown[1]["compactions"]] == [[], ["no second stylesheet"]]
+    page = cli("report", "-o", "-")
+    assert (page.code, page.stderr) == (0, "")
+    assert "2026-01-03 00:00:00" in page.stdout
+
+
+def test_a_log_that_is_too_long_for_a_glance_is_not_read_for_receipts(
+    beside: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the state has is told, and no more."""
+    monkeypatch.setattr("loomctl.cli.status._LARGEST_LEDGER", 10)
+    told = cli("status", "--json").json
+    assert (told["compactions"]["count"], told["ledger"]) == (1, None)
+    assert beside.state["sessions"]["session_history"][0]["compactions"][-1]["at"] == told["compactions"]["last"]["at"]
 
 
 def test_what_leads_on_is_what_this_session_may_do(begun: Scene, cli: Cli) -> None:
