@@ -34,6 +34,10 @@ _UNKNOWN = (
     "what it was as the step began was not noted, or not by Loom, so that no change can be shown: "
     "end the step with --outcome failed or skipped"
 )
+_UNCHANGED_HERE = (
+    "it has not changed since the step came here, to another checkout; what was changed elsewhere counts there: "
+    "change it here, or end the step where it was changed, or with --outcome failed or skipped"
+)
 _LATE = (
     "what it was as the step came to this checkout was not noted before now, so that no change can be shown: "
     "change it from here on, end the step where it was changed, or with --outcome failed or skipped"
@@ -156,7 +160,7 @@ def _file(space: Workspace, run: Run, wanted: Mapping[str, Any], known: Known) -
         return item._replace(passed=True)
     if known.is_late:
         return item._replace(why=_LATE, pending=True)
-    return item._replace(why=f"it has not changed since the step {'came here' if known.is_elsewhere else 'began'}")
+    return item._replace(why=_UNCHANGED_HERE if known.is_elsewhere else "it has not changed since the step began")
 
 
 def _scope(run: Run, outcome: str, updates: Mapping[str, Any]) -> dict[str, Any]:
