@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from loomctl.disk import digests, files, targets, whole_folders
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
+from loomctl.model.fences import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -101,7 +102,7 @@ def _refuse_own(path: str, kept: Iterable[str]) -> None:
         "BAD_TARGET",
         "a report is not written among Loom's own files, which it could be taken for or replace",
         where=path,
-        hint="loomctl report",
+        hint="loomctl report -o -",
         exit_code=EXIT_USAGE,
     )
 
@@ -184,9 +185,9 @@ def _foreign(folder: str, page: str) -> str:
     except (OSError, LoomError):
         return "it holds no copies of a report"
     named = {key: _unquoted(value) for key, value in _NAMED.findall(text)}
-    other = named.get("page", page)
-    if other != page and os.path.lexists(os.path.join(os.path.dirname(folder), other)):
-        return f"it holds the copies of another page, {other}"
+    other = os.path.basename(named.get("page", page))
+    if other not in ("", page) and os.path.lexists(os.path.join(os.path.dirname(folder), other)):
+        return f"it holds the copies of another page, {one_line(other, 200)}"
     if "page" not in named:
         return ""
     known = {_unquoted(name): sha256 for sha256, name in _LISTED.findall(text)}
@@ -196,15 +197,17 @@ def _foreign(folder: str, page: str) -> str:
             path = os.path.join(at, name)
             relative = os.path.relpath(path, folder)
             if relative != _MARK and not _is_copy(path, known.get(relative.replace(os.sep, "/"))):
-                return f"{relative} in it is no copy that Loom made, or was changed since"
+                return f"{one_line(relative, 200)} in it is no copy that Loom made, or was changed since"
     return ""
 
 
 def _unquoted(text: str) -> str:
+    """Read a name as it is listed; empty for what can be none."""
     try:
-        return str(json.loads(text))
+        found = str(json.loads(text))
     except ValueError:
         return ""
+    return "" if "\0" in found else found
 
 
 def _is_copy(path: str, sha256: str | None) -> bool:

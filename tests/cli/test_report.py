@@ -404,6 +404,19 @@ def test_what_somebody_put_beside_the_copies_is_not_deleted(scene: Scene, cli: C
     assert cli("report", "-o", "r.html", "--with-files").code == 0
 
 
+@pytest.mark.parametrize("name", ["\\u0000", "../../../etc/passwd", "", "\\u001b[2J.html", "x" * 5000, "\\ud800"])
+def test_a_list_that_somebody_wrote_does_no_harm(scene: Scene, cli: Cli, name: str) -> None:
+    """Whatever page it names, what is not listed in it stays."""
+    reports.rich(scene)
+    scene.write("r_files/loom-report.txt", f'page: "{name}"\n{"0" * 64}  "{name}"\n')
+    scene.write("r_files/mine.txt", "mine")
+    ended = cli("report", "-o", "r.html", "--with-files")
+    assert ended.code == 2
+    assert "FOLDER_TAKEN" in ended.stderr
+    assert "\x1b" not in ended.stderr
+    assert (scene.root / "r_files/mine.txt").read_text(encoding="utf-8") == "mine"
+
+
 def test_copies_that_were_not_listed_yet_are_looms_all_the_same(scene: Scene, cli: Cli) -> None:
     """A folder of an earlier report is replaced as it was."""
     reports.rich(scene)
