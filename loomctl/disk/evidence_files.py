@@ -32,13 +32,18 @@ class Seen(NamedTuple):
     plain: Mapping[str, str] = {}
     why: str = ""
 
-    def differs_from(self, digests: Mapping[str, str], plain: Mapping[str, str]) -> bool:
-        """Tell whether a file is new or another than these were; ends of lines alone are no difference."""
+    def changed(self, digests: Mapping[str, str], plain: Mapping[str, str]) -> dict[str, str]:
+        """Give the files that are new or others than these were, `{path: hash with LF}`; lines' ends are no change."""
+        found = {}
         for path, digest in self.digests.items():
-            before = digests.get(path)
-            if before != digest and plain.get(path, before) != self.plain.get(path, digest):
-                return True
-        return False
+            before, now = digests.get(path), self.plain.get(path, digest)
+            if before != digest and plain.get(path, before) != now:
+                found[path] = now
+        return found
+
+    def has(self, path: str, with_lf: str) -> bool:
+        """Tell whether a file is this one, whatever its lines end with. with_lf: its hash with LF."""
+        return path in self.digests and self.plain.get(path, self.digests[path]) == with_lf
 
 
 def is_pattern(text: str) -> bool:

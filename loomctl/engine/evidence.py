@@ -153,11 +153,10 @@ def _file(space: Workspace, run: Run, wanted: Mapping[str, Any], known: Known) -
     item = Item(FILE, name, passed=False, sha256=evidence_files.together(seen.digests))
     if not wanted.get("changed"):
         return item._replace(passed=True)
-    before = known.files.get(declared)
-    if before is None:
-        return item._replace(why=_LATE if known.is_elsewhere else _UNKNOWN, pending=True)
-    if seen.differs_from(before, known.plain.get(declared, {})):
+    if evidence_beginnings.changed(known, declared, seen):
         return item._replace(passed=True)
+    if known.files.get(declared) is None:
+        return item._replace(why=_LATE if known.is_elsewhere else _UNKNOWN, pending=True)
     if known.is_late:
         return item._replace(why=_LATE, pending=True)
     return item._replace(why=_UNCHANGED_HERE if known.is_elsewhere else "it has not changed since the step began")

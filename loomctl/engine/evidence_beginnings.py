@@ -2,14 +2,26 @@
 
 The first note is the stage's `evidence.json`, with the place that it was made at. What stands at another place is no
 work of the step's, so that a second note is made as the visit comes there, in `evidence-places.json`. Both go with the
-run, and the visit's entry holds their hashes: a note that was changed since counts nothing.
+run, and the visit's entry holds their hashes: a note that was changed since counts nothing. What the visit had changed
+where it was pushed from stands in the log, by content: that is its work wherever git brings it.
 """
 
 from __future__ import annotations
 
 import os
 
-from loomctl.disk import artifact_paths, checkouts, clock, digests, evidence_files, files, git, machine, own_reports
+from loomctl.disk import (
+    artifact_paths,
+    checkouts,
+    clock,
+    digests,
+    event_log,
+    evidence_files,
+    files,
+    git,
+    machine,
+    own_reports,
+)
 from loomctl.engine import stages
 from loomctl.model import places, visits
 from loomctl.model.errors import LoomError
@@ -22,6 +34,7 @@ if TYPE_CHECKING:
 
     from loomctl.disk.artifact_paths import Roots
     from loomctl.disk.events import Event
+    from loomctl.disk.evidence_files import Seen
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
     from loomctl.model.state import State
@@ -29,19 +42,22 @@ if TYPE_CHECKING:
 NOTED, ELSEWHERE = "evidence.json", "evidence-places.json"  # in the stage's folder
 HASHED, HASHED_ELSEWHERE = "evidence_sha256", "evidence_places_sha256"  # in the visit's entry
 _MOST_PLACES = 20  # that a visit came to, the latest
+_MOST_BROUGHT = 20  # files of one declared, in the event
 
 
 class Known(NamedTuple):
     """What is known of the files as the visit came to this place.
 
     files, plain: `{declared: {path: hash}}` as `evidence_files.Seen` has them; what was not noted is not in there.
-    is_elsewhere: it began at another place; is_late: they were noted only as the step was to end.
+    is_elsewhere: it began at another place; is_late: they were noted only as the step was to end; brought: what it had
+    changed at another place as the run was pushed from there, `{declared: {path: hash with LF}}`.
     """
 
     files: Mapping[str, Mapping[str, str]] = {}
     plain: Mapping[str, Mapping[str, str]] = {}
     is_elsewhere: bool = False
     is_late: bool = False
+    brought: Mapping[str, Mapping[str, str]] = {}
 
 
 def roots(space: Workspace, run: Run) -> Roots:
@@ -98,8 +114,62 @@ def known_here(space: Workspace, run: Run, entry: Mapping[str, Any]) -> Known:
         return Known(_by_name(first, "files"), _by_name(first, "plain"))
     for one in _places(run, entry):
         if _is_at(one, here):
-            return Known(_by_name(one, "files"), _by_name(one, "plain"), True, one.get("late") is not False)
-    return Known(is_elsewhere=True)
+            found = Known(_by_name(one, "files"), _by_name(one, "plain"), True, one.get("late") is not False)
+            return found._replace(brought=_brought(run, entry))
+    return Known(is_elsewhere=True, brought=_brought(run, entry))
+
+
+def changed(known: Known, declared: str, seen: Seen) -> dict[str, str]:
+    """Give the files that the visit changed, `{path: hash with LF}`: here, or elsewhere if they are the same here."""
+    before = known.files.get(declared)
+    own = seen.changed(before, known.plain.get(declared, {})) if before is not None else {}
+    brought = known.brought.get(declared, {})
+    return own | {path: with_lf for path, with_lf in brought.items() if seen.has(path, with_lf)}
+
+
+# ---- As the run goes elsewhere.
+
+
+def to_bring(space: Workspace, run_id: str) -> dict[str, dict[str, dict[str, str]]]:
+    """Give what the open visits have changed here, for the log: `{stage: {declared: {path: hash with LF}}}`.
+
+    At most so many files of each that a line stays short; one is enough to show a change. Raises nothing.
+    """
+    from loomctl.engine import lines
+
+    found = {}
+    try:
+        for line in lines.every(space.store.read(run_id)):
+            entry = visits.open_visit(line.state)
+            wanted = _to_change(line, entry) if entry is not None else []
+            if entry is None or not wanted:
+                continue
+            known, seen = known_here(space, line, entry), _seen(space, line, wanted)
+            every = {one: changed(known, one, seen[one]) for one in wanted}
+            found[str(entry["stage"])] = {one: _first(paths) for one, paths in every.items() if paths}
+    except Exception:  # noqa: BLE001 - whatever it is, the run is handed on; its work is asked for there
+        return {}
+    return {stage: shown for stage, shown in found.items() if shown}
+
+
+def _first(changed_files: Mapping[str, str]) -> dict[str, str]:
+    return dict(sorted(changed_files.items())[:_MOST_BROUGHT])
+
+
+def _brought(run: Run, entry: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Give what the last push that had something of the visit tells of it; empty where none did."""
+    began = str(entry.get("started_at") or "")
+    found: dict[str, dict[str, str]] = {}
+    try:
+        for line in event_log.since(run.folder, lambda one: str(one.get("ts")) < began):
+            told = line.entry.get("properties") if line.entry and line.entry["event"] == "run.pushed" else None
+            shown = told.get("evidence") if isinstance(told, dict) else None
+            here = shown.get(str(entry["stage"])) if isinstance(shown, dict) else None
+            if isinstance(here, dict):
+                found = {name: one for name, one in here.items() if isinstance(one, dict)}
+    except (OSError, LoomError):
+        return {}
+    return found
 
 
 def _to_change(run: Run, entry: Mapping[str, Any]) -> list[str]:
@@ -109,12 +179,16 @@ def _to_change(run: Run, entry: Mapping[str, Any]) -> list[str]:
     return [str(one["file"]) for one in asked if one["kind"] == "file" and one.get("changed")]
 
 
-def _looked(space: Workspace, run: Run, wanted: list[str]) -> dict[str, Any]:
+def _seen(space: Workspace, run: Run, wanted: list[str]) -> dict[str, Seen]:
     from loomctl.engine import prompts  # a visit that stays where it is asks for none
 
     values = prompts.placeholder_values(space.project, run)
     ours, where = own_reports.standing(space.store.local), roots(space, run)
-    seen = {one: evidence_files.look(one, values, where, ours) for one in wanted}
+    return {one: evidence_files.look(one, values, where, ours) for one in wanted}
+
+
+def _looked(space: Workspace, run: Run, wanted: list[str]) -> dict[str, Any]:
+    seen = _seen(space, run, wanted)
     plain = {one: dict(found.plain) for one, found in seen.items() if found.plain}
     return {"files": {one: found.digests for one, found in seen.items()}, **({"plain": plain} if plain else {})}
 

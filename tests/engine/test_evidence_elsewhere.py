@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from loomctl.disk import artifact_paths, checkouts, digests, evidence_files
+from loomctl.disk.events import Event
 from loomctl.engine import driving, evidence_beginnings, resuming, undoing
 from loomctl.engine.driving import Driven
 from tests.disk.repositories import git
@@ -97,6 +98,52 @@ def test_what_stands_in_another_clone_is_no_work(
     assert "it has not changed since the step came here" in refused.repair
     desktop.write("a.txt", "worked on\n")
     assert done(desktop).ended is not None
+
+
+@pytest.mark.parametrize("settings", [(), ("-c", "core.autocrlf=true")], ids=["as it is", "with CRLF"])
+def test_work_that_git_brings_along_counts(
+    laptop: Machine, tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """What the step had changed as the run was pushed is its work elsewhere too, also two places further on."""
+    laptop.write("a.txt", "worked on\n")
+    git(laptop.root, "commit", "-q", "-am", "worked on")
+    git(laptop.root, "push", "-q", "origin", "HEAD:main")
+    desktop = brought(laptop, tmp_path / "desktop", server, monkeypatch, *settings)
+    take_up(desktop)
+    tower = brought(desktop, tmp_path / "tower", server, monkeypatch, *settings)
+    take_up(tower)
+    assert done(tower).ended is not None
+    (tmp_path / "desktop/a.txt").write_text("something else\n", encoding="utf-8")
+    assert done(desktop).ended is not None  # changed there
+
+
+def test_work_that_git_did_not_bring_is_missing(
+    laptop: Machine, tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step changed the file where it was pushed from, and here it stands as it was."""
+    laptop.write("a.txt", "worked on\n")
+    desktop = brought(laptop, tmp_path / "desktop", server, monkeypatch)
+    take_up(desktop)
+    assert "it has not changed since the step came here" in done(desktop).repair
+    git(laptop.root, "commit", "-q", "-am", "worked on")
+    git(laptop.root, "push", "-q", "origin", "HEAD:main")
+    git(desktop.root, "pull", "-q")
+    assert done(desktop).ended is not None
+
+
+@pytest.mark.parametrize(
+    "shown", [1, [], {STAGE: 1}, {STAGE: {"a.txt": 1}}, {STAGE: {"a.txt": {"a.txt": [1]}}}, {"": {}}]
+)
+def test_what_a_log_tells_wrongly_shows_nothing(
+    laptop: Machine, tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch, shown: Any
+) -> None:
+    """A log that somebody else wrote holds what they like."""
+    space = laptop.space()
+    told = Event("run.pushed", {"evidence": shown}, None)
+    space.store.tell(laptop.run_dir.name, lambda _: [told])
+    desktop = brought(laptop, tmp_path / "desktop", server, monkeypatch)
+    take_up(desktop)
+    assert "it has not changed since the step came here" in done(desktop).repair
 
 
 def test_the_first_place_is_still_known_when_it_comes_back(
@@ -251,7 +298,7 @@ def test_ends_of_lines_alone_are_no_change(scene: Scene, before: bytes, after: b
     first = evidence_files.look("a.txt", {"project_root": str(space.project.root)}, roots)
     path.write_bytes(after)
     second = evidence_files.look("a.txt", {"project_root": str(space.project.root)}, roots)
-    assert second.differs_from(first.digests, first.plain) is differs
+    assert bool(second.changed(first.digests, first.plain)) is differs
 
 
 def test_a_copied_store_is_another_checkout(tmp_path: Path) -> None:
