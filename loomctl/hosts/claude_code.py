@@ -152,8 +152,7 @@ def enter_and_prime(
         closed = kept(notes, lambda: claude_stop.closed_at_a_start(space, run))
         notes.extend([closed.removeprefix("Loom: ")] if closed else [])
         run = space.store.read(run_id)
-    made: list[Slip] = []
-    meant: list[State] = []
+    made, meant = list["Slip"](), list["State"]()
     notes += announcing.newer_writer(run.state)
     budget, started = priming.hook_budget(space), triggers.session_start(source)
 
@@ -177,7 +176,7 @@ def enter_and_prime(
         notes.append(f"this could not be recorded: {words(error)}")
     if driver is None:
         presence.come(space, run._replace(state=after))
-    if meant and driver is not None:
+    elif meant:
         kept(notes, lambda: _note_receipt(space, run_id, meant[0]))
     told = bool(made[0].text) and driver is None
     kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=told))
