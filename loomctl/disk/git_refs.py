@@ -17,8 +17,7 @@ from loomctl.disk import git, git_reading
 from loomctl.disk.git_answers import Done, Remote, last_line, no_git, not_fetched, unreachable
 from loomctl.disk.git_reading import Reading, entries_of
 from loomctl.model import ids
-from loomctl.model.errors import EXIT_SETUP, EXIT_USAGE, LoomError, quoted
-from loomctl.model.secrets import masked_line
+from loomctl.model.errors import EXIT_SETUP, LoomError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -147,6 +146,19 @@ class Repository:
         """Tell whether a commit is the other one or comes before it."""
         return self.run("merge-base", "--is-ancestor", older, newer).code == 0
 
+    def history(self, commit: str, path: str, *, most: int) -> Iterator[tuple[str, str, int]]:
+        """Give a commit and those before it, newest first, each with object and size of a file: empty and 0 for none.
+
+        most: so many of them. Raises GIT_FAILED.
+        """
+        commits = self.ask("rev-list", "--topo-order", f"--max-count={most}", commit).decode("ascii").split()
+        given = "".join(f"{one}:{path}\n" for one in commits).encode()
+        lines = self.ask("cat-file", "--batch-check", given=given).decode("ascii", "replace").splitlines()
+        for one, line in zip(commits, lines, strict=True):
+            words = line.split()
+            is_file = len(words) == 3 and words[1] == "blob" and words[2].isdigit()
+            yield (one, words[0], int(words[2])) if is_file else (one, "", 0)
+
     # ---- Objects.
 
     @property
@@ -260,47 +272,6 @@ class Repository:
 
     # ---- A remote.
 
-    def remote(self, named: str | None, cwd: str) -> Remote:
-        """Find a remote by its name, its URL, or its path from `cwd`; without one, `origin`. Raises NO_REMOTE."""
-        listed = [one for one in self.ask("remote").decode("utf-8", "replace").split("\n") if one]
-        wanted = "origin" if named is None else named
-        if wanted in listed:
-            return Remote(wanted, wanted if fits_a_ref(wanted) else _hashed(wanted), wanted)
-        if named and not named.startswith("-"):
-            if ":" in named.partition("/")[0]:  # as git tells an address from a path
-                return Remote(named, _hashed(named), masked_line(named, 200))
-            if "/" in named or os.path.isdir(os.path.join(cwd, named)):
-                return self._folder(named, os.path.join(cwd, named))
-        known = ", ".join(masked_line(one, 60) for one in listed)
-        raise LoomError(
-            "NO_REMOTE",
-            f"the repository has no remote {masked_line(wanted, 80)!r}",
-            where=self.top,
-            why=f"its remotes are {known}"
-            if known
-            else "it has none; any git remote does, a bare repository on a disk that both machines see among them",
-            hint="git remote -v" if known else "git remote add origin URL",
-            exit_code=EXIT_USAGE,
-        )
-
-    def _folder(self, named: str, path: str) -> Remote:
-        """Give the repository in a folder of this machine as a remote. Raises NO_REMOTE for none, and for this one."""
-        found, own = os.path.realpath(path), os.path.realpath(self.common)
-        folders = git.git_folders(found)
-        is_own = found == own or (folders is not None and os.path.realpath(folders[1]) == own)
-        if os.path.isdir(found) and not is_own:
-            return Remote(found, _hashed(found), masked_line(named, 200))
-        raise LoomError(
-            "NO_REMOTE",
-            f"{masked_line(named, 200)} is this repository itself"
-            if is_own
-            else f"there is neither a remote nor a folder {masked_line(named, 200)!r}",
-            where=os.path.normpath(path),
-            why="any git remote does, a bare repository on a disk that both machines see among them",
-            hint="git remote -v",
-            exit_code=EXIT_USAGE,
-        )
-
     def listed(self, remote: Remote) -> dict[str, str]:
         """Give the runs of a remote with their commits. Raises REMOTE_UNREACHABLE and REMOTE_DENIED."""
         done = self.run("ls-remote", "--refs", "--", remote.name, f"{RUNS}*", patience=ASKING, far=True)
@@ -387,9 +358,3 @@ def message_of(text: bytes) -> str:
 def fits_a_ref(name: str) -> bool:
     """Tell whether a name can be the last part of a ref."""
     return ids.is_fit(name) and not name.endswith((".lock", "."))
-
-
-def _hashed(name: str) -> str:
-    from loomctl.disk import digests
-
-    return f"url-{digests.of_text(name)[:12]}"

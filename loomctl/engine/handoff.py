@@ -1,20 +1,21 @@
 """How a run here stands to the same run at a remote: what both last agreed on, and which of them moved since (D9, D53).
 
 A remote has a run as the ref `refs/loom/runs/{run_id}`: a commit of what is carried, its parent the one before. What
-this machine last pushed or pulled is `refs/loom/remotes/{remote}/{run_id}`, so a second push sends what is new alone,
-and git's own tidying keeps the objects. No branch, no tag, no index, no working tree.
+this repository last pushed or pulled is `refs/loom/remotes/{remote}/{run_id}`, so a second push sends what is new
+alone, and git's own tidying keeps the objects. What a run here goes on from is asked of its log (`meeting`). No branch,
+no tag, no index, no working tree.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import carried, events, files, git_refs, received
+from loomctl.disk import carried, git_refs, git_remotes, received
 from loomctl.disk.carried import Looker
 from loomctl.disk.lock import Lock
-from loomctl.engine import verifying
+from loomctl.engine import meeting, verifying
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.ids import checked_id
 from loomctl.model.secrets import masked_line
@@ -30,14 +31,13 @@ SAME, MINE, THEIRS, DIVERGED = "same", "mine", "theirs", "diverged"
 """Which side has what the other has not: neither, this machine, the remote, both."""
 
 _UNFIT = ("BAD_HANDOFF", "NEWER_HANDOFF", "RUN_ID_MISMATCH", "SCHEMA_TOO_NEW")
-_LOG = carried.RUN + events.FILE
 
 
 class Standing(NamedTuple):
-    """How a run stands to a remote's. kind: which side is newer; base: the commit that both agreed on last.
+    """How a run stands to a remote's. kind: which side is newer; base: the commit that the one here goes on from.
 
     theirs: the remote's commit; told: what it says of itself, where it was read; look: what is carried from here. Each
-    None where there is none.
+    None where there is none. apart: what is here is no part of what is newer there, and is lost if that replaces it.
     """
 
     kind: str
@@ -45,6 +45,7 @@ class Standing(NamedTuple):
     theirs: str | None
     told: Told | None
     look: Look | None
+    apart: bool = False
 
 
 class Desk:
@@ -54,7 +55,7 @@ class Desk:
         """Find the repository and the remote. Raises NO_GIT, NO_REPOSITORY, NO_REMOTE."""
         self.space = space
         self.repository = git_refs.of_store(space.store.folder, asks=asks)
-        self.remote = self.repository.remote(named, space.caller.cwd)
+        self.remote = git_remotes.find(self.repository, named, space.caller.cwd)
         self.looker = Looker(self.repository.object_format)
         self._told: dict[str, Told] = {}
         self._trees: dict[str, dict[str, str]] = {}
@@ -118,22 +119,14 @@ class Desk:
             self._trees[commit] = {path: oid for path, (oid, _) in found.items()}
         return self._trees[commit]
 
-    def base(self, run_id: str, theirs: str | None, *, is_here: bool = False) -> str | None:
-        """Give the commit that was last pushed or pulled; one that arrived though nobody heard of it counts.
+    def agree(self, run_id: str, commit: str, *, log: bytes | None = None) -> None:
+        """Note that both sides have this commit; what was on its way is done with.
 
-        is_here: the remote's commit can be asked what came before it.
+        log: the run's here, where that is not the commit's: a word settled that it counts for one that goes on from it.
         """
-        for commit in self.repository.refs(self.pending(run_id)).values():
-            arrived = commit == theirs or (is_here and theirs and self.repository.is_ancestor(commit, theirs))
-            if arrived:
-                self.agree(run_id, commit)
-                return commit
-        return self.repository.commit_of(self.kept(run_id))
-
-    def agree(self, run_id: str, commit: str) -> None:
-        """Note that both sides have this commit; what was on its way is done with."""
         done: dict[str, str | None] = dict.fromkeys(self.repository.refs(self.pending(run_id)))
         self.repository.set_refs({self.kept(run_id): commit, self.incoming(run_id): None, **done})
+        meeting.note(self, run_id, commit, log)
 
     # ---- How both stand.
 
@@ -155,58 +148,69 @@ class Desk:
     def standing(self, run_id: str, theirs: str | None, *, fetch: bool = True) -> Standing:
         """Tell how a run stands to the remote's.
 
-        theirs: the remote's commit as it was just listed; fetch: get it where it is needed; else a moved one counts as
-        one that goes on from the base. Raises as fetching does, and BAD_HANDOFF.
+        theirs: the remote's commit as it was just listed; fetch: get it where it is needed; else a moved one that is
+        not here counts as one that goes on from what was agreed on. Raises as fetching does, and BAD_HANDOFF.
         """
         with self.taking(run_id):
-            return self._standing(run_id, theirs, fetch=fetch)
+            if theirs is not None and fetch:
+                self.get(run_id, theirs)
+            return self._standing(run_id, theirs, is_read=fetch or self.is_held(theirs))
 
-    def _standing(self, run_id: str, theirs: str | None, *, fetch: bool) -> Standing:
-        here = self.space.store.has(run_id)
-        if theirs is not None and fetch:
-            self.get(run_id, theirs)
-        base = self.base(run_id, theirs, is_here=fetch)
+    def _standing(self, run_id: str, theirs: str | None, *, is_read: bool) -> Standing:
+        told = self.told(theirs, run_id) if theirs is not None and is_read else None
+        if theirs is not None and not self.space.store.has(run_id):
+            return Standing(THEIRS, None, theirs, told, None)
+        look = self.look(run_id, outputs=False)
+        base = meeting.base(self, run_id, theirs if is_read else None, look)
+        if self.with_outputs(run_id, base):
+            look = self.look(run_id, outputs=True)
         if theirs is None:
-            return Standing(MINE, base, None, None, self.look(run_id, outputs=self.with_outputs(run_id, base)))
-        told = self.told(theirs, run_id) if fetch or theirs == base else None
-        if not here:
-            return Standing(THEIRS, base, theirs, told, None)
-        if base is not None and fetch and base != theirs and not self.repository.is_ancestor(base, theirs):
-            base = None  # the remote's was replaced by one that knows nothing of ours
-        look = self.look(run_id, outputs=self.with_outputs(run_id, base))
+            return Standing(MINE, base, None, None, look)
         is_mine_new = base is None or not self.is_as_in(look, base, run_id)
         if base == theirs:
+            self._note_what_the_log_told(run_id, theirs, look)
             return Standing(MINE if is_mine_new else SAME, base, theirs, told, look)
-        if not is_mine_new:
-            return Standing(THEIRS, base, theirs, told, look)
-        if fetch and self._is_what_they_have(run_id, theirs, told):
+        if not is_read:
+            return Standing(DIVERGED if is_mine_new else THEIRS, base, theirs, None, look)
+        if is_mine_new and self._is_what_they_have(run_id, theirs, told):
             self.agree(run_id, theirs)
             return Standing(SAME, theirs, theirs, told, look)
-        return Standing(DIVERGED, base, theirs, told, look)
+        return self._behind(run_id, Standing(THEIRS, base, theirs, told, look), is_mine_new=is_mine_new)
+
+    def _behind(self, run_id: str, found: Standing, *, is_mine_new: bool) -> Standing:
+        """Tell of a run that is not as theirs whether theirs goes on from it, and whether all of it is a part of that.
+
+        What was done here and is told in no log is somebody's work as well.
+        """
+        look, base, theirs = found.look, found.base, found.theirs
+        assert look is not None  # there is a run on both sides
+        assert theirs is not None
+        goes_on = meeting.goes_on(self, look, theirs, run_id)
+        if not is_mine_new:
+            return found._replace(apart=not goes_on)
+        if not goes_on:
+            return found._replace(kind=DIVERGED, apart=True)
+        if meeting.is_part(self, look, base, theirs, run_id):
+            return found
+        return found._replace(kind=THEIRS if meeting.has_news(self, look, base, run_id) else DIVERGED, apart=True)
+
+    def _note_what_the_log_told(self, run_id: str, theirs: str, look: Look) -> None:
+        """Agree on what the log alone knew: a push arrived that nobody heard of, or by another name of the remote."""
+        if self.repository.commit_of(self.kept(run_id)) != theirs or self.repository.refs(self.pending(run_id)):
+            with suppress(OSError):  # the log tells it the next time, too
+                self.agree(run_id, theirs, log=meeting.log_of(look))
 
     def _is_what_they_have(self, run_id: str, theirs: str, told: Told | None) -> bool:
         look = self.look(run_id, outputs=told is not None and told.outputs)
         return self.is_as_in(look, theirs, run_id)
 
-    def goes_on(self, look: Look, commit: str, run_id: str) -> bool:
-        """Tell whether a commit's log begins with the one that is here: what was done here is a part of it then.
-
-        A commit that merely follows ours does not show it: who kept another state put that behind ours.
-        """
-        here = look.files.get(_LOG)
-        there = self.tree(commit, run_id).get(_LOG)
-        if here is None or there is None or not here.bytes:
-            return False
-        if here.oid == there:
-            return True
-        mine = files.read_bytes(here.source, limit=carried.LARGEST_FILE)[: here.bytes]
-        with self.repository.contents([there]) as contents:
-            _, size, stream = next(contents)
-            return size > len(mine) and stream.read(len(mine)) == mine
-
     def with_outputs(self, run_id: str, base: str | None) -> bool:
         """Tell whether the outputs of tools are carried: once they were, they always are."""
         return base is not None and self.told(base, run_id).outputs
+
+    def is_held(self, commit: str | None) -> bool:
+        """Tell whether a commit is here and kept, under whatever name of a remote."""
+        return commit is not None and commit in self.repository.refs("refs/loom/").values()
 
     # ---- What the remote has.
 
@@ -233,7 +237,7 @@ class Desk:
 
     def get(self, run_id: str, commit: str) -> None:
         """Have a remote's commit here. Raises as fetching does, and MOVED_MEANWHILE where it is no longer that one."""
-        if self.repository.commit_of(self.incoming(run_id)) == commit or self._is_here(run_id, commit):
+        if self.is_held(commit):
             return
         self.repository.fetch(self.remote, {run_id: self.incoming(run_id)})
         if self.repository.commit_of(self.incoming(run_id)) != commit:
@@ -244,10 +248,6 @@ class Desk:
                 why="nothing was changed here; the same command again takes the newest",
                 hint=f"loomctl pull {run_id}{self.option()}",
             )
-
-    def _is_here(self, run_id: str, commit: str) -> bool:
-        pending = self.repository.refs(self.pending(run_id)).values()
-        return commit in (self.repository.commit_of(self.kept(run_id)), *pending)
 
 
 def of_run(names: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import archives, arrivals, evidence_notes, files, handoff_notes, housekeeping, known
+from loomctl.disk import agreed, archives, arrivals, evidence_notes, files, handoff_notes, housekeeping, known
 from loomctl.disk.artifact_paths import is_inside
 from loomctl.disk.layouts import Home
 from loomctl.disk.local import TERMINAL as OF_A_PERSON
@@ -130,6 +130,7 @@ def _out_of_sight(space: Workspace, run_id: str) -> str:
     os.rename(space.store.run_dir(run_id), doomed)
     known.forget(run_id, space.store.folder)
     handoff_notes.forget(space.store.local, run_id)
+    agreed.forget(space.store.local, run_id)
     evidence_notes.forget_run(space.store.local, run_id)
     housekeeping.forget_sessions(space.store.local, run_id)
     return doomed

@@ -25,7 +25,7 @@ from loomctl.disk import (
     second_names,
 )
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import bringing_in, command_ends, handoff, leasing, recording, saving_aside
+from loomctl.engine import bringing_in, command_ends, handoff, leasing, meeting, recording, saving_aside
 from loomctl.model import lease, saved_copies
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_HELD, LoomError
@@ -111,9 +111,7 @@ class _Pull:
         self._theirs, self._told = found.theirs, found.told
         self._folder = os.path.join(room, "run")
         self._fetched = self._bytes = 0
-        self._apart = found.look is not None and (
-            found.kind == handoff.DIVERGED or not desk.goes_on(found.look, found.theirs, run_id)
-        )
+        self._apart = found.look is not None and found.apart
 
     def take(self, keep: str) -> Pulled:
         """Build what came, hold that it can be worked with, and give it its place."""
@@ -128,7 +126,7 @@ class _Pull:
             return self._done(NEW, None)
         if self._apart and keep == KEPT_MINE:
             saved = self._save(self._folder, state, saved_copies.THEIRS)
-            self._desk.agree(self._run_id, self._theirs)
+            self._desk.agree(self._run_id, self._theirs, log=meeting.log_of(self._found.look))
             return Pulled(
                 self._run_id, KEPT_MINE, saved, self._fetched, self._told, self._told.left_out, bytes=self._bytes
             )
@@ -195,8 +193,8 @@ class _Pull:
         return self._desk.with_outputs(self._run_id, self._found.base)
 
     def _is_unchanged(self, look: carried.Look) -> bool:
-        base = self._found.base
-        return base is not None and self._desk.is_as_in(look, base, self._run_id)
+        """Tell whether what is here is what it was found to be; an output that came meanwhile stays."""
+        return self._found.look is not None and _work_in(look) == _work_in(self._found.look)
 
     def _changed_meanwhile(self) -> LoomError:
         return LoomError(
@@ -298,6 +296,10 @@ class _Pull:
             "left_out": [list(one) for one in told.left_out],
         }
         handoff_notes.write(self._store.local, run_id, {**value, **more})
+
+
+def _work_in(look: carried.Look) -> dict[str, str]:
+    return {path: oid for path, oid in handoff.of_run(look.names()).items() if not handoff.is_output(path)}
 
 
 def _refuse_driven(desk: Desk, run_id: str, keep: str) -> None:

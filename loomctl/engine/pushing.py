@@ -61,8 +61,7 @@ def refused(desk: Desk, run_id: str, found: Standing) -> LoomError:
     """Make the error of a push over what somebody else has done."""
     pull = f"loomctl pull {run_id}{desk.option()}"
     if found.kind == handoff.THEIRS:
-        apart = found.look is not None and found.theirs and not desk.goes_on(found.look, found.theirs, run_id)
-        saves = ", and saves what is here, which is not a part of that, as a run of its own" if apart else ""
+        saves = ", and saves what is here, which is not a part of that, as a run of its own" if found.apart else ""
         return LoomError(
             "REMOTE_NEWER",
             f"{desk.remote.shown} has a newer state of the run {run_id}; nothing was pushed",

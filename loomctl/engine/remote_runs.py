@@ -53,14 +53,13 @@ class RemoteRun(NamedTuple):
 def listed(desk: Desk) -> list[RemoteRun]:
     """List a remote's runs by id. Raises as a remote does."""
     there = desk.listed()
-    known = {run_id: desk.base(run_id, oid) for run_id, oid in there.items()}
-    unknown = {run_id: oid for run_id, oid in there.items() if known[run_id] != oid}
+    unknown = {run_id: oid for run_id, oid in there.items() if not desk.is_held(oid)}
     told: dict[str, Told | LoomError] = {}
     for run_id in there.keys() - unknown.keys():
         told[run_id] = _in(desk.repository, desk, run_id, there[run_id])[0]
     if unknown:
         told |= _of_unknown(desk, unknown)
-    return [_run(desk, run_id, there[run_id], known[run_id], told[run_id]) for run_id in sorted(there)]
+    return [_run(desk, run_id, there[run_id], told[run_id]) for run_id in sorted(there)]
 
 
 def _of_unknown(desk: Desk, wanted: Mapping[str, str]) -> dict[str, Told | LoomError]:
@@ -130,8 +129,8 @@ def _read(desk: Desk, run_id: str, text: bytes) -> Told | LoomError:
         return error
 
 
-def _run(desk: Desk, run_id: str, commit: str, base: str | None, told: Told | LoomError) -> RemoteRun:
-    here = _here(desk, run_id, commit, base)
+def _run(desk: Desk, run_id: str, commit: str, told: Told | LoomError) -> RemoteRun:
+    here = _here(desk, run_id, commit)
     if isinstance(told, LoomError):
         return RemoteRun(run_id, commit, "", "unreadable", "", "", "", "", here, f"{told.code}: {told.what}")
     work = told.summary.get("work_id") or told.summary.get("goal") or ""
@@ -140,13 +139,12 @@ def _run(desk: Desk, run_id: str, commit: str, base: str | None, told: Told | Lo
     return RemoteRun._make((run_id, commit, *words, here, ""))
 
 
-def _here(desk: Desk, run_id: str, commit: str, base: str | None) -> str:
+def _here(desk: Desk, run_id: str, commit: str) -> str:
     """Say how a run here stands to the remote's; what has no common beginning is told by a pull alone."""
     if not desk.space.store.has(run_id):
         return NOT_HERE
     try:
-        if base is None:
-            return UNKNOWN
-        return _WORDS[desk.standing(run_id, commit, fetch=False).kind]
+        found = desk.standing(run_id, commit, fetch=False)
+        return _WORDS[found.kind] if found.told is not None or found.base is not None else UNKNOWN
     except LoomError as error:
         return one_line(f"{UNKNOWN} ({error.code})", 60)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import changing_places, events, exchange, handoff_notes, known, tool_log
+from loomctl.disk import agreed, changing_places, events, exchange, handoff_notes, known, tool_log
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.disk.offloading import DataOffloader
@@ -393,31 +393,43 @@ def test_both_push_at_once_and_one_is_refused_without_loss(laptop: Machine, desk
     assert {"laptop 0", "desktop 0"} <= texts
 
 
-def test_a_remote_that_was_replaced_is_not_believed_to_go_on_from_here(
-    laptop: Machine, desktop: Machine, server: Path, run_id: str
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_remote_that_was_replaced_is_believed_to_go_on_from_here_by_its_log_alone(
+    laptop: Machine, desktop: Machine, server: Path, run_id: str, goes_on: bool
 ) -> None:
-    """Where the remote's commit knows nothing of what was last agreed on, nothing here is overwritten."""
+    """Where no commit of the remote's knows what was last agreed on, nothing here is lost: the log tells it."""
     laptop.push(run_id)
     desktop.pull(run_id)
     git(server, "update-ref", "-d", f"refs/loom/runs/{run_id}")
-    git(desktop.root, "update-ref", "-d", desktop.desk().kept(run_id))
-    desktop.done(run_id)
+    agreed.forget(str(desktop.store / "local"), run_id)
+    desktop.done(run_id, "Made.")
+    if not goes_on:
+        tampered(desktop, run_id)
     desktop.push(run_id)
+    if goes_on:
+        assert (laptop.pull(run_id).kind, laptop.responses(run_id)) == (pulling.FORWARD, ["Asked.", "Made."])
+        return
     with pytest.raises(LoomError) as caught:
         laptop.pull(run_id)
     assert code_of(caught) == "DIVERGED"
 
 
-def test_a_push_of_which_nobody_heard_counts(laptop: Machine, desktop: Machine, run_id: str) -> None:
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_push_of_which_nobody_heard_counts(laptop: Machine, desktop: Machine, run_id: str, noted: bool) -> None:
     """A kill came after the remote had taken it: what was pulled and pushed on top of it is a newer state, no other."""
     before = laptop.push(run_id).commit
     laptop.done(run_id, "Made.")
     commit = laptop.push(run_id).commit
     desk = laptop.desk()
     refs = {desk.kept(run_id): before, f"{desk.pending(run_id)}0123": commit}
+    notes = laptop.store / "local" / agreed.FOLDER / f"{run_id}.json"
     desk.repository.set_refs(refs)
+    notes.unlink()
     assert laptop.push(run_id).commit is None
+    assert desk.repository.refs("refs/loom/") == {desk.kept(run_id): commit}
     desk.repository.set_refs(refs)
+    if not noted:
+        notes.unlink()
     desktop.pull(run_id)
     desktop.done(run_id, "Polished.")
     desktop.push(run_id)

@@ -1,0 +1,62 @@
+"""Which remote is meant by a name, an address, or a folder of this machine, and by none of them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from loomctl.disk import digests, git
+from loomctl.disk.git_answers import Remote
+from loomctl.disk.git_refs import fits_a_ref
+from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.secrets import masked_line
+
+if TYPE_CHECKING:
+    from loomctl.disk.git_refs import Repository
+
+
+def find(repository: Repository, named: str | None, cwd: str) -> Remote:
+    """Find a remote by its name, its URL, or its path from `cwd`; without one, `origin`. Raises NO_REMOTE."""
+    listed = [one for one in repository.ask("remote").decode("utf-8", "replace").split("\n") if one]
+    wanted = "origin" if named is None else named
+    if wanted in listed:
+        return Remote(wanted, wanted if fits_a_ref(wanted) else _hashed(wanted), wanted)
+    if named and not named.startswith("-"):
+        if ":" in named.partition("/")[0]:  # as git tells an address from a path
+            return Remote(named, _hashed(named), masked_line(named, 200))
+        if "/" in named or os.path.isdir(os.path.join(cwd, named)):
+            return _folder(repository, named, os.path.join(cwd, named))
+    known = ", ".join(masked_line(one, 60) for one in listed)
+    raise LoomError(
+        "NO_REMOTE",
+        f"the repository has no remote {masked_line(wanted, 80)!r}",
+        where=repository.top,
+        why=f"its remotes are {known}"
+        if known
+        else "it has none; any git remote does, a bare repository on a disk that both machines see among them",
+        hint="git remote -v" if known else "git remote add origin URL",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _folder(repository: Repository, named: str, path: str) -> Remote:
+    """Give the repository in a folder of this machine as a remote. Raises NO_REMOTE for none, and for this one."""
+    found, own = os.path.realpath(path), os.path.realpath(repository.common)
+    folders = git.git_folders(found)
+    is_own = found == own or (folders is not None and os.path.realpath(folders[1]) == own)
+    if os.path.isdir(found) and not is_own:
+        return Remote(found, _hashed(found), masked_line(named, 200))
+    raise LoomError(
+        "NO_REMOTE",
+        f"{masked_line(named, 200)} is this repository itself"
+        if is_own
+        else f"there is neither a remote nor a folder {masked_line(named, 200)!r}",
+        where=os.path.normpath(path),
+        why="any git remote does, a bare repository on a disk that both machines see among them",
+        hint="git remote -v",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _hashed(name: str) -> str:
+    return f"url-{digests.of_text(name)[:12]}"
