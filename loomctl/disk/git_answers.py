@@ -19,11 +19,20 @@ class Done(NamedTuple):
 
 
 class Remote(NamedTuple):
-    """A remote to carry runs to. name: as git is given it; key: a name for it in refs; shown: for people, masked."""
+    """A remote to carry runs to. name: as git is given it; key: a name for it in refs; shown: for people, masked.
+
+    pushed_at: the address to which is pushed, where that is another than the one from which git fetches; else empty.
+    """
 
     name: str
     key: str
     shown: str
+    pushed_at: str = ""
+
+    @property
+    def source(self) -> str:
+        """Where its runs are read, as git is given it: where they are pushed, and nowhere else."""
+        return self.pushed_at or self.name
 
     @property
     def option(self) -> str:
@@ -143,15 +152,38 @@ def refusal(done: Done) -> str:
 
     What a hook there said comes first: its first three lines, masked.
     """
-    told = [line for line in done.out.decode("utf-8", "replace").splitlines() if line.startswith("!")]
-    if not told:
+    reason = _reason(done)
+    if not reason:
         return ""
-    reason = masked_line(told[0].split("\t")[-1], 300)
-    if "hook declined" in reason:
+    if is_stale(done):
+        helps = "it has another state than it listed a moment ago; the same command again tells which"
+    elif "hook declined" in reason:
         helps = "its hook decides that, and another remote may take it"
     else:
         helps = "its administrator must allow refs below refs/loom/, or another remote is named"
     return "; ".join([*_of_the_server(done.said), reason, helps])
+
+
+def _reason(done: Done) -> str:
+    """Give why a ref was not taken, as git tells it in brackets; empty where it tells of none."""
+    told = [line for line in done.out.decode("utf-8", "replace").splitlines() if line.startswith("!")]
+    return masked_line(told[0].split("\t")[-1], 300) if told else ""
+
+
+def is_stale(done: Done) -> bool:
+    """Tell of a push whether the remote had another state than the one that it was to replace."""
+    return "stale info" in _reason(done)
+
+
+def is_answer(done: Done) -> bool:
+    """Tell of a push that failed whether the remote said so: it does not have then what was sent, nor will have it."""
+    return done.code is not None and bool(_reason(done)) and "[remote failure]" not in _reason(done)
+
+
+def besides(done: Done) -> str:
+    """Say on one line what git made of a push that failed, though the remote has what was sent."""
+    said = "; ".join(filter(None, [_reason(done), last_line(done.said)]))
+    return masked_line(said or f"it ended with {done.code}", 300)
 
 
 def _of_the_server(said: str) -> list[str]:

@@ -274,7 +274,7 @@ class Repository:
 
     def listed(self, remote: Remote) -> dict[str, str]:
         """Give the runs of a remote with their commits. Raises REMOTE_UNREACHABLE and REMOTE_DENIED."""
-        done = self.run("ls-remote", "--refs", "--", remote.name, f"{RUNS}*", patience=ASKING, far=True)
+        done = self.run("ls-remote", "--refs", "--", remote.source, f"{RUNS}*", patience=ASKING, far=True)
         if done.code != 0:
             raise unreachable(remote, done)
         found: dict[str, str] = {}
@@ -298,7 +298,7 @@ class Repository:
         words += ["--no-prune", "--refmap=", "--no-show-forced-updates"]
         words += ["--depth=1", "--filter=tree:0"] if bare else ["--no-filter"]
         config = ["-c", "fetch.fsckObjects=true"]
-        where, name = self, remote.name
+        where, name = self, remote.source
         if bare:
             where, name, url = Repository(self.top, bare, asks=self._asks), _LOOKED_AT, self.url_of(remote)
             config += ["-c", f"remote.{name}.url={url}"]  # git takes no path for a remote that leaves something out
@@ -310,8 +310,8 @@ class Repository:
 
     def url_of(self, remote: Remote) -> str:
         """Give the address from which a remote is fetched."""
-        done = self.run("ls-remote", "--get-url", remote.name)
-        return os.fsdecode(done.out).strip() if done.code == 0 else remote.name
+        done = self.run("ls-remote", "--get-url", remote.source)
+        return os.fsdecode(done.out).strip() if done.code == 0 else remote.source
 
     def push(self, remote: Remote, commit: str, run_id: str, expected: str | None) -> Done:
         """Have a remote's run point to a commit, if it still points to what is expected; None: if it has none."""

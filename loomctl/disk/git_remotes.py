@@ -16,7 +16,34 @@ if TYPE_CHECKING:
 
 
 def find(repository: Repository, named: str | None, cwd: str) -> Remote:
-    """Find a remote by its name, its URL, or its path from `cwd`; without one, `origin`. Raises NO_REMOTE."""
+    """Find a remote by its name, its URL, or its path from `cwd`; without one, `origin`. Raises NO_REMOTE.
+
+    Runs are read where they are pushed: a remote may be fetched from one repository and pushed to another.
+    """
+    found = _named(repository, named, cwd)
+    return found._replace(pushed_at=_pushed_at(repository, found))
+
+
+def _pushed_at(repository: Repository, remote: Remote) -> str:
+    """Give the first address to which is pushed, where no push goes to the one from which is fetched; else nothing."""
+    done = repository.run("remote", "get-url", "--push", "--all", remote.name)
+    if done.code != 0:  # it is an address
+        return _rewritten(repository, remote.name)
+    addresses = os.fsdecode(done.out).splitlines()
+    return "" if not addresses or repository.url_of(remote) in addresses else addresses[0]
+
+
+def _rewritten(repository: Repository, address: str) -> str:
+    """Give what `url.*.pushInsteadOf` makes of an address, the longest beginning first; nothing where it is not met."""
+    done = repository.run("config", "-z", "--get-regexp", r"^url\..*\.pushinsteadof$")
+    settings = (entry.partition("\n") for entry in os.fsdecode(done.out).split("\0") if entry)
+    met = [(held, key[len("url.") : -len(".pushinsteadof")]) for key, _, held in settings if address.startswith(held)]
+    beginning, instead = max(met, key=lambda one: len(one[0]), default=("", ""))
+    return instead + address[len(beginning) :] if met else ""
+
+
+def _named(repository: Repository, named: str | None, cwd: str) -> Remote:
+    """Give the remote that is named."""
     listed = [one for one in repository.ask("remote").decode("utf-8", "replace").split("\n") if one]
     wanted = "origin" if named is None else named
     if wanted in listed:

@@ -128,6 +128,12 @@ class Desk:
         self.repository.set_refs({self.kept(run_id): commit, self.incoming(run_id): None, **done})
         meeting.note(self, run_id, commit, log)
 
+    def let_go(self, run_id: str, commit: str) -> None:
+        """Let go of a commit that was on its way and is known not to have arrived."""
+        self.repository.set_refs(
+            {name: None for name, oid in self.repository.refs(self.pending(run_id)).items() if oid == commit}
+        )
+
     # ---- How both stand.
 
     def look(self, run_id: str, *, outputs: bool) -> Look:

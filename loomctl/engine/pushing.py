@@ -85,7 +85,8 @@ def send(desk: Desk, parcel: Parcel) -> Pushed:
         recording.digest(space)
         _say(space, run_id, parcels.noted(desk, run_id, len(parcel.new), outputs=parcel.outputs))
         try:
-            return _sent(desk, parcel, found)._replace(notes=notes)
+            pushed = _sent(desk, parcel, found)
+            return pushed._replace(notes=[*notes, *pushed.notes])
         except BaseException as error:
             _say_failed(desk, run_id, error.code if isinstance(error, LoomError) else type(error).__name__)
             raise
@@ -117,10 +118,12 @@ def _sent(desk: Desk, parcel: Parcel, found: Standing) -> Pushed:
         now = parcels.of(desk, found, look, state, outputs=parcel.outputs)
         commit = _committed(desk, now, look)
     done = desk.repository.push(desk.remote, commit, run_id, found.theirs)
+    notes = []
     if done.code != 0:
         _hold_arrived(desk, run_id, commit, found, done)
+        notes = [f"{desk.remote.shown} has it; of the rest git says: {git_answers.besides(done)}"]
     desk.agree(run_id, commit)
-    return Pushed(now, commit, ())
+    return Pushed(now, commit, notes)
 
 
 def keep(run_dir: str, folder: str, *, outputs: bool) -> None:
@@ -140,17 +143,20 @@ def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: g
         raise git_answers.unreachable(desk.remote, done) from None
     if now == commit:
         return
+    if git_answers.is_answer(done):
+        desk.let_go(run_id, commit)
     if now != found.theirs:
         raise refused(desk, run_id, desk.standing(run_id, now))
     why = git_answers.refusal(done)
     if not why:
         raise git_answers.unreachable(desk.remote, done)
+    again = desk.option() if git_answers.is_stale(done) else " --remote URL"
     raise LoomError(
         "REMOTE_REFUSED",
         f"{desk.remote.shown} does not take the run {run_id}",
         where=received.where_of(desk.remote, run_id),
         why=f"it says: {why}",
-        hint=f"loomctl push {run_id} --remote URL",
+        hint=f"loomctl push {run_id}{again}",
         exit_code=EXIT_SETUP,
     )
 

@@ -381,3 +381,65 @@ def test_what_cannot_be_taken_sends_to_the_list_of_the_remote_that_has_it(
     error = desktop.loomctl("pull", wanted, "--remote", "../sp ace.git", "--json").json["error"]
     assert error["code"] == ("RUN_ID_MISMATCH" if wanted != run_id else "BAD_HANDOFF")
     assert error["hint"] == "loomctl runs --remote='../sp ace.git'"
+
+
+# ---- Addresses.
+
+
+@pytest.mark.parametrize("way", ["pushurl", "pushInsteadOf", "address"])
+def test_runs_are_read_where_they_are_pushed(laptop: Machine, tmp_path: Path, way: str) -> None:
+    """A remote that is fetched from one repository and pushed to another is that other one, for runs."""
+    fork, server = tmp_path / "fork.git", tmp_path / "server.git"
+    git(tmp_path, "init", "-q", "--bare", str(fork))
+    if way == "pushurl":
+        git(laptop.root, "config", "remote.origin.pushurl", str(fork))
+    else:
+        git(laptop.root, "config", f"url.{fork}.pushInsteadOf", str(server))
+    named = ["--remote", str(server)] if way == "address" else []
+    listing = [f"--remote={server}" if way == "address" else "--remote"]
+    assert laptop.loomctl("push", "--yes", *named).code == 0
+    assert (len(loom_refs(fork)), loom_refs(server)) == (1, [])
+    (told,) = laptop.loomctl("runs", *listing, "--json").json["runs"]
+    assert told["here"] == "the same"
+    laptop.done(laptop.run_dir.name)
+    assert laptop.loomctl("push", "--yes", *named).code == 0
+    assert "is here as" in laptop.loomctl("pull", *named).stdout
+    assert git(fork, "rev-list", "--count", *loom_refs(fork)) == "2"
+
+
+def loom_refs(server: Path) -> list[str]:
+    """Name Loom's refs in a bare repository."""
+    return [name for name in tips(server) if "/loom/" in name]
+
+
+def test_of_two_addresses_the_one_that_failed_is_told(laptop: Machine, tmp_path: Path) -> None:
+    """The run is handed on all the same, and what git said of the other one is quoted on a line."""
+    second = tmp_path / "second.git"
+    git(tmp_path, "init", "-q", "--bare", str(second))
+    git(laptop.root, "remote", "set-url", "--add", "origin", str(second))
+    assert "git says" not in laptop.loomctl("push", "--yes").stdout
+    assert loom_refs(second) == loom_refs(tmp_path / "server.git")
+    second.rename(tmp_path / "away.git")
+    laptop.done(laptop.run_dir.name)
+    told = laptop.loomctl("push", "--yes", "--json").json
+    (note,) = [one for one in told["notes"] if one.startswith("origin has it; of the rest git says: ")]
+    assert "does not appear to be a git repository" in note
+    (tmp_path / "away.git").rename(second)
+    laptop.done(laptop.run_dir.name)
+    assert "of the rest git says: [rejected] (stale info)" in laptop.loomctl("push", "--yes").stdout
+
+
+def test_what_a_remote_refused_is_not_kept(laptop: Machine, tmp_path: Path) -> None:
+    """It answered, so nothing is on its way: no ref pins what was sent. A remote that vanished may have it."""
+    hook = tmp_path / "server.git" / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    hook.chmod(0o755)
+    for _ in range(2):
+        assert laptop.loomctl("push", "--yes", "--json").json["error"]["code"] == "REMOTE_REFUSED"
+    assert loom_refs(laptop.root / ".git") == []
+    hook.write_text("#!/bin/sh\nkill -9 $PPID\n", encoding="utf-8")
+    assert laptop.loomctl("push", "--yes", "--json").json["error"]["code"] == "REMOTE_UNREACHABLE"
+    assert len(loom_refs(laptop.root / ".git")) == 1
+    hook.unlink()
+    assert laptop.loomctl("push", "--yes").code == 0
+    assert [name.split("/")[2] for name in loom_refs(laptop.root / ".git")] == ["remotes"]

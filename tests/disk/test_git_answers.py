@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loomctl.disk.git_answers import Done, Remote, not_fetched, unreachable
+from loomctl.disk.git_answers import Done, Remote, is_answer, not_fetched, refusal, unreachable
 
 REMOTE = Remote("origin", "origin", "origin")
 
@@ -52,3 +52,26 @@ def test_objects_that_are_none_are_the_fetchs_affair(said: str, code: str) -> No
 def test_a_remote_that_takes_too_long_gave_no_answer() -> None:
     """Whatever the number of seconds."""
     assert unreachable(REMOTE, Done(None, b"", "it took over 401 s")).code == "REMOTE_UNREACHABLE"
+
+
+@pytest.mark.parametrize(
+    ("reason", "tells", "answered"),
+    [
+        ("[remote rejected] (pre-receive hook declined)", "its hook decides that", True),
+        ("[remote rejected] (deny updating a hidden ref)", "its administrator must allow refs", True),
+        ("[rejected] (stale info)", "it has another state than it listed a moment ago", True),
+        ("[remote failure] (remote failed to report status)", "its administrator must allow refs", False),
+    ],
+)
+def test_why_a_push_was_refused_is_told_by_what_git_says(reason: str, tells: str, answered: bool) -> None:
+    """Another state there is nobody's rule; where the remote reported nothing, nobody knows what it has."""
+    done = Done(1, f"To x\n!\ta:refs/loom/runs/r\t{reason}\nDone\n".encode(), "error: failed to push")
+    assert refusal(done).startswith(f"{reason}; {tells}")
+    assert ("administrator" in refusal(done)) == ("administrator" in tells)
+    assert is_answer(done) is answered
+
+
+@pytest.mark.parametrize("done", [Done(None, b"", "it took over 900 s"), Done(128, b"", "fatal: hung up")])
+def test_a_push_that_nobody_answered_may_have_arrived(done: Done) -> None:
+    """Killed, or the line broke."""
+    assert (refusal(done), is_answer(done)) == ("", False)
