@@ -56,6 +56,8 @@ def no_git(why: str) -> LoomError:
     )
 
 
+_FULL = ("no space left on device", "disk quota exceeded", "out of diskspace")
+_OTHER_NAMES = ("mismatched algorithms", "does not support this repository's hash algorithm")
 # What git says of its own disk; what a server says of its own comes behind `remote:`.
 _LOCAL = (
     *("no space left on device", "disk quota exceeded", "read-only file system", "input/output error"),
@@ -88,8 +90,10 @@ def unreachable(remote: Remote, done: Done) -> LoomError:
             "git failed to fetch or to push",
             where=remote.shown,
             why=f"{last_line(done.said)}; the trouble is on this machine, not the remote's",
-            hint="git count-objects -vH",
+            hint="df -h ." if is_full(done.said) else "git count-objects -vH",
         )
+    if any(word in said for word in _OTHER_NAMES):
+        return other_names(remote, last_line(done.said))
     if any(word in said for word in _DENIED) or re.search(_DENIED_STATUS, said):
         return LoomError(
             "REMOTE_DENIED",
@@ -106,6 +110,22 @@ def unreachable(remote: Remote, done: Done) -> LoomError:
         else f"the remote {remote.shown} gave no answer",
         why=last_line(done.said) or "nothing was changed, here or there; try again",
         hint=f"git ls-remote {quoted(remote.shown)}",
+        exit_code=EXIT_SETUP,
+    )
+
+
+def is_full(said: str) -> bool:
+    """Tell whether git says that a disk or a quota is full."""
+    return any(word in said.lower() for word in _FULL)
+
+
+def other_names(remote: Remote, why: str) -> LoomError:
+    """Make the error of a remote that names objects by another hash than this repository."""
+    return LoomError(
+        "OTHER_OBJECT_FORMAT",
+        f"the remote {remote.shown} names objects by another hash than this repository; git carries nothing over",
+        why=f"{why}; a run can also be moved as an archive",
+        hint="loomctl runs archive --help",
         exit_code=EXIT_SETUP,
     )
 

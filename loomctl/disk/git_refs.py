@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from loomctl.disk import git, git_reading
-from loomctl.disk.git_answers import Done, Remote, last_line, no_git, not_fetched, unreachable
+from loomctl.disk.git_answers import Done, Remote, is_full, last_line, no_git, not_fetched, other_names, unreachable
 from loomctl.disk.git_reading import Reading, entries_of
 from loomctl.model import ids
 from loomctl.model.errors import EXIT_SETUP, LoomError, quoted
@@ -117,7 +117,9 @@ class Repository:
             f"git {what} failed",
             where=self.common,
             why=last_line(done.said) or f"it ended with {done.code}",
-            hint=f"git -C {quoted(self.top)} fsck --connectivity-only",
+            hint=f"df -h {quoted(self.common)}"
+            if is_full(done.said)
+            else f"git -C {quoted(self.top)} fsck --connectivity-only",
         )
 
     # ---- Refs.
@@ -273,7 +275,10 @@ class Repository:
     # ---- A remote.
 
     def listed(self, remote: Remote) -> dict[str, str]:
-        """Give the runs of a remote with their commits. Raises REMOTE_UNREACHABLE and REMOTE_DENIED."""
+        """Give the runs of a remote with their commits.
+
+        Raises REMOTE_UNREACHABLE, REMOTE_DENIED, and OTHER_OBJECT_FORMAT for commits whose names are not of this kind.
+        """
         done = self.run("ls-remote", "--refs", "--", remote.source, f"{RUNS}*", patience=ASKING, far=True)
         if done.code != 0:
             raise unreachable(remote, done)
@@ -283,6 +288,9 @@ class Repository:
             run_id = name.removeprefix(RUNS)
             if name.startswith(RUNS) and fits_a_ref(run_id) and git.is_oid(oid):
                 found[run_id] = oid
+        digits = 64 if self.object_format == "sha256" else 40
+        if any(len(oid) != digits for oid in found.values()):
+            raise other_names(remote, f"this repository names them by {self.object_format}")
         return found
 
     def fetch(self, remote: Remote, wanted: Mapping[str, str], *, bare: str = "") -> None:

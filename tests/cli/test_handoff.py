@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -443,3 +444,38 @@ def test_what_a_remote_refused_is_not_kept(laptop: Machine, tmp_path: Path) -> N
     hook.unlink()
     assert laptop.loomctl("push", "--yes").code == 0
     assert [name.split("/")[2] for name in loom_refs(laptop.root / ".git")] == ["remotes"]
+
+
+@pytest.mark.parametrize("has_runs", [True, False])
+def test_a_server_that_names_objects_by_another_hash_did_answer(
+    laptop: Machine, tmp_path: Path, has_runs: bool
+) -> None:
+    """Whether or not it has runs already: the reason is the cause, and the hint leads on without git."""
+    other = tmp_path / "other.git"
+    git(tmp_path, "init", "-q", "--bare", "--object-format=sha256", str(other))
+    if has_runs:
+        git(tmp_path, "init", "-q", "--object-format=sha256", str(tmp_path / "theirs"))
+        git(tmp_path / "theirs", "commit", "-q", "--allow-empty", "-m", "x")
+        git(tmp_path / "theirs", "push", "-q", str(other), f"HEAD:refs/loom/runs/{laptop.run_dir.name}")
+    asked = [["push", "--yes"]] + ([["pull"], ["pull", "--all"]] if has_runs else [])
+    for words in (*asked, *([["runs"]] if has_runs else [])):
+        named = [f"--remote={other}"]
+        error = laptop.loomctl(*words, *named, "--json").json["error"]
+        assert (error["code"], error["hint"]) == ("OTHER_OBJECT_FORMAT", "loomctl runs archive --help")
+
+
+def test_a_full_disk_sends_to_what_tells_of_disks(
+    laptop: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not to a check of the repository, which is whole."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    said = "fatal: unable to write loose object file: No space left on device"
+    real = shutil.which("git")
+    fails = f'for word; do [ "$word" = fast-import ] && echo "{said}" >&2 && exit 128; done'
+    program = f'#!/bin/sh\n{fails}\nexec {real} "$@"\n'
+    (folder / "git").write_text(program, encoding="utf-8")
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    error = laptop.loomctl("push", "--yes", "--json").json["error"]
+    assert (error["code"], error["hint"]) == ("GIT_FAILED", f"df -h {laptop.root / '.git'}")

@@ -29,6 +29,8 @@ SAID = [
     ("error: RPC failed; HTTP 401 curl 22 The requested URL returned error: 401", "REMOTE_DENIED"),
     ("git@h: Permission denied (publickey).\nfatal: Could not read from remote repository.", "REMOTE_DENIED"),
     ("fatal: could not read Username for 'https://h': terminal prompts disabled", "REMOTE_DENIED"),
+    ("fatal: mismatched algorithms: client sha1; server sha256", "OTHER_OBJECT_FORMAT"),
+    ("fatal: the receiving end does not support this repository's hash algorithm", "OTHER_OBJECT_FORMAT"),
     ("remote: Invalid username or password.\nfatal: Authentication failed for 'https://h/x/'", "REMOTE_DENIED"),
 ]
 
@@ -75,3 +77,11 @@ def test_why_a_push_was_refused_is_told_by_what_git_says(reason: str, tells: str
 def test_a_push_that_nobody_answered_may_have_arrived(done: Done) -> None:
     """Killed, or the line broke."""
     assert (refusal(done), is_answer(done)) == ("", False)
+
+
+@pytest.mark.parametrize(("said", "code"), [one for one in SAID if one[1] == "GIT_FAILED"])
+def test_a_full_disk_sends_to_what_tells_of_disks(said: str, code: str) -> None:
+    """Counting objects shows nothing of it."""
+    is_full = "space" in said or "quota" in said
+    hint = not_fetched(REMOTE, Done(128, b"", said), "origin refs/loom/runs/x").hint
+    assert (code, hint) == ("GIT_FAILED", "df -h ." if is_full else "git count-objects -vH")
