@@ -43,7 +43,9 @@ _KINDS = (
 
 def remote_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--remote NAME|URL`."""
-    return click.option("--remote", metavar="NAME|URL", help="The git remote (default: origin).")(command)
+    return click.option("--remote", metavar="NAME|URL", help="The git remote (default: origin, or the only one).")(
+        command
+    )
 
 
 def _may_ask(*, as_json: bool) -> bool:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 @click.option(
     "--remote",
     is_flag=False,
-    flag_value="origin",
+    flag_value="",
     metavar="[NAME|URL]",
-    help="The runs that a git remote has, and how they stand to those here (without a name: origin's).",
+    help="The runs of a git remote (without a name: of origin, or of the only one), and how they stand to those here.",
 )
 @json_option
 @click.pass_context
@@ -110,7 +110,7 @@ def list_remote(named: str, as_json: bool) -> int:
     from loomctl.engine import remote_runs
     from loomctl.engine.handoff import Desk
 
-    desk = Desk(asking.any_space(), None if named == "origin" else named, asks=not as_json and sys.stdin.isatty())
+    desk = Desk(asking.any_space(), named or None, asks=not as_json and sys.stdin.isatty())
     found = remote_runs.listed(desk)
     if as_json:
         printing.document({"remote": desk.remote.shown, "runs": [one.to_dict() for one in found]})

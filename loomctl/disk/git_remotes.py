@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from loomctl.disk import digests, git
 from loomctl.disk.git_answers import Remote
 from loomctl.disk.git_refs import fits_a_ref
-from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.secrets import masked_line
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def find(repository: Repository, named: str | None, cwd: str) -> Remote:
-    """Find a remote by its name, its URL, or its path from `cwd`; without one, `origin`. Raises NO_REMOTE.
+    """Find a remote by its name, its URL, or its path from `cwd`; without one, `origin`, or the only one.
+
+    Raises NO_REMOTE.
 
     Runs are read where they are pushed: a remote may be fetched from one repository and pushed to another.
     """
@@ -45,7 +47,7 @@ def _rewritten(repository: Repository, address: str) -> str:
 def _named(repository: Repository, named: str | None, cwd: str) -> Remote:
     """Give the remote that is named."""
     listed = [one for one in repository.ask("remote").decode("utf-8", "replace").split("\n") if one]
-    wanted = "origin" if named is None else named
+    wanted = named if named is not None else listed[0] if len(listed) == 1 else "origin"
     if wanted in listed:
         return Remote(wanted, wanted if fits_a_ref(wanted) else _hashed(wanted), wanted)
     if named and not named.startswith("-"):
@@ -58,10 +60,10 @@ def _named(repository: Repository, named: str | None, cwd: str) -> Remote:
         "NO_REMOTE",
         f"the repository has no remote {masked_line(wanted, 80)!r}",
         where=repository.top,
-        why=f"its remotes are {known}"
+        why=f"its remotes are {known}; --remote names one"
         if known
         else "it has none; any git remote does, a bare repository on a disk that both machines see among them",
-        hint="git remote -v" if known else "git remote add origin URL",
+        hint=f"loomctl runs --remote={quoted(listed[0])}" if known else "git remote add origin URL",
         exit_code=EXIT_USAGE,
     )
 

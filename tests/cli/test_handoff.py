@@ -479,3 +479,22 @@ def test_a_full_disk_sends_to_what_tells_of_disks(
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     error = laptop.loomctl("push", "--yes", "--json").json["error"]
     assert (error["code"], error["hint"]) == ("GIT_FAILED", f"df -h {laptop.root / '.git'}")
+
+
+def test_the_only_remote_is_the_one_that_is_meant(laptop: Machine, tmp_path: Path) -> None:
+    """Whatever it is called; of several, none of which is `origin`, the hint names one."""
+    git(laptop.root, "remote", "rename", "origin", "upstream")
+    told = laptop.loomctl("push", "--yes").stdout
+    assert "is pushed to upstream" in told
+    assert "--remote upstream" in told
+    assert "is here as upstream has it" in laptop.loomctl("pull").stdout
+    assert laptop.loomctl("runs", "--remote", "--json").json["remote"] == "upstream"
+    git(laptop.root, "remote", "add", "backup", str(tmp_path / "server.git"))
+    for words in (["push", "--yes"], ["pull"], ["runs", "--remote"]):
+        error = laptop.loomctl(*words, "--json").json["error"]
+        assert error["code"] == "NO_REMOTE"
+        assert "backup, upstream; --remote names one" in error["why"]
+    assert laptop.loomctl("runs", "--remote=origin", "--json").json["error"]["code"] == "NO_REMOTE"
+    words = shlex.split(error["hint"])
+    assert words[0] == "loomctl"
+    assert laptop.loomctl(*words[1:], "--json").json["remote"] == "backup"
