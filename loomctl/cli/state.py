@@ -11,7 +11,7 @@ import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import expressions
+from loomctl.disk import drivers, expressions
 from loomctl.engine import restoring
 from loomctl.model import lease
 from loomctl.model.counts import counted
@@ -19,6 +19,7 @@ from loomctl.model.errors import EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 
 if TYPE_CHECKING:
+    from loomctl.engine.caller import Workspace
     from loomctl.engine.refreezing import Refrozen
     from loomctl.engine.restoring import Restoration, Restored, Standing
     from loomctl.model.lease import Holder
@@ -94,7 +95,7 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
     driver = restoring.driver(space, wanted, wanted.before) if wanted is not None else None
     if not dry_run and not yes and wanted is not None and wanted.changes and wanted.asks:
         if not as_json:
-            printing.note("\n".join([*_state_lines(standing, None), *_driver_lines(driver)]))
+            printing.note("\n".join([*_state_lines(standing, None), *_driver_lines(space, run_id, driver)]))
         _confirm(run_id, source, wanted.trouble)
     done = None if dry_run else restoring.restore(space, standing)
     plan = standing.plan if done is None else done.plan
@@ -105,7 +106,7 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
             "\n".join(
                 [
                     *_state_lines(standing, done),
-                    *_driver_lines(driver if dry_run else None),
+                    *_driver_lines(space, run_id, driver if dry_run else None),
                     *_plan_lines(standing, plan, done=done is not None),
                 ]
             )
@@ -189,8 +190,11 @@ def _state_lines(standing: Standing, done: Restored | None) -> list[str]:
     return [*lines, f"  go on     loomctl resume {standing.run_id}"] if done is not None else lines
 
 
-def _driver_lines(driver: Holder | None) -> list[str]:
-    return [] if driver is None else [f"  driver    {lease.told(driver)}, whose later writes are refused"]
+def _driver_lines(space: Workspace, run_id: str, driver: Holder | None) -> list[str]:
+    if driver is None:
+        return []
+    fate = lease.fate(is_here=drivers.is_here(space.local.folder, run_id, driver))
+    return [f"  driver    {lease.told(driver)}, {fate}"]
 
 
 def _lost_lines(wanted: Restoration) -> list[str]:

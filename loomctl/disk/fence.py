@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from loomctl.model.errors import LoomError
     from loomctl.model.lease import Holder
     from loomctl.model.state import State
 
@@ -97,10 +98,16 @@ class Fence:
         if why is None or not (_is_same(began, now) or (mine and now.epoch == following(began.epoch))):
             if self.way in (ENTER, WATCH):
                 return Claim(DROP)
-            raise lease.refusal(run_id, None if why is not None else found, began.epoch)
+            raise self._refusal(run_id, None if why is not None else found, began.epoch)
         if mine:
             return Claim(KEEP)
         return Claim(PASS if self.way in (WATCH, ONCE) or self.driver.session_id is None else TAKE, why)
+
+    def _refusal(self, run_id: str, found: Holder | None, began: int) -> LoomError:
+        from loomctl.disk import drivers
+
+        is_here = found is not None and drivers.is_here(self._local, run_id, found)
+        return lease.refusal(run_id, found, began, is_here=is_here)
 
     def written(
         self, run_id: str, claim: Claim, before: State, after: State, happened: Sequence[Event]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import clock, faber_files, files, git, recovery
+from loomctl.disk import clock, drivers, faber_files, files, git, recovery
 from loomctl.disk.events import Event, head_of
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.run_names import ambiguous
@@ -241,9 +241,9 @@ def driver(space: Workspace, wanted: Restoration, before: State | None) -> Holde
     return space.store.held(wanted.home.run_id, known)
 
 
-def _refusal(run_id: str, found: Holder, trouble: LoomError | None) -> LoomError:
+def _refusal(space: Workspace, run_id: str, found: Holder, trouble: LoomError | None) -> LoomError:
     """Say that another session drives the run; one that cannot be read cannot be taken over either."""
-    error = lease.refusal(run_id, found, found.epoch)
+    error = lease.refusal(run_id, found, found.epoch, is_here=drivers.is_here(space.local.folder, run_id, found))
     if trouble is not None:
         error.why = (
             "its state cannot be read; it is put back by the session that drives it, or by a person in a terminal"
@@ -272,7 +272,7 @@ def _replaced(space: Workspace, wanted: Restoration, after: State, kept: list[st
             hint=f"loomctl state restore {home.run_id}",
         )
     if space.caller.host != TERMINAL and (found := driver(space, wanted, before)) is not None:
-        raise _refusal(home.run_id, found, trouble)
+        raise _refusal(space, home.run_id, found, trouble)
     happened = []
     if type(after) is not dict:  # of an older schema
         happened.append(recovery.keep_original(os.path.join(home.folder, wanted.source), after))

@@ -185,7 +185,12 @@ def _to_drive(space: Workspace, run: Run, *, take_over: bool) -> tuple[Workspace
     driver = space.store.held(run.run_id, run.state)
     space = leasing.taking_over(space) if take_over else space
     space.store.refuse_held(run.run_id, run.state)
-    return space, [f"It was driven by {lease.told(driver)}, whose later writes are refused."] if driver else []
+    if driver is None:
+        return space, []
+    from loomctl.disk import drivers
+
+    fate = lease.fate(is_here=drivers.is_here(space.local.folder, run.run_id, driver))
+    return space, [f"It was driven by {lease.told(driver)}, {fate}."]
 
 
 def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:

@@ -158,10 +158,18 @@ def brief(found: Holder) -> dict[str, Any]:
     return {key: value for key, value in found._asdict().items() if key != "epoch"}
 
 
-def refusal(run_id: str, found: Holder | None, began: int) -> LoomError:
+def fate(*, is_here: bool) -> str:
+    """Say what becomes of a driver from whom the run is taken. is_here: it drives in this store, and not in a copy."""
+    if is_here:
+        return "whose later writes are refused"
+    return "which knows nothing of this until it pulls; if it goes on there, two states are to be settled"
+
+
+def refusal(run_id: str, found: Holder | None, began: int, *, is_here: bool = True) -> LoomError:
     """Say that a run is another's to drive, and the ways that are left.
 
-    found: who drives it, None where nobody does by now; began: the epoch at which the command that is refused began.
+    found: who drives it, None where nobody does by now; began: the epoch at which the command that is refused began;
+    is_here: the driver drives in this store.
     """
     if found is None:
         return LoomError(
@@ -179,7 +187,7 @@ def refusal(run_id: str, found: Holder | None, began: int) -> LoomError:
         f"the run {run_id} is driven by {told(found)}",
         why=f"{sign}one session drives a run at a time. Reading needs no lease: loomctl show {run_id}, "
         f"loomctl prime-context --run-id {run_id}. "
-        "To drive it from here takes it from that session, whose later writes are refused",
+        f"To drive it from here takes it from that session, {fate(is_here=is_here)}",
         hint=f"loomctl resume {run_id} --take-over",
         exit_code=EXIT_HELD,
     )

@@ -498,3 +498,20 @@ def test_the_only_remote_is_the_one_that_is_meant(laptop: Machine, tmp_path: Pat
     words = shlex.split(error["hint"])
     assert words[0] == "loomctl"
     assert laptop.loomctl(*words[1:], "--json").json["remote"] == "backup"
+
+
+def test_a_driver_in_another_place_is_not_said_to_be_refused(laptop: Machine, tmp_path: Path) -> None:
+    """It has a state of its own there and goes on; one that drives here is refused."""
+    run_id = laptop.run_dir.name
+    elsewhere = "which knows nothing of this until it pulls; if it goes on there, two states are to be settled"
+    laptop.push(run_id)
+    desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
+    desktop.pull(run_id)
+    refused = desktop.loomctl("resume", run_id, session=OTHER).stderr
+    assert f"takes it from that session, {elsewhere}" in refused
+    taken = desktop.loomctl("resume", run_id, "--take-over", session=OTHER).stdout
+    assert f"{elsewhere}.\n" in taken
+    assert "later writes are refused" not in refused + taken
+    refused = laptop.loomctl("resume", run_id, session=OTHER).stderr
+    assert "takes it from that session, whose later writes are refused" in refused
+    assert "whose later writes are refused.\n" in laptop.loomctl("resume", run_id, "--take-over", session=OTHER).stdout
