@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
 
 
+_UNNAMED = "\0"  # no command line holds it
+
+
 @click.group(invoke_without_command=True)
 @click.option(
     "--remote",
     is_flag=False,
-    flag_value="",
+    flag_value=_UNNAMED,
     metavar="[NAME|URL]",
     help="The runs of a git remote (without a name: of origin, or of the only one), and how they stand to those here.",
 )
@@ -110,7 +113,7 @@ def list_remote(named: str, as_json: bool) -> int:
     from loomctl.engine import remote_runs
     from loomctl.engine.handoff import Desk
 
-    desk = Desk(asking.any_space(), named or None, asks=not as_json and sys.stdin.isatty())
+    desk = Desk(asking.any_space(), None if named == _UNNAMED else named, asks=not as_json and sys.stdin.isatty())
     found = remote_runs.listed(desk)
     if as_json:
         printing.document({"remote": desk.remote.shown, "runs": [one.to_dict() for one in found]})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from loomctl.disk import digests, git
 from loomctl.disk.git_answers import Remote
 from loomctl.disk.git_refs import fits_a_ref
-from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
+from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.secrets import masked_line
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _named(repository: Repository, named: str | None, cwd: str) -> Remote:
     listed = [one for one in repository.ask("remote").decode("utf-8", "replace").split("\n") if one]
     wanted = named if named is not None else listed[0] if len(listed) == 1 else "origin"
     if wanted in listed:
-        return Remote(wanted, wanted if fits_a_ref(wanted) else _hashed(wanted), wanted)
+        return _as_named(wanted)
     if named and not named.startswith("-"):
         if ":" in named.partition("/")[0]:  # as git tells an address from a path
             return Remote(named, _hashed(named), masked_line(named, 200))
@@ -63,9 +63,13 @@ def _named(repository: Repository, named: str | None, cwd: str) -> Remote:
         why=f"its remotes are {known}; --remote names one"
         if known
         else "it has none; any git remote does, a bare repository on a disk that both machines see among them",
-        hint=f"loomctl runs --remote={quoted(listed[0])}" if known else "git remote add origin URL",
+        hint=_as_named("origin" if "origin" in listed else listed[0]).listing if known else "git remote add origin URL",
         exit_code=EXIT_USAGE,
     )
+
+
+def _as_named(name: str) -> Remote:
+    return Remote(name, name if fits_a_ref(name) else _hashed(name), name)
 
 
 def _folder(repository: Repository, named: str, path: str) -> Remote:
