@@ -160,7 +160,7 @@ class Desk:
         with self.taking(run_id):
             if theirs is not None and fetch:
                 self.get(run_id, theirs)
-            return self._standing(run_id, theirs, is_read=fetch or self.is_held(theirs))
+            return self._standing(run_id, theirs, is_read=fetch or theirs in self.held())
 
     def _standing(self, run_id: str, theirs: str | None, *, is_read: bool) -> Standing:
         told = self.told(theirs, run_id) if theirs is not None and is_read else None
@@ -202,7 +202,8 @@ class Desk:
 
     def _note_what_the_log_told(self, run_id: str, theirs: str, look: Look) -> None:
         """Agree on what the log alone knew: a push arrived that nobody heard of, or by another name of the remote."""
-        if self.repository.commit_of(self.kept(run_id)) != theirs or self.repository.refs(self.pending(run_id)):
+        held = self.repository.refs("refs/loom/")
+        if held.get(self.kept(run_id)) != theirs or any(name.startswith(self.pending(run_id)) for name in held):
             with suppress(OSError):  # the log tells it the next time, too
                 self.agree(run_id, theirs, log=meeting.log_of(look))
 
@@ -214,9 +215,9 @@ class Desk:
         """Tell whether the outputs of tools are carried: once they were, they always are."""
         return base is not None and self.told(base, run_id).outputs
 
-    def is_held(self, commit: str | None) -> bool:
-        """Tell whether a commit is here and kept, under whatever name of a remote."""
-        return commit is not None and commit in self.repository.refs("refs/loom/").values()
+    def held(self) -> frozenset[str]:
+        """Give the commits that are here and kept, under whatever name of a remote."""
+        return frozenset(self.repository.refs("refs/loom/").values())
 
     # ---- What the remote has.
 
@@ -243,7 +244,7 @@ class Desk:
 
     def get(self, run_id: str, commit: str) -> None:
         """Have a remote's commit here. Raises as fetching does, and MOVED_MEANWHILE where it is no longer that one."""
-        if self.is_held(commit):
+        if commit in self.held():
             return
         self.repository.fetch(self.remote, {run_id: self.incoming(run_id)})
         if self.repository.commit_of(self.incoming(run_id)) != commit:

@@ -61,12 +61,14 @@ def refused(desk: Desk, run_id: str, found: Standing) -> LoomError:
     """Make the error of a push over what somebody else has done."""
     pull = f"loomctl pull {run_id}{desk.option()}"
     if found.kind == handoff.THEIRS:
-        saves = ", and saves what is here, which is not a part of that, as a run of its own" if found.apart else ""
+        brings = "it goes on from what is here, so a pull brings it"
+        if found.apart:
+            brings = "a pull brings it, and saves what is here, which is not a part of that, as a run of its own"
         return LoomError(
             "REMOTE_NEWER",
             f"{desk.remote.shown} has a newer state of the run {run_id}; nothing was pushed",
             where=received.where_of(desk.remote, run_id),
-            why=f"{handoff.who(found.told)}; nothing was done here since, so a pull brings it{saves}",
+            why=f"{handoff.who(found.told)}; {brings}",
             hint=pull,
             exit_code=EXIT_HELD,
         )

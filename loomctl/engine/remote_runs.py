@@ -53,7 +53,8 @@ class RemoteRun(NamedTuple):
 def listed(desk: Desk) -> list[RemoteRun]:
     """List a remote's runs by id. Raises as a remote does."""
     there = desk.listed()
-    unknown = {run_id: oid for run_id, oid in there.items() if not desk.is_held(oid)}
+    held = desk.held()
+    unknown = {run_id: oid for run_id, oid in there.items() if oid not in held}
     told: dict[str, Told | LoomError] = {}
     for run_id in there.keys() - unknown.keys():
         told[run_id] = _in(desk.repository, desk, run_id, there[run_id])[0]

@@ -161,6 +161,7 @@ def test_a_push_over_a_newer_state_is_refused_and_explained(laptop: Machine, des
     assert code_of(caught) == "REMOTE_NEWER"
     assert "on laptop pushed it at 2" in str(caught.value.why)
     assert "build/polish" in str(caught.value.why)
+    assert "it goes on from what is here, so a pull brings it" in str(caught.value.why)
     assert caught.value.hint == f"loomctl pull {run_id}"
     assert laptop.desk().repository.listed(laptop.desk().remote) == {run_id: commit}
 
