@@ -176,7 +176,7 @@ def refusal(done: Done) -> str:
     if not reason:
         return ""
     if is_stale(done):
-        helps = "it has another state than it listed a moment ago; the same command again tells which"
+        helps = "it shows a push another state than it lists: one of several addresses differs, or it hides refs/loom/"
     elif "hook declined" in reason:
         helps = "its hook decides that, and another remote may take it"
     else:

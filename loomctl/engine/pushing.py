@@ -152,13 +152,12 @@ def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: g
     why = git_answers.refusal(done)
     if not why:
         raise git_answers.unreachable(desk.remote, done)
-    again = desk.option() if git_answers.is_stale(done) else " --remote URL"
     raise LoomError(
         "REMOTE_REFUSED",
         f"{desk.remote.shown} does not take the run {run_id}",
         where=received.where_of(desk.remote, run_id),
         why=f"it says: {why}",
-        hint=f"loomctl push {run_id}{again}",
+        hint="git remote -v" if git_answers.is_stale(done) else f"loomctl push {run_id} --remote URL",
         exit_code=EXIT_SETUP,
     )
 

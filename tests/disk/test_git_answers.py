@@ -61,7 +61,7 @@ def test_a_remote_that_takes_too_long_gave_no_answer() -> None:
     [
         ("[remote rejected] (pre-receive hook declined)", "its hook decides that", True),
         ("[remote rejected] (deny updating a hidden ref)", "its administrator must allow refs", True),
-        ("[rejected] (stale info)", "it has another state than it listed a moment ago", True),
+        ("[rejected] (stale info)", "it shows a push another state than it lists", True),
         ("[remote failure] (remote failed to report status)", "its administrator must allow refs", False),
     ],
 )

@@ -342,8 +342,17 @@ def test_a_hook_that_says_nothing_is_told_by_what_git_says(pushed: Machine) -> N
 
 
 def test_a_remote_that_takes_no_such_refs_is_quoted(pushed: Machine) -> None:
-    """What its settings refuse is no hook's: then the refs are the likely reason."""
-    git(pushed.root.parent / "server.git", "config", "receive.hideRefs", "refs/loom")
+    """What its settings refuse is no hook's: then the refs are the likely reason.
+
+    A run that it lists and hides from a push looks there like another state.
+    """
+    server = pushed.root.parent / "server.git"
+    git(server, "config", "receive.hideRefs", "refs/loom")
+    why = refused(pushed)
+    assert why.startswith("it says: [rejected] (stale info); it shows a push another state than it lists")
+    assert why.endswith("or it hides refs/loom/")
+    assert REFS not in why
+    git(server, "update-ref", "-d", f"refs/loom/runs/{pushed.run_dir.name}")
     why = refused(pushed)
     assert why.startswith("it says: [")
     assert REFS in why
