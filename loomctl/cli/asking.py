@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from loomctl import __version__
-from loomctl.cli import printing
+from loomctl.cli import printing, retyped
 from loomctl.disk import config, heartbeats, project, terminals
 from loomctl.disk.local import TERMINAL, Local
 from loomctl.disk.store import Store
@@ -46,17 +46,8 @@ def space(*, make: bool = False, writes: bool = True) -> Workspace:
 
 
 def run_to_show(space: Workspace, named: str | None) -> str:
-    """Find a run for a command that only looks, and takes RUN as its last word: the hints repeat that command.
-
-    Raises as `finding.to_read`.
-    """
-    import click  # what asks for the workspace alone needs none
-
-    context = click.get_current_context(silent=True)
-    words = context.command.params if context is not None else ()
-    repeats = context is not None and not any(word.required or word.nargs != 1 for word in words)
-    way = context.command_path if context is not None and repeats else finding.LOOK
-    run_id = finding.to_read(space, named, way=way).run_id
+    """Find a run for a command that only looks: the hints repeat its line with the run. Raises as `finding.to_read`."""
+    run_id = finding.to_read(space, named, way=retyped.naming).run_id
     assert run_id is not None  # to_read raises instead
     return run_id
 

@@ -47,9 +47,7 @@ def context() -> int:
 
 def _found(run: str | None, branch: str | None = None) -> tuple[Workspace, Run]:
     space = asking.space()
-    run_id = finding.to_read(space, run).run_id
-    assert run_id is not None  # to_read raises instead
-    found = space.store.read(run_id, to_show=True)
+    found = space.store.read(asking.run_to_show(space, run), to_show=True)
     return space, found if branch is None else lines.seen(found, branch)
 
 

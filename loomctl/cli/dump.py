@@ -32,7 +32,7 @@ def dump_command(run: str, folder: str, force: bool, as_json: bool) -> int:
       loomctl dump shop-258 ./shop-258 --force
     """
     space = asking.space()
-    made = dumping.dump(space, space.store.match(run), folder, force=force)
+    made = dumping.dump(space, asking.run_to_show(space, run), folder, force=force)
     if as_json:
         told = made._asdict() | {"troubles": [one.to_dict() for one in made.troubles]}
         printing.document({"run_id": space.store.match(run), **told})

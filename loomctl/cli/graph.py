@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import asking, printing
+from loomctl.cli import asking, printing, retyped
 from loomctl.cli.options import complete_runs, complete_workflows, json_option
 from loomctl.disk import files, targets
+from loomctl.disk.run_names import AmbiguousRunError
 from loomctl.engine import graphing
 from loomctl.model.errors import EXIT_OK
 from loomctl.model.secrets import mask
@@ -48,7 +49,10 @@ def graph(target: str | None, form: str, output: str | None, as_json: bool) -> i
     """
     if output is not None:
         targets.check(output, "loomctl graph")
-    found = graphing.drawn(asking.any_space(), target, form)
+    try:
+        found = graphing.drawn(asking.any_space(), target, form)
+    except AmbiguousRunError as error:
+        raise error.by(lambda run_id: retyped.line(target=run_id)) from None
     if output is not None:
         files.write_atomically(output, mask(found.text)[0].encode(), mode=0o644)
     if as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, printing, system_errors
+from loomctl.cli import asking, printing, retyped, system_errors
 from loomctl.cli.options import complete_runs, json_option, run_argument
 from loomctl.engine import finding
 from loomctl.model import lease
@@ -264,7 +264,7 @@ def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
             "AMBIGUOUS_RUN",
             f"{len(found)} runs of {desk.remote.shown} could be meant",
             why=f"name one, or its beginning, or take them --all; they are\n{listed}",
-            hint=desk.remote.listing,
+            hint=retyped.naming(min(found)),
             exit_code=EXIT_NO_RUN,
         )
     shown = desk.remote.shown

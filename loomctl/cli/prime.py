@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import asking, printing, telling
+from loomctl.cli import asking, printing, retyped, telling
 from loomctl.cli.options import complete_artifacts, complete_runs, json_option
 from loomctl.disk import known
 from loomctl.engine import finding, priming, remembering
@@ -60,7 +60,7 @@ def prime_context(
             exit_code=EXIT_USAGE,
         )
     space = asking.space()
-    found = finding.to_read(space, run_id)
+    found = finding.to_read(space, run_id, way=retyped.naming)
     assert found.run_id is not None  # to_read raises instead
     is_known = known.is_known(found.run_id, space.store.folder)
     if found.how == "only" and not dry_run:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import asking, printing, telling, trusting
+from loomctl.cli import asking, printing, retyped, telling, trusting
 from loomctl.cli.options import complete_runs, complete_workflows, json_option, run_argument
 from loomctl.engine import command_trust, resuming, starting
 from loomctl.model import sessions
@@ -147,7 +147,7 @@ def resume(run: str | None, reopen: bool, take_over: bool, as_json: bool) -> int
 def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: bool) -> int:
     """Resume and print what was restored."""
     space = asking.space()
-    taken = resuming.resume(space, named, reopen=reopen, take_over=take_over)
+    taken = resuming.resume(space, named, reopen=reopen, take_over=take_over, way=retyped.naming)
     taken = taken._replace(notes=[*taken.notes, *trusting.asked(space, taken.run, may_ask=not as_json)])
     if as_json:
         printing.document(_resumed_document(space, taken))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, printing, telling
+from loomctl.cli import asking, printing, retyped, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import config, earlier_sessions, user_folders
 from loomctl.engine import finding, leasing, prompts, words
@@ -48,7 +48,7 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
     if file is not None and as_json:
         raise _misused("--file prints a file as it is, --json a document")
     space = asking.space()
-    found, meant = words.meant(space, run, stage, verb="show")
+    found, meant = words.meant(space, run, stage, verb="show", way=retyped.naming)
     if meant is not None:
         from loomctl.cli import stages
 

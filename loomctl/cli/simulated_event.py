@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.cli import asking, printing
+from loomctl.cli import asking, printing, retyped
 from loomctl.disk import files
 from loomctl.disk.store import Run
 from loomctl.engine import finding, simulating
@@ -70,7 +70,7 @@ def of_run(asked: Asked, *, as_json: bool) -> int:
     assert asked.event is not None  # refuse_unused
     _check(asked.event)
     space = claude_simulating.unwritten(asking.space(writes=False))
-    found = finding.to_read(space, asked.run_id)
+    found = finding.to_read(space, asked.run_id, way=retyped.naming)
     assert found.run_id is not None  # to_read raises instead
     _check_phases(asked.event, space.store.read(found.run_id, to_show=True).plan)
     given = claude_simulating.of_run(space, found.run_id, asked.event, asked.session)

@@ -9,7 +9,7 @@ import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.engine import explaining, finding
+from loomctl.engine import explaining
 from loomctl.model import ways
 from loomctl.model.errors import EXIT_OK
 from loomctl.model.fences import one_line
@@ -47,8 +47,7 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
       loomctl why spec
     """
     space = asking.space()
-    run_id = finding.to_read(space, run).run_id
-    assert run_id is not None  # to_read raises instead
+    run_id = asking.run_to_show(space, run)
     found = space.store.read(run_id, to_show=True)
     told = explaining.here(found) if named is None else _named(space, found, named)
     if as_json:

@@ -10,7 +10,7 @@ from loomctl.model.errors import EXIT_NO_RUN, LoomError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from loomctl.disk.store import Store
 
@@ -25,7 +25,7 @@ def match(store: Store, prefix: str) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise ambiguous(found)
+        raise AmbiguousRunError(found)
     return store.home(prefix).run_id  # one that was over, and whose state is gone
 
 
@@ -47,14 +47,26 @@ def _where_runs_are(store: str, roots: Sequence[str]) -> str:
     return own if os.path.isdir(own) or not fabers else fabers
 
 
-def ambiguous(found: Sequence[str], way: str = "loomctl show") -> LoomError:
-    """Make the error that lists several runs instead of guessing (D1). way: what is done to one of them."""
-    listed = "\n".join(f"    {run_id}" for run_id in found[:20])
-    more = f"\n    and {len(found) - 20} more" if len(found) > 20 else ""
-    return LoomError(
-        "AMBIGUOUS_RUN",
-        f"{len(found)} runs could be meant",
-        why=f"name one, or its beginning; they are\n{listed}{more}",
-        hint=f"{way} {found[0]}",
-        exit_code=EXIT_NO_RUN,
-    )
+def shown(run_id: str) -> str:
+    """Give the command that shows a run, whatever its standing: what a hint says of one that was not named."""
+    return f"loomctl show {run_id}"
+
+
+class AmbiguousRunError(LoomError):
+    """Several runs are listed instead of guessing (D1). found: their ids."""
+
+    def __init__(self, found: Sequence[str], way: Callable[[str], str] = shown) -> None:
+        listed = "\n".join(f"    {run_id}" for run_id in found[:20])
+        more = f"\n    and {len(found) - 20} more" if len(found) > 20 else ""
+        super().__init__(
+            "AMBIGUOUS_RUN",
+            f"{len(found)} runs could be meant",
+            why=f"name one, or its beginning; they are\n{listed}{more}",
+            hint=way(found[0]),
+            exit_code=EXIT_NO_RUN,
+        )
+        self.found = tuple(found)
+
+    def by(self, way: Callable[[str], str]) -> AmbiguousRunError:
+        """Give the error with another way on in its hint: a command line, made of the run's id."""
+        return AmbiguousRunError(self.found, way)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import known, run_index
 from loomctl.disk.local import TERMINAL
-from loomctl.disk.run_names import ambiguous
+from loomctl.disk.run_names import AmbiguousRunError, shown
 from loomctl.engine import leasing
 from loomctl.model import lease
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_SKEW, LoomError
@@ -13,14 +13,13 @@ from loomctl.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from loomctl.engine.caller import Workspace
     from loomctl.model.lease import Holder
 
 
-LOOK = "loomctl show"  # shows any run, whatever its standing
 WAYS = 'loomctl run "what to do" starts one, loomctl resume RUN takes one up'
 NEED_THE_LEASE = ("context set",)  # of what a person does without naming the run
 
@@ -92,9 +91,15 @@ def _is_over(space: Workspace, binding: dict[str, Any]) -> bool:
         return False
 
 
-def to_read(space: Workspace, named: str | None = None, *, way: str = LOOK) -> Found:
-    """Find a run to look at; raises what `none` gives where there is none. way: the command that the hint repeats."""
-    found = find(space, named)
+def to_read(space: Workspace, named: str | None = None, *, way: Callable[[str], str] = shown) -> Found:
+    """Find a run to look at; raises what `none` gives where there is none.
+
+    way: gives the command line that a hint names, of a run's id.
+    """
+    try:
+        found = find(space, named)
+    except AmbiguousRunError as error:
+        raise error.by(way) from None
     if found.run_id is None:
         raise none(space, found, way=way)
     return found
@@ -173,15 +178,15 @@ def must_be_known(space: Workspace, run_id: str) -> None:
     )
 
 
-def none(space: Workspace, found: Found, *, way: str = LOOK) -> LoomError:
+def none(space: Workspace, found: Found, *, way: Callable[[str], str] = shown) -> LoomError:
     """Give the error for a run that is not found: AMBIGUOUS_RUN; what is wrong with the one state; or NO_ACTIVE_RUN.
 
-    way: the command line that the run's id makes whole. A run that is over is never taken for the one that is meant
+    way: gives the hint's command line, of a run's id. A run that is over is never taken for the one that is meant
     (D1), and the hint names the last one. A state that alone keeps a run from being found ends as if it were named; so
     do several that a newer Loom wrote, for one update reads them all.
     """
     if found.candidates:
-        return ambiguous(found.candidates, way)
+        return AmbiguousRunError(found.candidates, way)
     refused = [error for run_id in found.unreadable if (error := _refused(space, run_id)) is not None]
     if refused and (len(refused) == 1 or all(error.exit_code == EXIT_SKEW for error in refused)):
         return refused[0]
@@ -191,7 +196,7 @@ def none(space: Workspace, found: Found, *, way: str = LOOK) -> LoomError:
     if last is None:
         return no_active_run()
     standing = last["status"].replace("_", " ")
-    return no_active_run(f"the last one, {last['run_id']}, is {standing}; {WAYS}", f"{way} {last['run_id']}")
+    return no_active_run(f"the last one, {last['run_id']}, is {standing}; {WAYS}", way(last["run_id"]))
 
 
 def _refused(space: Workspace, run_id: str) -> LoomError | None:

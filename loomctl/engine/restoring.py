@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.disk import clock, drivers, faber_files, files, git, recovery
 from loomctl.disk.events import Event, head_of
 from loomctl.disk.local import TERMINAL
-from loomctl.disk.run_names import ambiguous
+from loomctl.disk.run_names import AmbiguousRunError
 from loomctl.engine import finding, refreezing
 from loomctl.model import lease
 from loomctl.model.counts import counted
@@ -87,7 +87,7 @@ def meant(space: Workspace, named: str | None) -> str:
     found = finding.find(space)
     if found.how != "bound" and found.unreadable:
         if len(found.unreadable) > 1:
-            raise ambiguous(found.unreadable)
+            raise AmbiguousRunError(found.unreadable)
         return found.unreadable[0]
     run_id = finding.to_read(space).run_id
     assert run_id is not None  # to_read raises instead

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import handoff_notes, known, run_index, trouble
 from loomctl.disk.events import Event
-from loomctl.disk.run_names import ambiguous
+from loomctl.disk.run_names import AmbiguousRunError
 from loomctl.engine import (
     closing,
     differing,
@@ -30,7 +30,7 @@ from loomctl.model.state import TERMINAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from loomctl.disk.store import Change, Run
@@ -49,13 +49,26 @@ class Resumed(NamedTuple):
     notes: list[str]
 
 
-def resume(space: Workspace, named: str | None = None, *, reopen: bool = False, take_over: bool = False) -> Resumed:
+def way_on(run_id: str) -> str:
+    """Give the command that takes a run up."""
+    return f"loomctl resume {run_id}"
+
+
+def resume(
+    space: Workspace,
+    named: str | None = None,
+    *,
+    reopen: bool = False,
+    take_over: bool = False,
+    way: Callable[[str], str] = way_on,
+) -> Resumed:
     """Take up a run: named, bound, or the only one that can be. Completed and cancelled ones only with `reopen` (D4).
 
-    take_over: take it from a session that drives it and may live, whose later writes are refused. Raises NO_ACTIVE_RUN,
-    AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS, BAD_PLAN for one whose steps nobody knows (D5), and HELD_BY_ANOTHER.
+    take_over: take it from a session that drives it and may live, whose later writes are refused. way: gives the
+    line of a hint that names one of several. Raises NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS, BAD_PLAN for
+    one whose steps nobody knows (D5), and HELD_BY_ANOTHER.
     """
-    run = space.store.read(_meant(space, named, reopen=reopen), to_show=True)
+    run = space.store.read(_meant(space, named, reopen=reopen, way=way), to_show=True)
     if run.state["status"] in TERMINAL and not reopen:
         raise _over(run)
     if frozen_plan.steps_unknown(run.plan):
@@ -216,16 +229,19 @@ def _ignored(run: Run) -> list[str]:
     return [f"FABER's plan says what Loom does not act on: {', '.join(names[:8])}{more}"] if names else []
 
 
-def _meant(space: Workspace, named: str | None, *, reopen: bool) -> str:
-    found = finding.find(space, named, over=reopen)
+def _meant(space: Workspace, named: str | None, *, reopen: bool, way: Callable[[str], str]) -> str:
+    try:
+        found = finding.find(space, named, over=reopen)
+    except AmbiguousRunError as error:
+        raise error.by(way) from None
     if found.run_id is not None:
         return found.run_id
     if found.candidates:
-        raise ambiguous(found.candidates, "loomctl resume")
+        raise AmbiguousRunError(found.candidates, way)
     dormant = [one["run_id"] for one in run_index.summaries(space.store) if one["status"] in ("failed", "pending")]
     if len(dormant) == 1:
         return str(dormant[0])
-    raise ambiguous(dormant, "loomctl resume") if dormant else finding.none(space, found)
+    raise AmbiguousRunError(dormant, way) if dormant else finding.none(space, found)
 
 
 def _under_way(state: State, plan: Mapping[str, Any]) -> State:

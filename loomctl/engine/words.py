@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loomctl.disk.run_names import AmbiguousRunError, shown
 from loomctl.engine import finding, stage_records
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
 
 
-def meant(space: Workspace, word: str | None, stage: str | None, *, verb: str) -> tuple[Run, str | None]:
+def meant(
+    space: Workspace, word: str | None, stage: str | None, *, verb: str, way: Callable[[str], str]
+) -> tuple[Run, str | None]:
     """Give the run to look at, and the word for its stage, if one is meant.
 
     word: a run, or the only word: then also a stage of the current run (bound or the only active one, D1), by whatever
-    `stage_records.find` knows it. verb: of the hints. Raises what finding and reading a run do, and AMBIGUOUS_WORD.
+    `stage_records.find` knows it. verb: of the hints; way: gives the line of a hint that names a run. Raises what
+    finding and reading a run do, and AMBIGUOUS_WORD.
     """
     if word is None or stage is not None:
-        return current(space, word, way=f"loomctl {verb}"), stage
+        return current(space, word, way=way), stage
     if "@" in word:  # no run's id has that
         return current(space), word
     run_id, trouble = _matched(space, word)
@@ -28,16 +34,18 @@ def meant(space: Workspace, word: str | None, stage: str | None, *, verb: str) -
     here = _current(space)
     stages = [entry["stage"] for entry in stage_records.meant(here, word)] if here is not None else []
     if here is not None and stages:
-        if run_id is not None or (trouble is not None and trouble.code == "AMBIGUOUS_RUN"):
+        if run_id is not None or isinstance(trouble, AmbiguousRunError):
             raise _ambiguous(word, run_id, here, stages, verb)
         return here, word
+    if isinstance(trouble, AmbiguousRunError):
+        raise trouble.by(way)
     if trouble is not None:
         raise _led_on(space, trouble, here, word, verb)
     assert run_id is not None  # it was matched, or there is trouble
     return space.store.read(run_id, to_show=True), None
 
 
-def current(space: Workspace, named: str | None = None, *, way: str = finding.LOOK) -> Run:
+def current(space: Workspace, named: str | None = None, *, way: Callable[[str], str] = shown) -> Run:
     """Read the run that is named, or the current one. Raises what `finding.to_read` and reading it do."""
     run_id = finding.to_read(space, named, way=way).run_id
     assert run_id is not None  # to_read raises instead

@@ -58,9 +58,9 @@ def test_what_only_looks_names_the_last_run_in_a_command_that_shows_it(over: Sce
     last = max(over.run_dirs, key=lambda folder: over.state_of(folder)["updated_at"]).name
     ended = cli(*words, "--json", session=OTHER)
     error = ended.json["error"]
-    command = [word for word in words if not word.startswith("-")]
+    options = [word for word in words if word.startswith("-")]
     assert (ended.code, error["code"]) == (3, "NO_ACTIVE_RUN")
-    assert shlex.split(error["hint"]) == ["loomctl", *command, last]
+    assert shlex.split(error["hint"]) == ["loomctl", *words[: len(words) - len(options)], last, *options]
     assert f"the last one, {last}, is {over.state_of(over.store / 'runs' / last)['status']}" in error["why"]
     if words[0] != "push":  # there is no remote here
         assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == 0
@@ -107,3 +107,64 @@ def test_two_states_of_a_newer_loom_end_as_one_does(scene: Scene, cli: Cli) -> N
     ended = cli("status", "--json", session=OTHER)
     assert (ended.code, ended.json["error"]["code"]) == (3, "NO_ACTIVE_RUN")
     assert all(folder.name in ended.json["error"]["why"] for folder in scene.run_dirs)
+
+
+# Command lines that two runs could be meant by; RUN stands where the hint has the first of them.
+SEVERAL = [
+    (["status"], "status RUN"),
+    (["status", "shop"], "status RUN"),
+    (["prove", "shop"], "prove RUN"),
+    (["verify", "shop"], "verify RUN"),
+    (["report", "shop", "--with-files", "-o", "a page.html"], "report RUN -o 'a page.html' --with-files"),
+    (["report", "--output=-page.html"], "report RUN -o -page.html"),
+    (["push", "shop", "--with-outputs", "--yes"], "push RUN --with-outputs --yes"),
+    (["resume"], "resume RUN"),
+    (["resume", "--take-over"], "resume RUN --take-over"),
+    (["resume", "shop", "--take-over", "--reopen"], "resume RUN --reopen --take-over"),
+    (["run", "--resume", "shop", "--take-over"], "run --resume RUN --take-over"),
+    (["show", "shop", "3", "--file", "x.md"], "show RUN 3 --file x.md"),
+    (["show", "shop"], "show RUN"),
+    (["diff", "shop", "--stat"], "diff RUN --stat"),
+    (["steps", "--last", "5", "--tool=-x", "shop"], "steps RUN --last 5 --tool=-x"),
+    (["steps", "show", "toolu_01", "shop"], "steps show toolu_01 RUN"),
+    (["state", "show", "--path", "a b"], "state show RUN --path 'a b'"),
+    (["why", "build"], "why build RUN"),
+    (["why", "--", "-1"], "why -- -1 RUN"),
+    (["why"], "show RUN"),
+    (["context", "get", "a key", "shop"], "context get 'a key' RUN"),
+    (["prime-context", "--dry-run"], "prime-context --run-id RUN --dry-run"),
+    (["dump", "shop", "out"], "dump RUN out"),
+    (["graph", "--format", "dot"], "graph RUN --format dot"),
+    (["simulate", "--event", "compact", "--run", "shop"], "simulate --event compact --run RUN"),
+    # Nothing that ends, undoes or removes is offered of a run that was guessed.
+    (["next", "shop"], "show RUN"),
+    (["done"], "show RUN"),
+    (["cancel", "shop"], "show RUN"),
+    (["runs", "rm", "shop", "--yes"], "show RUN"),
+    (["prove", "shop", "--add", "x"], "show RUN"),
+]
+
+
+@pytest.mark.parametrize(("words", "line"), SEVERAL, ids=lambda one: " ".join(one) if isinstance(one, list) else "")
+def test_of_several_runs_the_hint_is_the_callers_own_line_with_one_named(
+    scene: Scene, cli: Cli, words: list[str], line: str
+) -> None:
+    """What was typed is kept, every option of it, where the command reads or takes up; else the run is shown."""
+    begin(scene)
+    scene.begin("another")
+    ended = cli(*words, session=OTHER)
+    first = min(folder.name for folder in scene.run_dirs)
+    assert ended.code == 3, ended
+    assert "AMBIGUOUS_RUN: 2 runs could be meant" in ended.stderr
+    assert ended.stderr.rstrip().endswith(f"\n  hint: loomctl {line.replace('RUN', first)}"), ended.stderr
+
+
+def test_a_line_that_is_too_long_to_paste_is_not_repeated(scene: Scene, cli: Cli) -> None:
+    """The run is shown instead."""
+    begin(scene)
+    scene.begin("another")
+    ended = cli("status", "shop", "--json", session=OTHER)
+    first = min(folder.name for folder in scene.run_dirs)
+    assert ended.json["error"]["hint"] == f"loomctl status {first}"
+    long = cli("state", "show", "shop", "--path", "y." * 9000, session=OTHER)
+    assert long.stderr.rstrip().endswith(f"hint: loomctl show {first}")

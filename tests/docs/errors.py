@@ -84,7 +84,7 @@ def assigned_in(function: ast.FunctionDef) -> Iterator[tuple[int, str, ast.expr]
 
 def _in_call(node: ast.Call, code: str, known: dict[str, ast.expr]) -> Iterator[Said]:
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    if called == "LoomError":
+    if called in ("LoomError", "__init__"):  # the latter of a class of its own
         words = _words(node.args[1], known) if len(node.args) > 1 else ""
         yield Said(code, ENDS, _exit(node), words)
     elif called in _SAYERS:
