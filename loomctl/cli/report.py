@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, event_lines, printing
+from loomctl.cli import asking, event_lines, printing, retyped
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import own_reports, report_files
 from loomctl.disk.artifact_paths import is_inside
@@ -85,7 +85,8 @@ def _name(output: str | None, run_id: str) -> str:
 
 def _check_place(path: str, kept: Sequence[str], *, with_files: bool, force: bool) -> None:
     stem, extension = os.path.splitext(path)
-    again = f"loomctl report -o {quoted(stem + '-2' + extension)}"
+    another = f"{stem}-2{extension}"
+    again = retyped.line(output=another) or f"loomctl report -o {quoted(another)}"
     report_files.check_target(path, force=force, again=again, kept=kept)
     if with_files:
         report_files.check_folder(report_files.folder_beside(path), path)

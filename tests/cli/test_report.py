@@ -193,6 +193,29 @@ def test_a_report_is_replaced_and_nothing_else(scene: Scene, cli: Cli) -> None:
     assert (scene.root / "s_files/x").read_text() == "mine"
 
 
+@pytest.mark.parametrize("words", [[], ["--with-files"], ["RUN"], ["shop-add", "--with-files", "-o", "a b.html"]])
+def test_the_hint_of_a_page_that_cannot_be_written_is_the_same_line_with_another_page(
+    scene: Scene, cli: Cli, words: list[str]
+) -> None:
+    """It makes the report of the same run, in the same way; run, files and all."""
+    scene.workflow()
+    scene.begin()
+    run_id = scene.run_dir.name
+    words = [run_id if word == "RUN" else word for word in words]
+    name = "a b" if "-o" in words else f"report-{run_id}"
+    scene.write(f"{name}.html", "mine")
+    scene.begin("another")
+    bound = cli("resume", run_id, "--take-over").code
+    refused = cli("report", *words)
+    hint = refused.stderr.rstrip().rpartition("hint: ")[2]
+    expected = [one for one in words if one not in ("--with-files", "-o", "a b.html")]
+    expected += ["-o", str(scene.root / f"{name}-2.html"), *(["--with-files"] if "--with-files" in words else [])]
+    assert (bound, refused.code, shlex.split(hint)) == (0, 2, ["loomctl", "report", *expected])
+    assert cli(*shlex.split(hint)[1:]).code == 0
+    assert run_id in (scene.root / f"{name}-2.html").read_text()
+    assert (scene.root / f"{name}-2_files").is_dir() == ("--with-files" in words)
+
+
 def test_a_link_in_the_place_of_the_page_is_replaced_not_followed(scene: Scene, cli: Cli) -> None:
     """What it leads to stays as it is."""
     scene.workflow()
