@@ -32,10 +32,10 @@ _STAGES, _FILES, _NAMED = 20, 400, 5  # the last stages whose files are looked f
 def lines(space: Workspace, run: Run, environment: Mapping[str, Any]) -> list[str]:
     """Say what is not as the last session on record left it, and what the run needs that is not here.
 
-    environment: of the session that takes it up. The caller's own record counts where it is of another place: a host
-    resumes a conversation where it is moved to.
+    environment: of the session that takes it up. The caller's own record counts like any other: it may be of another
+    place, for a host resumes a conversation where it is moved to, and where it was the last here nothing differs.
     """
-    last = _last(space, run.state)
+    last = _last(run.state)
     said: list[str] = []
     if last:
         if last.get("hostname") != environment["hostname"]:
@@ -46,15 +46,11 @@ def lines(space: Workspace, run: Run, environment: Mapping[str, Any]) -> list[st
     return [*said, *_files(space, run, is_dirty=bool(last and environment["dirty"])), *_tools(run)]
 
 
-def _last(space: Workspace, state: State) -> dict[str, Any]:
-    """Give the environment of the last session but the caller's own."""
-    records = [
-        one
-        for one in sessions.history(state)
-        if one.get("session_id") != space.caller.session_id or sessions.root_of(one) != space.project.root
-    ]
-    last = records[-1].get("environment") if records else None
-    return {"last_commit": records[-1].get("last_commit"), **last} if isinstance(last, dict) else {}
+def _last(state: State) -> dict[str, Any]:
+    """Give the environment of the session that took the run up last, whatever the clocks of its machines say."""
+    record = sessions.last(state)
+    environment = record.get("environment")
+    return {"last_commit": record.get("last_commit"), **environment} if isinstance(environment, dict) else {}
 
 
 def _commits(root: str, before: object, now: str | None) -> list[str]:

@@ -27,6 +27,13 @@ def record_of(state: Mapping[str, Any], session_id: str) -> dict[str, Any] | Non
     return next((record for record in history(state) if record.get("session_id") == session_id), None)
 
 
+def last(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the record of the session that came to the run last, new or again; the newest where it is not known."""
+    records = history(state)
+    found = record_of(state, str(state["sessions"].get("current_session_id")))
+    return found or (records[-1] if records else {})
+
+
 def entered(
     state: State,
     session_id: str,

@@ -104,6 +104,30 @@ def test_a_run_goes_on_at_another_path(
     assert desktop.event_names().count("run.pulled") == 1
 
 
+def test_what_differs_is_told_against_who_was_last_here_or_there(
+    laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second resume here has nothing to tell; a copy of what stood here has not, and the laptop's next has again."""
+    moved = "the project is at another path; the run's paths were resolved afresh"
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
+    first = resuming.resume(desktop.space(OTHER), run_id, take_over=True)
+    assert first.differences[:2] == ["machine: desktop, before laptop", moved]
+    assert resuming.resume(desktop.space(OTHER), run_id).differences == []
+    assert resuming.resume(desktop.space("third"), run_id, take_over=True).differences == []
+    monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
+    laptop.done(run_id)
+    laptop.push(run_id)
+    monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
+    desk = handoff.Desk(desktop.space("third"), None)
+    saved = pulling.pull(desk, run_id, desk.listed()[run_id], keep=pulling.TOOK_THEIRS).saved
+    assert saved is not None
+    assert resuming.resume(desktop.space("third"), saved).differences == []
+    again = resuming.resume(desktop.space("third"), run_id, take_over=True)
+    assert again.differences[:2] == ["machine: desktop, before laptop", moved]
+
+
 def test_a_second_push_without_news_says_so(laptop: Machine, server: Path, run_id: str) -> None:
     """It writes nothing into the run, and the remote keeps its commit."""
     laptop.push(run_id)
