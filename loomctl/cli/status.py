@@ -80,7 +80,8 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
     driver = leasing.document(space, run.run_id, state)
     mine = driver is not None and driver["here"]
     held = driver is not None and not mine
-    waits = overview.waits(run, is_driven=asks_itself or mine or bool(living), held=held)
+    where = str(driver["hostname"] or "") if driver is not None else ""
+    waits = overview.waits(run, is_driven=asks_itself or mine or bool(living), held=held, where=where)
     phases = overview.progress(run)
     tally = _tally(run)
     return {

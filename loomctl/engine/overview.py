@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _OVER = ("completed", "cancelled")
 _REASON = 400
+_RESULT = "the step's result"
 
 
 class Waits(NamedTuple):
@@ -30,12 +31,16 @@ class Waits(NamedTuple):
     command: str
 
 
-def waits(run: Run, *, is_driven: bool, held: bool = False) -> Waits:
+def waits(run: Run, *, is_driven: bool, held: bool = False, where: str = "") -> Waits:
     """Say what a run waits for, and by which one command it goes on.
 
-    is_driven: a live session works on it; held: another than the caller does, so that driving it takes it over.
+    is_driven: a live session here works on it; held: another than the caller does, so that driving it takes it over;
+    where: the machine of that one, for people, where it is known.
     """
-    found = _waits(run, is_driven=is_driven)
+    found = _waits(run, is_driven=is_driven or held)
+    if held and not is_driven and found.why == _RESULT:
+        of = f"the session on {masked_line(where, 40)} that drives it" if where else "the session that drives it"
+        found = found._replace(why=f"{_RESULT}, from {of}")
     drives = found.command.startswith(("loomctl next", "loomctl done", "loomctl resume"))
     if not held or run.state["status"] in _OVER or not drives:
         return found
@@ -115,7 +120,7 @@ def _under_way(run: Run, *, is_driven: bool) -> Waits:
         return Waits("assistant", "the branches of a parallel step", "", onward)
     if places.is_human(place.step):
         return Waits("user", "what its user decides", "next", onward)
-    return Waits("assistant", "the step's result", "", "loomctl done")
+    return Waits("assistant", _RESULT, "", "loomctl done")
 
 
 def progress(run: Run) -> list[dict[str, Any]]:

@@ -146,6 +146,22 @@ def test_a_run_that_nobody_drives_is_taken_up(begun: Scene, cli: Cli) -> None:
     assert told["waits"] == "for the assistant: no live session works on it"
 
 
+@pytest.mark.parametrize(("hostname", "on"), [("laptop", "the session on laptop"), ("", "the session")])
+def test_a_run_that_is_driven_elsewhere_waits_for_that_session(begun: Scene, cli: Cli, hostname: str, on: str) -> None:
+    """No session here is alive, and that is not what it waits for; a terminal is told the same as a session."""
+    path = begun.store / f"local/sessions/{SESSION}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "ended": True}))
+    seen = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 60))
+    lease = {"epoch": 3, "session_id": OTHER, "host": "claude-code", "since": seen, "seen": seen}
+    begun.edit(lease={**lease, "hostname": hostname or None})
+    ended = cli("status", session=None)
+    told = fields(ended.stdout)
+    assert "no live session" not in ended.stdout
+    assert told["next"] == f"loomctl resume {begun.state['run_id']} --take-over"
+    assert told["waits"] == f"for the assistant: the step's result, from {on} that drives it"
+    assert cli("statusline", session=None).stdout.rstrip().endswith("next: take over")
+
+
 def test_driver_and_compactions_are_told_as_far_as_they_are_known(begun: Scene, cli: Cli) -> None:
     """A lease with its machine, and what survived the last compaction, where somebody looked."""
     (record,) = begun.state["sessions"]["session_history"]

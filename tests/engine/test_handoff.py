@@ -107,7 +107,7 @@ def test_a_run_goes_on_at_another_path(
 def test_what_differs_is_told_against_who_was_last_here_or_there(
     laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second resume here has nothing to tell; a copy of what stood here has not, and the laptop's next has again."""
+    """The second resume here has nothing to tell, nor has a copy of what stood here; the laptop's next state has."""
     moved = "the project is at another path; the run's paths were resolved afresh"
     laptop.push(run_id)
     desktop.pull(run_id)
