@@ -116,7 +116,9 @@ def _started_text(space: Workspace, begun: Started) -> str:
     lines += telling.plan_lines(begun.run)
     if begun.slip is None and (commands := command_trust.listed(space, begun.run)):
         lines += ["It would run, in a shell:", *telling.command_lines(commands)]
-    lines += [f"  ! {one.where}: {one.message}" for one in begun.warnings]
+    for one in begun.warnings:
+        lines.append(f"  ! {one.where}: {one.message}")
+        lines += [f"    {one.hint}"] if begun.slip is not None and one.hint.startswith("loomctl ") else []
     lines += begun.notes
     if begun.slip is None:
         return "\n".join(lines)

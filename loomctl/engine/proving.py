@@ -10,6 +10,7 @@ from loomctl.engine import finding, leasing, told_receipts
 from loomctl.model import sessions, survival, survival_checks
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.problems import errors
+from loomctl.model.secrets import mask
 from loomctl.model.state import TERMINAL
 from loomctl.model.survival import KEY
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from loomctl.model.survival import Item
 
 ADDED, BEGUN_WITH = "--add", "--must-survive"  # where an item stands that is wrong
+_PASTED = 200  # characters of an item that a hint repeats
 CLAIM = (
     "Claimed is that a text was present in the host's summary or in what Loom gave after it, white space aside; not "
     "that the assistant heeds it."
@@ -117,17 +119,24 @@ def warnings(
 ) -> list[Problem]:
     """Give what is doubtful about items of a run: what looks like a secret, or like the id of an artifact.
 
-    where: the option that they were given by.
+    where: the option that they were given by. A hint is the command that takes an item back, for it is added by then.
     """
     ids = [str(artifact["id"]) for artifact in plan.get("artifacts", ())]
     told = {key: state.get(key) for key in ("goal", "work_id", "context")}
     said = survival_checks.everything_said(plan) + survival_checks.everything_said(told)
+
+    def taken_back(entry: str, meant: str) -> str:
+        asks = f"loomctl prove {state['run_id']}"
+        if mask(entry)[1] or len(entry) > _PASTED or not entry.isprintable():
+            return asks
+        return f"{asks} --drop {quoted(entry)}" + (f" --add {quoted(meant)}" if meant else "")
+
     return [
         problem
         for entry in dict.fromkeys(entries)
         for each in (
             survival_checks.entry_problems(entry, where),
-            survival_checks.unknown_artifact(entry, where, ids, said),
+            survival_checks.unknown_artifact(entry, where, ids, said, taken_back),
         )
         for problem in each
         if problem.severity == "warning"

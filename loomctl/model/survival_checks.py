@@ -12,7 +12,7 @@ from loomctl.model.secrets import mask
 from loomctl.model.survival import ARTIFACT, KEY, KINDS, LONGEST, MOST, PATH, is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from loomctl.model.fields import Fields
     from loomctl.model.problems import Problem
@@ -24,6 +24,9 @@ _PATH = re.compile(rf"\$({_STEP})+")
 # A word that is made of words, as ids are; and how near an id a text is that may mean it.
 _ID = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)+")
 _NEAR, _NEAR_WORD = 0.82, 0.72
+# A plain word, and how long one is that may be the beginning of an id.
+_SHORTEST = 3
+_WORD = re.compile(rf"[A-Za-z]{{{_SHORTEST},80}}")
 _FORMS = 'write a text, "$.path.into.state", an artifact\'s id, or {"text": …}, {"path": …}, {"artifact": …}'
 
 
@@ -90,10 +93,13 @@ def everything_said(raw: Mapping[str, Any]) -> str:
     return json.dumps({key: value for key, value in raw.items() if key != KEY}, ensure_ascii=False, default=str)
 
 
-def unknown_artifact(entry: object, where: str, ids: Collection[str], said: str) -> Iterator[Problem]:
+def unknown_artifact(
+    entry: object, where: str, ids: Collection[str], said: str, hint: Callable[[str, str], str] | None = None
+) -> Iterator[Problem]:
     """Find that an item names an artifact that is not declared, or looks as if it were to name one.
 
-    ids: those declared; said: as `everything_said` gives it.
+    ids: those declared; said: as `everything_said` gives it; hint: gives, of the item and the artifact that may be
+    meant ("" for none), what mends it; by default what to write into a workflow.
     """
     name = entry.get(ARTIFACT) if isinstance(entry, dict) else None
     if isinstance(name, str) and name not in ids:
@@ -102,10 +108,27 @@ def unknown_artifact(entry: object, where: str, ids: Collection[str], said: str)
         )
     if not isinstance(entry, str) or entry in ids:
         return
-    outright = f'{{"text": {shown(entry)}}} says that it is a text'
-    if meant := nearest(entry, list(ids), cutoff=_NEAR if " " in entry else _NEAR_WORD):
+    meant = nearest(entry, list(ids), cutoff=_NEAR if " " in entry else _NEAR_WORD) or _short_for(entry, ids)
+    if meant:
         message = f"{shown(entry)} is a text; did you mean the artifact {meant}?"
-        yield warning("POSSIBLE_TYPO", where, message, f"write {meant} if you meant the artifact; {outright}")
     elif _ID.fullmatch(entry) and entry not in said:
         message = f"{shown(entry)} looks like an artifact's id; no artifact is called so, and it is taken for a text"
-        yield warning("POSSIBLE_TYPO", where, message, f"{choices(entry, list(ids))}; {outright}")
+    else:
+        return
+    mends = hint(entry, meant) if hint is not None else _to_write(entry, meant, list(ids))
+    yield warning("POSSIBLE_TYPO", where, message, mends)
+
+
+def _short_for(entry: str, ids: Collection[str]) -> str:
+    """Give the artifact whose id, or a word of it, begins as a plain word does (`spec`, `specs`: `specification`)."""
+    if not _WORD.fullmatch(entry):
+        return ""
+    stem = entry.lower()
+    stem = stem.removesuffix("s") if len(stem) > _SHORTEST else stem
+    begins = (one for one in ids if any(part.startswith(stem) for part in re.split(r"[-_.]", one.lower())))
+    return next(begins, "")
+
+
+def _to_write(entry: str, meant: str, ids: list[str]) -> str:
+    outright = f'{{"text": {json.dumps(mask(entry)[0], ensure_ascii=False)}}} says that it is a text'
+    return f"{f'write {meant} if you meant the artifact' if meant else choices(entry, ids)}; {outright}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
@@ -140,22 +141,26 @@ def test_damaged_receipts_are_no_receipts(begun: Scene, cli: Cli, damage: object
 
 
 DOUBTS = [
-    ("token ghp_0123456789abcdefghijABCDEFGHIJ012345", "SECRET", "masked"),
-    ("design-breif", "POSSIBLE_TYPO", "design-brief"),
-    ("sepc", "POSSIBLE_TYPO", "did you mean the artifact spec?"),
-    ("style_guide", "POSSIBLE_TYPO", "looks like an artifact's id"),
+    ("token ghp_0123456789abcdefghijABCDEFGHIJ012345", "SECRET", "masked", ""),
+    ("design-breif", "POSSIBLE_TYPO", "did you mean the artifact design-brief?", "design-brief"),
+    ("specificaton", "POSSIBLE_TYPO", "did you mean the artifact specification?", "specification"),
+    ("style_guide", "POSSIBLE_TYPO", "looks like an artifact's id", ""),
+    ("spec", "POSSIBLE_TYPO", "did you mean the artifact specification?", "specification"),
+    ("Specs", "POSSIBLE_TYPO", "did you mean the artifact specification?", "specification"),
+    ("brief", "POSSIBLE_TYPO", "did you mean the artifact design-brief?", "design-brief"),
 ]
 
 
-@pytest.mark.parametrize(("item", "code", "said"), DOUBTS)
+@pytest.mark.parametrize(("item", "code", "said", "meant"), DOUBTS)
 @pytest.mark.parametrize("words", [["prove", "--add"], ["run", "x", "--workflow", "tiny", "--must-survive"]])
 def test_what_is_doubtful_is_added_with_a_warning(
-    scene: Scene, cli: Cli, words: list[str], item: str, code: str, said: str
+    scene: Scene, cli: Cli, words: list[str], item: str, code: str, said: str, meant: str
 ) -> None:
     """A typo would silently be looked for as a text, and never be found."""
     for name in ("spec.md", "design.md"):
         scene.write(name, "x")
-    scene.workflow([artifact("spec", "spec.md"), artifact("design-brief", "design.md")])
+    phases = {"spec": {"steps": [{"id": "spec", "prompt": "Write the spec."}]}}  # a step's name is no artifact's
+    scene.workflow([artifact("specification", "spec.md"), artifact("design-brief", "design.md")], phases)
     if words[0] == "prove":
         scene.begin()
     ended = cli(*words, item)
@@ -163,10 +168,25 @@ def test_what_is_doubtful_is_added_with_a_warning(
     told = ended.stdout + ended.stderr
     assert said in told
     assert "workflow for all" not in told  # it stands in the run's state
-    assert words[0] == "prove" or "--add" not in told
+    assert words[0] == "prove" or "--add:" not in told
     assert (code in told) or words[0] == "run"
     assert "ghp_0123456789" not in told
     assert scene.state["must_survive"] == [item]
+    mends = f"loomctl prove {scene.run_dir.name} --drop {item}"
+    assert (mends in told) == (code == "POSSIBLE_TYPO")
+    if code == "POSSIBLE_TYPO":  # the item is there by now, so that this takes it back
+        line = told[told.index(mends) :].partition("\n")[0]
+        assert cli(*shlex.split(line)[1:]).code == 0
+        assert scene.state["must_survive"] == ([meant] if meant else [])
+
+
+def test_a_run_that_was_not_begun_has_nothing_to_take_back(scene: Scene, cli: Cli) -> None:
+    """A dry run warns all the same."""
+    scene.write("spec.md", "x")
+    scene.workflow([artifact("specification", "spec.md")])
+    told = cli("run", "x", "--workflow", "tiny", "--must-survive", "spec", "--dry-run").stdout
+    assert "did you mean the artifact specification?" in told
+    assert "--drop" not in told
 
 
 @pytest.mark.parametrize(
