@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from loomctl.cli import asking, printing
-from loomctl.cli.options import complete_runs, json_option
+from loomctl.cli.listing import Listing
+from loomctl.cli.options import Command, complete_runs, json_option
 from loomctl.disk import run_index
 from loomctl.engine import leasing
 from loomctl.model import saved_copies
@@ -29,17 +30,22 @@ if TYPE_CHECKING:
 _UNNAMED = "\0"  # no command line holds it
 
 
-@click.group(invoke_without_command=True)
-@click.option(
-    "--remote",
-    is_flag=False,
-    flag_value=_UNNAMED,
-    metavar="[NAME|URL]",
-    help="The runs of a git remote (without a name: of origin, or of the only one), and how they stand to those here.",
-)
+def _remote_option(command: Command) -> Command:
+    """Add `--remote [NAME|URL]`."""
+    return click.option(
+        "--remote",
+        is_flag=False,
+        flag_value=_UNNAMED,
+        metavar="[NAME|URL]",
+        help="The runs of a git remote (without a name: of origin, or of the only one), and how they stand to those here.",
+    )(command)
+
+
+@click.group(cls=Listing, invoke_without_command=True)
+@_remote_option
 @json_option
 @click.pass_context
-def runs(context: click.Context, remote: str | None, as_json: bool) -> int:
+def runs(context: click.Context, *, remote: str | None = None, as_json: bool = False) -> int:
     """List the runs of this project; `rm` and `archive` put them away, `restore` brings one back.
 
     \b
@@ -55,15 +61,17 @@ def runs(context: click.Context, remote: str | None, as_json: bool) -> int:
 
 
 @runs.command("list")
+@_remote_option
 @json_option
-def list_command(as_json: bool) -> int:
-    """List the runs of this project, the newest first.
+def list_command(remote: str | None, as_json: bool) -> int:
+    """List the runs of this project, the newest first, or a remote's.
 
     \b
-    Example:
+    Examples:
       loomctl runs list
+      loomctl runs list --remote backup
     """
-    return list_runs(as_json)
+    return list_runs(as_json) if remote is None else list_remote(remote, as_json)
 
 
 def list_runs(as_json: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 
 import pytest
 
@@ -37,6 +38,43 @@ def test_runs_are_listed_with_their_standing(begun: Scene, cli: Cli) -> None:
     (other,) = [line for line in lines if "broken-run" in line]
     assert "unreadable" in other
     assert "BAD_JSON" in other
+
+
+@pytest.mark.parametrize("words", [["--json"], ["list", "--json"], ["--json", "list"]], ids=" ".join)
+def test_an_option_counts_on_either_side_of_the_sub_command(begun: Scene, cli: Cli, words: list[str]) -> None:
+    """None is swallowed by the group."""
+    assert [one["run_id"] for one in cli("runs", *words).json["runs"]] == [begun.run_dir.name]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--remote", "nope"],
+        ["--remote=nope"],
+        ["--remote", "nope", "list"],
+        ["--remote=nope", "list"],
+        ["list", "--remote", "nope"],
+        ["--json", "--remote", "nope", "list"],
+    ],
+    ids=" ".join,
+)
+def test_the_runs_of_a_remote_are_asked_for_on_either_side_of_the_sub_command(
+    begun: Scene, cli: Cli, words: list[str]
+) -> None:
+    """A remote that is not there is an error, not the list of what is here."""
+    subprocess.run(["git", "init", "-q", str(begun.root)], check=True)
+    ended = cli("runs", *words)
+    assert ended.code != 0
+    assert "nope" in ended.stdout + ended.stderr
+    assert "NO_REMOTE" in ended.stdout + ended.stderr
+
+
+def test_an_option_that_a_sub_command_has_not_is_refused(begun: Scene, cli: Cli) -> None:
+    """Wherever it stands, and nothing is done."""
+    for words in (["--remote", "nope", "rm", "shop", "--yes", "--force"], ["archive", "shop", "--remote=x"]):
+        ended = cli("runs", *words)
+        assert (ended.code, "No such option" in ended.stderr) == (2, True)
+    assert begun.run_dir.is_dir()
 
 
 def test_a_hostile_name_is_shown_not_obeyed(begun: Scene, cli: Cli) -> None:
