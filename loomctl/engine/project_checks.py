@@ -218,11 +218,24 @@ def known(patient: Patient) -> Finding:
         troubles.append(
             Finding(WARN, f"LOOM_STATE_HOME is no absolute path and is ignored: {named}", "unset LOOM_STATE_HOME")
         )
-    for run_id in patient.active if patient.store else ():
+    for run_id, state in patient.active.items() if patient.store else ():
         if patient.store and not known_runs.is_known(run_id, patient.store.folder):
             found = f"the run {run_id} was not taken up here, so it is announced, not primed"
-            troubles.append(Finding(WARN, found, f"loomctl resume {run_id}"))
+            driver = _other_driver(patient, run_id, state)
+            found += f"; it is driven by {lease.told(driver)}" if driver is not None else ""
+            way = f"loomctl resume {run_id}{' --take-over' if driver is not None else ''}"
+            troubles.append(Finding(WARN, found, way))
     return gathered(troubles, f"this machine remembers its runs in {home}", facts={"machine_state": home})
+
+
+def _other_driver(patient: Patient, run_id: str, state: State) -> lease.Holder | None:
+    """Give who drives a run and would have to be taken over by who asks; the same conversation elsewhere, too."""
+    found = lease.holder(state)
+    if found is None or patient.local is None:
+        return None
+    folder = patient.local.folder
+    is_own = found.session_id == patient.session_id and drivers.is_here(folder, run_id, found)
+    return found if not is_own and drivers.lives(folder, run_id, found) else None
 
 
 def locks(patient: Patient) -> Finding:

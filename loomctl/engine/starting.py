@@ -199,9 +199,9 @@ def others_under_way(space: Workspace, run: Run) -> list[str]:
         if run_id == run.run_id:
             continue
         if run_id == left:
-            said.append(f"This session drove {run_id} until now; it stays under way: loomctl resume {run_id}")
+            said.append(f"This session drove {run_id} until now; it stays under way: {finding.way_in(space, run_id)}")
         elif ids.split_run_id(run_id)[0] == run.state["plan_id"]:
-            said.append(f"Another run on the same work is under way: loomctl resume {run_id}")
+            said.append(f"Another run on the same work is under way: {finding.way_in(space, run_id)}")
     return said
 
 

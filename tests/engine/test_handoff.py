@@ -24,6 +24,7 @@ from loomctl.engine import (
     finding,
     forking,
     handoff,
+    project_checks,
     pulling,
     pushing,
     recalling,
@@ -37,6 +38,7 @@ from loomctl.engine.reducer import StepReducer
 from loomctl.model.errors import LoomError
 from tests.disk.repositories import add_worktree, git
 from tests.engine.machines import SECRET, Machine, own_of_the_user, server_of, tips
+from tests.engine.patients import patient
 from tests.scenes import MAIN, OTHER, SESSION
 
 LARGE = "heliotrope " * 12_000
@@ -102,6 +104,22 @@ def test_a_run_goes_on_at_another_path(
     assert (pulled["properties"]["machine"], pulled["properties"]["kind"]) == ("laptop", "new")
     resuming.resume(desktop.space(), run_id)
     assert desktop.event_names().count("run.pulled") == 1
+
+
+@pytest.mark.parametrize("session", [SESSION, OTHER])
+def test_the_doctor_says_how_a_run_that_is_driven_elsewhere_is_taken_over(
+    laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch, session: str
+) -> None:
+    """The doctor, for the same conversation too: its hint is no command that is refused."""
+    laptop.push(run_id)
+    desktop.pull(run_id)
+    monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
+    way = f"loomctl resume {run_id} --take-over"
+    found = project_checks.known(patient(desktop, session_id=session))
+    assert found.hint == way
+    assert "driven by" in found.found
+    resuming.resume(desktop.space(session), run_id, take_over=True)
+    assert project_checks.known(patient(desktop, session_id=session)).hint == ""
 
 
 def test_what_differs_is_told_against_who_was_last_here_or_there(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import known
+from loomctl.disk import clock, known
 from loomctl.engine import starting
+from loomctl.model import lease
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from tests.scenes import OTHER, PHASES, SESSION, Scene, artifact, fingerprint
 
@@ -229,3 +230,13 @@ def test_a_plan_is_frozen_with_its_sources(scene: Scene) -> None:
     assert [source["id"] for source in plan["sources"]] == ["core", "tiny"]
     assert all(len(source["sha256"]) == 64 for source in plan["sources"])
     assert str(scene.root) not in (scene.run_dir / "plan.json").read_text()
+
+
+def test_another_run_on_the_same_work_is_named_with_the_way_to_take_it(scene: Scene) -> None:
+    """Over from its driver where it has one, and just up where it has none."""
+    scene.workflow()
+    first = scene.begin("add dark mode").run.run_id
+    way = f"Another run on the same work is under way: loomctl resume {first}"
+    assert f"{way} --take-over" in scene.begin("add dark mode", session=OTHER).notes
+    scene.space().store.update(first, lambda state: (lease.released(state, clock.now()), []))
+    assert way in scene.begin("add dark mode", session="third").notes
