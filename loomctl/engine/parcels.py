@@ -119,5 +119,6 @@ def _told(desk: Desk, run_id: str, state: Mapping[str, Any], left_out: Sequence[
         "revision": state.get("revision"),
         "stages": sum(1 for entry in visits.every(state) if entry.get("stage")),
     }
-    by = mask(people.user_name(desk.repository.top))[0]
+    known = people.committer(desk.repository)
+    by = mask(known[0] if known is not None else people.user_name(desk.repository.top))[0]
     return received.Told(run_id, clock.now(), by, machine.hostname(), outputs, listed, summary)

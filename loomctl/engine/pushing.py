@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import arrivals, carried, fast_import, files, git_answers, received, second_names
+from loomctl.disk import arrivals, carried, fast_import, files, git_answers, people, received, second_names
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.engine import handoff, parcels, recording
@@ -195,9 +195,5 @@ def _stream(desk: Desk, ref: str, parcel: Parcel, look: Look, text: str) -> Iter
 
 def _identity(desk: Desk) -> str:
     """Give whom the commit is by: git's own user, if it is set, else Loom."""
-    found = []
-    for key in ("user.name", "user.email"):
-        done = desk.repository.run("config", key)
-        text = done.out.decode("utf-8", "replace").strip() if done.code == 0 else ""
-        found.append("".join(character for character in text if character.isprintable() and character not in "<>"))
-    return f"{found[0]} <{found[1]}>" if all(found) else "Loom <loom@localhost>"
+    found = people.committer(desk.repository)
+    return f"{found[0]} <{found[1]}>" if found is not None else "Loom <loom@localhost>"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -104,6 +105,47 @@ def test_a_run_goes_on_at_another_path(
     assert (pulled["properties"]["machine"], pulled["properties"]["kind"]) == ("laptop", "new")
     resuming.resume(desktop.space(), run_id)
     assert desktop.event_names().count("run.pulled") == 1
+
+
+ADA, BOB = ("Ada", "ada@example.org"), ("Bob", "bob@example.org")
+ACCOUNT = pwd.getpwuid(os.getuid()).pw_name
+WHO = {
+    "settings": ({}, ADA, ("Ada", "Ada <ada@example.org>")),
+    "committer before settings": ({"COMMITTER": BOB}, ADA, ("Bob", "Bob <bob@example.org>")),
+    "committer before author": ({"COMMITTER": BOB, "AUTHOR": ADA}, ("", ""), ("Bob", "Bob <bob@example.org>")),
+    "author alone": ({"AUTHOR": BOB}, ("", ""), ("Bob", "Bob <bob@example.org>")),
+    "half of each": ({"COMMITTER": ("Bob", "")}, ("", "ada@example.org"), ("Bob", "Bob <ada@example.org>")),
+    "a name alone": ({}, ("Ada", ""), ("Ada", "Loom <loom@localhost>")),
+    "nobody": ({}, ("", ""), (ACCOUNT, "Loom <loom@localhost>")),
+    "an odd one": ({"COMMITTER": ("B\x1bo<b", "b>@x")}, ("", ""), ("Bob", "Bob <b@x>")),
+}
+
+
+@pytest.mark.parametrize("name", WHO)
+def test_a_push_is_by_whom_a_commit_of_gits_would_be(
+    laptop: Machine, server: Path, run_id: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    """As the environment says, else the settings; nobody is made up of the account and the machine's name."""
+    variables, settings, (by, identity) = WHO[name]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for variable in ("XDG_CONFIG_HOME", "EMAIL", "GIT_CONFIG_GLOBAL"):
+        monkeypatch.delenv(variable, raising=False)
+    for who in ("COMMITTER", "AUTHOR"):
+        for part, said in zip(("NAME", "EMAIL"), variables.get(who, ("", "")), strict=True):
+            variable = f"GIT_{who}_{part}"
+            monkeypatch.setenv(variable, said) if said else monkeypatch.delenv(variable, raising=False)
+    for key, said in zip(("user.name", "user.email"), settings, strict=True):
+        if said:
+            git(laptop.root, "config", key, said)
+    parcel = pushing.prepare(laptop.desk(), run_id)
+    assert parcel.told.by == by
+    pushing.send(laptop.desk(), parcel)
+    assert git(server, "log", "-1", "--format=%cn <%ce>|%an <%ae>", f"refs/loom/runs/{run_id}") == "|".join(
+        [identity] * 2
+    )
+    (listed,) = remote_runs.listed(laptop.desk())
+    assert listed.by == by
 
 
 @pytest.mark.parametrize("session", [SESSION, OTHER])
