@@ -142,6 +142,10 @@ def list_remote(named: str, as_json: bool) -> int:
         for one in found
     ]
     printing.text(printing.table(header, rows))
+    for one in found:
+        if one.trouble:
+            way = f"loomctl pull {one.run_id}{desk.option()}"
+            printing.text(f"! {one.run_id}: {one_line(one.trouble, 300)}; {way} says why, and what can be done")
     return EXIT_OK
 
 

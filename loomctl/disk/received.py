@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from loomctl.disk import carried, carried_paths, digests, event_log, events, files, git_answers, git_refs
 from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
 from loomctl.model import blob_refs, frozen_plan, ids
-from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError
+from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError, quoted
 from loomctl.model.fences import one_line
 from loomctl.model.secrets import masked
 from loomctl.model.state import accepted, counted_off
@@ -28,6 +28,8 @@ _MODES = ("100644", "100755")
 # Of a tree: files and folders, and bytes of their list.
 _MOST_ENTRIES, _LONGEST_LIST = 2 * MOST_FILES, 128 << 20
 _SUMMARY = {**dict.fromkeys(("work_id", "goal", "status", "step", "updated_at"), str), "revision": int, "stages": int}
+
+KEPT = "refs/loom/unreadable/"  # where a copy of what nobody can take is kept by who takes it away
 
 bad = git_answers.bad
 
@@ -220,6 +222,24 @@ def _log_trouble(folder: str, run_id: str, head: events.Head | None) -> str:
     if not ends:  # a push writes an entry of its own behind whatever stands there
         return "its log ends in lines that are no entries"
     return "" if reached else "its log does not hold the entry that the state remembers as the last"
+
+
+def way_past(error: LoomError, remote: Remote, run_id: str, *, is_here: bool) -> None:
+    """Say in an error what becomes of a run that nobody can take. is_here: the run is here, and can be put there again.
+
+    Nothing is taken away without a copy: what it holds may be all that there is of somebody's work.
+    """
+    ref, there = git_refs.RUNS + run_id, quoted(remote.shown)
+    away = f"`git push {there} --delete {ref}` takes it away there, and `loomctl push {run_id}{remote.option}`"
+    keeps = f"git fetch {there} {ref}:{KEPT}{run_id}"
+    if is_here:
+        error.why += (
+            f"; the run that is here can take its place: `{keeps}` keeps a copy of it, {away} puts this one there"
+        )
+        error.hint = keeps
+    else:
+        error.why += f"; who has the run can put it there again: `{keeps}` keeps a copy, {away} does it"
+        error.hint = remote.listing
 
 
 def where_of(remote: Remote, run_id: str) -> str:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SAME, MINE, THEIRS, DIVERGED = "same", "mine", "theirs", "diverged"
 """Which side has what the other has not: neither, this machine, the remote, both."""
 
+_LOST = ("BAD_HANDOFF", "RUN_ID_MISMATCH")
 _UNFIT = ("BAD_HANDOFF", "NEWER_HANDOFF", "RUN_ID_MISMATCH", "SCHEMA_TOO_NEW")
 
 
@@ -240,6 +241,8 @@ class Desk:
         except LoomError as error:
             if error.code in _UNFIT:
                 self.repository.set_refs({self.incoming(run_id): None})
+            if error.code in _LOST and received.KEPT not in error.why:
+                received.way_past(error, self.remote, run_id, is_here=self.space.store.has(run_id))
             raise
 
     def get(self, run_id: str, commit: str) -> None:

@@ -30,6 +30,8 @@ _WORDS = {
     handoff.DIVERGED: "diverged",
 }
 
+_CLAIMS = (_WORDS[handoff.THEIRS], _WORDS[handoff.DIVERGED])  # nobody says so of what cannot be read
+
 
 class RemoteRun(NamedTuple):
     """A run of a remote's, in words for people. here: how it stands to the one here; trouble: why it cannot be read."""
@@ -133,6 +135,7 @@ def _read(desk: Desk, run_id: str, text: bytes) -> Told | LoomError:
 def _run(desk: Desk, run_id: str, commit: str, told: Told | LoomError) -> RemoteRun:
     here = _here(desk, run_id, commit)
     if isinstance(told, LoomError):
+        here = UNKNOWN if here in _CLAIMS else here
         return RemoteRun(run_id, commit, "", "unreadable", "", "", "", "", here, f"{told.code}: {told.what}")
     work = told.summary.get("work_id") or told.summary.get("goal") or ""
     status, step = told.summary.get("status") or "", told.summary.get("step") or ""

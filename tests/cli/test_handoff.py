@@ -114,6 +114,53 @@ def test_one_run_that_cannot_be_taken_keeps_no_other_from_coming(laptop: Machine
     assert (said.code, said.stdout.count("BAD_HANDOFF"), said.stdout.count("is here as origin has it")) == (5, 1, 1)
 
 
+@pytest.mark.parametrize("named", ["origin", "sp ace"])
+def test_what_nobody_can_take_is_taken_away_with_a_copy_and_the_run_put_there_again(
+    laptop: Machine, tmp_path: Path, named: str
+) -> None:
+    """Each command that the error names works as it stands; the list claims nothing of what it cannot read."""
+    run_id, server = laptop.run_dir.name, tmp_path / "server.git"
+    if named != "origin":
+        server = tmp_path / f"{named}.git"
+        git(tmp_path, "init", "-q", "--bare", str(server))
+        git(laptop.root, "push", "-q", str(server), "HEAD:refs/heads/main")
+    there = ["--remote", f"../{named}.git"] if named != "origin" else []
+    assert laptop.loomctl("push", run_id, "--yes", *there).code == 0
+    ref = f"refs/loom/runs/{run_id}"
+    git(server, "update-ref", ref, "refs/heads/main")
+    broken = tips(server)[ref]
+    (row, said) = laptop.loomctl("runs", *(there or ["--remote"])).stdout.splitlines()[1:]
+    assert (row.split()[1], row.rsplit("  ", 1)[1].strip()) == ("unreadable", "unknown")
+    assert said.startswith(f"! {run_id}: BAD_HANDOFF: ")
+    assert "newer there" not in row
+    pull = shlex.split(said.rpartition("; ")[2].removesuffix(" says why, and what can be done"))
+    for words in (pull[1:], ["push", run_id, "--yes", *there]):
+        error = laptop.loomctl(*words, "--json").json["error"]
+        assert error["code"] == "BAD_HANDOFF"
+        keeps, away, again = error["why"].split("`")[1::2]
+        assert error["hint"] == keeps
+    for command in (keeps, away, f"{again} --yes"):
+        words = shlex.split(command)
+        if words[0] == "loomctl":
+            assert laptop.loomctl(*words[1:]).code == 0
+        else:
+            git(laptop.root, *words[1:])
+    assert git(laptop.root, "rev-parse", f"refs/loom/unreadable/{run_id}") == broken
+    assert tips(server)[ref] not in ("", broken)
+    third = Machine(tmp_path / "third", server if named == "origin" else tmp_path / "server.git")
+    assert third.loomctl("pull", run_id, *there).code == 0
+
+
+def test_who_has_not_the_run_is_told_who_can_put_it_there_again(laptop: Machine, tmp_path: Path) -> None:
+    """The hint changes nothing there."""
+    run_id = laptop.run_dir.name
+    laptop.push(run_id)
+    git(tmp_path / "server.git", "update-ref", f"refs/loom/runs/{run_id}", "refs/heads/main")
+    error = Machine(tmp_path / "desktop", tmp_path / "server.git").loomctl("pull", "--json").json["error"]
+    assert (error["code"], error["hint"]) == ("BAD_HANDOFF", "loomctl runs --remote")
+    assert f"git push origin --delete refs/loom/runs/{run_id}" in error["why"]
+
+
 def test_which_run_is_meant_is_asked_for(laptop: Machine, tmp_path: Path) -> None:
     """Of several, none is guessed; a beginning is enough; one that is not there is said."""
     laptop.begin("another")
