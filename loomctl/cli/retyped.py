@@ -11,18 +11,19 @@ from click.core import ParameterSource
 from loomctl.disk import run_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 LONGEST = 600  # characters of a line that is worth a paste
 _RUNS = ("run", "run_id", "resumed")  # what commands call the parameter that names a run
 _LEFT_OUT = ("as_json",)  # a hint is the same in both forms of an error
 
 
-def line(**changed: str) -> str:
+def line(without: Collection[str] = (), /, **changed: str) -> str:
     """Give the command line as it was typed but for `changed`, by the names of its parameters; "" where there is none.
 
-    Where an option has several names the first is written. Empty, too, for a line that is too long to be pasted, and
-    for one in which a word would stand in another's place, for one before it is not said.
+    without: options that are left out. Where an option has several names the first is written. Empty, too, for a line
+    that is too long to be pasted, and for one in which a word would stand in another's place, for one before it is not
+    said.
     """
     context = click.get_current_context(silent=True)
     if context is None:
@@ -35,7 +36,7 @@ def line(**changed: str) -> str:
         is_said = name in changed or context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         value = changed.get(name, context.params.get(name))
         if isinstance(param, click.Option):
-            options += _option(param, value) if is_said and name not in _LEFT_OUT else ()
+            options += _option(param, value) if is_said and name not in (*_LEFT_OUT, *without) else ()
         elif is_said and has_gap:
             return ""
         elif is_said:

@@ -12,7 +12,7 @@ from loomctl.disk.store import Run
 from loomctl.engine import finding, simulating
 from loomctl.hosts import claude_simulating
 from loomctl.hosts.claude_code import Given
-from loomctl.model import ids, places, triggers
+from loomctl.model import ids, places, triggers, visits
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.state import new_state
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
     from loomctl.model.problems import Problem
     from loomctl.model.scripts import Script
+    from loomctl.model.state import State
     from loomctl.model.ways import Judge
 
 _HELP = "loomctl simulate --help"
 _SHOWN = 120
+_WAY = 8  # visits that are named of a way that did not lead there
+_ENDS = {"completed": "was completed", "failed": "failed"}
 
 
 class Asked(NamedTuple):
@@ -114,22 +117,29 @@ def _run(space: Workspace, asked: Asked, began: Began) -> tuple[Run, list[dict[s
     work_id = asked.work_id.lstrip("#") if asked.work_id else None
     state = new_state(plan, run_id=run_id, work_id=work_id, goal=began.goal, at=simulating.AT)
     step, visit = _place(plan, asked.where) if asked.where is not None else (_first_of_phase(plan, asked.event), 1)
-    found = simulating.until(
+    there, approvals = simulating.until(
         plan, began.script, {**state, "context": dict(began.context)}, judge=began.judge, step=step, visit=visit
     )
-    if found is None:
-        raise LoomError(
-            "NOT_REACHED",
-            f"the play ends without coming to {asked.where or step or 'a step'}",
-            why="the outcomes lead another way",
-            hint=_HELP,
-            exit_code=EXIT_FINDINGS,
-        )
-    there, approvals = found
+    if visits.open_visit(there) is None:
+        raise _not_reached(there, asked.where or step or "a step")
     _warn_of_another_phase(asked, there)
     folder = space.store.run_dir(run_id)
     paths = (os.path.join(folder, "state.json"), os.path.join(folder, "plan.json"))
     return Run(run_id, folder, there, plan, *paths), approvals
+
+
+def _not_reached(ended: State, wanted: str) -> LoomError:
+    """Say which way the play went instead, from the end back, and how that is seen whole."""
+    went = [f"{one['step_id']}@{one['visit']}" for one in ended["steps"]]
+    way = ", ".join([*([f"{len(went) - _WAY:,} visits"] if len(went) > _WAY else []), *went[-_WAY:]]) or "no step"
+    return LoomError(
+        "NOT_REACHED",
+        f"the play ends without coming to {wanted}",
+        why=f"its way was {one_line(way, 600)}; there it {_ENDS.get(ended['status'], 'stopped')}. "
+        "Other --outcomes or another --context lead another way",
+        hint=retyped.line(("event", "where", "work_id")) or _HELP,
+        exit_code=EXIT_FINDINGS,
+    )
 
 
 def _phase_begun(event: str | None) -> str:

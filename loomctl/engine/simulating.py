@@ -46,15 +46,15 @@ def until(
     judge: Judge,
     step: str | None = None,
     visit: int = 1,
-) -> tuple[State, list[dict[str, Any]]] | None:
+) -> tuple[State, list[dict[str, Any]]]:
     """Play a plan until a step is open; gives the state there and the approvals taken as given on the way.
 
-    None where the play ends before. step: its key, one of the run's own line; None: the first that is not the engine's.
-    visit: which of its visits.
+    Where the play ends before, no visit is open in the state. step: its key, one of the run's own line; None: the first
+    that is not the engine's. visit: which of its visits.
     """
     player = _Player(script, judge, [], [], _Goal(step, visit))
     state, _ = player.line(state, plan)
-    return (state, player.approvals) if visits.open_visit(state) is not None else None
+    return state, player.approvals
 
 
 def without_disk(python: str | None) -> Judge:

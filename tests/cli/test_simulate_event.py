@@ -116,9 +116,36 @@ def test_outcomes_and_context_lead_there(cli: Cli, scene: Scene) -> None:
     assert "visit 2" in (there := cli(*asked, "--at", "review@2", given=said).stdout)
     assert "vermilion" in there
     assert "vermilion" in cli(*asked, "--context", '{"coverage": 90}', given="{}").stdout
-    missed = cli("simulate", "loop", "--event", "compact", "--at", "fix")
+
+
+def test_a_step_that_the_play_never_comes_to_is_told_with_the_way_it_went(cli: Cli, scene: Scene) -> None:
+    """And where it ended; the hint plays the same without the event, and shows it whole."""
+    steps = [
+        {"id": "make", "prompt": "Make it."},
+        {
+            "id": "review",
+            "prompt": "Review.",
+            "transitions": [{"to": "fix", "label": "fix"}, {"to": "end", "weight": 1}],
+        },
+        {"id": "fix", "prompt": "Fix it.", "transitions": [{"to": "review"}]},
+    ]
+    scene.workflow(phases={"build": {"steps": steps}}, name="loop")
+    context = '{"a b": 1}'
+    asked = ["simulate", "loop", "--context", context, "--event", "compact", "--work-id", "7", "--at", "build/fix"]
+    missed = cli(*asked)
     assert (missed.code, missed.stdout) == (1, "")
-    assert "NOT_REACHED" in missed.stderr
+    assert "NOT_REACHED: the play ends without coming to build/fix" in missed.stderr
+    assert "its way was build/make@1, build/review@1; there it was completed" in missed.stderr
+    hint = shlex.split(missed.stderr.rpartition("hint: ")[2])
+    assert hint == ["loomctl", "simulate", "loop", "--context", context]
+    assert cli(*hint[1:]).code == 0
+    scene.write("often.json", json.dumps({"review": [*[{"preferred_next_label": "fix"}] * 6, {}]}))
+    often = cli("simulate", "loop", "--outcomes", "often.json", "--event", "compact", "--at", "make@2").stderr
+    assert "its way was 6 visits, build/fix@3, build/review@4, " in often
+    assert "build/review@7; there it was completed" in often
+    scene.write("fails.json", json.dumps({"make": [{"outcome": "failed"}]}))
+    fails = cli("simulate", "loop", "--outcomes", "fails.json", "--event", "compact", "--at", "fix").stderr
+    assert "its way was build/make@1; there it failed" in fails
 
 
 def test_a_human_step_waits_and_a_parallel_step_is_open(cli: Cli, scene: Scene) -> None:
