@@ -219,6 +219,8 @@ def _print(
         )
     else:
         files.write_all(sys.stdout.fileno(), text.encode("utf-8", "backslashreplace"))
+        if text and not text.endswith("\n") and sys.stdout.isatty() and sys.stderr.isatty():
+            printing.note("")  # on one screen the line begins anew, and no byte more is given
         printing.note(line or "loomctl: nothing would be given")
     return EXIT_MISSING if slip is not None and slip.failed else EXIT_OK
 

@@ -12,6 +12,7 @@ import pytest
 
 from loomctl.engine import driving
 from tests.cli.conftest import Cli
+from tests.cli.terminal import Terminal, at_a_terminal, loomctl
 from tests.scenes import OTHER, SESSION, Ended, Json, Scene, artifact, fingerprint
 
 SPEC = artifact("spec", "specs/spec.md", reload_triggers=["session_start"])
@@ -116,6 +117,24 @@ def test_outcomes_and_context_lead_there(cli: Cli, scene: Scene) -> None:
     assert "visit 2" in (there := cli(*asked, "--at", "review@2", given=said).stdout)
     assert "vermilion" in there
     assert "vermilion" in cli(*asked, "--context", '{"coverage": 90}', given="{}").stdout
+
+
+def test_on_a_screen_the_peoples_line_stands_by_itself(scene: Scene, cli: Cli) -> None:
+    """What the model would get ends without a line's end, and gets none: its bytes are the same everywhere."""
+    scene.write("spec.md", "vermilion")
+    scene.workflow([artifact("spec", "spec.md")])
+    words = ["simulate", "tiny", "--event", "startup"]
+    given = cli(*words)
+    assert given.stdout
+    assert not given.stdout.endswith("\n")
+    assert not given.stderr.startswith("\n")
+    assert at_a_terminal(scene, *words) == f"{given.stdout}\n{given.stderr}"
+    terminal = Terminal(loomctl(*words), scene, streams=("stdin", "stderr"))
+    told = terminal.child.stdout
+    assert told is not None
+    with told:
+        assert told.read().decode() == given.stdout
+    assert terminal.end() == given.stderr
 
 
 def test_a_step_that_the_play_never_comes_to_is_told_with_the_way_it_went(cli: Cli, scene: Scene) -> None:
