@@ -137,7 +137,7 @@ def _run(arguments: list[str]) -> int:
         click.echo(error.format_message())
         return EXIT_USAGE
     except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx is not None else "loomctl"
+        command = error.ctx.command_path if error.ctx is not None else _command_of(words)
         typed = slash_arguments.OPTION in arguments and isinstance(error, click.NoSuchOption)
         why = "a goal that holds words like this one is given in quotes" if typed else ""
         said = LoomError("USAGE", error.format_message(), why=why, hint=f"{command} --help", exit_code=EXIT_USAGE)
@@ -154,6 +154,18 @@ def _run(arguments: list[str]) -> int:
         return _said(damage.of(error), as_json=as_json, debug=debug)
     except Exception as error:  # noqa: BLE001 - a bug: say so, and how to show it to us
         return _said(system_errors.bug(error, _again(words)), as_json=as_json, debug=debug)
+
+
+def _command_of(words: list[str]) -> str:
+    """Give the command that words are for, as far as they name one: click does not say where a value is missing."""
+    found: click.Command | None = loomctl
+    path = ["loomctl"]
+    for word in words:
+        context = click.Context(found) if isinstance(found, click.Group) else None
+        named = found.get_command(context, word) if context is not None and isinstance(found, click.Group) else None
+        if named is not None:
+            found, path = named, [*path, word]
+    return " ".join(path)
 
 
 def _wants(option: str, words: list[str]) -> bool:

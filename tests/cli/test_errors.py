@@ -484,6 +484,28 @@ def test_a_word_that_is_nearly_right_is_answered_with_the_right_one(cli: Cli) ->
         assert meant in ended.stderr, ended
 
 
+MISSING_VALUES = [
+    (["push", "--yes", "shop", "--remote"], "push"),
+    (["runs", "archive", "shop", "--to"], "runs archive"),
+    (["context", "get", "key", "--branch"], "context get"),
+    (["steps", "--last"], "steps"),
+    (["steps", "--last", "5", "show", "x", "--run"], "steps show"),
+    (["done", "--response-file"], "done"),
+    (["--debug", "report", "-o"], "report"),
+    (["nonsense"], ""),
+]
+
+
+@pytest.mark.parametrize(("words", "command"), MISSING_VALUES, ids=lambda one: " ".join(one) if one else "")
+def test_an_option_without_its_value_sends_to_the_help_of_its_own_command(
+    cli: Cli, words: list[str], command: str
+) -> None:
+    """Wherever the option stands."""
+    ended = cli(*words)
+    assert ended.code == 2
+    assert ended.stderr.rpartition("hint: ")[2].strip() == " ".join(filter(None, ["loomctl", command, "--help"]))
+
+
 LONG = "y" * 300
 TOO_LONG = [
     (["show", LONG], "BAD_ID"),
