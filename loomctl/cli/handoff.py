@@ -164,7 +164,7 @@ def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
     size = f"{counted(pushed.files, 'file')}, {counted(pushed.parcel.bytes, 'byte')}"
     return [
         f"Loom: run {run_id} is pushed to {desk.remote.shown} ({size})",
-        f"To go on with it elsewhere: loomctl pull {run_id}{desk.option()}",
+        f"To go on with it elsewhere: loomctl pull {run_id}{desk.remote.elsewhere}",
         *pushed.notes,
     ]
 
@@ -217,12 +217,12 @@ def _pull_all(desk: Desk, there: Mapping[str, str], keep: str, *, as_json: bool)
         if isinstance(found, LoomError):
             codes.append(found.exit_code)
             told.append({"run_id": run_id, "kind": "refused", "error": found.to_dict()})
-            lines = [f"{one_line(run_id, 200)}: {found}"]
+            if not as_json:
+                printing.note(f"{one_line(run_id, 200)}: {found}")
         else:
             told.append(_pulled_document(desk, found))
-            lines = [] if as_json else _lines(desk, found)
-        if not as_json:
-            printing.text("\n".join(lines))
+            if not as_json:
+                printing.text("\n".join(_lines(desk, found)))
         if codes and codes[-1] == ON_INTERRUPT:
             break
     if as_json:

@@ -40,6 +40,11 @@ class Remote(NamedTuple):
         return "" if self.name == "origin" else f" --remote {quoted(self.shown)}"
 
     @property
+    def elsewhere(self) -> str:
+        """What a command line in another folder needs to name it: a path of this machine whole, else as `option`."""
+        return f" --remote {quoted(masked_line(self.name, 400))}" if self.name.startswith("/") else self.option
+
+    @property
     def listing(self) -> str:
         """The command line that lists its runs."""
         return f"loomctl runs --remote{'' if self.name == 'origin' else f'={quoted(self.shown)}'}"

@@ -164,10 +164,12 @@ def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: g
 
 def _notes(desk: Desk, run_id: str, state: State) -> list[str]:
     holder = lease.holder(state)
-    if holder is None or holder.session_id != desk.space.caller.session_id:
+    other = desk.space.store.held(run_id, state)
+    if holder is None or (other is None and holder.session_id != desk.space.caller.session_id):
         return []
-    there = f"loomctl pull {run_id}{desk.option()}, then loomctl resume {run_id} --take-over"
-    return [f"This session drives the run. To drive it on another machine: {there}"]
+    there = f"loomctl pull {run_id}{desk.remote.elsewhere}, then loomctl resume {run_id} --take-over"
+    drives = "This session drives the run" if other is None else f"The run is driven by {lease.told(other)}"
+    return [f"{drives}. To drive it on another machine: {there}"]
 
 
 # ---- The commit.

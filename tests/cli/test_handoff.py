@@ -7,6 +7,8 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from loomctl.engine import resuming, schema_checks
 from tests.cli.commands import begin, next_beside, record
 from tests.disk.repositories import git
 from tests.engine.machines import SECRET, Machine, server_of, tips
-from tests.scenes import CHECKOUT, OTHER, SESSION
+from tests.scenes import CHECKOUT, MAIN, OTHER, SESSION
 from tests.waiting import Gate, until
 
 
@@ -82,7 +84,9 @@ def test_every_run_of_a_remote_is_pulled_and_what_is_refused_is_told(laptop: Mac
     told = desktop.loomctl("pull", "--all", "--json")
     assert told.code == 6
     assert {one["run_id"]: one["kind"] for one in told.json["runs"]} == {first: "refused", second: "new"}
-    assert "--keep-mine" in desktop.loomctl("pull", "--all").stdout
+    said = desktop.loomctl("pull", "--all")
+    assert ("--keep-mine" in said.stderr, "DIVERGED" in said.stdout) == (True, False)
+    assert f"Loom: run {second} is here as origin has it" in said.stdout
     assert desktop.loomctl("pull", "--all", "--take-theirs").code == 0
     assert len(desktop.run_dirs) == 3
 
@@ -111,7 +115,8 @@ def test_one_run_that_cannot_be_taken_keeps_no_other_from_coming(laptop: Machine
     }
     assert told.code == 5
     said = desktop.loomctl("pull", "--all")
-    assert (said.code, said.stdout.count("BAD_HANDOFF"), said.stdout.count("is here as origin has it")) == (5, 1, 1)
+    assert (said.code, said.stderr.count("BAD_HANDOFF:"), said.stdout.count("is here as origin has it")) == (5, 1, 1)
+    assert "BAD_HANDOFF" not in said.stdout
 
 
 @pytest.mark.parametrize("named", ["origin", "sp ace"])
@@ -181,6 +186,32 @@ def test_a_session_that_drives_the_run_is_told_how_another_takes_over(laptop: Ma
     pushed = laptop.loomctl("push", "--yes")
     assert pushed.code == 0
     assert f"loomctl resume {laptop.run_dir.name} --take-over" in pushed.stdout
+
+
+@pytest.mark.parametrize("drives", [True, False])
+def test_a_push_from_below_names_the_remote_and_the_take_over_as_they_hold_elsewhere(
+    laptop: Machine, tmp_path: Path, drives: bool
+) -> None:
+    """The remote's path whole, and how a run that a session drives is taken over, whoever pushes it."""
+    run_id, below = laptop.run_dir.name, laptop.root / "a" / "b"
+    below.mkdir(parents=True)
+    seen = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 60))
+    driver = {"epoch": 3, "session_id": OTHER, "host": "claude-code", "hostname": "there", "since": seen, "seen": seen}
+    laptop.edit(lease=driver if drives else {"epoch": 4, "session_id": None})
+    words = ["push", run_id, "--remote", "../../../server.git", "--yes"]
+    pushed = subprocess.run(
+        [sys.executable, "-I", str(MAIN), *words],
+        cwd=below,
+        env=laptop.environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert pushed.returncode == 0, pushed
+    elsewhere = f"loomctl pull {run_id} --remote {(tmp_path / 'server.git').resolve()}"
+    assert f"To go on with it elsewhere: {elsewhere}\n" in pushed.stdout
+    assert (f"{elsewhere}, then loomctl resume {run_id} --take-over" in pushed.stdout) == drives
+    assert (f"The run is driven by the session {OTHER}" in pushed.stdout) == drives
 
 
 @pytest.mark.parametrize(
@@ -355,7 +386,8 @@ def test_every_command_that_is_named_leads_to_the_same_remote(laptop: Machine, t
     refused = laptop.loomctl("push", "--remote", named, "--json").json["error"]
     assert laptop.loomctl(*shlex.split(refused["hint"])[1:]).code == 0
     pushed = laptop.loomctl("push", "--remote", named).stdout
-    assert f"loomctl pull {run_id} --remote '{named}', then loomctl resume" in pushed
+    elsewhere = named if how == "a name with a space" else str(other.resolve())
+    assert f"loomctl pull {run_id} --remote '{elsewhere}', then loomctl resume" in pushed
     assert list(tips(other)) == [f"refs/loom/runs/{run_id}"]
     desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
     assert desktop.loomctl("pull", "--remote", str(other)).code == 0
