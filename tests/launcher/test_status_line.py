@@ -173,6 +173,26 @@ def test_elsewhere_nothing_is_printed(world: World, project: Path, case: str) ->
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_an_empty_input_is_no_hosts_and_is_answered_as_a_terminal_is(
+    world: World, project: Path, shell: list[str]
+) -> None:
+    """As a terminal's bar calls it: the command, in Loom's environment; at once and for nothing where no project is."""
+    only_the_shell(world)
+    lock = (world.bundle / "requirements.lock").read_text().splitlines()[0].removeprefix("# lock-id: ")
+    python = world.kept / f"env-{lock}-3.11" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nfor last; do :; done\necho "the command $last"\n')
+    python.chmod(0o755)
+    empty = world.root / "empty"
+    empty.mkdir()
+    assert draw(world, project / "src", b"", shell=shell) == "the command statusline\n"
+    assert draw(world, empty, b"", shell=shell) == ""
+    assert draw(world, project, b"", shell=shell, LOOM_DISABLED="1") == ""
+    assert draw(world, project, b"\n", shell=shell) == ""
+    assert draw(world, project, b"", shell=shell, CLAUDE_CODE_SESSION_ID=SESSION) == f"{LINE}\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 @pytest.mark.parametrize("link", ["", "/local", "/local/statusline", f"/local/statusline/{SESSION}"])
 def test_a_line_behind_a_link_is_not_shown(world: World, project: Path, link: str, shell: list[str]) -> None:
     """What a repository brings along is not printed from wherever it leads."""
