@@ -33,8 +33,8 @@ def statusline(snippet: bool, as_json: bool) -> int:
     """Print where a run stands in one line of at most 80 columns.
 
     As the status line of Claude Code it is given the session on its standard input, and shows the session's run;
-    nothing where there is none. In a terminal, and where its input is empty, it shows the current run. COLUMNS makes it shorter. An alarm stands first
-    if hooks are silent: `loomctl doctor` says more.
+    nothing where there is none. In a terminal, and where its input is empty, it shows the current run. COLUMNS makes it
+    shorter. An alarm stands first if hooks are silent: `loomctl doctor` says more.
 
     \b
     Examples:

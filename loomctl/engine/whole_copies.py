@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import carried, git_refs
+from loomctl.disk import carried, event_log, events, files, git_refs
+from loomctl.engine import verifying
 from loomctl.model.errors import LoomError, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loomctl.disk.git_refs import Repository
     from loomctl.engine.caller import Workspace
 
 _KEPT = "refs/loom/remotes/"
+_MOST = 20  # commits before the last that are looked at
+_LARGEST = 64 << 20  # bytes of a copy that is looked at
 
 
 class WayOn(NamedTuple):
@@ -23,22 +31,59 @@ class WayOn(NamedTuple):
 def way_on(space: Workspace, run_id: str, path: str, *, otherwise: str) -> WayOn:
     """Say where another copy of a run's file is. path: below the run's folder; otherwise: the hint where none is.
 
-    The copy is the one that was last pushed or pulled here, as git holds it: no remote is asked. That it is whole
-    nobody says; it was masked, and may be older.
+    The copy is what was last pushed or pulled here, as git holds it, or the newest before it that is not damaged as it
+    is; no remote is asked. A log is held against its own chain, another file against the one that is here. That a copy
+    is whole nobody says: it was masked, and may be older.
     """
-    ref = _ref(space, run_id, path)
-    if ref:
+    found, looked = _copy(space, run_id, path)
+    if found and looked == 0:
         said = "the copy that was last pushed or pulled here may be whole (its secrets are masked)"
-        return WayOn(said, f"git show {quoted(f'{ref}:{carried.RUN}{path}')}")
-    return WayOn("no copy was pushed from here; a backup of yours may have it whole", otherwise)
+    elif found:
+        said = "an earlier copy that was pushed or pulled here may be whole (its secrets are masked); the last is not"
+    elif looked:
+        said = "no whole copy is known: what was pushed or pulled here is damaged, too; a backup of yours may have it"
+    else:
+        said = "no copy was pushed from here; a backup of yours may have it whole"
+    return WayOn(said, f"git show {quoted(f'{found}:{carried.RUN}{path}')}" if found else otherwise)
 
 
-def _ref(space: Workspace, run_id: str, path: str) -> str:
-    """Give the first ref of what was handed on that has a file; empty where none has, or there is no git."""
+def _copy(space: Workspace, run_id: str, path: str) -> tuple[str, int]:
+    """Give a ref or commit whose copy of a file is not known to be damaged, "" for none; and how many were before."""
+    looked = 0
     try:
         repository = git_refs.of_store(space.store.folder)
         names = [name for name in sorted(repository.refs(_KEPT)) if name.endswith(f"/{run_id}")]
-        found = (name for name in names if repository.run("cat-file", "-e", f"{name}:{carried.RUN}{path}").code == 0)
-        return next(found, "")
+        for name in names:
+            for commit in (name, *_earlier(repository, name)):
+                there = f"{commit}:{carried.RUN}{path}"
+                if repository.run("cat-file", "-e", there).code != 0:
+                    continue
+                if not _is_damaged(space, repository, run_id, path, there):
+                    return commit, looked
+                looked += 1
     except (LoomError, OSError):
-        return ""
+        return "", looked
+    return "", looked
+
+
+def _earlier(repository: Repository, name: str) -> Iterator[str]:
+    """Give the commits before a ref's, the newest first; they are asked for where the ref's own does not do."""
+    done = repository.run("rev-list", "--first-parent", f"--max-count={_MOST}", "--skip=1", name)
+    yield from done.out.decode("ascii", "replace").split() if done.code == 0 else ()
+
+
+def _is_damaged(space: Workspace, repository: Repository, run_id: str, path: str, there: str) -> bool:
+    """Tell of a copy that it is no better than what is here; of one that is too large to be looked at nobody knows."""
+    size = repository.run("cat-file", "-s", there).out.strip()
+    if not size.isdigit() or int(size) > _LARGEST:
+        return False
+    data = repository.run("cat-file", "blob", there).out
+    if path != events.FILE:
+        try:
+            return files.read_bytes(os.path.join(space.store.run_dir(run_id), path), limit=_LARGEST) == data
+        except (LoomError, OSError):
+            return False
+    with tempfile.NamedTemporaryFile(prefix="loom-log-") as copy:
+        copy.write(data)
+        copy.flush()
+        return not verifying.of_log(copy.name, run_id, None, event_log.all_of(copy.name)).ok

@@ -163,3 +163,38 @@ def test_a_file_that_was_masked_on_its_way_is_unproven_and_the_pushed_copy_is_na
     (one,) = file_checks.check(space, run_id).open
     assert "masked" in one.why
     assert whole_copies.way_on(space, run_id, "nowhere.md", otherwise="none").hint == "none"
+
+
+def test_a_copy_that_is_damaged_as_well_is_passed_over_for_an_earlier_one(tmp_path: Path) -> None:
+    """Of a log by its own chain, of another file where it is what stands here; where none is left, that is said."""
+    machine = Machine(tmp_path / "laptop", server_of(tmp_path))
+    machine.workflow()
+    run_id = machine.begin().run.run_id
+    machine.done(run_id, "Asked.")
+    whole = machine.push(run_id).commit
+    log = machine.run_dir / "events.jsonl"
+    response = next((machine.run_dir / "stages").glob("*/response.md"))
+    name = f"stages/{response.parent.name}/response.md"
+    kept = f"refs/loom/remotes/origin/{run_id}"
+
+    def way(path: str) -> whole_copies.WayOn:
+        return whole_copies.way_on(machine.space(), run_id, path, otherwise="none")
+
+    log.write_bytes(log.read_bytes().replace(b'"run.created"', b'"run.creates"', 1))
+    response.write_text("Forged.")
+    assert way("events.jsonl").hint == f"git show {kept}:run/events.jsonl"
+    assert way(name).hint == f"git show {kept}:run/{name}"
+    for _ in range(2):
+        machine.push(run_id)  # damaged as it is
+        (machine.run_dir / "stages" / "note.md").write_text(f"{_}")
+    assert way("events.jsonl").hint == f"git show {whole}:run/events.jsonl"
+    assert "earlier" in way("events.jsonl").said
+    assert way(name).hint == f"git show {whole}:run/{name}"
+    other = Machine(tmp_path / "other", tmp_path / "server.git")
+    other.workflow()
+    forged = other.begin("forged").run.run_id
+    path = other.run_dir / "events.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"run.created"', b'"run.creates"', 1))
+    other.push(forged)
+    found = whole_copies.way_on(other.space(), forged, "events.jsonl", otherwise="none")
+    assert (found.hint, "no whole copy is known" in found.said) == ("none", True)
