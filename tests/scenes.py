@@ -66,6 +66,12 @@ def artifact(name: str, path: str, **more: Any) -> Json:
     }
 
 
+BUILT_IN = (
+    *("_current_node", "_previous_node", "_pipeline_name", "_run_id", "_retry_count", "_start_time"),
+    "_node_start_time",
+)
+"""The keys of a run's context that the engine itself says (D44)."""
+
 PHASES: Json = {
     "frame": {"steps": [{"id": "ask", "prompt": "Ask what is wanted."}]},
     "build": {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _ENDING = ".json"
 
 
-def bring_in(space: Workspace, folder: str) -> None:
+def put_in(space: Workspace, folder: str) -> None:
     """Copy every whole blob that a run's folder names, and those that they name, into the folder. Raises OSError."""
     for ref, data in named(space, folder, collecting.named_below(folder)):
         reading_copies.keep(folder, blobs.FOLDER, blob_refs.sha256_of(ref) + _ENDING, data)

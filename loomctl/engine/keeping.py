@@ -169,7 +169,7 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
         if is_inside(path, space.store.folder):  # the place that nobody named
             files.refuse_links(space.store.folder, path)
         files.make_folder(os.path.dirname(path))
-        carrying.bring_in(space, folder)
+        carrying.put_in(space, folder)
         lost = carrying.lost(space, folder)
         beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
         try:

@@ -169,7 +169,7 @@ class _Pull:
         diverged = self._found.kind == handoff.DIVERGED
         kind = TOOK_THEIRS if diverged else FORWARD
         target = self._store.run_dir(self._run_id)
-        self._put_back()
+        self._unmask()
         saved = None
         with self._store.lock(self._run_id):
             _refuse_driven(self._desk, self._run_id, keep)
@@ -222,7 +222,7 @@ class _Pull:
                 exit_code=EXIT_HELD,
             )
 
-    def _put_back(self) -> None:
+    def _unmask(self) -> None:
         """Put the secrets back that this machine's files hold and that were masked when they were carried."""
         look = self._found.look
         assert look is not None  # there is a run here

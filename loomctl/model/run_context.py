@@ -102,12 +102,6 @@ def builtin(state: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-BUILT_IN = (
-    *("_current_node", "_previous_node", "_pipeline_name", "_run_id", "_retry_count", "_start_time"),
-    "_node_start_time",
-)
-
-
 def _was_tried(entry: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
     """Tell whether a visit is a try of the same step: it failed, and no transition led on from it."""
     if entry["step_id"] != current["step_id"] or entry["status"] != "failed":

@@ -10,10 +10,9 @@ import pytest
 
 from loomctl.disk.blobs import Blobs
 from loomctl.engine import driving
-from loomctl.model.run_context import BUILT_IN
 from tests import faber
 from tests.cli.conftest import Cli
-from tests.scenes import OTHER, Json, Scene
+from tests.scenes import BUILT_IN, OTHER, Json, Scene
 
 SECRET = "ghp_" + "a1B2" * 9
 LARGE = "x" * 110_000

@@ -16,9 +16,8 @@ import loomctl
 from loomctl import LoomError, RunContext
 from loomctl.disk.blobs import Blobs
 from loomctl.engine import driving
-from loomctl.model.run_context import BUILT_IN
 from tests.faults.stand import chain
-from tests.scenes import CHECKOUT, OTHER, SESSION, Scene
+from tests.scenes import BUILT_IN, CHECKOUT, OTHER, SESSION, Scene
 
 LARGE = {"report": ["x" * 120_000]}
 

@@ -368,7 +368,7 @@ def test_large_values_and_responses_are_read_without_the_other_run(scene: Scene)
     space = scene.space()
     ref = scene.state["context"]["big"]
     assert blob_refs.is_ref(ref)
-    carrying.bring_in(space, str(first))
+    carrying.put_in(space, str(first))
     Path(Blobs(str(scene.store)).path(ref)).unlink()
     forked = fork(scene, "1")
     keeping.remove(space, first.name, force=True)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from loomctl.model.directives import is_reserved
-from loomctl.model.run_context import BUILT_IN, Changes, builtin, scope, taken_back, written
+from loomctl.model.run_context import Changes, builtin, scope, taken_back, written
+from tests.scenes import BUILT_IN
 
 PLAN = {"workflow_id": "review-loop", "phases": []}
 
