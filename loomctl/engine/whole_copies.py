@@ -78,12 +78,12 @@ def _is_damaged(space: Workspace, repository: Repository, run_id: str, path: str
     if not size.isdigit() or int(size) > _LARGEST:
         return False
     data = repository.run("cat-file", "blob", there).out
-    if path != events.FILE:
-        try:
+    try:
+        if path != events.FILE:
             return files.read_bytes(os.path.join(space.store.run_dir(run_id), path), limit=_LARGEST) == data
-        except (LoomError, OSError):
-            return False
-    with tempfile.NamedTemporaryFile(prefix="loom-log-") as copy:
-        copy.write(data)
-        copy.flush()
-        return not verifying.of_log(copy.name, run_id, None, event_log.all_of(copy.name)).ok
+        with tempfile.NamedTemporaryFile(prefix="loom-log-") as copy:
+            copy.write(data)
+            copy.flush()
+            return not verifying.of_log(copy.name, run_id, None, event_log.all_of(copy.name)).ok
+    except (LoomError, OSError):
+        return False
