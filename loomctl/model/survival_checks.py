@@ -109,14 +109,13 @@ def unknown_artifact(
     if not isinstance(entry, str) or entry in ids:
         return
     meant = nearest(entry, list(ids), cutoff=_NEAR if " " in entry else _NEAR_WORD) or _short_for(entry, ids)
+    mends = hint(entry, meant) if hint is not None else _to_write(entry, meant, list(ids))
     if meant:
-        message = f"{shown(entry)} is a text; did you mean the artifact {meant}?"
+        what = f"{shown(entry)} is a text; did you mean the artifact {meant}?"
+        yield warning("POSSIBLE_TYPO", where, what, mends)
     elif _ID.fullmatch(entry) and entry not in said:
         message = f"{shown(entry)} looks like an artifact's id; no artifact is called so, and it is taken for a text"
-    else:
-        return
-    mends = hint(entry, meant) if hint is not None else _to_write(entry, meant, list(ids))
-    yield warning("POSSIBLE_TYPO", where, message, mends)
+        yield warning("POSSIBLE_TYPO", where, message, mends)
 
 
 def _short_for(entry: str, ids: Collection[str]) -> str:
