@@ -9,7 +9,7 @@ import click
 from loomctl.cli import asking, printing, retyped
 from loomctl.cli.options import complete_runs, complete_workflows, json_option
 from loomctl.disk import files, targets
-from loomctl.disk.run_names import AmbiguousRunError
+from loomctl.disk.run_names import AmbiguousRunError, shown
 from loomctl.engine import graphing
 from loomctl.model.errors import EXIT_OK
 from loomctl.model.secrets import mask
@@ -52,7 +52,7 @@ def graph(target: str | None, form: str, output: str | None, as_json: bool) -> i
     try:
         found = graphing.drawn(asking.any_space(), target, form)
     except AmbiguousRunError as error:
-        raise error.by(lambda run_id: retyped.line(target=run_id)) from None
+        raise error.by(lambda run_id: retyped.line(target=run_id) or shown(run_id)) from None
     if output is not None:
         files.write_atomically(output, mask(found.text)[0].encode(), mode=0o644)
     if as_json:
