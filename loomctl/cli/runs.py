@@ -37,7 +37,7 @@ def _remote_option(command: Command) -> Command:
         is_flag=False,
         flag_value=_UNNAMED,
         metavar="[NAME|URL]",
-        help="The runs of a git remote (without a name: of origin, or of the only one), and how they stand to those here.",
+        help="The runs of a git remote (without a name: of origin or the only one), and how they stand to those here.",
     )(command)
 
 

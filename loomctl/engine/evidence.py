@@ -35,8 +35,8 @@ _UNKNOWN = (
     "end the step with --outcome failed or skipped"
 )
 _UNCHANGED_HERE = (
-    "it has not changed since the step came here, to another checkout; what was changed elsewhere counts there: "
-    "change it here, or end the step where it was changed, or with --outcome failed or skipped"
+    "it has not changed since the step came here, to another checkout: change it here, or bring the change that was "
+    "pushed with the run by git, or end the step where it was changed, or with --outcome failed or skipped"
 )
 _LATE = (
     "what it was as the step came to this checkout was not noted before now, so that no change can be shown: "
