@@ -13,8 +13,7 @@ _FOLDERS = frozenset((_STAGES, asset_files.FOLDER, output_files.FOLDER))
 _FILES = frozenset(("state.json", "plan.json", events.FILE, tool_log.FILE, earlier_sessions.FILE))
 _OF_A_STAGE = frozenset(
     (
-        *("prompt.md", "response.md", "candidate.md", "status.json", "changes.json", "changes.patch"),
-        *("evidence.json", "evidence-places.json"),
+        *("prompt.md", "response.md", "candidate.md", "status.json", "changes.json", "changes.patch", "evidence.json"),
         command_files.LOG,
     )
 )

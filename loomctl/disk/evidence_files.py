@@ -24,26 +24,22 @@ _BLOCK = 1 << 20
 class Seen(NamedTuple):
     """What a path or a pattern names.
 
-    digests: by the path as it is shown; plain: of those that have CRLF, what they would be with LF; why: what kept it
-    from being told whole, else empty.
+    digests: by the path as it is shown; plain: of those that have CRLF, what they would be with LF; paths: where they
+    lie; why: what kept it from being told whole, else empty.
     """
 
     digests: dict[str, str]
     plain: Mapping[str, str] = {}
+    paths: Mapping[str, str] = {}
     why: str = ""
 
-    def changed(self, digests: Mapping[str, str], plain: Mapping[str, str]) -> dict[str, str]:
-        """Give the files that are new or others than these were, `{path: hash with LF}`; lines' ends are no change."""
-        found = {}
-        for path, digest in self.digests.items():
-            before, now = digests.get(path), self.plain.get(path, digest)
-            if before != digest and plain.get(path, before) != now:
-                found[path] = now
-        return found
-
-    def has(self, path: str, with_lf: str) -> bool:
-        """Tell whether a file is this one, whatever its lines end with. with_lf: its hash with LF."""
-        return path in self.digests and self.plain.get(path, self.digests[path]) == with_lf
+    def changed(self, digests: Mapping[str, str], plain: Mapping[str, str]) -> list[str]:
+        """Name the files that are new or others than these were; ends of lines alone are no difference."""
+        return [
+            path
+            for path, digest in self.digests.items()
+            if digests.get(path) != digest and plain.get(path, digests.get(path)) != self.plain.get(path, digest)
+        ]
 
 
 def is_pattern(text: str) -> bool:
@@ -62,6 +58,7 @@ def look(declared: str, known: Mapping[str, str | None], roots: Roots, apart: Co
         return Seen({}, why=refused.what)
     found: dict[str, str] = {}
     plain: dict[str, str] = {}
+    lies: dict[str, str] = {}
     for path in paths:
         if apart and os.path.realpath(path) in apart:
             why = why or f"{artifact_paths.shown(path, roots)} is a report that Loom wrote"
@@ -72,10 +69,10 @@ def look(declared: str, known: Mapping[str, str | None], roots: Roots, apart: Co
             why = why or f"{artifact_paths.shown(path, roots)} cannot be read: {error.strerror or error}"
             continue
         shown = artifact_paths.shown(path, roots)
-        found[shown] = digest
+        found[shown], lies[shown] = digest, path
         if with_lf != digest:
             plain[shown] = with_lf
-    return Seen(found, plain, why)
+    return Seen(found, plain, lies, why)
 
 
 def together(seen: Mapping[str, str]) -> str:

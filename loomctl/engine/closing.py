@@ -57,8 +57,7 @@ def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str 
     if response is None:
         source = "none"
     given = marked(closing, ending.Given(response, source))
-    run = ending.come_to_end(space, run)
-    return Ready(given, ending.gather(space, run, visits.open_visit(run.state) or entry, given))
+    return Ready(given, ending.gather(space, run, entry, given))
 
 
 def marked(closing: Mapping[str, Any], given: ending.Given) -> ending.Given:

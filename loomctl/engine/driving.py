@@ -88,7 +88,6 @@ def next_step(
 
     run = lines.update(space, run, change)
     notes += settling.begun(space, run, settled[0])
-    presence.come(space, run)
     notes += presence.noted_stage(space, run.state)
     come = commanding.carried(space, run, settled[0], tell)
     made = None if branch else settling.told_of(space, come.run, come.settled)
@@ -217,8 +216,7 @@ def _known_of(space: Workspace, run: Run, given: ending.Given) -> ending.Gathere
     entry = visits.open_visit(run.state)
     if entry is None or run.state["status"] in OVER:
         return None
-    run = ending.come_to_end(space, run)
-    return ending.gather(space, run, visits.open_visit(run.state) or entry, _with_marked(entry, given))
+    return ending.gather(space, run, entry, _with_marked(entry, given))
 
 
 def _is_closing(state: Mapping[str, Any]) -> bool:

@@ -86,19 +86,6 @@ class Ended(NamedTuple):
     attempt: int = 0
 
 
-def come_to_end(space: Workspace, run: Run) -> Run:
-    """Note what a step has to change, where its visit comes to this checkout only to be ended; gives the run then.
-
-    It takes the run's lock, and raises nothing.
-    """
-    entry = visits.open_visit(run.state)
-    if entry is None or not _step_of(run, entry).get("evidence"):
-        return run
-    from loomctl.engine import evidence_beginnings  # most steps have nothing to show
-
-    return evidence_beginnings.come(space, run, is_late=True)
-
-
 def gather(
     space: Workspace,
     run: Run,

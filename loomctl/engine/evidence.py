@@ -1,7 +1,7 @@
 """What a step has to show, checked by the engine as it ends: the assistant's word for it is not enough.
 
-Files are held against what they were as the step began or came here, by content; values against the state as it will
-be; commands are run by `loomctl done` alone, once they are trusted, and never by a hook (D23).
+Files are held against what they were as the step began, by content; values against the state as it will be; commands
+are run by `loomctl done` alone, once they are trusted, and never by a hook (D23).
 """
 
 from __future__ import annotations
@@ -34,13 +34,9 @@ _UNKNOWN = (
     "what it was as the step began was not noted, or not by Loom, so that no change can be shown: "
     "end the step with --outcome failed or skipped"
 )
-_UNCHANGED_HERE = (
-    "it has not changed since the step came here, to another checkout: change it here, or bring the change that was "
-    "pushed with the run by git, or end the step where it was changed, or with --outcome failed or skipped"
-)
-_LATE = (
-    "what it was as the step came to this checkout was not noted before now, so that no change can be shown: "
-    "change it from here on, end the step where it was changed, or with --outcome failed or skipped"
+_OLDER = (
+    "it is another than where the step began, on another checkout, but stands here as it was committed before that: "
+    "change it here, bring the change by git, or end the step where it was changed, or with --outcome failed or skipped"
 )
 
 
@@ -123,7 +119,7 @@ def check(
     wanted = asked_of(step)
     if not wanted or outcome not in NEEDED:
         return None
-    known, scope = evidence_beginnings.known_here(space, run, entry), _scope(run, outcome, updates)
+    known, scope = evidence_beginnings.known_of(space, run, entry), _scope(run, outcome, updates)
     found: list[Item] = []
     commands: list[tuple[int, Mapping[str, Any]]] = []
     for number, one in enumerate(wanted, 1):
@@ -153,13 +149,11 @@ def _file(space: Workspace, run: Run, wanted: Mapping[str, Any], known: Known) -
     item = Item(FILE, name, passed=False, sha256=evidence_files.together(seen.digests))
     if not wanted.get("changed"):
         return item._replace(passed=True)
-    if evidence_beginnings.changed(known, declared, seen):
-        return item._replace(passed=True)
     if known.files.get(declared) is None:
-        return item._replace(why=_LATE if known.is_elsewhere else _UNKNOWN, pending=True)
-    if known.is_late:
-        return item._replace(why=_LATE, pending=True)
-    return item._replace(why=_UNCHANGED_HERE if known.is_elsewhere else "it has not changed since the step began")
+        return item._replace(why=_UNKNOWN, pending=True)
+    fate = evidence_beginnings.fate(known, declared, seen)
+    why = {evidence_beginnings.OLDER: _OLDER, evidence_beginnings.UNCHANGED: "it has not changed since the step began"}
+    return item._replace(passed=fate == evidence_beginnings.CHANGED, why=why.get(fate, ""))
 
 
 def _scope(run: Run, outcome: str, updates: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import carried, clock, events, files, machine, people, received
 from loomctl.disk.events import Event
-from loomctl.engine import evidence_beginnings, handoff
+from loomctl.engine import handoff
 from loomctl.model import visits
 from loomctl.model.secrets import mask, masked_line
 from loomctl.model.shapes import following
@@ -78,8 +78,7 @@ def foreseen(desk: Desk, found: Standing, look: Look, state: State, *, outputs: 
         return parcel
     count = len({path for path, _, _ in parcel.new} | {_LOG, carried.STATE})
     folder, known = desk.space.store.run_dir(parcel.run_id), events.head_of(state.get("ledger_head"))
-    told = noted(desk, parcel.run_id, count, outputs=outputs)
-    more, head = events.foreseen(folder, parcel.run_id, [told], known=known)
+    more, head = events.foreseen(folder, parcel.run_id, [noted(desk, count, outputs=outputs)], known=known)
     after = {
         **state,
         "revision": following(state.get("revision", 0)),
@@ -96,10 +95,9 @@ def _bytes(entry: Entry | None) -> int:
     return entry.bytes if entry is not None else 0
 
 
-def noted(desk: Desk, run_id: str, count: int, *, outputs: bool) -> Event:
+def noted(desk: Desk, count: int, *, outputs: bool) -> Event:
     """Make the event of a push of so many files, which is a part of what is pushed."""
-    brought = evidence_beginnings.to_bring(desk.space, run_id)
-    told = {**where(desk), "outputs": outputs, "files": count, **({"evidence": brought} if brought else {})}
+    told = {**where(desk), "outputs": outputs, "files": count}
     return Event("run.pushed", told, desk.space.caller.session_id)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock, git, machine, trouble
 from loomctl.disk.events import Event
 from loomctl.engine import leasing
-from loomctl.model import places, sessions, visits
+from loomctl.model import sessions, visits
 from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
     from loomctl.model.state import State
 
@@ -80,20 +79,6 @@ def enter(
     elif source != "bound":
         happened.append(Event("session.resumed", {"source": source}, session_id))
     return state, happened
-
-
-def come(space: Workspace, run: Run) -> None:
-    """Note what the run's open visits have to change, where they come to this checkout for the first time.
-
-    It takes the run's lock, and raises nothing. Most workflows ask for nothing.
-    """
-    asks = any(one.step.get("evidence") for one in places.with_branches(run.plan))
-    if not asks or visits.open_visit(run.state) is None:
-        return
-    from loomctl.engine import evidence_beginnings, lines
-
-    for line in lines.every(run):
-        evidence_beginnings.come(space, line)
 
 
 def active(space: Workspace, state: State) -> State:

@@ -85,7 +85,7 @@ def send(desk: Desk, parcel: Parcel) -> Pushed:
         theirs = desk.repository.listed(desk.remote).get(run_id)
         found = _allowed(desk, run_id, theirs)
         recording.digest(space)
-        _say(space, run_id, parcels.noted(desk, run_id, len(parcel.new), outputs=parcel.outputs))
+        _say(space, run_id, parcels.noted(desk, len(parcel.new), outputs=parcel.outputs))
         try:
             pushed = _sent(desk, parcel, found)
             return pushed._replace(notes=[*notes, *pushed.notes])

@@ -111,7 +111,6 @@ def resume(
         return settled.state, [*pulled, *happened, resumed, *settled.happened]
 
     run = run._replace(state=_driven(space, run.run_id, change, bound))
-    presence.come(space, run)
     notes += _told(space, run.run_id, came_from)
     notes += settling.begun(space, run, held[0])
     made = _primed(space, run, held[0])

@@ -114,8 +114,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
 
         found = _given(entry, response)
         recording.digest(space, _DIGESTS)  # what is not digested now would be told of the next step (D59)
-        run = ending.come_to_end(space, run)
-        known = ending.gather(space, run, visits.open_visit(run.state) or entry, found, reading)
+        known = ending.gather(space, run, entry, found, reading)
         if _is_sent_in_vain(turn, entry, known) and stop.open and ending.asks_for_evidence(run, run.state, known):
             stages.write_candidate(run.folder, entry["stage"], message)
             return Stopped(line=_unjudged(run, entry, known))

@@ -174,9 +174,7 @@ def enter_and_prime(
         if not made:
             made.append(priming.prime(space, run, started, budget, may_write=driver is None))
         notes.append(f"this could not be recorded: {words(error)}")
-    if driver is None:
-        presence.come(space, run._replace(state=after))
-    elif meant:
+    if meant and driver is not None:
         kept(notes, lambda: _note_receipt(space, run_id, meant[0]))
     told = bool(made[0].text) and driver is None
     kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=told))

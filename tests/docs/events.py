@@ -55,7 +55,6 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "machine": "from where",
             "outputs": "whether what tools gave goes along",
             "files": "how many are new to the remote",
-            "evidence": "what open visits had changed there of what they have to change: by stage, hashes by path",
         },
     ),
     "run.push_failed": (

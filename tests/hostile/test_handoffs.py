@@ -375,7 +375,7 @@ def test_a_push_sends_nothing_that_a_pull_would_refuse(pushed: Machine, tmp_path
 def test_every_file_that_loom_has_for_a_stage_can_only_be_a_file() -> None:
     """What the engine writes there, the tree of a commit holds to it."""
     names = (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, *stages.CHANGED)
-    for name in (*names, command_files.LOG, evidence_beginnings.NOTED, evidence_beginnings.ELSEWHERE):
+    for name in (*names, command_files.LOG, evidence_beginnings.NOTED):
         assert carried_paths.trouble(f"{STAGE}/{name}") == ""
         assert carried_paths.trouble(f"{STAGE}/{name}", is_folder=True)
         assert carried_paths.trouble(f"{STAGE}/{name}/x")
