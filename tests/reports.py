@@ -183,6 +183,7 @@ def rich(scene: Scene) -> Path:
         "lost": ["no second stylesheet", "house-rules"],
         "restored": ["no second stylesheet", "house-rules"],
         "absent": ["$.context.budget"],
+        "notes": {"$.context.budget": "the state has nothing there"},
         "pending": [],
     }
     held = [

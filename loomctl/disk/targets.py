@@ -15,10 +15,18 @@ def is_file(path: str) -> bool:
 
     A link in the system's folders of devices leads now here, now there (`/dev/stdout`), and is no file.
     """
-    folder = os.path.realpath(os.path.dirname(os.path.abspath(path))) + os.sep
-    if os.path.islink(path) and folder.startswith(_DEVICES):
+    if os.path.islink(path) and _is_of_devices(os.path.realpath(os.path.dirname(os.path.abspath(path)))):
         return False
     return os.path.isfile(path) or not os.path.exists(path)
+
+
+def _is_of_devices(folder: str) -> bool:
+    """Tell whether a folder is the system's own; a file system that is mounted below, `/dev/shm`, holds files."""
+    above = next((top for top in _DEVICES if f"{folder}/".startswith(top)), "")
+    try:
+        return bool(above) and os.stat(folder).st_dev == os.stat(above).st_dev
+    except OSError:
+        return False
 
 
 def check(path: str, hint: str = "") -> None:

@@ -125,7 +125,7 @@ def test_a_fork_as_a_document(worked: Scene, cli: Cli) -> None:
     assert {one["by"] for one in changes} == {"step"}
     listed = cli("events", told["run_id"]).stdout.splitlines()
     assert [line.split()[2] for line in listed] == ["run.created", "run.forked"]
-    assert f"{first} 001-frame.ask@1" in listed[1]
+    assert f"from {first} at 001-frame.ask@1" in listed[1]
 
 
 def test_stages_are_completed(worked: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
