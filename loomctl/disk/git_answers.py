@@ -35,6 +35,17 @@ class Remote(NamedTuple):
         return self.pushed_at or self.name
 
     @property
+    def read_at(self) -> str:
+        """What git needs in a command line to read its runs, as a shell reads it; no password is in it."""
+        return quoted(_told(self.pushed_at)) if self.pushed_at else self.written_at
+
+    @property
+    def written_at(self) -> str:
+        """What git needs in a command line to push there, as a shell reads it; no password is in it."""
+        is_address = ":" in self.name.partition("/")[0]
+        return quoted(_told(self.name) if is_address else self.shown)
+
+    @property
     def option(self) -> str:
         """What a command line needs to name it again, as a shell reads it; empty for `origin`."""
         return "" if self.name == "origin" else f" --remote {quoted(self.shown)}"
@@ -48,6 +59,11 @@ class Remote(NamedTuple):
     def listing(self) -> str:
         """The command line that lists its runs."""
         return f"loomctl runs --remote{'' if self.name == 'origin' else f'={quoted(self.shown)}'}"
+
+
+def _told(address: str) -> str:
+    """Give an address as it may be told: without the password in it, for which git asks; other secrets masked."""
+    return masked_line(re.sub(r"(?<=://)([^/:@]*):[^/]*@", r"\1@", address), 400)
 
 
 def no_git(why: str) -> LoomError:

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from loomctl.disk import carried, carried_paths, digests, event_log, events, files, git_answers, git_refs
 from loomctl.disk.blobs import LARGEST as LARGEST_BLOB
 from loomctl.model import blob_refs, frozen_plan, ids
-from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError, quoted
+from loomctl.model.errors import EXIT_SKEW, UPDATE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.secrets import masked
 from loomctl.model.state import accepted, counted_off
@@ -224,21 +224,21 @@ def _log_trouble(folder: str, run_id: str, head: events.Head | None) -> str:
     return "" if reached else "its log does not hold the entry that the state remembers as the last"
 
 
-def way_past(error: LoomError, remote: Remote, run_id: str, *, is_here: bool) -> None:
+def way_past(error: LoomError, remote: Remote, run_id: str, commit: str, *, is_here: bool) -> None:
     """Say in an error what becomes of a run that nobody can take. is_here: the run is here, and can be put there again.
 
-    Nothing is taken away without a copy: what it holds may be all that there is of somebody's work.
+    commit: what the remote has. Nothing is taken away without a copy, nor what came there since: what it holds may be
+    all that there is of somebody's work. So the copy has a name of its own, and the rest waits for it.
     """
-    ref, there = git_refs.RUNS + run_id, quoted(remote.shown)
-    away = f"`git push {there} --delete {ref}` takes it away there, and `loomctl push {run_id}{remote.option}`"
-    keeps = f"git fetch {there} {ref}:{KEPT}{run_id}"
+    ref = git_refs.RUNS + run_id
+    keeps = f"git fetch {remote.read_at} {ref}:{KEPT}{run_id}/{commit}"
+    away = f"git push --force-with-lease={ref}:{commit} {remote.written_at} --delete {ref}"
+    then = f"`{keeps} && {away}` keeps a copy of it and takes it away there, and `loomctl push {run_id}{remote.option}`"
     if is_here:
-        error.why += (
-            f"; the run that is here can take its place: `{keeps}` keeps a copy of it, {away} puts this one there"
-        )
+        error.why += f"; the run that is here can take its place: {then} puts this one there"
         error.hint = keeps
     else:
-        error.why += f"; who has the run can put it there again: `{keeps}` keeps a copy, {away} does it"
+        error.why += f"; who has the run can put it there again: {then} does it"
         error.hint = remote.listing
 
 

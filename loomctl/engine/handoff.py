@@ -158,7 +158,7 @@ class Desk:
         theirs: the remote's commit as it was just listed; fetch: get it where it is needed; else a moved one that is
         not here counts as one that goes on from what was agreed on. Raises as fetching does, and BAD_HANDOFF.
         """
-        with self.taking(run_id):
+        with self.taking(run_id, theirs):
             if theirs is not None and fetch:
                 self.get(run_id, theirs)
             return self._standing(run_id, theirs, is_read=fetch or theirs in self.held())
@@ -234,15 +234,18 @@ class Desk:
         return there
 
     @contextmanager
-    def taking(self, run_id: str) -> Iterator[None]:
-        """Let go what was fetched of a run if it turns out to be nothing that can be taken: no ref holds on to it."""
+    def taking(self, run_id: str, theirs: str | None) -> Iterator[None]:
+        """Let go what was fetched of a run if it turns out to be nothing that can be taken: no ref holds on to it.
+
+        theirs: the remote's commit.
+        """
         try:
             yield
         except LoomError as error:
             if error.code in _UNFIT:
                 self.repository.set_refs({self.incoming(run_id): None})
-            if error.code in _LOST and received.KEPT not in error.why:
-                received.way_past(error, self.remote, run_id, is_here=self.space.store.has(run_id))
+            if theirs is not None and error.code in _LOST and received.KEPT not in error.why:
+                received.way_past(error, self.remote, run_id, theirs, is_here=self.space.store.has(run_id))
             raise
 
     def get(self, run_id: str, commit: str) -> None:

@@ -71,7 +71,7 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
     """
     desk.space.store.prepare(commit_runs=desk.space.settings.commit_runs)
     recording.digest(desk.space)  # what waits is a part of what is here
-    with desk.lock(run_id), desk.taking(run_id):
+    with desk.lock(run_id), desk.taking(run_id, theirs):
         changing_places.mend(desk.space.store, run_id)
         found = desk.standing(run_id, theirs)
         stays = found.kind != handoff.THEIRS or (found.look is not None and keep == KEPT_MINE)

@@ -119,41 +119,71 @@ def test_one_run_that_cannot_be_taken_keeps_no_other_from_coming(laptop: Machine
     assert "BAD_HANDOFF" not in said.stdout
 
 
-@pytest.mark.parametrize("named", ["origin", "sp ace"])
+@pytest.mark.parametrize("named", ["origin", "sp ace", "fork"])
 def test_what_nobody_can_take_is_taken_away_with_a_copy_and_the_run_put_there_again(
     laptop: Machine, tmp_path: Path, named: str
 ) -> None:
-    """Each command that the error names works as it stands; the list claims nothing of what it cannot read."""
+    """Each command that the error names works as it stands, again and again; the list claims nothing of it.
+
+    fork: `origin` is pushed to another repository than it is fetched from.
+    """
     run_id, server = laptop.run_dir.name, tmp_path / "server.git"
     if named != "origin":
         server = tmp_path / f"{named}.git"
         git(tmp_path, "init", "-q", "--bare", str(server))
         git(laptop.root, "push", "-q", str(server), "HEAD:refs/heads/main")
-    there = ["--remote", f"../{named}.git"] if named != "origin" else []
+    if named == "fork":
+        git(laptop.root, "config", "remote.origin.pushurl", str(server))
+    there = ["--remote", f"../{named}.git"] if named == "sp ace" else []
     assert laptop.loomctl("push", run_id, "--yes", *there).code == 0
+    ref, copies = f"refs/loom/runs/{run_id}", []
+    for text in ("one", "two"):
+        broken = git(server, "commit-tree", "-m", text, "refs/heads/main^{tree}")
+        git(server, "update-ref", ref, broken)
+        (row, said) = laptop.loomctl("runs", *(there or ["--remote"])).stdout.splitlines()[1:]
+        assert (row.split()[1], row.rsplit("  ", 1)[1].strip()) == ("unreadable", "unknown")
+        assert said.startswith(f"! {run_id}: BAD_HANDOFF: ")
+        assert "newer there" not in row
+        pull = shlex.split(said.rpartition("; ")[2].removesuffix(" says why, and what can be done"))
+        for words in (pull[1:], ["push", run_id, "--yes", *there]):
+            error = laptop.loomctl(*words, "--json").json["error"]
+            assert error["code"] == "BAD_HANDOFF"
+            takes_away, again = error["why"].split("`")[1::2]
+            assert error["hint"] == takes_away.split(" && ")[0]
+        copies.append(broken)
+        assert shell(laptop.root, takes_away) == 0
+        assert ref not in tips(server)
+        assert laptop.loomctl(*shlex.split(again)[1:], "--yes").code == 0
+        assert tips(server)[ref] not in copies
+        below = f"refs/loom/unreadable/{run_id}/"
+        assert {git(laptop.root, "rev-parse", below + oid) for oid in copies} == set(copies)
+    third = Machine(tmp_path / "third", tmp_path / "server.git" if named == "sp ace" else server)
+    assert third.loomctl("pull", run_id, *there).code == 0
+
+
+@pytest.mark.parametrize("what", ["cannot be copied", "pushed since", "copied, and pushed since"])
+def test_what_has_no_copy_is_not_taken_away(laptop: Machine, tmp_path: Path, what: str) -> None:
+    """The command that takes it away waits for the one that keeps it, and takes what was copied alone."""
+    run_id, server = laptop.run_dir.name, tmp_path / "server.git"
+    laptop.push(run_id)
     ref = f"refs/loom/runs/{run_id}"
     git(server, "update-ref", ref, "refs/heads/main")
-    broken = tips(server)[ref]
-    (row, said) = laptop.loomctl("runs", *(there or ["--remote"])).stdout.splitlines()[1:]
-    assert (row.split()[1], row.rsplit("  ", 1)[1].strip()) == ("unreadable", "unknown")
-    assert said.startswith(f"! {run_id}: BAD_HANDOFF: ")
-    assert "newer there" not in row
-    pull = shlex.split(said.rpartition("; ")[2].removesuffix(" says why, and what can be done"))
-    for words in (pull[1:], ["push", run_id, "--yes", *there]):
-        error = laptop.loomctl(*words, "--json").json["error"]
-        assert error["code"] == "BAD_HANDOFF"
-        keeps, away, again = error["why"].split("`")[1::2]
-        assert error["hint"] == keeps
-    for command in (keeps, away, f"{again} --yes"):
-        words = shlex.split(command)
-        if words[0] == "loomctl":
-            assert laptop.loomctl(*words[1:]).code == 0
-        else:
-            git(laptop.root, *words[1:])
-    assert git(laptop.root, "rev-parse", f"refs/loom/unreadable/{run_id}") == broken
-    assert tips(server)[ref] not in ("", broken)
-    third = Machine(tmp_path / "third", server if named == "origin" else tmp_path / "server.git")
-    assert third.loomctl("pull", run_id, *there).code == 0
+    error = laptop.loomctl("pull", run_id, "--json").json["error"]
+    keeps, away = error["why"].split("`")[1].split(" && ")
+    if what == "cannot be copied":
+        (laptop.root / ".git" / "refs" / "loom" / "unreadable").write_text("in the way", encoding="utf-8")
+    else:
+        if what.startswith("copied"):
+            assert shell(laptop.root, keeps) == 0
+        git(server, "update-ref", ref, git(server, "commit-tree", "-m", "newer", f"{ref}^{{tree}}"))
+    there = tips(server)[ref]
+    assert shell(laptop.root, f"{keeps} && {away}") != 0
+    assert tips(server)[ref] == there
+
+
+def shell(folder: Path, line: str) -> int:
+    """Paste a line into a shell; gives how it ended."""
+    return subprocess.run(["sh", "-c", line], cwd=folder, capture_output=True, check=False).returncode
 
 
 def test_who_has_not_the_run_is_told_who_can_put_it_there_again(laptop: Machine, tmp_path: Path) -> None:
@@ -163,7 +193,7 @@ def test_who_has_not_the_run_is_told_who_can_put_it_there_again(laptop: Machine,
     git(tmp_path / "server.git", "update-ref", f"refs/loom/runs/{run_id}", "refs/heads/main")
     error = Machine(tmp_path / "desktop", tmp_path / "server.git").loomctl("pull", "--json").json["error"]
     assert (error["code"], error["hint"]) == ("BAD_HANDOFF", "loomctl runs --remote")
-    assert f"git push origin --delete refs/loom/runs/{run_id}" in error["why"]
+    assert f" && git push --force-with-lease=refs/loom/runs/{run_id}:" in error["why"]
 
 
 def test_which_run_is_meant_is_asked_for(laptop: Machine, tmp_path: Path) -> None:
