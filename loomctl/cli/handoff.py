@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -270,7 +269,7 @@ def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
     shown = desk.remote.shown
     what = f"the remote {shown} has no run {one_line(named, 80)!r}" if named else f"the remote {shown} has no runs"
     why = f"where a run is worked on, loomctl push{desk.option()} puts it there"
-    hint = desk.remote.listing if there else f"git ls-remote {shlex.quote(desk.remote.shown)}"
+    hint = desk.remote.listing if there else f"git ls-remote {desk.remote.read_at}"
     raise LoomError("NO_SUCH_RUN", what, why=why, hint=hint, exit_code=EXIT_NO_RUN)
 
 

@@ -52,8 +52,12 @@ class Remote(NamedTuple):
 
     @property
     def elsewhere(self) -> str:
-        """What a command line in another folder needs to name it: a path of this machine whole, else as `option`."""
-        return f" --remote {quoted(masked_line(self.name, 400))}" if self.name.startswith("/") else self.option
+        """What a command line in another clone needs to name it: where it is pushed, if it is not fetched from there.
+
+        A path of this machine whole, else as `option`.
+        """
+        address = self.pushed_at or (self.name if self.name.startswith("/") else "")
+        return f" --remote {quoted(_told(address))}" if address else self.option
 
     @property
     def listing(self) -> str:
@@ -120,7 +124,7 @@ def unreachable(remote: Remote, done: Done) -> LoomError:
             "REMOTE_DENIED",
             f"the remote {remote.shown} does not let you in",
             why=f"{last_line(done.said)}; who may push and fetch there may hand on runs, and nobody else",
-            hint=f"git ls-remote {quoted(remote.shown)}",
+            hint=f"git ls-remote {remote.read_at}",
             exit_code=EXIT_SETUP,
         )
     nowhere = "does not appear to be a git repository" in said or "repository not found" in said
@@ -130,7 +134,7 @@ def unreachable(remote: Remote, done: Done) -> LoomError:
         if nowhere
         else f"the remote {remote.shown} gave no answer",
         why=last_line(done.said) or "nothing was changed, here or there; try again",
-        hint=f"git ls-remote {quoted(remote.shown)}",
+        hint=f"git ls-remote {remote.read_at}",
         exit_code=EXIT_SETUP,
     )
 

@@ -27,12 +27,19 @@ def find(repository: Repository, named: str | None, cwd: str) -> Remote:
 
 
 def _pushed_at(repository: Repository, remote: Remote) -> str:
-    """Give the first address to which is pushed, where no push goes to the one from which is fetched; else nothing."""
+    """Give the first address to which is pushed, where no push goes to the one from which is fetched; else nothing.
+
+    A path of this machine is given whole: git reads it from the checkout's top, whoever is told it may be elsewhere.
+    """
     done = repository.run("remote", "get-url", "--push", "--all", remote.name)
     if done.code != 0:  # it is an address
         return _rewritten(repository, remote.name)
     addresses = os.fsdecode(done.out).splitlines()
-    return "" if not addresses or repository.url_of(remote) in addresses else addresses[0]
+    if not addresses or repository.url_of(remote) in addresses:
+        return ""
+    first = addresses[0]
+    is_path = ":" not in first.partition("/")[0] and not first.startswith(("/", "~"))
+    return os.path.realpath(os.path.join(repository.top, first)) if is_path else first
 
 
 def _rewritten(repository: Repository, address: str) -> str:

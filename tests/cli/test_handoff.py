@@ -517,6 +517,39 @@ def test_runs_are_read_where_they_are_pushed(laptop: Machine, tmp_path: Path, wa
     assert git(fork, "rev-list", "--count", *loom_refs(fork)) == "2"
 
 
+@pytest.mark.parametrize("way", ["pushurl", "relative", "pushInsteadOf", "address"])
+def test_who_goes_on_elsewhere_is_told_the_address_to_which_was_pushed(
+    laptop: Machine, tmp_path: Path, way: str
+) -> None:
+    """Another clone fetches from another repository, and pastes what the push said."""
+    run_id, fork, server = laptop.run_dir.name, (tmp_path / "fork.git").resolve(), tmp_path / "server.git"
+    git(tmp_path, "init", "-q", "--bare", str(fork))
+    if way in ("pushurl", "relative"):
+        git(laptop.root, "config", "remote.origin.pushurl", "../fork.git" if way == "relative" else str(fork))
+    else:
+        git(laptop.root, "config", f"url.{fork}.pushInsteadOf", str(server))
+    (laptop.root / "sub").mkdir()
+    words = ["push", run_id, "--yes", *(["--remote", str(server)] if way == "address" else [])]
+    said = laptop.loomctl(*words, cwd=laptop.root / "sub").stdout
+    pull = f"loomctl pull {run_id} --remote {fork}"
+    assert f"To go on with it elsewhere: {pull}\n" in said
+    assert f"To drive it on another machine: {pull}, then loomctl resume {run_id} --take-over" in said
+    desktop = Machine(tmp_path / "desktop", server)
+    assert desktop.loomctl(*pull.split()[1:]).code == 0
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_no_run_and_no_answer_send_to_the_address_that_was_asked(laptop: Machine, tmp_path: Path, there: bool) -> None:
+    """Git's own list of it: not of the one that is fetched from, where runs never are."""
+    fork = (tmp_path / "fork.git").resolve()
+    if there:
+        git(tmp_path, "init", "-q", "--bare", str(fork))
+    git(laptop.root, "config", "remote.origin.pushurl", str(fork))
+    error = laptop.loomctl("pull", "--json").json["error"]
+    assert error["code"] == ("NO_SUCH_RUN" if there else "REMOTE_UNREACHABLE")
+    assert error["hint"] == f"git ls-remote {fork}"
+
+
 def loom_refs(server: Path) -> list[str]:
     """Name Loom's refs in a bare repository."""
     return [name for name in tips(server) if "/loom/" in name]

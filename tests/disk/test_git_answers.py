@@ -85,3 +85,24 @@ def test_a_full_disk_sends_to_what_tells_of_disks(said: str, code: str) -> None:
     is_full = "space" in said or "quota" in said
     hint = not_fetched(REMOTE, Done(128, b"", said), "origin refs/loom/runs/x").hint
     assert (code, hint) == ("GIT_FAILED", "df -h ." if is_full else "git count-objects -vH")
+
+
+ADDRESSES = [
+    ("https://me:hunter2@h.example/x.git", "https://me@h.example/x.git"),
+    ("https://me:hun@ter2@h.example/x.git", "https://me@h.example/x.git"),
+    ("ssh://h.example:22/a@b", "ssh://h.example:22/a@b"),
+    ("git@h.example:x/y.git", "git@h.example:x/y.git"),
+    ("/a folder/x.git", "'/a folder/x.git'"),
+]
+
+
+@pytest.mark.parametrize(("address", "told"), ADDRESSES)
+def test_an_address_is_told_without_its_password(address: str, told: str) -> None:
+    """Git asks for it; all else is what git needs."""
+    pushed = REMOTE._replace(pushed_at=address)
+    assert (pushed.read_at, pushed.written_at) == (told, "origin")
+    assert pushed.elsewhere == f" --remote {told}"
+    assert unreachable(pushed, Done(None, b"", "")).hint == f"git ls-remote {told}"
+    if ":" in address:
+        named = Remote(address, "url-1", "https://…")
+        assert (named.read_at, named.written_at) == (told, told)
