@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import carried, git_refs, git_remotes, received
 from loomctl.disk.carried import Looker
-from loomctl.disk.lock import Lock
+from loomctl.disk.lock import PATIENCE, Lock
 from loomctl.engine import meeting, verifying
 from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.model.ids import checked_id
@@ -93,10 +93,13 @@ class Desk:
     def _incoming(self) -> str:
         return f"refs/loom/incoming/{self.remote.key}/"
 
-    def lock(self, run_id: str) -> Lock:
-        """Give the lock of who hands a run on from here; the run's own is not held while a remote is waited for."""
+    def lock(self, run_id: str, *, patience: float = PATIENCE) -> Lock:
+        """Give the lock of who hands a run on from here; the run's own is not held while a remote is waited for.
+
+        patience: seconds.
+        """
         path = os.path.join(self.space.store.local, "locks", f"handoff-{checked_id(run_id)}.lock")
-        return Lock(path, what="the handoff of the run")
+        return Lock(path, patience=patience, what="the handoff of the run")
 
     # ---- What commits hold.
 
@@ -152,18 +155,25 @@ class Desk:
         mine, there = of_run(look.names()), self.tree(commit, run_id)
         return {**{path: there[path] for path in of_run(there) if is_output(path)}, **mine} == of_run(there)
 
-    def standing(self, run_id: str, theirs: str | None, *, fetch: bool = True) -> Standing:
-        """Tell how a run stands to the remote's.
+    def standing(self, run_id: str, theirs: str | None, *, notes: bool = False) -> Standing:
+        """Tell how a run stands to the remote's, which is fetched where that is needed.
 
-        theirs: the remote's commit as it was just listed; fetch: get it where it is needed; else a moved one that is
-        not here counts as one that goes on from what was agreed on. Raises as fetching does, and BAD_HANDOFF.
+        theirs: the remote's commit as it was just listed; notes: what the logs alone told is noted, by who holds
+        `lock`. Raises as fetching does, and BAD_HANDOFF.
         """
         with self.taking(run_id, theirs):
-            if theirs is not None and fetch:
+            if theirs is not None:
                 self.get(run_id, theirs)
-            return self._standing(run_id, theirs, is_read=fetch or theirs in self.held())
+            return self._standing(run_id, theirs, is_read=True, notes=notes)
 
-    def _standing(self, run_id: str, theirs: str | None, *, is_read: bool) -> Standing:
+    def standing_as_known(self, run_id: str, theirs: str | None) -> Standing:
+        """Tell how a run stands to the remote's by what is here; nothing is fetched, and nothing written.
+
+        A moved one that is not here counts as one that goes on from what was agreed on. Raises BAD_HANDOFF.
+        """
+        return self._standing(run_id, theirs, is_read=theirs in self.held(), notes=False)
+
+    def _standing(self, run_id: str, theirs: str | None, *, is_read: bool, notes: bool) -> Standing:
         told = self.told(theirs, run_id) if theirs is not None and is_read else None
         if theirs is not None and not self.space.store.has(run_id):
             return Standing(THEIRS, None, theirs, told, None)
@@ -175,12 +185,14 @@ class Desk:
             return Standing(MINE, base, None, None, look)
         is_mine_new = base is None or not self.is_as_in(look, base, run_id)
         if base == theirs:
-            self._note_what_the_log_told(run_id, theirs, look)
+            if notes and not self.is_noted(run_id, theirs):
+                self._noted(run_id, theirs, meeting.log_of(look))
             return Standing(MINE if is_mine_new else SAME, base, theirs, told, look)
         if not is_read:
             return Standing(DIVERGED if is_mine_new else THEIRS, base, theirs, None, look)
         if is_mine_new and self._is_what_they_have(run_id, theirs, told):
-            self.agree(run_id, theirs)
+            if notes:
+                self._noted(run_id, theirs)
             return Standing(SAME, theirs, theirs, told, look)
         return self._behind(run_id, Standing(THEIRS, base, theirs, told, look), is_mine_new=is_mine_new)
 
@@ -201,12 +213,17 @@ class Desk:
             return found
         return found._replace(kind=THEIRS if meeting.has_news(self, look, base, run_id) else DIVERGED, apart=True)
 
-    def _note_what_the_log_told(self, run_id: str, theirs: str, look: Look) -> None:
-        """Agree on what the log alone knew: a push arrived that nobody heard of, or by another name of the remote."""
+    def is_noted(self, run_id: str, theirs: str) -> bool:
+        """Tell whether it stands here that both sides have a commit, and that nothing is on its way.
+
+        It does not where the log alone knows it: of a push that nobody heard of, or by another name of the remote.
+        """
         held = self.repository.refs("refs/loom/")
-        if held.get(self.kept(run_id)) != theirs or any(name.startswith(self.pending(run_id)) for name in held):
-            with suppress(OSError):  # the log tells it the next time, too
-                self.agree(run_id, theirs, log=meeting.log_of(look))
+        return held.get(self.kept(run_id)) == theirs and not any(name.startswith(self.pending(run_id)) for name in held)
+
+    def _noted(self, run_id: str, theirs: str, log: bytes | None = None) -> None:
+        with suppress(OSError, LoomError):  # the logs tell it the next time, too
+            self.agree(run_id, theirs, log=log)
 
     def _is_what_they_have(self, run_id: str, theirs: str, told: Told | None) -> bool:
         look = self.look(run_id, outputs=told is not None and told.outputs)

@@ -73,7 +73,7 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
     recording.digest(desk.space)  # what waits is a part of what is here
     with desk.lock(run_id), desk.taking(run_id, theirs):
         changing_places.mend(desk.space.store, run_id)
-        found = desk.standing(run_id, theirs)
+        found = desk.standing(run_id, theirs, notes=True)
         stays = found.kind != handoff.THEIRS or (found.look is not None and keep == KEPT_MINE)
         with desk.listing_hinted():
             brought = bringing_in.bring_in(desk, run_id, theirs) if stays else []

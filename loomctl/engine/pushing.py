@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.disk import arrivals, carried, fast_import, files, git_answers, people, received, second_names
@@ -11,6 +12,7 @@ from loomctl.disk.events import Event
 from loomctl.engine import handoff, parcels, recording
 from loomctl.model import lease
 from loomctl.model.errors import EXIT_HELD, EXIT_SETUP, LoomError
+from loomctl.model.fences import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,9 +51,9 @@ def prepare(desk: Desk, run_id: str, *, outputs: bool = False) -> Parcel:
     return parcels.foreseen(desk, found, look, desk.space.store.read_state(run_id), outputs=outputs)
 
 
-def _allowed(desk: Desk, run_id: str, theirs: str | None) -> Standing:
+def _allowed(desk: Desk, run_id: str, theirs: str | None, *, notes: bool = False) -> Standing:
     """Give how the run stands, if it may be pushed over what the remote has. Raises REMOTE_NEWER, DIVERGED."""
-    found = desk.standing(run_id, theirs)
+    found = desk.standing(run_id, theirs, notes=notes)
     if found.kind in (handoff.THEIRS, handoff.DIVERGED):
         raise refused(desk, run_id, found)
     return found
@@ -80,10 +82,11 @@ def send(desk: Desk, parcel: Parcel) -> Pushed:
     run_id, space = parcel.run_id, desk.space
     notes = [*handoff.warned(space, run_id), *_notes(desk, run_id, space.store.read_state(run_id))]
     if not parcel.is_due:
+        _note_as_had(desk, run_id, parcel.standing)
         return Pushed(parcel, None, notes)
     with desk.lock(run_id):
         theirs = desk.repository.listed(desk.remote).get(run_id)
-        found = _allowed(desk, run_id, theirs)
+        found = _allowed(desk, run_id, theirs, notes=True)
         recording.digest(space)
         _say(space, run_id, parcels.noted(desk, len(parcel.new), outputs=parcel.outputs))
         try:
@@ -92,6 +95,14 @@ def send(desk: Desk, parcel: Parcel) -> Pushed:
         except BaseException as error:
             _say_failed(desk, run_id, error.code if isinstance(error, LoomError) else type(error).__name__)
             raise
+
+
+def _note_as_had(desk: Desk, run_id: str, found: Standing) -> None:
+    """Note that the remote has a run as it is here, where the logs alone told it; who hands it on now does so else."""
+    with suppress(OSError, LoomError):
+        if found.theirs is not None and not desk.is_noted(run_id, found.theirs):
+            with desk.lock(run_id, patience=0):
+                desk.standing(run_id, found.theirs, notes=True)
 
 
 def _say_failed(desk: Desk, run_id: str, reason: str) -> None:
@@ -124,7 +135,11 @@ def _sent(desk: Desk, parcel: Parcel, found: Standing) -> Pushed:
     if done.code != 0:
         _hold_arrived(desk, run_id, commit, found, done)
         notes = [f"{desk.remote.shown} has it; of the rest git says: {git_answers.besides(done)}"]
-    desk.agree(run_id, commit)
+    try:
+        desk.agree(run_id, commit)
+    except (OSError, LoomError) as error:  # the log tells it the next time
+        why = error.why if isinstance(error, LoomError) else str(error)
+        notes.append(f"{desk.remote.shown} has it; that could not be noted here: {one_line(why, 300)}")
     return Pushed(now, commit, notes)
 
 

@@ -148,7 +148,7 @@ def _here(desk: Desk, run_id: str, commit: str) -> str:
     if not desk.space.store.has(run_id):
         return NOT_HERE
     try:
-        found = desk.standing(run_id, commit, fetch=False)
+        found = desk.standing_as_known(run_id, commit)
         return _WORDS[found.kind] if found.told is not None or found.base is not None else UNKNOWN
     except LoomError as error:
         return one_line(f"{UNKNOWN} ({error.code})", 60)

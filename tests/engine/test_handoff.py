@@ -10,6 +10,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from loomctl.disk import agreed, changing_places, events, exchange, handoff_notes, known, tool_log
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
+from loomctl.disk.git_refs import Repository
 from loomctl.disk.offloading import DataOffloader
 from loomctl.engine import (
     chain,
@@ -520,6 +522,64 @@ def test_a_push_of_which_nobody_heard_counts(laptop: Machine, desktop: Machine, 
     desktop.push(run_id)
     assert laptop.pull(run_id).kind == pulling.FORWARD
     assert laptop.responses(run_id) == ["Asked.", "Made.", "Polished."]
+
+
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("looks", ["listed", "foreseen", "pushed beside another"])
+def test_who_only_looks_writes_nothing(
+    laptop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch, looks: str, noted: bool
+) -> None:
+    """What is on its way from another process stays, and so does a word about two states that was noted meanwhile."""
+    before = laptop.push(run_id).commit
+    laptop.done(run_id, "Made.")
+    commit = laptop.push(run_id).commit
+    desk = laptop.desk()
+    desk.repository.set_refs({desk.kept(run_id): before, f"{desk.pending(run_id)}0123": commit})
+    notes = laptop.store / "local" / agreed.FOLDER / f"{run_id}.json"
+    if not noted:
+        notes.unlink()
+    refs, text = desk.repository.refs("refs/loom/"), notes.read_bytes() if noted else b""
+    with desk.lock(run_id):
+        if looks == "listed":
+            monkeypatch.setattr(Repository, "set_refs", _never_but_nothing)
+            (found,) = remote_runs.listed(laptop.desk())
+            assert found.here == "the same"
+        elif looks == "foreseen":
+            assert not pushing.prepare(laptop.desk(), run_id).is_due
+        else:
+            assert laptop.push(run_id).commit is None
+    assert desk.repository.refs("refs/loom/") == refs
+    assert (notes.read_bytes() if notes.exists() else b"") == text
+
+
+def _never_but_nothing(_: Repository, wanted: Mapping[str, str | None]) -> None:
+    assert not wanted
+
+
+@pytest.mark.parametrize("due", [True, False])
+def test_a_ref_that_cannot_be_written_fails_nothing_that_is_well_without_it(
+    laptop: Machine, desktop: Machine, run_id: str, due: bool
+) -> None:
+    """The logs tell it the next time: what arrived is not said to have failed, and what is the same is."""
+    before = laptop.push(run_id).commit
+    laptop.done(run_id, "Made.")
+    desk = laptop.desk()
+    if not due:
+        laptop.push(run_id)
+        desk.repository.set_refs({desk.kept(run_id): before})
+    stands = laptop.root / ".git" / f"{desk.kept(run_id)}.lock"
+    stands.write_text("", encoding="utf-8")
+    pushed = laptop.push(run_id)
+    assert (pushed.commit is not None) == due
+    assert any("that could not be noted here: " in note for note in pushed.notes) == due
+    assert laptop.pull(run_id).kind == pulling.NOTHING
+    assert desk.repository.refs("refs/loom/")[desk.kept(run_id)] == before
+    assert "run.push_failed" not in laptop.event_names()
+    stands.unlink()
+    assert laptop.push(run_id).commit is None
+    assert set(desk.repository.refs("refs/loom/")) == {desk.kept(run_id)}
+    desktop.pull(run_id)
+    assert desktop.responses(run_id) == ["Asked.", "Made."]
 
 
 # ---- What is the user's.
