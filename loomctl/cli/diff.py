@@ -44,7 +44,7 @@ def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: b
         raise LoomError(
             "USAGE", "--stat and --names exclude each other", hint="loomctl diff --help", exit_code=EXIT_USAGE
         )
-    read, meant = words.meant(asking.space(), run, stage, verb="diff", way=retyped.naming)
+    read, meant = words.meant(asking.space(), run, stage, way=retyped.naming)
     run_id, told = read.run_id, stage_changes.of_run(read, meant)
     if as_json:
         printing.document({"run_id": run_id, "stages": [_document(one) for one in told]})

@@ -48,15 +48,17 @@ def line(without: Collection[str] = (), /, **changed: str) -> str:
     return made if len(made) <= LONGEST else ""
 
 
-def naming(run_id: str) -> str:
+def naming(run_id: str, **changed: str) -> str:
     """Give the command line with the run named; one that shows it where the command takes no run by a word of its own.
+
+    changed: other words that are changed, by the names of their parameters.
 
     For what reads and what takes up: nothing that ends or removes a run is offered with one that was guessed (D1).
     """
     context = click.get_current_context(silent=True)
     params = [one.name for one in context.command.get_params(context)] if context is not None else []
     named = next((name for name in _RUNS if name in params), None)
-    return (line(**{named: run_id}) if named else "") or run_names.shown(run_id)
+    return (line(**{**changed, named: run_id}) if named else "") or run_names.shown(run_id)
 
 
 def _path(context: click.Context) -> list[str]:

@@ -48,7 +48,7 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
     if file is not None and as_json:
         raise _misused("--file prints a file as it is, --json a document")
     space = asking.space()
-    found, meant = words.meant(space, run, stage, verb="show", way=retyped.naming)
+    found, meant = words.meant(space, run, stage, way=retyped.naming)
     if meant is not None:
         from loomctl.cli import stages
 

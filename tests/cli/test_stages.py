@@ -339,9 +339,19 @@ def test_a_word_that_means_nothing_leads_on(worked: Scene, cli: Cli) -> None:
     ended = cli("show", "nowhere")
     assert (ended.code, ended.stdout) == (3, "")
     assert f"why: nor a stage of the current run, {run_id}\n  hint: loomctl stages {run_id}\n" in ended.stderr
-    worked.begin("another thing")
+    worked.begin("aaa thing")
     lost = cli("diff", "003-build.make@2", session=None)
     assert (lost.code, "AMBIGUOUS_RUN" in lost.stderr) == (3, True)
+    for words in (["diff", MAKE, "--stat"], ["show", MAKE, "--file", "prompt.md"], ["show", AGAIN]):
+        lost = cli(*words, session=None)
+        assert (lost.code, "AMBIGUOUS_RUN" in lost.stderr) == (3, True)
+        line = " ".join([words[0], run_id, *words[1:]])  # of the two the one that has such a stage
+        assert lost.stderr.endswith(f"\n  hint: loomctl {line}\n")
+        assert cli(*line.split(), session=None).code == 0
+    lost = cli("diff", "nowhere@1", session=None)
+    assert "hint: loomctl diff shop-aaa-thing-" in lost.stderr
+    assert lost.stderr.endswith(" nowhere@1\n")
+    assert f"hint: loomctl diff {run_id} make --stat\n" in cli("diff", "make", "--stat", session=None).stderr
     for word in ("003", "make"):
         assert f"hint: loomctl show {run_id} {word}\n" in cli("show", word, session=None).stderr
     assert "hint: loomctl runs\n" in cli("show", "nowhere", session=None).stderr
