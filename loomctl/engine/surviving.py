@@ -58,8 +58,12 @@ def begun(space: Workspace, run: Run, made: Slip) -> State:
 
 
 def _standing_in(found: Mapping[str, Survivor], text: str) -> list[str]:
-    told = [survival.flat(text)]
-    return [name for name, one in found.items() if one.text is not None and survival.stands_in(one.text, told)]
+    """Give the names of what stands in a text. Of texts that are alike but for their secrets nobody can tell which."""
+    told = survival.looked_through(text)
+    texts = {name: one.text for name, one in found.items() if one.text is not None}
+    shown = [survival.flat(one) for one in texts.values() if survival.holds_masks(one)]
+    alike = {one for one in shown if shown.count(one) > 1}
+    return [name for name, one in texts.items() if survival.flat(one) not in alike and survival.stands_in(one, told)]
 
 
 def judge(space: Workspace, run_id: str, summary: str | None) -> Judged | None:

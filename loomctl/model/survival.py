@@ -156,39 +156,39 @@ def flat(text: str) -> str:
     return " ".join(visible(text).split())
 
 
-def stands_in(shown: str, flat_texts: Sequence[str]) -> bool:
+def holds_masks(shown: str) -> bool:
+    """Tell whether something in a text is masked, or looks so."""
+    return len(_around(shown)) > 1
+
+
+def looked_through(text: str) -> list[str]:
+    """Give a text in the forms in which items are looked for in it (`stands_in`): as it is, and with secrets masked."""
+    shown, count = mask(text)
+    return [flat(text), flat(shown)] if count else [flat(text)]
+
+
+def stands_in(shown: str, texts: Sequence[str]) -> bool:
     """Tell whether a text stands in one of others: character by character, white space aside, and as whole words.
 
-    shown: with its secrets masked; of a text that holds some, what stands around them is looked for, in its order,
-    and of what is a secret nothing stands anywhere (`is_secret`). flat_texts: as `flat` gives them. Where the text
-    begins or ends with an ASCII letter, digit or underscore none such may stand beside it, so that `v1.2` is not taken
-    for present where `v1.23` is.
+    shown: with its secrets masked; where one stood, a secret of the same kind stands in the others, or its mask, and of
+    what is a secret nothing stands anywhere (`is_secret`). texts: as `looked_through` gives them. Where the text begins
+    or ends with an ASCII letter, digit or underscore none such may stand beside it, so that `v1.2` is not taken for
+    present where `v1.23` is.
     """
-    parts = _around(shown)
-    wanted = [part for part in map(flat, parts) if part and (len(parts) == 1 or any(map(str.isalnum, part)))]
-    return bool(wanted) and not is_secret(shown) and any(_are_in(wanted, other) for other in flat_texts)
+    wanted = flat(shown)
+    return bool(wanted) and not is_secret(shown) and any(_is_in(wanted, other) for other in texts)
 
 
-def _are_in(wanted: Sequence[str], text: str) -> bool:
-    at = 0
-    for part in wanted:
-        found = _place(part, text, at)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
-
-
-def _place(wanted: str, text: str, start: int) -> int:
-    """Give where a text first stands as whole words from a place on; -1 where it does not."""
-    at, tries = text.find(wanted, start), 0
+def _is_in(wanted: str, text: str) -> bool:
+    """Tell whether a text stands in another as whole words."""
+    at, tries = text.find(wanted), 0
     while at >= 0 and tries < _TRIES:
         before, after = text[at - 1 : at] if at else "", text[at + len(wanted) : at + len(wanted) + 1]
         amid = wanted[0] in _WORD and before in _WORD
         if not amid and not (wanted[-1] in _WORD and after in _WORD):
-            return at
+            return True
         at, tries = text.find(wanted, _behind_word(text, at) if amid else at + 1), tries + 1
-    return -1
+    return False
 
 
 def _behind_word(text: str, at: int) -> int:

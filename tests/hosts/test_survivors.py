@@ -290,16 +290,34 @@ def test_a_secret_is_neither_asked_for_nor_kept_nor_restored(scene: Scene) -> No
     assert all(f"  absent, masked: a secret is not looked for: {name}" in shown for name in masked)
 
 
-def test_a_text_with_a_secret_in_it_is_compared_by_what_is_around_it(scene: Scene) -> None:
-    """Two that differ in their secrets alone have names of their own."""
-    said = "The token of the staging deployment is {}, ask Ada for another"
-    begin(scene, said.format(SECRET), said.format(OTHER_SECRET), "The ledger is closed")
-    text = becomes(scene, said.format("not to be told"))
-    shown = said.format("[masked: github token]")
-    assert receipt(scene)["kept"] == [shown, f"{shown} #2"]
-    assert receipt(scene)["lost"] == ["The ledger is closed"]
+SAID = "The token of the staging deployment is {}, ask Ada for another"
+SHOWN = SAID.format("[masked: github token]")
+
+
+@pytest.mark.parametrize(("summary", "is_kept"), [
+    (f"We said: {SAID.format(SECRET)}.", True),
+    (SHOWN, True),
+    (SAID.format("not to be told"), False),
+    (SAID.format("gone. We spoke of food for long"), False),
+])  # fmt: skip
+def test_a_text_with_a_secret_in_it_is_kept_where_a_secret_stands_in_its_place(
+    scene: Scene, summary: str, *, is_kept: bool
+) -> None:
+    """Or its mask; whatever else the summary says between its words."""
+    begin(scene, SAID.format(SECRET), "The ledger is closed")
+    text = becomes(scene, summary)
+    assert receipt(scene)["kept"] == ([SHOWN] if is_kept else [])
+    assert receipt(scene)["lost"] == [*([] if is_kept else [SHOWN]), "The ledger is closed"]
     assert SECRET not in text
-    assert "staging" not in text
+    assert (SHOWN in text) is not is_kept
+
+
+def test_of_texts_that_differ_in_their_secrets_none_is_claimed(scene: Scene) -> None:
+    """Which of them the summary has, nobody can tell who sees the masks alone."""
+    begin(scene, SAID.format(SECRET), SAID.format(OTHER_SECRET))
+    becomes(scene, f"{SAID.format(SECRET)} {SAID.format(SECRET)}")
+    assert receipt(scene)["kept"] == []
+    assert len(receipt(scene)["lost"]) == len(receipt(scene)["restored"]) == 2
 
 
 def test_an_item_with_a_number_behind_its_name_is_taken_back_by_it(scene: Scene) -> None:

@@ -113,27 +113,60 @@ def test_presence_is_of_whole_words_and_any_white_space(wanted: str, text: str, 
 
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
-AROUND = [
-    ("The deploy token of Ada is {0}, ask her", "We know: the deploy token of Ada is {0}, ask her.", False),
-    ("The deploy token of Ada is {0}, ask her", "The deploy token of Ada is {0}, ask her.", True),
-    ("The deploy token of Ada is {0}, ask her", "The deploy token of Ada is known, ask her", True),
-    ("The deploy token of Ada is {0}, ask her", "ask her! The deploy token of Ada is", False),
-    ("The deploy token of Ada is {0}, ask her", "The deploy token of Adam is {0}, ask her", False),
-    ("token {0}", "token {0}", False),
-    ("{0} {0}", "{0} {0}", False),
+OTHER = SECRET.replace("a1", "z9")
+MASK = "[masked: github token]"
+ADA = f"The deploy token of Ada is {SECRET}, ask her"
+WITH_SECRETS = [
+    (ADA, f"{ADA}.", True),
+    (ADA, f"The deploy\n  token of Ada is {MASK}, ask her.", True),
+    (ADA, f"The deploy token of Ada is {OTHER}, ask her", True),
+    (ADA, "The deploy token of Ada is [masked: password], ask her", False),
+    (ADA, f"We know: the deploy token of Ada is {SECRET}, ask her.", False),
+    (ADA, f"The deploy token of Adam is {SECRET}, ask her", False),
+    (ADA, "The deploy token of Ada is known, ask her", False),
+    (ADA, "The deploy token of Ada is, ask her", False),
+    (ADA, "The deploy token of Ada is lost. We spoke of food. Whoever wants one, ask her", False),
+    (ADA, "ask her! The deploy token of Ada is", False),
+    (f"Use {SECRET} in the staging environment", f"Use {SECRET} or {SECRET} in the staging environment", False),
+    (f"The staging environment takes {SECRET}", "The staging environment takes long", False),
+    (f"The staging environment takes {SECRET}", "The staging environment takes", False),
+    (f"The staging environment takes {SECRET}", f"The staging environment takes {MASK}", True),
+    (f"{SECRET} is of the staging environment", "What is of the staging environment", False),
+    (f"{SECRET} is of the staging environment", f"So {SECRET} is of the staging environment", True),
+    (f"token {SECRET}", f"token {SECRET}", False),
+    (f"token {SECRET}", f"token {MASK}", False),
+    (f"{SECRET} {SECRET}", f"{SECRET} {SECRET}", False),
 ]
 
 
-@pytest.mark.parametrize(("wanted", "text", "present"), AROUND)
-@pytest.mark.parametrize("told", [SECRET, "[masked: github token]", "hidden"])
-def test_a_text_with_a_secret_is_looked_for_by_what_is_around_it(
-    wanted: str, text: str, told: str, *, present: bool
-) -> None:
-    """Whatever stands in the secret's place, in its order; of a text that is a secret nothing is claimed."""
-    shown, count = secrets.mask(wanted.format(SECRET))
+@pytest.mark.parametrize(("wanted", "text", "present"), WITH_SECRETS)
+def test_a_secret_or_its_mask_stands_in_a_secrets_place(wanted: str, text: str, *, present: bool) -> None:
+    """Nothing else does, neither nothing; of a text that is a secret nothing is claimed."""
+    shown, count = secrets.mask(wanted)
     assert count
-    assert survival.stands_in(shown, [survival.flat(text.format(told))]) is present
-    assert survival.is_secret(shown) is (len(wanted) < 20)
+    assert survival.stands_in(shown, survival.looked_through(text)) is present
+    assert survival.is_secret(shown) is (len(wanted) < 50 or wanted == f"{SECRET} {SECRET}")
+
+
+MASKED_BY_HAND = "our CLI prints [masked: token] and this must never change in v2"
+
+
+@pytest.mark.parametrize(("text", "present"), [
+    (f"We said: {MASKED_BY_HAND}.", True),
+    (MASKED_BY_HAND.replace("token", "password"), False),
+    (MASKED_BY_HAND.replace("[masked: token]", SECRET), False),
+    ("our CLI prints everything. Nobody cares, and this must never change in v2", False),
+])  # fmt: skip
+def test_a_mask_that_a_text_was_written_with_is_compared_as_it_is_written(text: str, *, present: bool) -> None:
+    """It stands for nothing else."""
+    assert survival.stands_in(secrets.mask(MASKED_BY_HAND)[0], survival.looked_through(text)) is present
+
+
+def test_what_a_text_says_is_looked_for_as_it_is_too() -> None:
+    """An item that by itself is no secret may stand where it looks like one."""
+    said = "password = heliotrope-9switch-4on"
+    assert secrets.mask(said)[1]
+    assert survival.stands_in("heliotrope-9switch-4on", survival.looked_through(said))
 
 
 def test_what_is_masked_alike_has_two_names() -> None:
