@@ -48,7 +48,7 @@ def graph(target: str | None, form: str, output: str | None, as_json: bool) -> i
       loomctl graph shop-258 --format dot
     """
     if output is not None:
-        targets.check(output, "loomctl graph")
+        targets.check(output, retyped.line(("output",)))
     try:
         found = graphing.drawn(asking.any_space(), target, form)
     except AmbiguousRunError as error:

@@ -57,7 +57,7 @@ def report(run: str | None, output: str | None, with_files: bool, force: bool, a
         path = None if output == STDOUT or (as_json and output is None) else os.path.abspath(_name(output, run_id))
         if path is not None:
             kept = (space.store.folder, where.store.run_dir(run_id))
-            _check_place(path, kept, with_files=with_files, force=force)
+            _check_place(path, run_id, kept, with_files=with_files, force=force)
         document = reporting.gather(where, run_id, event_lines.said)
         with _noted(space, path, with_files=with_files):
             copies = _copied(where, run_id, document, path) if with_files and path is not None else None
@@ -83,11 +83,12 @@ def _name(output: str | None, run_id: str) -> str:
     return f"report-{run_id}.html" if output is None else output
 
 
-def _check_place(path: str, kept: Sequence[str], *, with_files: bool, force: bool) -> None:
+def _check_place(path: str, run_id: str, kept: Sequence[str], *, with_files: bool, force: bool) -> None:
     stem, extension = os.path.splitext(path)
     another = f"{stem}-2{extension}"
-    again = retyped.line(output=another) or f"loomctl report -o {quoted(another)}"
-    report_files.check_target(path, force=force, again=again, kept=kept)
+    again = retyped.line(output=another) or f"loomctl report {run_id} -o {quoted(another)}"
+    printed = retyped.line(("with_files", "force"), output=STDOUT) or f"loomctl report {run_id} -o {STDOUT}"
+    report_files.check_target(path, force=force, again=again, printed=printed, kept=kept)
     if with_files:
         report_files.check_folder(report_files.folder_beside(path), path)
 

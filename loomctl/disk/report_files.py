@@ -58,14 +58,15 @@ def link(relative: str) -> str:
     return before + quote(os.fsencode(relative.replace(os.sep, "/")), safe="/@+~")
 
 
-def check_target(path: str, *, force: bool, again: str, kept: Iterable[str] = ()) -> None:
+def check_target(path: str, *, force: bool, again: str, printed: str, kept: Iterable[str] = ()) -> None:
     """Refuse to write over a file that is no report, unless forced; over what is no file, and where no folder is.
 
-    kept: folders of Loom's own, in which no report is written; nor is one among the runs of another store. Raises
-    FILE_EXISTS, BAD_TARGET and NO_FOLDER.
+    again, printed: the hints, commands that write the same report elsewhere, and that print it. kept: folders of
+    Loom's own, in which no report is written; nor is one among the runs of another store. Raises FILE_EXISTS,
+    BAD_TARGET and NO_FOLDER.
     """
     folder = os.path.dirname(path)
-    _refuse_own(path, kept)
+    _refuse_own(path, kept, printed)
     if not os.path.isdir(folder):
         raise LoomError(
             "NO_FOLDER",
@@ -81,7 +82,7 @@ def check_target(path: str, *, force: bool, again: str, kept: Iterable[str] = ()
     if os.path.isdir(path):
         why, hint = "a folder stands there", f"ls -ld {quoted(path)}"
     elif not targets.is_file(path):
-        why, hint = f"{targets.WHY}; -o - prints the page", "loomctl report -o -"
+        why, hint = f"{targets.WHY}; -o - prints the page", printed
     elif force or _is_report(path):
         return
     raise LoomError(
@@ -94,7 +95,7 @@ def check_target(path: str, *, force: bool, again: str, kept: Iterable[str] = ()
     )
 
 
-def _refuse_own(path: str, kept: Iterable[str]) -> None:
+def _refuse_own(path: str, kept: Iterable[str], printed: str) -> None:
     whole = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     if not _RUNS.search(whole) and not any(whole.startswith(os.path.realpath(one) + os.sep) for one in kept):
         return
@@ -102,7 +103,7 @@ def _refuse_own(path: str, kept: Iterable[str]) -> None:
         "BAD_TARGET",
         "a report is not written among Loom's own files, which it could be taken for or replace",
         where=path,
-        hint="loomctl report -o -",
+        hint=printed,
         exit_code=EXIT_USAGE,
     )
 

@@ -340,6 +340,29 @@ def test_what_is_no_file_stays_whatever_is_said(scene: Scene, cli: Cli, name: st
     assert (scene.root / name).lstat().st_ino == before
 
 
+@pytest.mark.parametrize("place", ["pipe", ".loom/x.html"])
+@pytest.mark.parametrize("words", [[], ["--force"], ["--with-files", "--force"]])
+def test_a_refused_reports_hint_prints_the_same_run(scene: Scene, cli: Cli, place: str, words: list[str]) -> None:
+    """Though another is the current one; what cannot go with a printed page is left out of it."""
+    scene.workflow()
+    first = scene.begin().run.run_id
+    second = scene.begin().run.run_id
+    assert cli("resume", second).code == 0
+    os.mkfifo(scene.root / "pipe")
+    hint = cli("report", first, "-o", place, *words, "--json").json["error"]["hint"]
+    assert hint == f"loomctl report {first} -o -"
+    assert f"{first}</" in cli(*shlex.split(hint)[1:]).stdout
+
+
+def test_a_refused_drawings_hint_prints_the_same_one(scene: Scene, cli: Cli) -> None:
+    """Of the same target, in the same form."""
+    scene.workflow()
+    run_id = scene.begin().run.run_id
+    os.mkfifo(scene.root / "pipe")
+    error = cli("graph", run_id, "--format", "dot", "--output", "pipe", "--json").json["error"]
+    assert error["hint"] == f"loomctl graph {run_id} --format dot"
+
+
 @pytest.mark.parametrize(
     ("path", "is_one"),
     [
