@@ -95,11 +95,11 @@ def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: 
             raise LoomError("BAD_STATUS", what, hint=f"loomctl prove {run_id}", exit_code=EXIT_USAGE)
         listed = state.get(KEY)
         before = listed if isinstance(listed, list) else []
-        gone = [_named(run.plan, before, name, run_id) for name in dropped]
+        gone = [entry for name in dropped for entry in _named(run.plan, before, name, run_id)]
         kept = [entry for entry in before if entry not in gone]
-        known = {(item.kind, item.value) for item in survival.items(run.plan, {KEY: kept})}
+        known = {item.sought for item in survival.items(run.plan, {KEY: kept})}
         new = survival.items({**run.plan, KEY: []}, {KEY: list(added)})
-        after = [*kept, *(item.value for item in new if (item.kind, item.value) not in known)]
+        after = [*kept, *(item.value for item in new if item.sought not in known)]
         if len(after) > survival.MOST:
             what = f"{len(after)} items would be added, and at most {survival.MOST} are looked for"
             raise LoomError("TOO_MANY", what, hint=f"loomctl prove {run_id}", exit_code=EXIT_USAGE)
@@ -160,13 +160,18 @@ def _names(plan: dict[str, Any], entries: Sequence[Any]) -> list[str]:
     return [item.name for item in survival.items({**plan, KEY: []}, {KEY: list(entries)})]
 
 
-def _named(plan: dict[str, Any], entries: Sequence[Any], name: str, run_id: str) -> Any:
-    items = survival.items(plan, {KEY: entries})
-    told = next(((item.kind, item.value) for item in items if item.name == name), None)
-    for entry in entries:
-        (item,) = survival.items({**plan, KEY: []}, {KEY: [entry]}) or (None,)
-        if entry == name or (item is not None and (item.kind, item.value) == told):
-            return entry
+def _sought(plan: dict[str, Any], entry: Any) -> tuple[str, str] | None:
+    return next((item.sought for item in survival.items({**plan, KEY: []}, {KEY: [entry]})), None)
+
+
+def _named(plan: dict[str, Any], entries: Sequence[Any], name: str, run_id: str) -> list[Any]:
+    """Give the entries of an item that is called so, or is written so: all that say it. Raises NO_SUCH_ITEM."""
+    told = next((item.sought for item in survival.items(plan, {KEY: entries}) if item.name == name), None)
+    each = [(entry, _sought(plan, entry)) for entry in entries]
+    meant = [sought for entry, sought in each if entry == name] or [told]
+    found = [entry for entry, sought in each if entry == name or (sought is not None and sought in meant)]
+    if found:
+        return found
     ours = any(item.name == name for item in survival.items(plan, {}))
     why = "the run's workflow declares it" if ours else f"added are {', '.join(_names(plan, entries)) or 'none'}"
     hint = f"loomctl prove {quoted(run_id)}"

@@ -40,6 +40,11 @@ class Item(NamedTuple):
     value: str
     name: str
 
+    @property
+    def sought(self) -> tuple[str, str]:
+        """Give the kind and what is looked for: texts that differ in their white space alone are one item."""
+        return self.kind, flat(self.value) if self.kind == TEXT else self.value
+
 
 def is_path(said: str) -> bool:
     """Tell whether a declared string is a path into the state: `$5 a month` is a text."""
@@ -64,10 +69,10 @@ def items(plan: Mapping[str, Any], state: Mapping[str, Any]) -> list[Item]:
         listed = holder.get(KEY)
         for entry in listed[:MOST] if isinstance(listed, list) else ():
             item = _item(entry, artifacts)
-            if item is not None and (item.kind, item.value) not in found:
+            if item is not None and item.sought not in found:
                 item = item._replace(name=_untaken(item.name, names))
                 names.add(item.name)
-                found[(item.kind, item.value)] = item
+                found[item.sought] = item
     return list(found.values())
 
 

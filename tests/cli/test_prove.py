@@ -120,6 +120,20 @@ def test_a_run_adds_items_and_takes_them_back(begun: Scene, cli: Cli) -> None:
     assert "workflow" in refused.json["error"]["why"]
 
 
+def test_texts_that_differ_in_white_space_alone_are_one_item(scene: Scene, cli: Cli) -> None:
+    """They are present or lost together; one is added, and all that say it are taken back."""
+    scene.workflow()
+    scene.begin()
+    assert cli("prove", "--add", "x y", "--add", "x\ny", "--add", "keep this").code == 0
+    assert scene.state["must_survive"] == ["x y", "keep this"]
+    assert cli("prove", "--add", " x  y").code == 0
+    assert scene.state["must_survive"] == ["x y", "keep this"]
+    scene.edit(must_survive=["x\ny", "keep this", "x y"])
+    assert [item["name"] for item in cli("prove", "--json").json["must_survive"]] == ["x y", "keep this"]
+    assert cli("prove", "--drop", "x y").code == 0
+    assert scene.state["must_survive"] == ["keep this"]
+
+
 def test_a_run_begins_with_items_of_its_own(scene: Scene, cli: Cli) -> None:
     """`run --must-survive`; one that cannot be looked for begins no run."""
     scene.workflow()

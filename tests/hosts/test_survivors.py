@@ -329,6 +329,19 @@ def test_an_item_with_a_number_behind_its_name_is_taken_back_by_it(scene: Scene)
     assert scene.state["must_survive"] == ["Ask Ada"]
 
 
+def test_what_is_taken_back_before_it_came_leaves_the_others_their_names(scene: Scene) -> None:
+    """What was lost and is put back is called the same in the receipt, whatever was dropped in between."""
+    begin(scene)
+    scene.edit(must_survive=["x y", "x\ny", "x y z", "keep this"])
+    compact(scene, compact_summary="nothing")
+    assert receipt(scene)["lost"] == ["x y", "x y z", "keep this"]
+    assert scene.loomctl("prove", "--drop", "x y").code == 0
+    text = tool(scene)[0].context
+    assert "x y z" in text
+    assert "x\ny" not in text
+    assert receipt(scene)["restored"] == ["x y z", "keep this"]
+
+
 # ---- Compactions of one second
 
 
