@@ -26,8 +26,16 @@ OF = {
     "command": "What a command says, in full:",
 }
 """How an artifact is headed that is no file's content, by what it is of."""
-_IN_DIFF = "What changed in the file since it was given here in full (then {base}), as a unified diff:"
-_IN_OUTLINE = "Content of the file, in outline, for the full text does not fit here:"
+_SHORT = {
+    "listing": "the listing of a folder",
+    "newest": "what a folder's newest file holds",
+    "files": "what a folder's files hold",
+    "some": "what those of a folder's files hold that can be read",
+    "command": "what a command says",
+}
+"""What is given in part of an artifact that is no file, by the keys of OF."""
+_IN_DIFF = "What changed in {what} since it was given here in full (then {base}), as a unified diff:"
+_IN_OUTLINE = "{what}, in outline, for the full text does not fit here:"
 
 
 class Piece(NamedTuple):
@@ -166,11 +174,13 @@ class _Part:
 
     def _in_diff(self) -> str:
         heading = one_line(self.piece.heading, _HEADING_UNITS) or one_line(self.piece.id, _HEADING_UNITS)
-        said = _IN_DIFF.format(base=one_line(self.piece.base[:8], _HEADING_UNITS))
+        what = _SHORT.get(self.piece.of, "the file")
+        said = _IN_DIFF.format(what=what, base=one_line(self.piece.base[:8], _HEADING_UNITS))
         return f"### {heading}\n{said}\n{fenced(visible(self.piece.diff), 'diff')}"
 
     def _in_outline(self, text: str) -> str:
-        return f"{self._pointer()}\n{_IN_OUTLINE}\n{fenced(text)}"
+        what = _SHORT.get(self.piece.of, "content of the file")
+        return f"{self._pointer()}\n{_IN_OUTLINE.format(what=what[0].upper() + what[1:])}\n{fenced(text)}"
 
     def _pointer(self) -> str:
         return "- " + visible(self.piece.pointer).replace("\n", " ").strip().removeprefix("- ")

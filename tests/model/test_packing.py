@@ -264,3 +264,19 @@ def test_diffs_keep_under_the_budget(pieces: list[Piece], budget: int) -> None:
     """Whatever they hold; and nothing in one can close its fence."""
     packed = pack(pieces, budget=budget, measure=utf16_units)
     assert utf16_units(joined(packed)) <= max(0, budget)
+
+
+@pytest.mark.parametrize(("of", "what"), [
+    ("", "the file"), ("listing", "the listing of a folder"), ("newest", "what a folder's newest file holds"),
+    ("files", "what a folder's files hold"), ("some", "what those of a folder's files hold that can be read"),
+    ("command", "what a command says"),
+])  # fmt: skip
+def test_a_part_of_what_is_no_file_is_not_called_a_files(of: str, what: str) -> None:
+    """A folder's listing that changed is not a file that changed, nor is its outline."""
+    one = piece("notes", "line of the text\n" * 300)._replace(of=of)
+    (changed,) = pack([one._replace(diff="@@\n-a\n+b\n")], budget=9000, measure=utf16_units)
+    assert f"\nWhat changed in {what} since it was given here in full (then " in changed.text
+    (outlined,) = pack([one], budget=1200, measure=utf16_units)
+    said = "Content of the file" if not of else what[0].upper() + what[1:]
+    assert f"\n{said}, in outline, for the full text does not fit here:\n" in outlined.text
+    assert not of or "the file" not in changed.text + outlined.text
