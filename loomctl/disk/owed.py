@@ -98,13 +98,22 @@ def owe_on(local: str, session_id: str) -> None:
 
 def left(noted: Mapping[str, Any]) -> list[str]:
     """Give the names of what is still to be given."""
-    return names(noted, "left" if "left" in noted else "lost")
+    due = names(noted, "left" if "left" in noted else "lost")
+    return [name for name in due if name not in names(noted, "given")] if _is_older(noted) else due
 
 
 def parts(noted: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Give what was given and not seen to arrive; `given` are the names of what a part held, `mark` is its slip's."""
+    if _is_older(noted):
+        recorded = set(names(noted, "given")) <= set(names(noted, "recorded"))
+        return [{**{key: noted.get(key) for key in ("mark", "given", "by", "characters")}, "recorded": recorded}]
     listed = noted.get("parts")
     return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def _is_older(noted: Mapping[str, Any]) -> bool:
+    """Tell a note of a Loom that gave one part alone: it stands in the note itself, and is due until it arrived."""
+    return "parts" not in noted and isinstance(noted.get("mark"), str) and bool(names(noted, "given"))
 
 
 def names(noted: Mapping[str, Any], key: str) -> list[str]:

@@ -494,6 +494,33 @@ def test_what_an_older_loom_noted_is_given_and_recorded(scene: Scene) -> None:
     assert receipt(scene)["restored"] == ["BBB two"]
 
 
+@pytest.mark.parametrize("is_recorded", [True, False])
+@pytest.mark.parametrize("arrived", [True, False])
+def test_what_an_older_loom_gave_comes_again_only_if_it_did_not_arrive(
+    scene: Scene, tmp_path: Path, *, arrived: bool, is_recorded: bool
+) -> None:
+    """Its note is of one part, which has no list of parts around it; what did not fit is due beside it."""
+    begin(scene, "AAA one", "BBB two")
+    file = TranscriptFile(tmp_path / "t.jsonl")
+    compact(scene, file, compact_summary="nothing")
+    text = tool(scene)[0].context
+    if arrived:
+        file.hook_text(text, "PostToolUse")
+    local = str(scene.store / "local")
+    noted = owed.standing(local, SESSION)
+    assert noted is not None
+    (part,) = owed.parts(noted)
+    was = {key: noted[key] for key in ("run_id", "at", "kept", "lost", "beside")}
+    given = {"mark": part["mark"], "given": ["AAA one"], "by": "PostToolUse", "characters": 9, "tries": 1}
+    owed.note_given(local, SESSION, {**was, **given, **({"recorded": ["AAA one"]} if is_recorded else {})})
+    told = prompted(scene, file).context
+    assert ("AAA one" in told) is not arrived
+    assert "BBB two" in told
+    file.hook_text(told)
+    assert prompted(scene, file).context == ""
+    assert not owed.is_any(local, SESSION)
+
+
 def test_a_kill_before_the_rest_is_owed_forgets_nothing(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
