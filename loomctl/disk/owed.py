@@ -67,12 +67,6 @@ def claim(local: str, session_id: str) -> dict[str, Any] | None:
     return found
 
 
-def given(local: str, session_id: str) -> dict[str, Any] | None:
-    """Give what was taken and is not known to have arrived; None where there is nothing."""
-    path = _path(local, session_id, _GIVEN)
-    return None if files.leads_away(os.path.dirname(local), path) else _read(path)
-
-
 def note_given(local: str, session_id: str, what: dict[str, Any]) -> None:
     """Note what was given."""
     _write(_path(local, session_id, _GIVEN), local, what)

@@ -477,7 +477,7 @@ def test_where_nothing_can_be_noted_not_every_event_brings_the_same(
         said = [putting_back.put_back(space, hook_budget(space), "PostToolUse") for _ in range(3)]
     assert [bool(text) for text in said] == [True, False, False]
     assert not owed.is_owed(str(scene.store / "local"), SESSION)
-    assert owed.given(str(scene.store / "local"), SESSION) is not None
+    assert owed.standing(str(scene.store / "local"), SESSION) is not None
 
 
 def test_what_an_older_loom_noted_is_given_and_recorded(scene: Scene) -> None:
