@@ -110,8 +110,7 @@ def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: 
         told = {"added": _names(run.plan, came), "dropped": _names(run.plan, went)}
         return {**state, KEY: after}, [Event("survival.declared", told, space.caller.session_id)]
 
-    leasing.setting(space, run_id).store.update(run_id, change)
-    return warnings(run.plan, run.state, added)
+    return warnings(run.plan, leasing.setting(space, run_id).store.update(run_id, change), added)
 
 
 def warnings(
@@ -119,20 +118,26 @@ def warnings(
 ) -> list[Problem]:
     """Give what is doubtful about items of a run: what looks like a secret, or like the id of an artifact.
 
-    where: the option that they were given by. A hint is the command that takes an item back, for it is added by then.
+    state: with the items added. where: the option that they were given by. A hint is the command that takes an item
+    back, which names one that looks like a secret as `prove` does; for one of the workflow's, it shows the items.
     """
     ids = [str(artifact["id"]) for artifact in plan.get("artifacts", ())]
     told = {key: state.get(key) for key in ("goal", "work_id", "context")}
     said = survival_checks.everything_said(plan) + survival_checks.everything_said(told)
 
-    def taken_back(entry: str, meant: str) -> str:
+    plans = {item.sought for item in survival.items(plan, {})}
+    names = {item.sought: item.name for item in survival.items(plan, state) if item.sought not in plans}
+
+    def taken_back(entry: str, meant: str = "") -> str:
         asks = f"loomctl prove {state['run_id']}"
-        if mask(entry)[1] or len(entry) > _PASTED or not entry.isprintable():
+        is_plain = not mask(entry)[1] and len(entry) <= _PASTED and entry.isprintable()
+        name = names.get(_sought(plan, entry) or ("", ""), "")
+        if not name:
             return asks
-        return f"{asks} --drop {quoted(entry)}" + (f" --add {quoted(meant)}" if meant else "")
+        return f"{asks} --drop {quoted(entry if is_plain else name)}" + (f" --add {quoted(meant)}" if meant else "")
 
     return [
-        problem
+        problem._replace(hint=taken_back(entry)) if problem.code == "SECRET" else problem
         for entry in dict.fromkeys(entries)
         for each in (
             survival_checks.entry_problems(entry, where),
@@ -160,7 +165,7 @@ def _names(plan: dict[str, Any], entries: Sequence[Any]) -> list[str]:
     return [item.name for item in survival.items({**plan, KEY: []}, {KEY: list(entries)})]
 
 
-def _sought(plan: dict[str, Any], entry: Any) -> tuple[str, str] | None:
+def _sought(plan: Mapping[str, Any], entry: Any) -> tuple[str, str] | None:
     return next((item.sought for item in survival.items({**plan, KEY: []}, {KEY: [entry]})), None)
 
 

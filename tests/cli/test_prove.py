@@ -188,10 +188,35 @@ def test_what_is_doubtful_is_added_with_a_warning(
     assert scene.state["must_survive"] == [item]
     mends = f"loomctl prove {scene.run_dir.name} --drop {item}"
     assert (mends in told) == (code == "POSSIBLE_TYPO")
-    if code == "POSSIBLE_TYPO":  # the item is there by now, so that this takes it back
-        line = told[told.index(mends) :].partition("\n")[0]
+    begins = f"loomctl prove {scene.run_dir.name} --drop "  # the item is there by now, so that this takes it back
+    line = told[told.index(begins) :].partition("\n")[0]
+    assert cli(*shlex.split(line)[1:]).code == 0
+    assert scene.state["must_survive"] == ([meant] if meant else [])
+
+
+@pytest.mark.parametrize("words", [["prove"], ["run", "x", "--workflow", "tiny", "--must-survive"]])
+def test_each_of_two_secrets_is_taken_back_by_its_name(scene: Scene, cli: Cli, words: list[str]) -> None:
+    """They are masked alike; what the workflow declares cannot be taken back, and the items are shown."""
+    first, second = (f"the token\nof Ada: ghp_0123456789abcdefghijABCDEFGHIJ{end:06}" for end in (1, 2))
+    scene.workflow(must_survive=["token ghp_0123456789abcdefghijABCDEFGHIJ000003"])
+    if words[0] == "prove":
+        scene.begin()
+        told = cli("prove", "--add", first, "--add", second, "--add", "token ghp_0123456789abcdefghijABCDEFGHIJ000003")
+    else:
+        told = cli(*words, first, "--must-survive", second)
+    asks = f"loomctl prove {scene.run_dir.name}"
+    lines = [line for line in (told.stdout + told.stderr).splitlines() if asks in line]
+    drops = [line[line.index(asks) :] for line in lines if "--drop" in line]
+    assert [shlex.split(line)[-1] for line in drops] == [
+        "the token of Ada: [masked: github token]",
+        "the token of Ada: [masked: github token] #2",
+    ]
+    assert all("ghp_" not in line for line in lines)
+    if words[0] == "prove":
+        assert lines[-1].strip() == f"hint: {asks}"
+    for line in reversed(drops):
         assert cli(*shlex.split(line)[1:]).code == 0
-        assert scene.state["must_survive"] == ([meant] if meant else [])
+    assert scene.state["must_survive"] == []
 
 
 def test_a_run_that_was_not_begun_has_nothing_to_take_back(scene: Scene, cli: Cli) -> None:
