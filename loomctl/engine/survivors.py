@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 20
 """Bytes of a referenced value that is looked for; of an artifact it is as many (D17)."""
+ALL = 4 << 20
+"""Bytes of referenced values and artifacts that are read for all items together: a hook has five seconds."""
 _CONTEXT, _SET, _STAGE = "context", "set", "$stage"
 _NOTE_UNITS = 300
 OF = {
@@ -55,10 +57,13 @@ class Survivor(NamedTuple):
 
 
 def found(space: Workspace, run: Run, items: Sequence[Item], *, limit: int = LARGEST) -> dict[str, Survivor]:
-    """Give what each item stands for, by its name. limit: bytes above which a referenced value is not read."""
+    """Give what each item stands for, by its name. limit: bytes above which a referenced value is not read.
+
+    What does not fit into ALL beside what was read before it is not read either, and smaller ones behind it are.
+    """
     values = _Values(space, run, limit)
     every = {item.name: _of_state(values, item) for item in items if item.kind != ARTIFACT}
-    every.update(_artifacts(space, run, [item for item in items if item.kind == ARTIFACT]))
+    every.update(_artifacts(values, [item for item in items if item.kind == ARTIFACT]))
     return every
 
 
@@ -68,6 +73,7 @@ class _Values:
     def __init__(self, space: Workspace, run: Run, limit: int) -> None:
         self.space, self.run = space, run
         self._limit = limit
+        self.left = ALL
         self._known: dict[str, Any] = {}
 
     def at(self, path: str) -> Any:
@@ -96,9 +102,12 @@ class _Values:
             return value
         if place not in self._known:
             size = os.stat(place).st_size if os.path.isfile(place) else 0
-            if size > self._limit:
-                what = f"{size:,} bytes; {self._limit:,} is the most that is looked for"
+            if size > min(self._limit, self.left):
+                most = f"{self._limit:,} is the most that is looked for"
+                together = f"of all items together {ALL:,} are read at most"
+                what = f"{size:,} bytes; {most if size > self._limit else together}"
                 raise LoomError("TOO_LARGE", what, where=place, hint=f"loomctl state show {self.run.run_id}")
+            self.left -= size
             self._known[place] = context_values.value_of(self.space, self.run, value)
         return self._known[place]
 
@@ -140,11 +149,12 @@ def _how_to_read(run: Run, item: Item) -> str:
     return f"{item.name}: under `{survival.KEY}` in the run's `plan.json`, or `loomctl state show {run.run_id}`"
 
 
-def _artifacts(space: Workspace, run: Run, items: Sequence[Item]) -> dict[str, Survivor]:
+def _artifacts(values: _Values, items: Sequence[Item]) -> dict[str, Survivor]:
     """Give what artifacts hold now: all that their strategy gives of them (D16).
 
     Only what has no file, belongs to another phase, or has a condition that does not hold cannot have been lost.
     """
+    space, run = values.space, values.run
     names = {item.value: item.name for item in items}
     every = {name: Survivor(None, True, "no such artifact in the plan", "") for name in names.values()}
     declared = [artifact for artifact in run.plan["artifacts"] if artifact["id"] in names]
@@ -155,10 +165,16 @@ def _artifacts(space: Workspace, run: Run, items: Sequence[Item]) -> dict[str, S
     reader = Examiner(space, run, declared)
     phase = run.state.get("current_phase")
     for artifact in declared:
+        name = names[artifact["id"]]
+        if values.left <= 0:
+            note = f"too_large: of all items together {ALL:,} bytes are read at most"
+            every[name] = Survivor(None, False, note, masked_line(f"{name}: {note}", _NOTE_UNITS))
+            continue
         condition = reader.condition(artifact)
         verdict = due.wanted(artifact, event=triggers.manual(), phase=phase, only=None, condition=condition)
         entry, piece = reader.examine(artifact, verdict, None, force=True)
-        every[names[artifact["id"]]] = _of_artifact(entry, piece)
+        every[name] = _of_artifact(entry, piece)
+        values.left -= len((piece.text or "").encode("utf-8", "surrogatepass")) if piece is not None else 0
     return every
 
 

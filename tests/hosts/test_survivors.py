@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loomctl.disk import owed
-from loomctl.engine import context_values, putting_back
+from loomctl.engine import context_values, putting_back, survivors
 from loomctl.engine.priming import hook_budget
+from loomctl.model import survival
 from loomctl.model.units import utf16_units
 from tests.hosts.compactions import compact, hook, prompted, receipt, survived, tool
 from tests.scenes import SESSION, Scene, TranscriptFile, artifact
@@ -126,6 +127,44 @@ def test_a_value_that_is_too_large_is_lost_and_named_with_its_place(scene: Scene
     code, document, shown, _ = survived(scene)
     assert (code, document["pending"]) == (1, False)
     assert "lost, too_large: 1,250,002 bytes" in shown
+
+
+def found(scene: Scene) -> dict[str, survivors.Survivor]:
+    """What the run's items stand for now."""
+    space = scene.space()
+    run = space.store.read(scene.run_dir.name)
+    return survivors.found(space, run, survival.items(run.plan, run.state))
+
+
+def test_of_many_large_values_only_so_many_bytes_are_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is beyond is lost, with the reason; a smaller one behind it is looked for."""
+    begin(scene, "$.context.a", "$.context.b.whole", "$.context.c", "$.context.a.whole")
+    response = responds(scene)
+    scene.edit(must_survive=[response])
+    set_in_context(scene, **{key: {"whole": f"{key} word " * 30_000} for key in "abc"})
+    monkeypatch.setattr(survivors, "ALL", 300_000)
+    every = found(scene)
+    unread = [name for name, one in every.items() if one.text is None]
+    assert unread == ["$.context.b.whole", "$.context.c"]
+    for name in unread:
+        assert not every[name].absent
+        assert "bytes; of all items together 300,000 are read at most (.loom/blobs/" in every[name].note
+        assert every[name].pointer.startswith(f"{name}: too_large: ")
+    assert every[response].text == RESPONSE
+
+
+def test_of_many_large_artifacts_only_so_many_bytes_are_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those behind the one with which the limit is reached are lost, with the reason."""
+    names = ["one", "two", "three"]
+    for name in names:
+        scene.write(f"{name}.txt", "é" * 30_000)
+    begin(scene, *names, artifacts=[artifact(name, f"{name}.txt") for name in names])
+    monkeypatch.setattr(survivors, "ALL", 100_000)
+    every = found(scene)
+    assert [every[name].text is None for name in names] == [False, False, True]
+    assert every["three"].note == "too_large: of all items together 100,000 bytes are read at most"
+    assert every["three"].pointer == f"three: {every['three'].note}"
+    assert not every["three"].absent
 
 
 def gone(path: Path) -> None:
