@@ -63,7 +63,8 @@ def _standing_in(found: Mapping[str, Survivor], text: str) -> list[str]:
     texts = {name: one.text for name, one in found.items() if one.text is not None}
     shown = [survival.flat(one) for one in texts.values() if survival.holds_masks(one)]
     alike = {one for one in shown if shown.count(one) > 1}
-    return [name for name, one in texts.items() if survival.flat(one) not in alike and survival.stands_in(one, told)]
+    unclear = {name for name, one in texts.items() if alike and survival.flat(one) in alike}
+    return [name for name, one in texts.items() if name not in unclear and survival.stands_in(one, told)]
 
 
 def judge(space: Workspace, run_id: str, summary: str | None) -> Judged | None:

@@ -102,11 +102,13 @@ class _Values:
             return value
         if place not in self._known:
             size = os.stat(place).st_size if os.path.isfile(place) else 0
-            if size > min(self._limit, self.left):
-                most = f"{self._limit:,} is the most that is looked for"
-                together = f"of all items together {ALL:,} are read at most"
-                what = f"{size:,} bytes; {most if size > self._limit else together}"
-                raise LoomError("TOO_LARGE", what, where=place, hint=f"loomctl state show {self.run.run_id}")
+            hint = f"loomctl state show {self.run.run_id}"
+            if size > self._limit:
+                what = f"{size:,} bytes; {self._limit:,} is the most that is looked for"
+                raise LoomError("TOO_LARGE", what, where=place, hint=hint)
+            if size > self.left:
+                what = f"{size:,} bytes; of all items together {ALL:,} are read at most"
+                raise LoomError("TOO_LARGE", what, where=place, hint=hint)
             self.left -= size
             self._known[place] = context_values.value_of(self.space, self.run, value)
         return self._known[place]
