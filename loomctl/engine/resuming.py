@@ -68,11 +68,7 @@ def resume(
     line of a hint that names one of several. Raises NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS, BAD_PLAN for
     one whose steps nobody knows (D5), and HELD_BY_ANOTHER.
     """
-    run = space.store.read(_meant(space, named, reopen=reopen, way=way), to_show=True)
-    if run.state["status"] in TERMINAL and not reopen:
-        raise _over(run)
-    if frozen_plan.steps_unknown(run.plan):
-        run = space.store.read(run.run_id)
+    run = _to_take_up(space, _meant(space, named, reopen=reopen, way=way), reopen=reopen)
     space, driven = _to_drive(space, run, take_over=take_over)
     trouble = known.note(run.run_id, space.store.folder)
     notes = [
@@ -118,6 +114,13 @@ def resume(
     notes += _write_prompt_anew(space, run)
     run = run._replace(state=space.store.read(run.run_id).state)
     return Resumed(run, held[0].move, made, differences, notes)
+
+
+def _to_take_up(space: Workspace, run_id: str, *, reopen: bool) -> Run:
+    run = space.store.read(run_id, to_show=True)
+    if run.state["status"] in TERMINAL and not reopen:
+        raise _over(run)
+    return space.store.read(run_id) if frozen_plan.steps_unknown(run.plan) else run
 
 
 def _over(run: Run) -> LoomError:

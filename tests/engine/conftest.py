@@ -8,6 +8,7 @@ import pytest
 
 from loomctl.disk import artifact_paths
 from tests.cli.conftest import Cli
+from tests.engine.machines import server_of
 from tests.scenes import SESSION, Ended, Scene
 
 
@@ -30,3 +31,9 @@ class NearScene(Scene):
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Scene:
     """Give a project without a store, in a folder of its own."""
     return NearScene(tmp_path / "shop", monkeypatch, capfd)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    """Give the bare repository between the machines; `a.txt` stands in it."""
+    return server_of(tmp_path)

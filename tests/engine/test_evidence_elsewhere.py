@@ -13,19 +13,13 @@ from loomctl.disk import artifact_paths, committed, digests, evidence_files
 from loomctl.engine import driving, evidence_beginnings, resuming
 from loomctl.engine.driving import Driven
 from tests.disk.repositories import git
-from tests.engine.machines import Machine, server_of
+from tests.engine.machines import Machine
 from tests.scenes import OTHER, Json, Scene
 
 STAGE = "001-build.make@1"
 OLDER = "stands here as it was committed before that"
 UNCHANGED = "it has not changed since the step began"
 LONG_AGO, LATER = "2001-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Path:
-    """The bare repository between the machines; `a.txt` stands in it."""
-    return server_of(tmp_path)
 
 
 @pytest.fixture

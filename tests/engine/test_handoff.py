@@ -48,12 +48,6 @@ LARGE = "heliotrope " * 12_000
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Path:
-    """The bare repository between the machines."""
-    return server_of(tmp_path)
-
-
-@pytest.fixture
 def laptop(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A clone with a run that has one stage behind it."""
     monkeypatch.setenv("LOOM_HOSTNAME", "laptop")

@@ -23,12 +23,6 @@ from tests.engine.machines import Machine, server_of, tips
 from tests.faults import interleaved_work
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Path:
-    """The bare repository between the machines."""
-    return server_of(tmp_path)
-
-
 def machine(root: Path) -> Machine:
     """Give what is done in a checkout that is there."""
     made = Machine.__new__(Machine)
