@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    # By the name of a placeholder: the kind of text, and what gives it.
+    Own = Mapping[str, tuple[str, Callable[[], str]]]
+
 WARN_BYTES = 100 * 1024
 REFUSE_BYTES = 1024 * 1024
 # A summary is made of a file larger than what is given in full, but not of any file.
@@ -28,8 +31,8 @@ class Reading(NamedTuple):
 
     text: what a priming gives (None where there is none); sha256: of that text; bytes: of the source, as far as known;
     path: as shown to people; problem: a reason code (`missing`, `path_escape`, `too_large`, `unparsable`, …) or empty;
-    message: the problem in words; kind: json, markdown, digest or text, for an outline; rendered: a run's own file,
-    shown for reading and not as its bytes; of: what it is of where it is no file's content (`model.packing.OF`);
+    message: the problem in words; kind: json, markdown, digest or text; rendered: a run's own file, shown for reading
+    and not as its bytes; of: what it is of where it is no file's content (`model.packing.OF`);
     warnings: `(code, message)`.
     """
 
@@ -51,12 +54,11 @@ def read(
     declared: str,
     known: Mapping[str, str | None],
     roots: Roots,
-    own: Mapping[str, dict[str, Any]] | None = None,
+    own: Own | None = None,
 ) -> Reading:
     """Read an artifact. declared: its path, or its command for `git_info`. Never raises for what a project may hold.
 
-    own: the run's state and plan as the engine sees them, by the name of their placeholder, where their files are in
-    another's form (D5).
+    own: how the run's state and plan are shown, whose files hold more than an assistant reads, or another's form (D5).
     """
     try:
         if artifact["type"] == "git_info":
@@ -78,11 +80,11 @@ def _read_place(
     place: Place,
     known: Mapping[str, str | None],
     roots: Roots,
-    own: Mapping[str, dict[str, Any]],
+    own: Own,
 ) -> Reading:
-    for name, how in _OWN:
-        if place.path == real(known.get(name) or "") and name in own:
-            text, kind = how(own[name])
+    for name, (kind, how) in own.items():
+        if place.path == real(known.get(name) or ""):
+            text = how()
             return Reading(text, digests.of_text(text), len(text.encode()), kind=kind, rendered=True)
     if not os.path.lexists(place.path):
         return Reading(problem="missing", message="no such file")
@@ -93,30 +95,10 @@ def _read_place(
         return _directory(place, strategy or "summary", roots)
     if artifact["type"] == "directory":
         return Reading(problem="unreadable", message="it is a file, not a folder")
-    kind = "json" if artifact["type"] == "json" else "markdown"
-    render = next((how for name, how in _OWN if place.path == real(known.get(name) or "")), None)
-    return _file(place.path, kind, summary=strategy == "summary", render=render)
+    return _file(place.path, "json" if artifact["type"] == "json" else "markdown", summary=strategy == "summary")
 
 
-def _state_text(state: dict[str, Any]) -> tuple[str, str]:
-    from loomctl.model import state_text
-
-    return state_text.readable(state), "json"
-
-
-def _plan_text(plan: dict[str, Any]) -> tuple[str, str]:
-    from loomctl.model import plan_text
-
-    return plan_text.readable(plan), "digest"
-
-
-# The run's own files are shown for reading, not as their bytes: (placeholder, how they are rendered and outlined).
-_OWN = (("state_path", _state_text), ("plan_path", _plan_text))
-
-
-def _file(
-    path: str, kind: str, *, summary: bool = False, render: Callable[[dict[str, Any]], tuple[str, str]] | None = None
-) -> Reading:
+def _file(path: str, kind: str, *, summary: bool = False) -> Reading:
     size = os.stat(path).st_size
     limit = SUMMARY_BYTES if summary else REFUSE_BYTES
     if size > limit:
@@ -124,28 +106,21 @@ def _file(
         return Reading(bytes=size, problem="too_large", message=why)
     data = files.read_bytes(path, limit=limit)
     warnings: list[tuple[str, str]] = []
-    rendered = False
     if len(data) > WARN_BYTES:
         warnings.append(("LARGE_ARTIFACT", f"{len(data):,} bytes; over {WARN_BYTES:,} it is seldom given in full"))
     if kind == "json":
         try:
-            value = files.parse_json(data, where=path)
+            files.parse_json(data, where=path)
         except LoomError as error:
             return Reading(bytes=len(data), problem="unparsable", message=error.why or error.what)
         text = files.text_of(data)
-        if render is not None and isinstance(value, dict):
-            try:
-                text, kind = render(value)
-                rendered = True
-            except (KeyError, TypeError, AttributeError):  # it parses, but it is no plan: given as it is
-                pass
     elif b"\0" in data:
         return Reading(bytes=len(data), problem="binary", message="it holds NUL bytes; only text is given")
     else:
         text = files.text_of(data, "replace")
         if "�" in text and b"\xef\xbf\xbd" not in data:
             warnings.append(("NOT_UTF8", "bytes that are not UTF-8 are shown as �"))
-    return Reading(text, digests.of_text(text), len(data), kind=kind, rendered=rendered, warnings=tuple(warnings))
+    return Reading(text, digests.of_text(text), len(data), kind=kind, warnings=tuple(warnings))
 
 
 def _directory(place: Place, strategy: str, roots: Roots) -> Reading:

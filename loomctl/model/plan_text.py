@@ -1,9 +1,11 @@
-"""A run's own plan as a priming shows it: for reading, without what was compiled for machines (D15).
+"""A run's own plan as a priming shows it: a line for each step, done, current or open (D63).
 
-Its headings are the phases and steps, so that an outline of it is still the whole way ahead.
+What a step asks for stands in its own prompt, once, when it is its turn.
 """
 
 from __future__ import annotations
+
+from loomctl.model import visits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,31 +13,29 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def readable(plan: Mapping[str, Any]) -> str:
-    """Render a plan as Markdown: phases, steps with their texts, artifacts."""
-    return "\n".join(_lines(plan)) + "\n"
+def readable(plan: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    """Render a plan and how far a run of it is: `✓ frame/fetch-work: Fetch the work`."""
+    return "\n".join(_lines(plan, state)) + "\n"
 
 
-def _lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    autonomy = plan.get("autonomy") or {}
-    gated = autonomy.get("require_approval_for") or []
-    yield f"# Plan {plan['plan_id']} (workflow {plan['workflow_id']})"
-    yield f"autonomy {autonomy.get('level')}" + (f"; approval before {', '.join(map(str, gated))}" if gated else "")
+def _lines(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Iterator[str]:
+    gated = (plan.get("autonomy") or {}).get("require_approval_for") or ()
+    seen = visits.by_step(state)
     for phase in plan["phases"]:
-        yield ""
-        yield f"## {phase['id']}" + (f": {phase['description']}" if phase.get("description") else "")
+        gate = " (after approval)" if phase.get("require_approval") or phase["id"] in gated else ""
         for step in phase["steps"]:
             if step.get("engine"):
                 continue
-            yield f"### {step['key']}: {step.get('name') or step.get('id')}"
-            for field in ("description", "prompt", "command", "skill"):
-                if step.get(field):
-                    yield f"{field}: {step[field]}" if field in ("command", "skill") else str(step[field])
-    if plan["artifacts"]:
-        yield ""
-        yield "## Critical artifacts"
-    for artifact in plan["artifacts"]:
-        source = artifact.get("path") or artifact.get("path_from_state") or artifact.get("command")
-        when = artifact.get("phase") or artifact.get("when")
-        need = "required" if artifact.get("required") else "optional"
-        yield f"- {artifact['id']} ({need}, {when}): {source}; on {', '.join(artifact.get('triggers') or [])}"
+            branches = [str(one["id"]) for one in (step.get("parallel") or {}).get("branches") or ()]
+            among = f" ({', '.join(branches)} in parallel)" if branches else ""
+            name = " ".join(str(step.get("name") or step.get("id")).split())
+            yield f"{_sign(seen.get(step['key'], []))} {step['key']}: {name}{among}{gate}"
+            gate = ""
+
+
+def _sign(seen: list[dict[str, Any]]) -> str:
+    if not seen:
+        return "·"
+    if seen[-1]["status"] in visits.OPEN:
+        return "▸"
+    return "✓" if visits.is_done(seen) else "✗"

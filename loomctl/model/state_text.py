@@ -1,23 +1,25 @@
-"""A run's own state as a priming shows it: what a step needs of it, a line for each thing, no bookkeeping (D15)."""
+"""A run's own state as a priming shows it: what its head, its history and its plan do not tell (D15, D63)."""
 
 from __future__ import annotations
 
 import json
 
 from loomctl.model.state import VOLATILE
-from loomctl.model.visits import every
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-# What every priming says in its own head, and what only machines read.
-_APART = (*VOLATILE, "schema_version", "run_id", "plan_id", "workflow_id", "created_at", "phases", "steps", "approvals")
+# What every priming says in its own head or history, and what only machines read.
+_APART = (
+    *(*VOLATILE, "schema_version", "run_id", "plan_id", "workflow_id", "created_at", "work_id", "goal", "status"),
+    *("current_phase", "current_step", "phases", "steps", "approvals"),
+)
 
 
 def readable(state: Mapping[str, Any]) -> str:
-    """Render a state as JSON with a line for each key; phases and visits of steps as a word each.
+    """Render a state as JSON with a line for each key.
 
     What a step noted and when it ended stands in the history of a priming, or in the file; what it said is for a
     preamble to tell (D46).
@@ -28,13 +30,11 @@ def readable(state: Mapping[str, Any]) -> str:
         shown["context"] = {key: value for key, value in context.items() if not _is_said(key)}
         if not shown["context"]:
             del shown["context"]
-    shown["phases"] = {name: phase.get("status") for name, phase in state["phases"].items()}
-    shown["stages"] = {entry["stage"]: entry["status"] for entry in every(state) if entry.get("stage")}
     by_faber = {entry["step_id"]: entry["status"] for entry in state["steps"] if entry.get("by") == "faber"}
     if by_faber:
         shown["steps"] = by_faber
     lines = [f"{_text(key)}: {_text(value)}" for key, value in shown.items()]
-    return "{\n" + ",\n".join(lines) + "\n}"
+    return "{\n" + ",\n".join(lines) + "\n}" if lines else "{}"
 
 
 def _is_said(key: str) -> bool:
