@@ -22,15 +22,16 @@ CHILD_PATIENCE = 2.0  # seconds
 
 
 class Settings(NamedTuple):
-    """hook_budget: UTF-16 units; command_budget: UTF-8 bytes; extra_roots: absolute, the user's word alone (D10).
+    """hook_budget: UTF-16 units of all parts together; command_budget: UTF-8 bytes.
 
-    outputs_days, local_days, environments_days: how long `loomctl tidy` leaves things (D56); None: for ever; that of
-    environments is the user's word alone. reduce_live: `large` or `off`; reduce_live_threshold: characters;
-    reduce_tools: the same two for tools by name (D48); reduce_rules: how calls of other tools are reduced, as
-    `tool_rules.of_settings` reads them. warnings: `(code, message)` for what could not be used.
+    extra_roots: absolute, the user's word alone (D10). outputs_days, local_days, environments_days: how long `loomctl
+    tidy` leaves things (D56); None: for ever; that of environments is the user's word alone. reduce_live: `large` or
+    `off`; reduce_live_threshold: characters; reduce_tools: the same two for tools by name (D48); reduce_rules: how
+    calls of other tools are reduced, as `tool_rules.of_settings` reads them. warnings: `(code, message)` for what could
+    not be used.
     """
 
-    hook_budget: int = 9500
+    hook_budget: int = 38000
     command_budget: int = 24000
     default_workflow: str = "default"
     commit_runs: bool = False
@@ -47,7 +48,7 @@ class Settings(NamedTuple):
 
 # name in config.yaml: (least, most). Hosts drop what is larger than their own limits.
 _NUMBERS = {
-    "hook_budget": (500, 9900),
+    "hook_budget": (500, 38000),
     "command_budget": (1000, 25000),
     "reduce.live_threshold": (8000, 1_000_000),  # the launcher starts no Python for less
 }

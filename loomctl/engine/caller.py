@@ -54,6 +54,7 @@ class Caller(NamedTuple):
     """session_id: the host's (D24), None where nobody has one; pid: the host's process; cwd: absolute.
 
     environment_python: the made environment's interpreter, if there is one. on_hook_path: the standard library alone.
+    parts: how many outputs a host takes of what is told now (D62).
     """
 
     session_id: str | None
@@ -63,6 +64,7 @@ class Caller(NamedTuple):
     conversation: Conversation
     on_hook_path: bool = False
     environment_python: str | None = None
+    parts: int = 1
 
 
 class Workspace(NamedTuple):

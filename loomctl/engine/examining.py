@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from loomctl.disk import artifact_files
 from loomctl.disk.artifact_paths import Roots
 from loomctl.engine import prompts
@@ -30,10 +28,11 @@ _LONGEST_CHAIN = 4
 
 
 class Entry(NamedTuple):
-    """What became of one artifact; form: full, diff, outline, pointer, or None where nothing was given.
+    """What became of one artifact; form: full, diff, head, pointer, or None where nothing was given.
 
     base: the SHA-256 of the content that a diff begins with; given: the text that was given whole; of: what it is of
-    where that is no file's content.
+    where that is no file's content; parts: those of the text that it stands in, from 1; rest: what to do for what is
+    not given of it.
     """
 
     id: str
@@ -48,6 +47,8 @@ class Entry(NamedTuple):
     base: str | None = None
     given: str = ""
     of: str = ""
+    parts: Sequence[int] = ()
+    rest: str = ""
 
 
 class Examiner:
@@ -56,9 +57,7 @@ class Examiner:
     def __init__(self, space: Workspace, run: Run, due_by_trigger: Sequence[Mapping[str, Any]]) -> None:
         self._space, self._run, self._due = space, run, due_by_trigger
         self._unknown: dict[str, str] = {}
-        # FABER's files say it in other words; those of a run that is only simulated are not there.
-        as_files = os.path.dirname(run.state_path) == run.folder and os.path.lexists(run.state_path)
-        self._own = None if as_files else {"state_path": run.state, "plan_path": run.plan}
+        self._own = {"state_path": ("json", self._state_text), "plan_path": ("digest", self._plan_text)}
         self._known = prompts.placeholder_values(space.project, run)
         recorded = tuple(sessions.roots(run.state))
         self._roots = Roots(
@@ -71,6 +70,16 @@ class Examiner:
             *(("STAND_IN", text) for text in stands_in or () if isinstance(text, str)),
         ]
         self._answers = self._ask_the_environment()
+
+    def _state_text(self) -> str:
+        from loomctl.model import state_text
+
+        return state_text.readable(self._run.state)
+
+    def _plan_text(self) -> str:
+        from loomctl.model import plan_text
+
+        return plan_text.readable(self._run.plan, self._run.state)
 
     def _ask_the_environment(self) -> dict[tuple[str, str], Answer]:
         """Ask once for all conditions and paths that the standard library cannot answer (D12)."""
@@ -164,7 +173,9 @@ class Examiner:
 
     def _with_diff(self, piece: Piece, given: Given | None, sha256: str) -> Piece:
         """Say what changed since the conversation was given all of it, if it was and that text is still known."""
-        if given is None or given.form not in due.WHOLE or given.sha256 == sha256 or len(given.needs) >= _LONGEST_CHAIN:
+        if given is None or given.form not in due.WHOLE or given.sha256 == sha256:
+            return piece
+        if len({needed.partition("-")[0] for needed in given.needs}) >= _LONGEST_CHAIN:
             return piece
         from loomctl.disk import given_texts  # only for what changed
 
@@ -204,10 +215,11 @@ class Examiner:
 
     def _pointer(self, artifact: Mapping[str, Any], note: str) -> Piece:
         line = f"{masked_line(artifact['id'], 80)}: {masked_line(note, 300)}"
-        return Piece(artifact["id"], "", None, "text", "", line, bool(artifact.get("required")))
+        return Piece(artifact["id"], "", None, "", line, bool(artifact.get("required")))
 
     def _piece(self, artifact: Mapping[str, Any], reading: Reading, *, required: bool) -> Piece:
-        text, masked = mask(visible(reading.text or ""))
+        shown = visible(reading.text or "")
+        text, masked = mask(shown)
         if masked:
             self.warnings.append(("SECRETS_MASKED", f"{artifact['id']}: {masked} masked"))
         path = masked_line(reading.path, 200)
@@ -220,5 +232,7 @@ class Examiner:
         info = "json" if reading.kind == "json" else "markdown" if markdown else "text"
         heading = f"{masked_line(artifact['id'], 80)}: {path}" + (" (rendered for reading)" if reading.rendered else "")
         # What Loom's own commands can say again comes after what the project alone can say.
-        patient = reading.kind == "digest" or reading.path.startswith("{plugin_root}")
-        return Piece(artifact["id"], heading, text, reading.kind, info, pointer, required, patient, of=reading.of)
+        own = reading.kind == "digest" or reading.path.startswith("{plugin_root}")
+        # Of a mask that takes several lines' place nobody can tell which lines follow it.
+        numbered = not (reading.rendered or reading.of) and shown.count("\n") == text.count("\n")
+        return Piece(artifact["id"], heading, text, info, pointer, required, read, numbered, own, of=reading.of)

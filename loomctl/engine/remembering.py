@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import finding, leasing
-from loomctl.model import sessions
+from loomctl.model import sessions, slip
 from loomctl.model.due import DEFER, ERROR, OVER, WHOLE, Given
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 
-FORMS = (*WHOLE, "outline", "pointer")
+FORMS = (*WHOLE, "head", "pointer")
 
 
 class Held(NamedTuple):
@@ -41,7 +41,7 @@ def held(space: Workspace, run_id: str) -> Held:
     for name, entry in primed["artifacts"].items():
         if isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("sha256", "form", "slip")):
             known[name] = _given(entry)
-    slips = {slip for given in known.values() for slip in (given.slip, *given.needs)}
+    slips = {needed for given in known.values() for needed in (given.slip, *given.needs)}
     if isinstance(primed.get("slip"), str) and primed["slip"]:
         slips.add(primed["slip"])
     if not slips:
@@ -93,7 +93,7 @@ def remember(space: Workspace, made: Slip) -> None:
     declared = {entry.id for entry in made.entries}
     kept = {name: entry for name, entry in kept.items() if name in declared - gone}
     gave = {
-        entry.id: {"sha256": entry.sha256, "form": entry.form, "slip": made.id, **_whole(space, entry, kept)}
+        entry.id: {"sha256": entry.sha256, "form": entry.form, "slip": made.id, **_whole(space, made.id, entry, kept)}
         for entry in made.loaded
         if entry.form in FORMS and entry.sha256
     }
@@ -102,8 +102,8 @@ def remember(space: Workspace, made: Slip) -> None:
     )
 
 
-def _whole(space: Workspace, entry: Entry, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the text that was given whole, so that its next change can be told as a diff."""
+def _whole(space: Workspace, slip_id: str, entry: Entry, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep the text that was given whole, so that its next change can be told as a diff; name the parts it needs."""
     if entry.form not in WHOLE:
         return {}
     try:
@@ -111,10 +111,10 @@ def _whole(space: Workspace, entry: Entry, before: Mapping[str, Any]) -> dict[st
     except (OSError, LoomError):  # then it is given whole again
         text = ""
     known = before.get(entry.id)
-    needs = []
+    needs: list[Any] = slip.marks(slip_id, entry.parts)
     if entry.form == "diff" and isinstance(known, dict):
         earlier = known.get("needs")
-        needs = [*(earlier if isinstance(earlier, list) else ()), known.get("slip")]
+        needs += [*(earlier if isinstance(earlier, list) else ()), known.get("slip")]
     return {"text": text, **({"needs": needs} if needs else {})}
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from loomctl.model.triggers import Event
 
 TOKENS = 500
-MOST_UNITS = 2000  # UTF-16 units of all history in a priming (D19)
 _LOOKED_AT = 200  # steps at the log's end
 _HEAD = "What tools did in this run so far (loomctl steps lists all, loomctl steps show ID gives an original whole):"
 
@@ -60,9 +59,9 @@ def told(
         return Told()
     count = every[-1].more.get("number")
     index = "loomctl steps" + (f" ({count:,} in all)" if type(count) is int and count > len(every) else "")
-    share = budget.share(slip.HISTORY_SHARE) - 2
+    share = budget.history - 2
     share -= min(budget.measure(before), share // 2)
-    units = MOST_UNITS - min(utf16_units(before), MOST_UNITS // 2)
+    units = slip.MOST_HISTORY - min(utf16_units(before), slip.MOST_HISTORY // 2)
     asked = masked_line(str(state.get("goal") or ""), 400)
     later = f"\n({waiting:,} later calls are not among these yet: loomctl steps has them)" if waiting else ""
     for tokens in (TOKENS, 400, 300, 200, 120, 60):

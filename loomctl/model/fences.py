@@ -82,10 +82,16 @@ def fenced(text: str, info: str = "") -> str:
 
     info: the language of the content; only its first word counts, and only where it is a plain name.
     """
+    opening, closing = fence_for(text, info)
+    end = "" if not text or text.endswith("\n") else "\n"
+    return f"{opening}\n{text}{end}{closing}"
+
+
+def fence_for(text: str, info: str = "") -> tuple[str, str]:
+    """Give the line that opens and the line that closes such fences, for the text or any run of its lines."""
     fence = "`" * max(3, 1 + longest_run(text, "`"), 1 + longest_run(text, "~"))
     word = (info.split() or [""])[0]
-    end = "" if not text or text.endswith("\n") else "\n"
-    return f"{fence}{word if _INFO.issuperset(word) else ''}\n{text}{end}{fence}"
+    return f"{fence}{word if _INFO.issuperset(word) else ''}", fence
 
 
 def one_line(text: str, limit: int) -> str:

@@ -1,9 +1,13 @@
-"""Which form each artifact takes, so that all of them together keep under one budget (D19, D20)."""
+"""Which form each artifact takes, and on which part it stands, so that all keep under one budget (D19, D20, D62).
+
+A host takes a text in parts, each with a limit of its own; a command's text is one part. Required artifacts come first,
+then optional ones, each in declared order, then Loom's own pages. What fits nowhere whole goes on over several parts,
+cut between lines; what fits not even so is given from its beginning as far as it goes.
+"""
 
 from __future__ import annotations
 
-from loomctl.model.fences import fenced, one_line, visible
-from loomctl.model.outline import outline
+from loomctl.model.fences import fence_for, one_line, visible
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -12,18 +16,17 @@ if TYPE_CHECKING:
 
 SEPARATOR = "\n\n"
 _HEADING_UNITS = 200
-_OUTLINE_SHARE = 6  # an outline takes at most this part of the budget
-_RESERVE_SHARE = 24  # and this much is kept for each required one while others are given in full
-_SHORTEST_OUTLINE = " " * 40
+_FOR_PAGES = 8  # Loom's own have at most this part of the room where a text of the user's is cut anyway
+_LEAST_FRAGMENT = 240  # units of text that are worth a heading of their own
 
 # What stands before a fence: that these are not Loom's words (D21).
-_IN_FULL = "Content of a file, in full:"
+_OF_A_FILE = "Content of a file"
 OF = {
-    "listing": "What a folder holds, listed; not what its files hold:",
-    "newest": "Content of a folder's newest file, in full:",
-    "files": "Content of a folder's files, in full:",
-    "some": "Content of those of a folder's files that can be read, in full:",
-    "command": "What a command says, in full:",
+    "listing": "What a folder holds, listed; not what its files hold",
+    "newest": "Content of a folder's newest file",
+    "files": "Content of a folder's files",
+    "some": "Content of those of a folder's files that can be read",
+    "command": "What a command says",
 }
 """How an artifact is headed that is no file's content, by what it is of."""
 _SHORT = {
@@ -35,203 +38,293 @@ _SHORT = {
 }
 """What is given in part of an artifact that is no file, by the keys of OF."""
 _IN_DIFF = "What changed in {what} since it was given here in full (then {base}), as a unified diff:"
-_IN_OUTLINE = "{what}, in outline, for the full text does not fit here:"
 
 
 class Piece(NamedTuple):
     """An artifact to be packed.
 
-    heading: what it is, in one line, for the full form. text: None if it cannot be given at all. kind: "json",
-    "markdown" or anything else. info: the language of the fence. pointer: one line that says by itself what it is,
-    why it is not given in full and how to read it; it is shown as a list's item, alone or above an outline.
-    patient: if required, it is given in full only after the others, whatever its size. diff: what leads to the text
-    from the one that the conversation has, which `base` names; it stands for the full text where it is shorter. of: a
-    key of OF, for what is no file's content.
+    heading: what it is, in one line, for the full form. text: None if it cannot be given at all. info: the language of
+    the fence. pointer: one line that says by itself what it is, why it is not given in full and how to read it.
+    read: how to read it, such as "read specs/258.md"; "" where it cannot be read. numbered: whether the lines of the
+    text are those of what `read` names. own: Loom's own page, which comes last. diff: what leads to the text from the
+    one that the conversation has, which `base` names; it stands for the full text where it is shorter. of: a key of OF,
+    for what is no file's content.
     """
 
     id: str
     heading: str
     text: str | None
-    kind: str
     info: str
     pointer: str
     required: bool
-    patient: bool = False
+    read: str = ""
+    numbered: bool = False
+    own: bool = False
     diff: str = ""
     base: str = ""
     of: str = ""
 
 
 class Packed(NamedTuple):
-    """What became of a piece: "full", "diff", "outline", "pointer", or "omitted", then with no text of its own."""
+    """What became of a piece.
+
+    form: "full", "diff", "head" (its beginning), "pointer", or "omitted", then it is named nowhere. parts: where it
+    stands, from 1. rest: what to do for the rest of it, such as "read specs/258.md from line 411"; "" for a whole one.
+    """
 
     id: str
     form: str
-    text: str
+    parts: tuple[int, ...] = ()
+    rest: str = ""
 
 
-def pack(
-    pieces: Iterable[Piece], *, budget: int, measure: Callable[[str], int], required_floor: int = 4500
-) -> list[Packed]:
-    """Give each piece, in declared order, the best form for which there is room; `joined` never measures over budget.
+class Packing(NamedTuple):
+    """packed: in the order of the pieces; texts: that of each part, "" for one that nothing is on."""
 
-    First all get their pointers. Where even those do not fit, pieces are omitted from the last on, optional ones
-    first (and these already where they would leave the required less than they can use of `required_floor` or half
-    of the budget), and an entry without an id ends the list, with the line that counts them. Then the required ones
-    are given in full, from the shortest on, as long as there is room left for an outline of each other; the rest of
-    them as outlines, or in full after all where that leaves room; then the optional ones in declared order, in full,
-    else as outlines.
+    packed: list[Packed]
+    texts: list[str]
 
-    measure: additive, like `utf16_units` and `utf8_bytes`: what it gives for two texts adds up to what it gives for
-    the two joined. Under a budget too small even for the closing line there is no text at all.
+
+def pack(pieces: Iterable[Piece], *, rooms: Sequence[int], measure: Callable[[str], int]) -> Packing:
+    """Give each piece the best form for which there is room; no part's text ever measures over its room.
+
+    rooms: what each part holds, the first one first. First all get room on the first part for the line that points to
+    them; where even that is not there, pieces are omitted, the last ones first, and a line counts them. Then each is
+    given whole, in order of rank: as long as what it leaves is enough for those of its rank behind it, or for a fair
+    share of each; else its beginning is given, which leaves room for Loom's own pages, too.
+    measure: additive, like `utf16_units` and `utf8_bytes`.
     """
-    between = measure(SEPARATOR)
-    limit = budget + between  # every part is counted with the separator after it, of which the last has none
-    parts = [_Part(piece, limit, between, measure) for piece in pieces]
-    closing, closing_cost = _omit(parts, limit, required_floor, between, measure)
-    room = limit - closing_cost - sum(part.cost for part in parts)
-    required = [part for part in parts if part.piece.required]
-    room = _give_in_full(required, room, budget // _RESERVE_SHARE)
-    lacking = [part for part in required if part.can_grow()]
-    for index, part in enumerate(lacking):
-        share = min(room // (len(lacking) - index), budget // _OUTLINE_SHARE)
-        room -= part.become_full(share) or part.become_outline(share)
-    for part in sorted(lacking, key=lambda part: part.full_cost):  # outlines may have needed less than was kept
-        room -= part.become_full(room)
-    for part in parts:
-        if not part.piece.required and part.can_grow():
-            room -= part.become_full(room) or part.become_outline(min(room, budget // _OUTLINE_SHARE))
-    for part in [*required, *(part for part in parts if not part.piece.required)]:
-        if part.form == "outline":  # what is still free shows more of what did not fit
-            room -= part.become_outline(room)
-    packed = [Packed(part.piece.id, part.form, part.shown) for part in parts]
-    return [*packed, Packed("", "omitted", closing)] if closing else packed
+    every = [_Part(piece, measure) for piece in pieces]
+    sheets = _Sheets(rooms, measure)
+    ranked = sorted(every, key=lambda part: (part.piece.own, not part.piece.required))
+    _point(ranked, sheets)
+    pages = min(sum(part.cost + _LEAST_FRAGMENT for part in ranked if part.piece.own), sheets.left() // _FOR_PAGES)
+    for rank in ((False, True), (False, False), (True, True), (True, False)):
+        waiting = [part for part in ranked if (part.piece.own, part.piece.required) == rank and part.form == "pointer"]
+        share = sheets.left() // (2 * len(waiting)) if waiting else 0
+        for at, part in enumerate(waiting):
+            part.give(sheets, sum(min(share, later.cost + _LEAST_FRAGMENT) for later in waiting[at + 1 :]), pages)
+    return Packing([part.packed() for part in every], sheets.texts())
 
 
-def joined(packed: Iterable[Packed]) -> str:
-    """Give the text of what was packed: what `pack` kept under its budget."""
-    return SEPARATOR.join([part.text for part in packed if part.text])
+class _Sheets:
+    """The parts that are filled. Each text on one is counted with the separator behind it, of which the last has none.
+
+    kept: room on the first one that is kept for lines that point to what is not given.
+    """
+
+    def __init__(self, rooms: Sequence[int], measure: Callable[[str], int]) -> None:
+        self.measure = measure
+        self.between = measure(SEPARATOR)
+        self.rooms = [room + self.between for room in rooms]
+        self.blocks: list[list[str]] = [[] for _ in rooms]
+        self.lines: list[str] = []
+        self.kept = 0
+
+    def room(self, at: int) -> int:
+        return self.rooms[at] - (self.kept if at == 0 else 0)
+
+    def left(self) -> int:
+        return sum(max(0, self.room(at)) for at in range(len(self.rooms)))
+
+    def put(self, at: int, block: str) -> None:
+        self.rooms[at] -= self.measure(block) + self.between
+        self.blocks[at].append(block)
+
+    def say(self, line: str) -> None:
+        """Put a line below what the first part holds."""
+        self.rooms[0] -= self.measure(line) + self.between
+        self.lines.append(line)
+
+    def texts(self) -> list[str]:
+        every = [[*blocks, *(() if at else self.lines)] for at, blocks in enumerate(self.blocks)]
+        return [SEPARATOR.join(blocks) for blocks in every]
+
+
+class _Fragment(NamedTuple):
+    """A run of whole lines of a text on one part. at: which; start, end: in the text."""
+
+    at: int
+    start: int
+    end: int
 
 
 class _Part:
-    """A piece on its way to being packed: the form it has now, what that costs, and what its full text would cost."""
+    """A piece on its way to being packed. cost: of its whole form on one part; kept: of the line that points to it."""
 
-    def __init__(self, piece: Piece, limit: int, between: int, measure: Callable[[str], int]) -> None:
-        self.piece, self.between, self.measure = piece, between, measure
+    def __init__(self, piece: Piece, measure: Callable[[str], int]) -> None:
+        self.piece, self.measure = piece, measure
+        self.form, self.rest = "omitted", ""
+        self.parts: tuple[int, ...] = ()
+        self.pointer = "- " + visible(piece.pointer).replace("\n", " ").strip().removeprefix("- ")
         self.text = None if piece.text is None else visible(piece.text)
-        self.full, self.full_cost, self.whole = "", 0, "full"
-        self._become("pointer", self._pointer())
-        wholes = [("full", self._in_full(self.text))] if self.text is not None and measure(self.text) <= limit else []
-        if piece.diff and measure(piece.diff) <= limit:
-            wholes.append(("diff", self._in_diff()))
-        if wholes:
-            cost, at = min((measure(shown) + between, at) for at, (_, shown) in enumerate(wholes))
-            self.whole, full = wholes[at]
-            if cost <= self.cost:
-                self._become(self.whole, full)
-            elif cost <= limit:
-                self.full, self.full_cost = full, cost
+        self.heading = one_line(piece.heading, _HEADING_UNITS) or one_line(piece.id, _HEADING_UNITS)
+        self.fence = fence_for(self.text or "", piece.info)
+        self.cost = measure(self._block(0, len(self.text))) if self.text is not None else 0
+        self.diff = self._in_diff() if piece.diff and self.text is not None else ""
+        if self.diff and measure(self.diff) >= self.cost:
+            self.diff = ""
+        self.kept = 0
 
-    def can_grow(self) -> bool:
-        return self.form == "pointer" and self.text is not None
+    def packed(self) -> Packed:
+        return Packed(self.piece.id, self.form, self.parts, self.rest)
 
-    def become_full(self, room: int) -> int:
-        """Take the full form if it costs at most so much more than the present one; give what it costs more, else 0."""
-        more = self.full_cost - self.cost
-        if not self.full or self.form == self.whole or more > room:
-            return 0
-        self._become(self.whole, self.full)
-        return more
+    def least(self, between: int) -> int:
+        """Give the room on the first part without which the piece is not named."""
+        pointer = self.measure(self.pointer)
+        if self.text is not None:
+            pointer = max(pointer, self.measure(self._rest(len(self.text))[1]))
+        return between + (min(pointer, self.cost) if self.text is not None else pointer)
 
-    def become_outline(self, room: int) -> int:
-        """Take an outline that costs at most so much more than the pointer; give what it costs more, else 0."""
-        before = self.cost
-        allowed = before + room - self.between - self.measure(self._in_outline("x"))
-        for _ in range(2):  # a second time where what the outline shows needs a longer fence
-            if self.text is None or allowed < self.measure(_SHORTEST_OUTLINE):
+    def give(self, sheets: _Sheets, others: int, pages: int) -> None:
+        """Take the best form that leaves `others` units to those behind it, and a beginning `pages` besides."""
+        sheets.kept -= self.kept
+        if self.text is None or not (self._whole(sheets, others) or self._beginning(sheets, others + pages)):
+            self.parts, self.rest = (1,), self.piece.read
+            sheets.say(self.pointer)
+
+    def _whole(self, sheets: _Sheets, others: int) -> bool:
+        """Take the whole text, or the diff that leads to it: on the first part that has room, else on several."""
+        allowed = max(sheets.left() - others, self.kept)
+        if self.diff:
+            return self._on_one(sheets, self.diff, self.measure(self.diff), "diff", allowed)
+        if self.cost + sheets.between > allowed:
+            return False
+        if self._on_one(sheets, self._block(0, len(self.text or "")), self.cost, "full", allowed):
+            return True
+        fragments = self._walk(sheets, allowed)
+        if not fragments or fragments[-1].end < len(self.text or ""):
+            return False
+        self._take(sheets, fragments, "full")
+        return True
+
+    def _beginning(self, sheets: _Sheets, others: int) -> bool:
+        """Take the text from its beginning as far as there is room, and the line that says how to go on.
+
+        Of Loom's own pages nobody needs a half.
+        """
+        if self.piece.own:
+            return False
+        sheets.kept += self.kept
+        fragments = self._walk(sheets, sheets.left() - others)
+        sheets.kept -= self.kept
+        end = fragments[-1].end if fragments else 0
+        if not (self.text or "")[:end].strip():
+            return False
+        self._take(sheets, fragments, "head")
+        self.rest, line = self._rest(end)
+        sheets.say(line)
+        return True
+
+    def _on_one(self, sheets: _Sheets, block: str, cost: int, form: str, allowed: int) -> bool:
+        needed = cost + sheets.between
+        at = next((at for at in range(len(sheets.rooms)) if needed <= min(sheets.room(at), allowed)), None)
+        if at is None:
+            return False
+        sheets.put(at, block)
+        self.form, self.parts = form, (at + 1,)
+        return True
+
+    def _walk(self, sheets: _Sheets, allowed: int) -> list[_Fragment]:
+        """Lay the text out from its beginning, part by part, in at most `allowed` units."""
+        text, found, start = self.text or "", list[_Fragment](), 0
+        for at in range(len(sheets.rooms)):
+            around = self.measure(self._block(start, start, continued=True)) + sheets.between
+            room = min(sheets.room(at), allowed) - around
+            if room < min(_LEAST_FRAGMENT, len(text) - start):
+                continue
+            end = _whole_lines(text, start, room, self.measure)
+            if end == start:
+                continue
+            found.append(_Fragment(at, start, end))
+            allowed -= around + self.measure(text[start:end])
+            start = end
+            if end == len(text):
                 break
-            inside = outline(self.text, self.piece.kind, allowed, self.measure)
-            shown = self._in_outline(inside)
-            excess = self.measure(shown) + self.between - before - room
-            if inside and excess <= 0:
-                self._become("outline", shown)
-                return self.cost - before
-            allowed -= excess
-        return 0
+        return found
 
-    def omit(self) -> None:
-        self.form, self.shown, self.cost = "omitted", "", 0
-
-    def _become(self, form: str, shown: str) -> None:
-        self.form, self.shown, self.cost = form, shown, self.measure(shown) + self.between
+    def _take(self, sheets: _Sheets, fragments: Sequence[_Fragment], form: str) -> None:
+        for one in fragments:
+            sheets.put(one.at, self._block(one.start, one.end))
+        self.form, self.parts = form, tuple(one.at + 1 for one in fragments)
 
     # Each form begins with Loom's own signs, so that nothing in a name or a path can open a block that swallows more.
 
-    def _in_full(self, text: str) -> str:
-        heading = one_line(self.piece.heading, _HEADING_UNITS) or one_line(self.piece.id, _HEADING_UNITS)
-        said = OF.get(self.piece.of, _IN_FULL)
-        return f"### {heading}\n{said}\n{fenced(text, self.piece.info)}"
+    def _block(self, start: int, end: int, *, continued: bool = False) -> str:
+        """Give a run of lines of the text as a block. continued: with the longest words that a run may need."""
+        text = self.text or ""
+        said = OF.get(self.piece.of, _OF_A_FILE)
+        if (start, end) == (0, len(text)) and not continued:
+            said += ", in full:" if self.piece.of != "listing" else ":"
+        else:
+            count = _lines(text, 0, len(text))
+            first, last = (count, count) if continued else (_lines(text, 0, start) + 1, _lines(text, 0, end))
+            said += f", lines {first} to {last} of {count}:"
+        again = " (continued)" if start or continued else ""
+        body = text[start:end]
+        close = "" if not body or body.endswith("\n") else "\n"
+        return f"### {self.heading}{again}\n{said}\n{self.fence[0]}\n{body}{close}{self.fence[1]}"
 
     def _in_diff(self) -> str:
-        heading = one_line(self.piece.heading, _HEADING_UNITS) or one_line(self.piece.id, _HEADING_UNITS)
         what = _SHORT.get(self.piece.of, "the file")
         said = _IN_DIFF.format(what=what, base=one_line(self.piece.base[:8], _HEADING_UNITS))
-        return f"### {heading}\n{said}\n{fenced(visible(self.piece.diff), 'diff')}"
+        diff = visible(self.piece.diff)
+        opening, closing = fence_for(diff, "diff")
+        return f"### {self.heading}\n{said}\n{opening}\n{diff}{'' if diff.endswith(chr(10)) else chr(10)}{closing}"
 
-    def _in_outline(self, text: str) -> str:
-        what = _SHORT.get(self.piece.of, "content of the file")
-        return f"{self._pointer()}\n{_IN_OUTLINE.format(what=what[0].upper() + what[1:])}\n{fenced(text)}"
-
-    def _pointer(self) -> str:
-        return "- " + visible(self.piece.pointer).replace("\n", " ").strip().removeprefix("- ")
-
-
-def _omit(
-    parts: Sequence[_Part], limit: int, required_floor: int, between: int, measure: Callable[[str], int]
-) -> tuple[str, int]:
-    """Omit parts until the forms they have now fit; give the closing line that counts them, and its cost."""
-    required = [part for part in parts if part.piece.required]
-    optional = [part for part in parts if not part.piece.required]
-    outline_room = max(0, limit) // _OUTLINE_SHARE
-    usable = sum(part.full_cost or part.cost + part.can_grow() * outline_room for part in required)
-    held = min(usable, required_floor, limit // 2)
-    required_cost = sum(part.cost for part in required)
-    optional_cost = sum(part.cost for part in optional)
-    closing, closing_cost = "", 0
-    for count, part in enumerate([*reversed(optional), *reversed(required)], 1):
-        least = max(required_cost, held) if optional_cost else required_cost
-        if least + optional_cost + closing_cost <= limit:
-            return closing, closing_cost
-        if part.piece.required:
-            required_cost -= part.cost
-        else:
-            optional_cost -= part.cost
-        part.omit()
-        closing = f"{count:,} more {'artifact is' if count == 1 else 'artifacts are'} left out here for lack of room;"
-        closing += " `loomctl prime-context --dry-run` names them all."
-        closing_cost = measure(closing) + between
-    return (closing, closing_cost) if required_cost + closing_cost <= limit else ("", 0)
+    def _rest(self, end: int) -> tuple[str, str]:
+        """Say how to go on behind a beginning: in a few words, and as the line that names the piece."""
+        text = self.text or ""
+        given, count = _lines(text, 0, end), _lines(text, 0, len(text))
+        read = visible(self.piece.read or "it cannot be read").replace("\n", " ")
+        rest = f"{read} from line {given + 1}" if self.piece.numbered else read
+        name = one_line(self.piece.id, _HEADING_UNITS)
+        return rest, f"- {name}: lines 1 to {given} of {count} are given here; for the rest {rest}"
 
 
-def _give_in_full(required: Sequence[_Part], room: int, reserve: int) -> int:
-    """Give required parts in full, the shortest first and the patient ones last; give the room that is left.
+def _lines(text: str, start: int, end: int) -> int:
+    """Count the lines in a run of a text; one without an end of line counts."""
+    return text.count("\n", start, end) + (end > start and text[end - 1] != "\n")
 
-    Room is kept for outlines of the others; where there is not enough for all, none is: a few files in full tell more
-    than stumps of many.
+
+def _whole_lines(text: str, start: int, room: int, measure: Callable[[str], int]) -> int:
+    """Give the end of as many whole lines from `start` as measure at most `room`; `start` where not one does."""
+    end = min(len(text), start + room)  # no character measures less than 1
+    while end > start:
+        if end < len(text):
+            end = text.rfind("\n", start, end) + 1 or start
+        over = measure(text[start:end]) + (end == len(text) and not text.endswith("\n")) - room
+        if over <= 0:
+            return end
+        end -= max(1, over // 4)  # nor more than 4
+    return start
+
+
+def _point(ranked: Sequence[_Part], sheets: _Sheets) -> None:
+    """Keep room on the first part for a line about each piece; omit, from the last on, those for which there is none.
+
+    Where not all have it, optional ones have half of what the required leave at most.
     """
-    waiting = [part for part in required if part.can_grow()]
-    if reserve * len(waiting) > room:
-        reserve = 0
-    reserved = [
-        0 if part.piece.patient else min(reserve, part.full_cost - part.cost) if part.full else reserve
-        for part in waiting
-    ]
-    kept_back = sum(reserved)
-    for own, part in sorted(
-        zip(reserved, waiting, strict=True), key=lambda pair: (pair[1].piece.patient, pair[1].full_cost)
-    ):
-        more = part.become_full(room - kept_back + own)
-        if more:
-            room -= more
-            kept_back -= own
-    return room
+    count, used = 0, 0
+    leasts = [part.least(sheets.between) for part in ranked]
+    room = optional = sheets.rooms[0]
+    if sum(leasts) > room:
+        room -= sheets.measure(_closing(len(ranked))) + sheets.between
+        must = sum(least for part, least in zip(ranked, leasts, strict=True) if part.piece.required)
+        optional = min(room, must + (room - must) // 2)
+    for part, least in zip(ranked, leasts, strict=True):
+        if used + least > (room if part.piece.required else optional):
+            break
+        used, count = used + least, count + 1
+        part.form, part.kept = "pointer", least
+    sheets.kept = used
+    omitted = len(ranked) - count
+    if omitted and sheets.measure(_closing(omitted)) + sheets.between <= sheets.rooms[0] - used:
+        sheets.say(_closing(omitted))
+
+
+def _closing(count: int) -> str:
+    return (
+        f"{count:,} more {'artifact is' if count == 1 else 'artifacts are'} left out here for lack of room; "
+        "`loomctl prime-context --dry-run` names them all."
+    )

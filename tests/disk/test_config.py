@@ -69,7 +69,7 @@ def test_a_hook_that_no_command_came_before_says_so(store: Path) -> None:
     """Settings that were never compiled are not guessed at."""
     (store / "config.yaml").write_text("hook_budget: 5000\n")
     loaded = load(str(store), with_yaml=False)
-    assert (loaded.hook_budget, [code for code, _ in loaded.warnings]) == (9500, ["STALE_CONFIG"])
+    assert (loaded.hook_budget, [code for code, _ in loaded.warnings]) == (38000, ["STALE_CONFIG"])
 
 
 @pytest.mark.parametrize("name", ["extra_roots", "no_such_setting"])
@@ -101,7 +101,7 @@ def test_a_compiled_file_that_a_repository_brings_allows_no_root(store: Path, ke
         (store / "local" / "config.json").write_text(json.dumps(brought))
         for with_yaml in (False, True):
             loaded = load(str(store), with_yaml=with_yaml)
-            assert (loaded.extra_roots, loaded.hook_budget, loaded.commit_runs) == ((), 9500, False)
+            assert (loaded.extra_roots, loaded.hook_budget, loaded.commit_runs) == ((), 38000, False)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"source": 1, "settings": 2, "warnings": 3}'])
@@ -110,7 +110,7 @@ def test_a_damaged_compiled_file_is_made_anew(store: Path, content: bytes) -> No
     (store / "config.yaml").write_text("hook_budget: 5000\n")
     (store / "local").mkdir()
     (store / "local" / "config.json").write_bytes(content)
-    assert load(str(store), with_yaml=False).hook_budget == 9500
+    assert load(str(store), with_yaml=False).hook_budget == 38000
     assert load(str(store), with_yaml=True) == Settings(hook_budget=5000)
     assert load(str(store), with_yaml=False) == Settings(hook_budget=5000)
 
@@ -119,7 +119,7 @@ def test_a_damaged_compiled_file_is_made_anew(store: Path, content: bytes) -> No
     ("text", "where"),
     [
         ("hook_budget: 100", "$.hook_budget"),
-        ("hook_budget: 10000", "$.hook_budget"),
+        ("hook_budget: 38001", "$.hook_budget"),
         ("hook_budget: true", "$.hook_budget"),
         ("hook_budget: '5000'", "$.hook_budget"),
         ("hook_budget: 5000.0", "$.hook_budget"),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from loomctl.engine import driving, priming, remembering
 from loomctl.engine.caller import Conversation, Workspace
 from loomctl.engine.priming import Slip
-from loomctl.model import tokens, triggers
+from loomctl.model import slip, tokens, triggers
 from loomctl.model.errors import LoomError
 from loomctl.model.slip import Budget
 from loomctl.model.units import utf8_bytes, utf16_units
@@ -159,14 +159,14 @@ def test_each_artifact_is_as_fresh_as_the_slip_that_carried_it(primed: Scene) ->
     assert [entry.id for entry in again.loaded] == ["notes"]
 
 
-def test_an_outline_is_not_fresh_where_the_whole_fits(primed: Scene) -> None:
-    """What a hook could only outline a command with more room gives in full; then it is fresh for both (D15)."""
+def test_a_beginning_is_not_fresh_where_the_whole_fits(primed: Scene) -> None:
+    """What a hook could only begin a command with more room gives in full; then it is fresh for both (D15)."""
     long = "# A\n\n" + "a line of the long document\n" * 500
     primed.write("spec.md", long)
     space = primed.space()
     remembering.forget(space)
     hooked = prime(primed, triggers.session_start(), budget=priming.hook_budget(space))
-    assert forms(hooked)["spec"] == ("load", "trigger", "outline")
+    assert forms(hooked)["spec"] == ("load", "trigger", "head")
     same = prime(primed, triggers.session_start(), budget=priming.hook_budget(space))
     assert forms(same)["spec"] == ("skip", "fresh", None)
     whole = prime(primed)
@@ -344,7 +344,7 @@ def test_an_own_state_is_shown_without_what_priming_changes(scene: Scene) -> Non
     assert prime(scene).loaded == []
     made = prime(scene, force=True)
     assert "session_history" not in made.text
-    assert '"current_step": "frame/ask"' in made.text
+    assert "step frame/ask" in made.text
     assert prime(scene).loaded == []
 
 
@@ -558,20 +558,28 @@ content = st.one_of(
 @given(
     files=st.lists(st.tuples(st.integers(0, 11), content), max_size=12),
     limit=st.sampled_from([500, 1000, 3000, 9500, 9900]) | st.integers(500, 30_000),
+    parts=st.integers(1, 4),
 )
-@example(files=[(number, ("😀" * 3000).encode()) for number in range(12)], limit=9500)
-@example(files=[(number, b"x" * 20_000) for number in range(12)], limit=9500)
-def test_no_artifacts_exceed_the_budget(setting: Setting, files: list[tuple[int, bytes]], limit: int) -> None:
-    """Whatever the files hold, the text keeps under its budget in either measure and ends with the slip's id (D19)."""
+@example(files=[(number, ("😀" * 3000).encode()) for number in range(12)], limit=9500, parts=1)
+@example(files=[(number, b"x" * 20_000) for number in range(12)], limit=9500, parts=1)
+@example(files=[(number, b"some words\n" * 900) for number in range(12)], limit=38_000, parts=4)
+def test_no_artifacts_exceed_the_budget(
+    setting: Setting, files: list[tuple[int, bytes]], limit: int, parts: int
+) -> None:
+    """Whatever the files hold, each part keeps under its room in either measure and ends with its mark (D19, D62)."""
     shutil.rmtree(setting.folder, ignore_errors=True)
     for number, data in files:
         setting.scene.write(f"docs/{number}.{'json' if number % 4 == 0 else 'md'}", data)
     for measure in (utf16_units, utf8_bytes):
-        made = prime(setting.scene, budget=Budget(limit, measure), force=True, keep=False)
-        assert measure(made.text) == made.used <= limit
-        assert made.text.split("\n")[-1] == f"Loom slip {made.id}"
+        budget = Budget(limit, measure, parts)
+        made = prime(setting.scene, budget=budget, force=True, keep=False)
+        assert sum(map(measure, made.parts)) == made.used <= limit
+        assert len(made.parts) <= parts
+        assert all(measure(part) <= room for part, room in zip(made.parts, budget.rooms(), strict=False))
+        marks = [made.id, *slip.marks(made.id, range(1, len(made.parts) + 1))]
+        assert [part.split("\n")[-1] for part in made.parts] == [f"Loom slip {mark}" for mark in marks]
         made.text.encode("utf-8")
-        again = prime(setting.scene, budget=Budget(limit, measure), force=True, keep=False)
+        again = prime(setting.scene, budget=budget, force=True, keep=False)
         assert again.text == made.text
 
 
@@ -586,7 +594,7 @@ def test_five_megabytes_are_named_and_left_out(scene: Scene) -> None:
     space = scene.space(OTHER)
     made = prime(scene, triggers.session_start(), space=space, budget=priming.hook_budget(space))
     assert utf16_units(made.text) <= 9500
-    assert {entry.form for entry in made.loaded} <= {"outline", "pointer"}
+    assert {entry.form for entry in made.loaded} <= {"head", "pointer"}
     assert all(f"big-{number}.md" in made.text for number in range(10))
     assert made.used / 9500 > 0.5
 

@@ -173,8 +173,8 @@ def test_the_text_never_exceeds_its_budget(
     made = priming.prime(space, run, event, budget, may_write=True, force=True)
     assert budget.measure(made.text) <= limit
     told = telling_steps.told(run.folder, run.state, event, budget, before="x" * 100 * notes).text
-    assert budget.measure(told) <= budget.share(slip.HISTORY_SHARE)
-    assert utf16_units(told) <= telling_steps.MOST_UNITS
+    assert budget.measure(told) <= budget.history
+    assert utf16_units(told) <= slip.MOST_HISTORY
 
 
 def test_telling_is_the_same_for_the_same_log(begun: Scene) -> None:
