@@ -64,7 +64,7 @@ def _open_what_is_closed() -> None:
 
 
 def _without_package(arguments: list[str], why: str) -> int:
-    if arguments == ["session-start"]:
+    if arguments[:1] == ["session-start"]:
         import json
 
         told = f"Loom: its plugin is not whole ({why}), so nothing is restored; after an update start the session again"

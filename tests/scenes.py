@@ -35,6 +35,7 @@ class Ended(NamedTuple):
     code: int
     stdout: str
     stderr: str
+    others: tuple[str, ...] = ()
 
     @property
     def json(self) -> Json:
@@ -43,9 +44,15 @@ class Ended(NamedTuple):
         return document
 
     @property
+    def parts(self) -> list[str]:
+        """What each entry of a hook put into the conversation; others: what those behind the first printed."""
+        given = [json.loads(output).get("hookSpecificOutput") or {} for output in (self.stdout, *self.others) if output]
+        return [str(one["additionalContext"]) for one in given if "additionalContext" in one]
+
+    @property
     def context(self) -> str:
         """What a hook put into the conversation."""
-        return str((self.json.get("hookSpecificOutput") or {}).get("additionalContext", "")) if self.stdout else ""
+        return "\n\n".join(self.parts)
 
     @property
     def message(self) -> str:
@@ -215,16 +222,25 @@ class Scene:
     ) -> Ended:
         """Answer a hook event in a process of its own, as the launcher starts it.
 
-        given: standard input as it is, instead of an event made of `told`.
+        given: standard input as it is, instead of an event made of `told`. A session start leaves parts for the other
+        entries, as the bundle's does, where there is room for them.
         """
         body = {"session_id": session, "cwd": str(self.root), "transcript_path": "", "hook_event_name": event, **told}
         data = json.dumps(body) if given is None else given
-        return run(
-            [sys.executable, "-I", "-S", str(MAIN), "hook", event],
+        base = self.root / ".loom" / "local" / "parts" / f"{session}-0"
+        fits = len(session) < 200 and all(one.isascii() and (one.isalnum() or one in "-_") for one in session)
+        entries = [str(base), "4"] if event == "session-start" and fits and base.parent.is_dir() else []
+        ended = run(
+            [sys.executable, "-I", "-S", str(MAIN), "hook", event, *entries],
             cwd=self.root,
             environ=self.environ(session, **(environ or {})),
             given=data,
         )
+        left = [base.with_name(f"{base.name}.{number}") for number in (2, 3, 4)]
+        others = tuple(path.read_text(encoding="utf-8") for path in left if entries and path.exists())
+        for path in left if entries else ():
+            path.unlink(missing_ok=True)
+        return ended._replace(others=tuple(output for output in others if output))
 
     def loomctl(
         self, *arguments: str, session: str | None = SESSION, given: str | bytes | None = None, cwd: Path | None = None

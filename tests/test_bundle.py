@@ -12,6 +12,7 @@ import yaml
 
 from loomctl import __version__
 from loomctl.disk.heartbeats import EVENTS
+from loomctl.disk.parts import MOST
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 COMMANDS = sorted((CHECKOUT / "commands").glob("*.md"))
@@ -71,16 +72,18 @@ def test_every_hook_is_answered_and_bounded() -> None:
     ]
     words = []
     for event, group, hook in entries:
-        match = re.fullmatch(r'"\$\{CLAUDE_PLUGIN_ROOT\}/bin/loomctl" hook ([a-z-]+)', hook["command"])
+        match = re.fullmatch(r'"\$\{CLAUDE_PLUGIN_ROOT\}/bin/loomctl" hook ([a-z-]+)( [1-4]/4)?', hook["command"])
         assert match, hook
+        assert bool(match[2]) == (event == "SessionStart")
         assert match[1] == re.sub(r"(?<!^)(?=[A-Z])", "-", event).lower()
         assert match[1] in EVENTS
         assert hook["type"] == "command"
         longest = 60 if hook["command"].endswith("hook stop") else 10  # a step's end asks git and copies assets
         assert 1 <= hook["timeout"] <= longest
         assert group.get("matcher") == {"PreToolUse": "Bash", "PostToolUse": "", "PostToolUseFailure": ""}.get(event)
-        words.append(match[1])
-    assert sorted(words) == sorted(EVENTS)
+        words.append(match[1] + (match[2] or ""))
+    starts = [f"session-start {number}/{MOST}" for number in range(1, MOST + 1)]
+    assert sorted(words) == sorted([*starts, *(event for event in EVENTS if event != "session-start")])
     assert (CHECKOUT / "bin" / "loomctl").stat().st_mode & 0o111
 
 

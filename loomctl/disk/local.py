@@ -93,9 +93,10 @@ class Local:
         return binding
 
     def _make_room(self) -> None:
-        from loomctl.disk import heartbeats, spool
+        from loomctl.disk import heartbeats, parts, spool
 
         heartbeats.make_room(self.folder)
+        parts.make_room(self.folder)
         spool.make_room(self.folder)
 
     def refresh(self, binding: dict[str, Any], *, pid: int | None, transcript_path: str | None) -> dict[str, Any]:

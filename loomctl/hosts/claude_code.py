@@ -48,6 +48,7 @@ class Given(NamedTuple):
 def main(arguments: list[str]) -> int:
     """Answer one hook event. arguments: the event's word, `session-start`, `pre-tool-use`, …; always gives 0.
 
+    Behind `session-start` the launcher may say where parts are left for the other entries, and how many entries are.
     Events after a tool are the launcher's, and `claude_live`'s where output is large.
     """
     name = arguments[0] if arguments else ""
@@ -59,8 +60,11 @@ def main(arguments: list[str]) -> int:
         event = read_event()
         if event.get("agent_id") and name not in _OF_SUBAGENTS:
             return 0
-        space = workspace_of(event)
+        base, parts = _entries(arguments[1:])
+        space = workspace_of(event, parts=parts)
         output = answer(space, event) if space is not None else None
+        if output is not None and not isinstance(output, str):
+            output = _left(output, base, parts)
     except Exception as error:  # noqa: BLE001 - a hook fails open, whatever happened (D55)
         output = _failure(space, name, error)
     if output:
@@ -71,7 +75,30 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
+def _entries(arguments: list[str]) -> tuple[str, int]:
+    """Read what the launcher says of a session start's entries: where parts are left for them, how many there are."""
+    from loomctl.disk import parts
+
+    base, said = (*arguments, "", "")[:2]
+    count = int(said) if said.isascii() and said.isdigit() and len(said) == 1 else 1
+    return (base, count) if os.path.isabs(base) and 1 < count <= parts.MOST else ("", 1)
+
+
+def _left(given: Given, base: str, count: int) -> str:
+    """Leave the parts behind the first to the entries that print them; give the first."""
+    first, *others = given.slip.parts if given.slip is not None and given.slip.parts else [given.text]
+    line = given.line
+    if base:
+        from loomctl.disk import parts
+
+        try:
+            parts.leave(base, [context("SessionStart", one, None) for one in others], count)
+        except OSError as error:
+            line += f"; {len(others)} more parts could not be given: {words(error)}" if others else ""
+    return context("SessionStart", first, line)
+
+
+def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
     from loomctl.disk import user_folders
 
     if os.path.lexists(user_folders.status_script()):
@@ -83,7 +110,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> str | None:
 
         kept([], lambda: owed.drop(space.store.local, space.caller.session_id))
     given = session_start(space, event)
-    return context("SessionStart", given.text, given.line) if given is not None else None
+    return given if given is not None else Given("", "")
 
 
 def session_start(space: Workspace, event: dict[str, Any]) -> Given | None:
@@ -154,7 +181,7 @@ def enter_and_prime(
         run = space.store.read(run_id)
     made, meant = list["Slip"](), list["State"]()
     notes += announcing.newer_writer(run.state)
-    budget, started = priming.hook_budget(space), triggers.session_start(source)
+    budget, started = priming.start_budget(space), triggers.session_start(source)
 
     def change(state: State) -> tuple[State, list[Happening]]:
         state, came = presence.enter(space, state, source, environment, compaction=compaction or "auto")
@@ -212,13 +239,13 @@ def _with_owed(event: Event, state: State) -> Event:
 
 
 def primed(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool) -> Given:
-    """Prime a session whose record need not change."""
+    """Prime a session whose record need not change; at a prompt, in one part."""
     from loomctl.engine import leasing, presence, priming, remembering
 
     run = space.store.read(run_id)
     may_write = may_write and space.store.held(run_id, run.state) is None
     event = _with_owed(event, run.state) if may_write else event
-    made = priming.prime(space, run, event, priming.hook_budget(space), may_write=may_write)
+    made = priming.prime(space, run, event, priming.start_budget(space), may_write=may_write)
     if may_write:
         try:
             leasing.watching(space).store.update(
@@ -381,7 +408,7 @@ def _failure(space: Workspace | None, name: str, error: Exception) -> str | None
     return context("SessionStart", f"Loom: {line}" if name == "session-start" else None, line)
 
 
-_ANSWERS: dict[str, Callable[[Workspace, dict[str, Any]], str | None]] = {
+_ANSWERS: dict[str, Callable[[Workspace, dict[str, Any]], str | Given | None]] = {
     "session-start": _session_start,
     "pre-compact": _pre_compact,
     "post-compact": _post_compact,

@@ -42,8 +42,11 @@ def text(event: dict[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def workspace_of(event: dict[str, Any]) -> Workspace | None:
-    """Give the project that an event is about, as its session meets it; None where there is none."""
+def workspace_of(event: dict[str, Any], *, parts: int = 1) -> Workspace | None:
+    """Give the project that an event is about, as its session meets it; None where there is none.
+
+    parts: how many outputs the host takes for this event.
+    """
     found = project.find((os.environ.get("CLAUDE_PROJECT_DIR", ""), os.environ.get("PWD", ""), text(event, "cwd")))
     if found is None:
         return None
@@ -55,6 +58,7 @@ def workspace_of(event: dict[str, Any]) -> Workspace | None:
         conversation=Transcript(text(event, "transcript_path") or None),
         on_hook_path=True,
         environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
+        parts=parts,
     )
     return workspace(found, config.load_for_a_hook(found.store, caller.environment_python), caller)
 

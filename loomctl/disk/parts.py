@@ -1,0 +1,44 @@
+"""The parts of one long text, left for the hook entries of the same event that only print them (D62).
+
+The first entry's launcher names the files: `local/parts/{session_id}-{pid}.2`, `.3`, … hold what the entry of that
+number prints, nothing where there is nothing for it. Whoever prints a part takes it away. `.by` stands while the first
+entry works: it says whom the others wait for.
+"""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.disk import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FOLDER = "parts"
+MOST = 4
+"""Entries that the bundle has for one session start."""
+_WORKER = ".by"
+
+
+def make_room(local: str) -> None:
+    """Make the folder that parts are left in; without it the first entry gives what fits into its own output."""
+    files.make_room(local, FOLDER)
+
+
+def has_room(local: str) -> bool:
+    """Tell whether parts can be left here: what the launcher asks of the folder, too."""
+    folder = os.path.join(local, FOLDER)
+    links = (os.path.dirname(local), local, folder)
+    return os.path.isdir(folder) and os.access(folder, os.W_OK) and not any(os.path.islink(one) for one in links)
+
+
+def leave(base: str, outputs: Sequence[str], count: int) -> None:
+    """Leave what the entries from the second to the last print: `outputs` in order, nothing for those behind them.
+
+    base: the path that the launcher named; count: how many entries there are. Raises OSError.
+    """
+    for number in range(2, count + 1):
+        output = outputs[number - 2] if number - 2 < len(outputs) else ""
+        files.write_atomically(f"{base}.{number}", output.encode("utf-8", "backslashreplace"), durable=False)
+    files.remove(base + _WORKER)
