@@ -9,7 +9,7 @@ from loomctl.engine import prompts
 from loomctl.engine.examining import Entry, Examiner
 from loomctl.engine.remembering import Held, held
 from loomctl.model import due, sessions, slip, visits
-from loomctl.model.due import ERROR, LOAD, SKIP, WHOLE
+from loomctl.model.due import ERROR, LOAD, MEMORY, SKIP, WHOLE
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
 from loomctl.model.slip import Budget
@@ -125,6 +125,7 @@ def prime(
     ]
     reader = Examiner(space, run, [artifact for artifact, verdict in verdicts if verdict.decision == LOAD])
     has = held(space, run.run_id)
+    remembered = _in_memory(space, run, event, force=force)
     entries: list[Entry] = []
     pieces: dict[str, Piece] = {}
     for artifact, due_by_trigger in verdicts:
@@ -133,6 +134,8 @@ def prime(
             known = reader.condition(artifact)
             verdict = due.wanted(artifact, event=event, phase=phase, only=only, condition=known)
         entry, piece = reader.examine(artifact, verdict, has.artifacts.get(artifact["id"]), force=force)
+        if entry.id in remembered and entry.decision == LOAD and piece is not None:
+            entry, piece = entry._replace(decision=SKIP, reason=MEMORY, given=piece.text or ""), None
         entries.append(entry)
         if piece is not None:
             pieces[artifact["id"]] = piece
@@ -150,6 +153,19 @@ def prime(
     text = slip.sealed(composed, slip_id)
     used = budget.measure(text)
     return Slip(slip_id, run.run_id, event.name, text, entries, reader.warnings, budget.limit, used, steps)
+
+
+def _in_memory(space: Workspace, run: Run, event: Event, *, force: bool) -> Collection[str]:
+    """Name what the host's own memory holds of a run, as its session begins or was compacted (D62)."""
+    if (
+        force
+        or "session_start" not in event.facts
+        or not os.path.lexists(os.path.join(space.store.local, "memory.json"))
+    ):
+        return ()
+    from loomctl.engine import memory  # most users have none
+
+    return memory.in_memory(space, run)
 
 
 def _composed(
@@ -263,6 +279,8 @@ def _texts(
     head.append(masked_line(sessions.summary(state), 300))
     fresh = [entry.id for entry in entries if entry.reason == "fresh"]
     notes = [masked_line(f"Already in this conversation, unchanged: {', '.join(fresh)}.", 1000)] if fresh else []
+    remembered = [f"{entry.id} ({entry.path})" for entry in entries if entry.reason == MEMORY]
+    notes += [masked_line(f"In your memory: {', '.join(remembered)}.", 1000)] if remembered else []
     notes += _since(entries, has)
     notes += [_three_ways(run, entry) for entry in entries if entry.decision == ERROR and entry.required]
     upcoming = prompts.upcoming(space.project, run, may_write=may_write, budget=budget)
@@ -319,6 +337,10 @@ def one_line_for_people(made: Slip) -> str:
     parts = [f"Loom: run {made.run_id}, {count} artifact{'' if count == 1 else 's'}, {size} characters"]
     if not made.loaded:
         parts = [f"Loom: run {made.run_id}: 0 loaded, {len(made.fresh)} fresh"]
+    remembered = [entry.id for entry in made.entries if entry.reason == MEMORY]
+    if remembered:
+        more = f" and {len(remembered) - 5} more" if remembered[5:] else ""
+        parts.append(f"in its memory: {', '.join(remembered[:5])}{more}")
     changed = [entry.id for entry in made.loaded if entry.form == "diff"]
     if changed:
         parts.append(f"as a diff: {', '.join(changed[:5])}" + (f" and {len(changed) - 5} more" if changed[5:] else ""))
