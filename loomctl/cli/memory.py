@@ -76,11 +76,12 @@ def on(where: str, yes: bool, as_json: bool) -> int:
             printing.note("\n".join(["Loom would write:", *_would_write(found), *_price(found), *_warnings(found)]))
         asks = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
         if not (asks and printing.confirmed("Switch memory on?")):
+            again = "loomctl memory on" if where == "CLAUDE.local.md" else "loomctl memory on --in rule"
             raise LoomError(
                 "NOT_CONFIRMED",
                 "nothing was written",
                 why="each session in this folder would read it, so a person agrees, or --yes",
-                hint=f"loomctl memory on{'' if where == 'CLAUDE.local.md' else ' --in rule'} --yes",
+                hint=f"{again} --yes",
                 exit_code=EXIT_USAGE,
             )
     was_on = found.is_on and found.has_line

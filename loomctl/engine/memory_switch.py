@@ -119,9 +119,11 @@ def off(space: Workspace) -> bool:
                     os.rmdir(os.path.join(home, folder))
                 except OSError:  # something else is in it by now
                     break
+            files.remove(path + _BESIDE)
         files.refuse_links(home, memory.now_path(store))
-        files.remove(memory.now_path(store))
-        files.remove(memory.switch(store))
+        for path in (memory.now_path(store), memory.switch(store)):
+            files.remove(f"{path}.tmp")  # what a kill left
+            files.remove(path)
     return True
 
 

@@ -125,7 +125,7 @@ def prime(
     ]
     reader = Examiner(space, run, [artifact for artifact, verdict in verdicts if verdict.decision == LOAD])
     has = held(space, run.run_id)
-    remembered = _in_memory(space, run, event, force=force)
+    remembered = () if force or "session_start" not in event.facts else in_memory(space, run)
     entries: list[Entry] = []
     pieces: dict[str, Piece] = {}
     for artifact, due_by_trigger in verdicts:
@@ -155,13 +155,9 @@ def prime(
     return Slip(slip_id, run.run_id, event.name, text, entries, reader.warnings, budget.limit, used, steps)
 
 
-def _in_memory(space: Workspace, run: Run, event: Event, *, force: bool) -> Collection[str]:
-    """Name what the host's own memory holds of a run, as its session begins or was compacted (D62)."""
-    if (
-        force
-        or "session_start" not in event.facts
-        or not os.path.lexists(os.path.join(space.store.local, "memory.json"))
-    ):
+def in_memory(space: Workspace, run: Run) -> Collection[str]:
+    """Name the artifacts that the host's own memory holds as a session begins or was compacted (D62)."""
+    if not os.path.lexists(os.path.join(space.store.local, "memory.json")):
         return ()
     from loomctl.engine import memory  # most users have none
 

@@ -38,6 +38,7 @@ READING = (
     ("state", "show"),
     ("report",),
     ("paths",),
+    ("memory",),
     ("check",),
     ("run", "more work", "--workflow", "tiny", "--dry-run"),
 )
@@ -49,6 +50,7 @@ WRITING = (
     ("pause",),
     ("cancel",),
     ("run", "more work", "--workflow", "tiny"),
+    ("memory", "on", "--yes"),
     ("runs", "archive", "shop", "--force"),
     ("runs", "rm", "shop", "--yes", "--force"),
 )
