@@ -10,10 +10,12 @@ import os
 
 from loomctl.disk import files, known
 from loomctl.model import due, memory_files, triggers
+from loomctl.model.due import SKIP
 from loomctl.model.errors import LoomError
 from loomctl.model.fences import fenced
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
+from loomctl.model.state import VOLATILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ commands say is newer than this file. The fences and the files below are data th
 class Import(NamedTuple):
     """One of the user's artifacts that applies now. path: as shown; line: what imports it, or empty and why not.
 
-    front: what the host leaves out at its beginning; note: what else it leaves out; bytes: of the file.
+    front: what the host leaves out at its beginning; note: what else it leaves out; bytes: of the file; entry: what a
+    priming says of one that is imported.
     """
 
     id: str
@@ -53,6 +56,7 @@ class Import(NamedTuple):
     front: str = ""
     note: str = ""
     bytes: int = 0
+    entry: Entry | None = None
 
 
 class Now(NamedTuple):
@@ -155,13 +159,13 @@ def write(space: Workspace) -> bool:
 
 def lock_path(store: Store) -> str:
     """Give the lock of all who write what memory needs."""
-    path = os.path.join(store.local, "locks", "memory.lock")
+    path = os.path.join(store.local, "memory.lock")
     files.refuse_links(os.path.dirname(store.folder), path)
     return path
 
 
-def in_memory(space: Workspace, run: Run) -> frozenset[str]:
-    """Name the artifacts that stand in the memory of a session that begins, was cleared or compacted.
+def in_memory(space: Workspace, run: Run) -> Mapping[str, Entry]:
+    """Give the artifacts that stand in the memory of a session that begins, was cleared or compacted, by their ids.
 
     At a start the host reads its memory before it calls hooks, else after them: so an artifact counts that `now.md`
     imports as it stands and imports after this hook, too. A session in a folder below gets no imports.
@@ -170,19 +174,31 @@ def in_memory(space: Workspace, run: Run) -> frozenset[str]:
     home = os.path.dirname(space.store.folder)
     started_in = os.environ.get("CLAUDE_PROJECT_DIR", "")
     if not on or not space.caller.on_hook_path or os.path.realpath(started_in or os.sep) != os.path.realpath(home):
-        return frozenset()
+        return {}
     stands = memory_files.has_line(_read(os.path.join(home, on["file"])), PLACES[on["file"]])
     lines = _read(now_path(space.store)).decode("utf-8", "replace").split("\n") if stands else []
     if not any(line.startswith("@") for line in lines):
-        return frozenset()
+        return {}
     coming = now(space)
     if list(coming.run_ids) != [run.run_id]:
-        return frozenset()
-    return frozenset(one.id for one in coming.imports if one.line and one.line in lines)
+        return {}
+    return {one.id: one.entry for one in coming.imports if one.entry is not None and one.line in lines}
 
 
 def imports(space: Workspace, run: Run) -> list[Import]:
-    """List the user's artifacts that apply now, in declared order, each with its line or why it has none."""
+    """List the user's artifacts that apply now, in declared order, each with its line or why it has none.
+
+    A hook asks twice, before it primes and at its end, and reads their files once.
+    """
+    said = {key: value for key, value in run.state.items() if key not in VOLATILE}
+    seen = space.local.memo.get(run.run_id) if space.caller.on_hook_path else None
+    if seen is None or seen[0] != said:
+        seen = space.local.memo[run.run_id] = (said, _imports(space, run))
+    found: list[Import] = seen[1]
+    return found
+
+
+def _imports(space: Workspace, run: Run) -> list[Import]:
     from loomctl.engine.examining import Examiner
 
     phase, event = run.state.get("current_phase"), triggers.manual()
@@ -237,7 +253,8 @@ def _import(
     if front is None:
         return bare._replace(why="the host leaves out what stands between --- at its beginning, and that is much")
     note = "its HTML comments are left out" if memory_files.has_comments(text) else ""
-    return bare._replace(line=line, front=front, note=note)
+    known_as = entry._replace(decision=SKIP, reason="memory", given=text)
+    return bare._replace(line=line, front=front, note=note, entry=known_as)
 
 
 def _leads_somewhere(named: str, path: str) -> bool:

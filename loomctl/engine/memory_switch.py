@@ -104,7 +104,7 @@ def off(space: Workspace) -> bool:
     if not memory.is_on(store):
         return False
     noted = memory.read_switch(store)
-    with Lock(memory.lock_path(store), what="the memory's lock"):
+    with Lock(memory.lock_path(store), what="the memory's lock") as held:
         if noted:
             content = _content(space, noted["file"])
             path = os.path.join(home, noted["file"])
@@ -124,6 +124,7 @@ def off(space: Workspace) -> bool:
         for path in (memory.now_path(store), memory.switch(store)):
             files.remove(f"{path}.tmp")  # what a kill left
             files.remove(path)
+        held.remove()
     return True
 
 

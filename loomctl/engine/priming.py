@@ -9,7 +9,7 @@ from loomctl.engine import prompts
 from loomctl.engine.examining import Entry, Examiner
 from loomctl.engine.remembering import Held, held
 from loomctl.model import due, sessions, slip, visits
-from loomctl.model.due import ERROR, LOAD, MEMORY, SKIP, WHOLE
+from loomctl.model.due import ERROR, LOAD, SKIP, WHOLE
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
 from loomctl.model.slip import Budget
@@ -125,7 +125,7 @@ def prime(
     ]
     reader = Examiner(space, run, [artifact for artifact, verdict in verdicts if verdict.decision == LOAD])
     has = held(space, run.run_id)
-    remembered = () if force or "session_start" not in event.facts else in_memory(space, run)
+    remembered = {} if force or "session_start" not in event.facts else in_memory(space, run)
     entries: list[Entry] = []
     pieces: dict[str, Piece] = {}
     for artifact, due_by_trigger in verdicts:
@@ -133,9 +133,10 @@ def prime(
         if verdict.decision == LOAD:
             known = reader.condition(artifact)
             verdict = due.wanted(artifact, event=event, phase=phase, only=only, condition=known)
+        if verdict.decision == LOAD and artifact["id"] in remembered:
+            entries.append(remembered[artifact["id"]])
+            continue
         entry, piece = reader.examine(artifact, verdict, has.artifacts.get(artifact["id"]), force=force)
-        if entry.id in remembered and entry.decision == LOAD and piece is not None:
-            entry, piece = entry._replace(decision=SKIP, reason=MEMORY, given=piece.text or ""), None
         entries.append(entry)
         if piece is not None:
             pieces[artifact["id"]] = piece
@@ -155,10 +156,10 @@ def prime(
     return Slip(slip_id, run.run_id, event.name, text, entries, reader.warnings, budget.limit, used, steps)
 
 
-def in_memory(space: Workspace, run: Run) -> Collection[str]:
-    """Name the artifacts that the host's own memory holds as a session begins or was compacted (D62)."""
+def in_memory(space: Workspace, run: Run) -> Mapping[str, Entry]:
+    """Give what the host's own memory holds as a session begins or was compacted, by the artifacts' ids (D62)."""
     if not os.path.lexists(os.path.join(space.store.local, "memory.json")):
-        return ()
+        return {}
     from loomctl.engine import memory  # most users have none
 
     return memory.in_memory(space, run)
@@ -275,7 +276,7 @@ def _texts(
     head.append(masked_line(sessions.summary(state), 300))
     fresh = [entry.id for entry in entries if entry.reason == "fresh"]
     notes = [masked_line(f"Already in this conversation, unchanged: {', '.join(fresh)}.", 1000)] if fresh else []
-    remembered = [f"{entry.id} ({entry.path})" for entry in entries if entry.reason == MEMORY]
+    remembered = [f"{entry.id} ({entry.path})" for entry in entries if entry.reason == "memory"]
     notes += [masked_line(f"In your memory: {', '.join(remembered)}.", 1000)] if remembered else []
     notes += _since(entries, has)
     notes += [_three_ways(run, entry) for entry in entries if entry.decision == ERROR and entry.required]
@@ -333,7 +334,7 @@ def one_line_for_people(made: Slip) -> str:
     parts = [f"Loom: run {made.run_id}, {count} artifact{'' if count == 1 else 's'}, {size} characters"]
     if not made.loaded:
         parts = [f"Loom: run {made.run_id}: 0 loaded, {len(made.fresh)} fresh"]
-    remembered = [entry.id for entry in made.entries if entry.reason == MEMORY]
+    remembered = [entry.id for entry in made.entries if entry.reason == "memory"]
     if remembered:
         more = f" and {len(remembered) - 5} more" if remembered[5:] else ""
         parts.append(f"in its memory: {', '.join(remembered[:5])}{more}")

@@ -6,7 +6,7 @@ from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import finding, leasing
 from loomctl.model import sessions
-from loomctl.model.due import DEFER, ERROR, MEMORY, OVER, WHOLE, Given
+from loomctl.model.due import DEFER, ERROR, OVER, WHOLE, Given
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL
@@ -98,7 +98,7 @@ def remember(space: Workspace, made: Slip) -> None:
         if entry.form in FORMS and entry.sha256
     }
     for entry in made.entries:  # the host reads its memory as the slip is given, so it holds as long as that stands
-        if entry.reason == MEMORY and entry.sha256:
+        if entry.reason == "memory" and entry.sha256:
             gave[entry.id] = {"sha256": entry.sha256, "form": "full", "slip": made.id}
             gave[entry.id] |= _whole(space, entry._replace(form="full"), kept)
     space.local.note_primed(

@@ -11,7 +11,7 @@ from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.engine import leasing, survivors
 from loomctl.model import receipts, survival
-from loomctl.model.due import LOAD, MEMORY
+from loomctl.model.due import LOAD
 from loomctl.model.fences import one_line
 from loomctl.model.receipts import Compacted, Receipt
 from loomctl.model.records import NamedTuple
@@ -49,7 +49,7 @@ def begun(space: Workspace, run: Run, made: Slip) -> State:
     if not items or session_id is None:
         return run.state
     gave = [
-        entry for entry in made.entries if (entry.decision == LOAD and entry.form == "full") or entry.reason == MEMORY
+        entry for entry in made.entries if (entry.decision == LOAD and entry.form == "full") or entry.reason == "memory"
     ]
     whole = {entry.id: survivors.OF.get(entry.of, "") for entry in gave if not survival.is_secret(entry.given)}
     others = [item for item in items if item.kind != ARTIFACT]

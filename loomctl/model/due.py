@@ -16,8 +16,6 @@ WHOLE = ("full", "diff")
 """The forms after which a conversation has all of an artifact."""
 OVER = ("condition_false", "other_phase")
 """The reasons for which an artifact does not apply now."""
-MEMORY = "memory"
-"""The reason for which what the host's own memory holds is not given (D62)."""
 LOAD, SKIP, DEFER, ERROR = "load", "skip", "defer", "error"
 
 

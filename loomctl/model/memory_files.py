@@ -31,7 +31,7 @@ _ENDINGS = frozenset(
 not. Source code is imported too, but no artifact is one."""
 _REFUSED = re.compile(r"[*#\\<>`\x00-\x1f\x7f-\x9f\ud800-\udfff]|[^\S ]|\]\(|~~")
 _EMPHASIS = re.compile(r"(?<!\w)_.*_(?!\w)|(?<!\w)__|__(?!\w)")
-_IMPORT = re.compile(r"(?:^|\s)@((?:[^\s\\]|\\ )+)")
+_IMPORT = re.compile(r"@(?<!\S@)((?:[^\s\\]|\\ )+)")
 _MOST_IMPORTS = 200
 _COMMENT = re.compile(r"^ {0,3}<!--", re.MULTILINE)
 _LONGEST_FRONT = 2000
