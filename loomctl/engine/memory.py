@@ -135,12 +135,13 @@ def now(space: Workspace) -> Now:
 def keep(space: Workspace, *, patience: float | None = None) -> bool:
     """Write `now.md` if it says something else than it should; tells whether it did. Raises OSError and LoomError.
 
-    Under a lock, so that who looked later writes later. patience: seconds to wait for it.
+    Under a lock, so that who looked later writes later; where nothing is to be written, nothing is touched.
+    patience: seconds to wait for the lock.
     """
     from loomctl.disk.lock import PATIENCE, Lock
 
     store = space.store
-    if store.unwritten or not is_on(store):
+    if store.unwritten or not is_on(store) or _read(now_path(store)) == _bytes(now(space)):
         return False
     with Lock(lock_path(store), patience=PATIENCE if patience is None else patience, what="the memory's lock"):
         return is_on(store) and write(space)
@@ -150,7 +151,7 @@ def write(space: Workspace) -> bool:
     """Do what `keep` does, for who holds the lock."""
     path = now_path(space.store)
     files.refuse_links(os.path.dirname(space.store.folder), path)
-    wanted = now(space).text.encode("utf-8", "backslashreplace")
+    wanted = _bytes(now(space))
     if _read(path) == wanted:
         return False
     files.write_atomically(path, wanted, durable=False, locked=True)
@@ -313,6 +314,10 @@ def _at_home(space: Workspace) -> Workspace:
     """Give the workspace of the checkout that has the store: `now.md` stands there, wherever a run is driven from."""
     home = os.path.dirname(space.store.folder)
     return space._replace(project=space.project._replace(root=home)) if space.project.root != home else space
+
+
+def _bytes(made: Now) -> bytes:
+    return made.text.encode("utf-8", "backslashreplace")
 
 
 def _read(path: str) -> bytes:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loomctl.model import memory_files
-from tests.e2e.scenes import run_folder, state_of, write_spec
+from tests.e2e.scenes import done, run_folder, state_of, write_spec
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
+from tests.e2e.terminal import PROMPT, assistant_terminal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.e2e.assistant import Assistant, Turn
 
 pytestmark = pytest.mark.e2e
@@ -70,6 +73,26 @@ def test_a_large_spec_is_whole_after_a_compaction_and_stands_there_once(assistan
     loomctl(assistant, "memory", "off")
     assert (assistant.project / "CLAUDE.local.md").read_bytes() == b"Use tabs."
     assert FACTS[-1] not in assistant.run("hello").conversation[0].seen()
+
+
+@pytest.mark.usefixtures("tmux")
+def test_after_clear_in_a_terminal_it_is_there_once(installed: Assistant, bundle: Path) -> None:
+    """The session that comes has all of it from its memory, and the hook's line says so."""
+    here = replace(installed, plugin_dir=bundle)
+    write_spec(here.project, LARGE)
+    here.api.script(done(artifact="spec_path=specs/dark-mode.md"), "The first step is done.", "On it.")
+    with assistant_terminal(installed) as terminal:
+        terminal.wait_for(PROMPT)
+        terminal.enter('/loom:run "add dark mode" --workflow core')
+        terminal.wait_for("The first step is done.")
+        loomctl(here, "memory", "on", "--yes")
+        terminal.enter("/clear")
+        terminal.wait_for("in its memory: specification")
+        terminal.enter("go on")
+        terminal.wait_for("On it.")
+        terminal.enter("/exit")
+    last = [request for request in installed.api.requests if request.kind == "main"][-1]
+    assert counts(last.seen()) == {1}
 
 
 def test_a_new_session_reads_what_the_last_command_left(assistant: Assistant) -> None:

@@ -65,6 +65,18 @@ def test_what_only_reads_works(sealed: Stand, words: tuple[str, ...]) -> None:
     assert fingerprint(sealed.scene.root) == before
 
 
+def test_memory_that_is_current_is_not_in_the_way(stand: Stand) -> None:
+    """Where nothing is to be written, looking at a run says nothing of what may not be written."""
+    assert stand.cli("memory", "on", "--yes").code == 0
+    everything = _below(stand.scene.root)
+    for path in everything:
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    shown = stand.cli("show", unprivileged=True)
+    for path in everything:
+        path.chmod(0o700)
+    assert (shown.code, shown.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("words", WRITING, ids=" ".join)
 def test_what_writes_names_what_it_may_not_write(sealed: Stand, words: tuple[str, ...]) -> None:
     """One error: what is forbidden, where, and how it is allowed; nothing is half done."""
