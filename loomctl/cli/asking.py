@@ -6,9 +6,11 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+import click
+
 from loomctl import __version__
 from loomctl.cli import printing, retyped
-from loomctl.disk import config, heartbeats, project, terminals
+from loomctl.disk import config, heartbeats, project, terminals, trouble
 from loomctl.disk.local import TERMINAL, Local
 from loomctl.disk.store import Store
 from loomctl.engine import finding
@@ -42,7 +44,24 @@ def space(*, make: bool = False, writes: bool = True) -> Workspace:
     made = workspace(found, config.load(found.store, with_yaml=True, keep=writes), _caller(found, cwd))
     if writes:
         _say_skew(made)
+        _keep_memory_at_the_end(made)
     return made
+
+
+def _keep_memory_at_the_end(made: Workspace) -> None:
+    """Let `.loom/now.md` say at the command's end what became of its run, where memory is on (D62)."""
+    context = click.get_current_context(silent=True)
+    if context is not None and os.path.lexists(os.path.join(made.store.local, "memory.json")):
+        context.find_root().call_on_close(lambda: _keep_memory(made))
+
+
+def _keep_memory(made: Workspace) -> None:
+    from loomctl.engine import memory
+
+    try:
+        memory.keep(made)
+    except (OSError, LoomError) as error:
+        printing.note(f"loomctl: .loom/{memory.NOW} could not be kept current: {trouble.said(error)}")
 
 
 def run_to_show(space: Workspace, named: str | None) -> str:

@@ -31,6 +31,7 @@ COMMANDS = {
     "choose": "decide:choose",
     "trust": "standing:trust",
     "prime-context": "prime:prime_context",
+    "memory": "memory:memory",
     "preamble": "preamble:preamble",
     "status": "status:status",
     "statusline": "statusline:statusline",

@@ -157,6 +157,8 @@ def _restored(entry: Entry, loaded: str) -> str:
         return f"✗ {name} left out, for lack of room"
     if entry.reason == "fresh":
         return f"✓ {name} is in this conversation already, unchanged"
+    if entry.reason == "memory":
+        return f"✓ {name} is in the assistant's memory"
     if entry.decision == "defer":
         return f"… {name} deferred: {message}"
     at = f" ({masked_line(entry.path, 200)})" if entry.path else ""

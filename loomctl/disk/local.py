@@ -29,6 +29,7 @@ class Local:
 
     def __init__(self, folder: str) -> None:
         self._seen: dict[str, tuple[tuple[int, ...], bytes]] = {}
+        self.memo: dict[str, Any] = {}  # what one process found out once
         self._store_folder = os.path.dirname(folder)
         self.folder = folder
         self._sessions = os.path.join(folder, "sessions")

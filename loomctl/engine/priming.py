@@ -135,6 +135,7 @@ def prime(
     ]
     reader = Examiner(space, run, [artifact for artifact, verdict in verdicts if verdict.decision == LOAD])
     has = held(space, run.run_id)
+    remembered = {} if force or "session_start" not in event.facts else in_memory(space, run)
     entries: list[Entry] = []
     pieces: dict[str, Piece] = {}
     for artifact, due_by_trigger in verdicts:
@@ -142,6 +143,9 @@ def prime(
         if verdict.decision == LOAD:
             known = reader.condition(artifact)
             verdict = due.wanted(artifact, event=event, phase=phase, only=only, condition=known)
+        if verdict.decision == LOAD and artifact["id"] in remembered:
+            entries.append(remembered[artifact["id"]])
+            continue
         entry, piece = reader.examine(artifact, verdict, has.artifacts.get(artifact["id"]), force=force)
         entries.append(entry)
         if piece is not None:
@@ -161,6 +165,15 @@ def prime(
     parts = slip.sealed_parts(composed, slip_id)
     used = sum(budget.measure(part) for part in parts)
     return Slip(slip_id, run.run_id, event.name, parts, entries, reader.warnings, budget.limit, used, steps)
+
+
+def in_memory(space: Workspace, run: Run) -> Mapping[str, Entry]:
+    """Give what the host's own memory holds as a session begins or was compacted, by the artifacts' ids (D62)."""
+    if not os.path.lexists(os.path.join(space.store.local, "memory.json")):
+        return {}
+    from loomctl.engine import memory  # most users have none
+
+    return memory.in_memory(space, run)
 
 
 def _composed(
@@ -276,6 +289,8 @@ def _texts(
         head.append(masked_line(sessions.summary(state), 300))
     fresh = [entry.id for entry in entries if entry.reason == "fresh"]
     notes = [masked_line(f"Already in this conversation, unchanged: {', '.join(fresh)}.", 1000)] if fresh else []
+    remembered = [f"{entry.id} ({entry.path})" for entry in entries if entry.reason == "memory"]
+    notes += [masked_line(f"In your memory: {', '.join(remembered)}.", 1000)] if remembered else []
     notes += _since(entries, has)
     notes += [_three_ways(run, entry) for entry in entries if entry.decision == ERROR and entry.required]
     upcoming = prompts.upcoming(space.project, run, may_write=may_write, budget=budget)
@@ -332,6 +347,10 @@ def one_line_for_people(made: Slip) -> str:
     parts = [f"Loom: run {made.run_id}, {count} artifact{'' if count == 1 else 's'}, {size} characters"]
     if not made.loaded:
         parts = [f"Loom: run {made.run_id}: 0 loaded, {len(made.fresh)} fresh"]
+    remembered = [entry.id for entry in made.entries if entry.reason == "memory"]
+    if remembered:
+        more = f" and {len(remembered) - 5} more" if remembered[5:] else ""
+        parts.append(f"in its memory: {', '.join(remembered[:5])}{more}")
     changed = [entry.id for entry in made.loaded if entry.form == "diff"]
     if changed:
         parts.append(f"as a diff: {', '.join(changed[:5])}" + (f" and {len(changed) - 5} more" if changed[5:] else ""))

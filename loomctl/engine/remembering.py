@@ -97,6 +97,10 @@ def remember(space: Workspace, made: Slip) -> None:
         for entry in made.loaded
         if entry.form in FORMS and entry.sha256
     }
+    for entry in made.entries:  # the host reads its memory as the slip is given, so it holds as long as that stands
+        if entry.reason == "memory" and entry.sha256:
+            gave[entry.id] = {"sha256": entry.sha256, "form": "full", "slip": made.id}
+            gave[entry.id] |= _whole(space, made.id, entry._replace(form="full"), kept)
     space.local.note_primed(
         session_id, {**before, "run_id": made.run_id, "artifacts": {**kept, **gave}, "slip": made.id}
     )

@@ -48,7 +48,9 @@ def begun(space: Workspace, run: Run, made: Slip) -> State:
     items = survival.items(run.plan, run.state)
     if not items or session_id is None:
         return run.state
-    gave = [entry for entry in made.entries if entry.decision == LOAD and entry.form == "full"]
+    gave = [
+        entry for entry in made.entries if (entry.decision == LOAD and entry.form == "full") or entry.reason == "memory"
+    ]
     whole = {entry.id: survivors.OF.get(entry.of, "") for entry in gave if not survival.is_secret(entry.given)}
     others = [item for item in items if item.kind != ARTIFACT]
     present = _standing_in(survivors.found(space, run, others, limit=8 * len(made.text)), made.text)

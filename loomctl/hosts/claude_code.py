@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 KEY = "must_survive"  # as model.survival has it; not imported, for most runs declare nothing
 # What a subagent's events are answered for: its conversation is another, though it bears the session's id.
 _OF_SUBAGENTS = ("pre-tool-use",)
+# Events at which a run may come to stand elsewhere, or a session to another one.
+_CHANGING = ("session-start", "stop")
 # A restore that cannot be seen is tried again this often for one compaction, then left to the user.
 RESTORES = 2
 
@@ -65,6 +67,8 @@ def main(arguments: list[str]) -> int:
         output = answer(space, event) if space is not None else None
         if output is not None and not isinstance(output, str):
             output = _left(output, base, parts)
+        if space is not None and name in _CHANGING:
+            _keep_memory(space)
     except Exception as error:  # noqa: BLE001 - a hook fails open, whatever happened (D55)
         output = _failure(space, name, error)
     if output:
@@ -96,6 +100,14 @@ def _left(given: Given, base: str, count: int) -> str:
         except OSError as error:
             line += f"; {len(others)} more parts could not be given: {words(error)}" if others else ""
     return context("SessionStart", first, line)
+
+
+def _keep_memory(space: Workspace) -> None:
+    """Let `.loom/now.md` say what became of its run, where memory is on (D62); the next hook or command mends it."""
+    if os.path.lexists(os.path.join(space.store.local, "memory.json")):
+        from loomctl.engine import memory
+
+        kept([], lambda: memory.keep(space, patience=HOOK_PATIENCE))
 
 
 def _session_start(space: Workspace, event: dict[str, Any]) -> Given:

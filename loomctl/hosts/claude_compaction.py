@@ -39,7 +39,9 @@ def before(space: Workspace, event: dict[str, Any]) -> str | None:
     coming = priming.prime(
         space, run, triggers.session_start("compact"), priming.hook_budget(space), may_write=found.may_write, force=True
     )
-    told = announcing.for_the_summary(run, [entry.id for entry in coming.loaded if entry.form == "full"])
+    remembered = priming.in_memory(space, run)
+    back = [entry.id for entry in coming.loaded if entry.form == "full" or entry.id in remembered]
+    told = announcing.for_the_summary(run, back)
     if (KEY not in run.plan and KEY not in run.state) or event.get("trigger") == "manual":
         return told  # after /compact the host shows the assistant this text again: the items would stand there twice
     from loomctl.engine import surviving  # most runs declare nothing

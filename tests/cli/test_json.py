@@ -26,6 +26,10 @@ READING = {
     *("found", "source", "outcome", "failure_reason", "preferred_next_label", "suggested_next_ids"),
     *("context_updates", "output", "errors", "warnings"),
 }
+MEMORY = {
+    *("on", "file", "line", "has_line", "makes_file", "ignored_by_git"),
+    *("run_ids", "imports", "left_out", "bytes", "price"),
+}
 GIVEN = {
     "reduce": '{"tool": "Bash", "args": {"command": "ls"}, "result": {"stdout": "a"}}',
     "outcome": '{"outcome": "succeeded"}',
@@ -56,6 +60,9 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["approve"], {"run_id", "status", "next", "pending_approvals"}),
     (["prime-context", "--dry-run", "--force"], SLIP),
     (["prime-context", "--force"], SLIP | {"text"}),
+    (["memory"], MEMORY),
+    (["memory", "on", "--yes"], MEMORY | {"changed"}),
+    (["memory", "off"], {"on", "changed"}),
     (["show"], {"run_id", "run_dir", "state", "step"}),
     (
         ["show", "shop", "001-frame.ask@1"],

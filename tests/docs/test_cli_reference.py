@@ -35,6 +35,8 @@ ENDS: dict[str, dict[int, str]] = {
     "loomctl cancel": DRIVES,
     "loomctl trust": {**NO_RUN, 8: "this machine's own folder cannot be written"},
     "loomctl prime-context": {**NO_RUN, **LOADS},
+    "loomctl memory on": {6: "another process is writing the memory"},
+    "loomctl memory off": {6: "another process is writing the memory"},
     "loomctl preamble": {3: "no such run or step, none active, or several"},
     "loomctl show": {3: "no such run, stage or file, none active, or several"},
     "loomctl graph": {3: "no run is named and none active, or several", 8: "Graphviz is not installed"},

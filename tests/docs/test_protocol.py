@@ -100,9 +100,9 @@ def test_the_limits_are_those_of_the_code() -> None:
     for beginning, share in (
         ("the next thing to do", slip.NEXT_SHARE),
         ("head, and history", slip.HISTORY_SHARE),
-        ("required artifacts before", slip.REQUIRED_SHARE),
     ):
         assert row(beginning)[1] == f"{round(share * 9500):,} of 9,500"
+    assert row("one part of it")[1] == f"{slip.PART:,} UTF-16 units"
     assert artifact_files.WARN_BYTES == 100 * 1024
     assert artifact_files.REFUSE_BYTES == 1024 * 1024
     assert artifact_files.SUMMARY_BYTES == 16 * 1024 * 1024

@@ -38,6 +38,7 @@ READING = (
     ("state", "show"),
     ("report",),
     ("paths",),
+    ("memory",),
     ("check",),
     ("run", "more work", "--workflow", "tiny", "--dry-run"),
 )
@@ -49,6 +50,7 @@ WRITING = (
     ("pause",),
     ("cancel",),
     ("run", "more work", "--workflow", "tiny"),
+    ("memory", "on", "--yes"),
     ("runs", "archive", "shop", "--force"),
     ("runs", "rm", "shop", "--yes", "--force"),
 )
@@ -61,6 +63,18 @@ def test_what_only_reads_works(sealed: Stand, words: tuple[str, ...]) -> None:
     answer = sealed.cli(*words, unprivileged=True)
     assert (answer.code, "error" in answer.json) == (0, False), answer
     assert fingerprint(sealed.scene.root) == before
+
+
+def test_memory_that_is_current_is_not_in_the_way(stand: Stand) -> None:
+    """Where nothing is to be written, looking at a run says nothing of what may not be written."""
+    assert stand.cli("memory", "on", "--yes").code == 0
+    everything = _below(stand.scene.root)
+    for path in everything:
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    shown = stand.cli("show", unprivileged=True)
+    for path in everything:
+        path.chmod(0o700)
+    assert (shown.code, shown.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("words", WRITING, ids=" ".join)

@@ -1,0 +1,125 @@
+"""`loomctl memory`: shown first, asked at a terminal, switched on and off, and its standing (D62)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from loomctl.model.errors import EXIT_OK, EXIT_USAGE
+from tests.cli.conftest import Cli
+from tests.cli.terminal import Terminal
+from tests.scenes import MAIN, Scene, artifact, fingerprint
+
+PRICE = (
+    "Each session that starts in this folder reads it, whatever it is for: now ",
+    "It is read at a start, /clear and compaction, not between prompts; below this folder its files are left out.",
+    "Claude Code takes it for instructions of yours, where hooks give data.",
+)
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run with a spec."""
+    scene.write("spec.md", "# The spec\n")
+    scene.workflow([artifact("spec", "spec.md"), artifact("gone", "gone.md")])
+    scene.begin()
+    return scene
+
+
+def test_what_would_be_written_is_shown_first_and_nothing_is_written(begun: Scene, cli: Cli) -> None:
+    """Without a terminal it takes --yes: the file, the line and the price are shown, and it ends with 2."""
+    cli("paths")  # compiles the settings
+    before = fingerprint(begun.root)
+    ended = cli("memory", "on")
+    assert ended.code == EXIT_USAGE
+    assert "CLAUDE.local.md  a new file with the line @.loom/now.md" in ended.stderr
+    assert all(line in ended.stderr for line in PRICE)
+    assert "NOT_CONFIRMED" in ended.stderr
+    assert "hint: loomctl memory on --yes" in ended.stderr
+    assert cli("memory", "on", "--in", "rule", "--json").json["error"]["hint"] == "loomctl memory on --in rule --yes"
+    assert fingerprint(begun.root) == before
+
+
+@pytest.mark.parametrize(("word", "written"), [("y\n", True), ("n\n", False), ("\x04", False)])
+def test_a_person_is_asked_at_a_terminal(begun: Scene, word: str, written: bool) -> None:
+    """Enter, or the end of input, is no."""
+    terminal = Terminal([sys.executable, "-I", str(MAIN), "memory", "on"], begun)
+    terminal.until("Loom would write:", "The price:", "Switch memory on?")
+    terminal.type(word)
+    terminal.end()
+    assert terminal.child.returncode == (EXIT_OK if written else EXIT_USAGE)
+    assert (begun.root / "CLAUDE.local.md").exists() is written
+
+
+@pytest.mark.usefixtures("begun")
+def test_on_and_off_are_said_and_done_once(cli: Cli) -> None:
+    """The second time nothing changes, and nobody is asked."""
+    assert cli("memory", "off", "--json").json == {"schema_version": 1, "on": False, "changed": False}
+    first = cli("memory", "on", "--yes", "--json").json
+    assert (first["on"], first["changed"], first["has_line"]) == (True, True, True)
+    again = cli("memory", "on", "--json").json
+    assert again["changed"] is False
+    assert "already" not in cli("memory", "off").stdout
+    assert "already" in cli("memory", "off").stdout
+
+
+def test_the_standing_tells_what_is_imported_what_is_not_and_the_price(begun: Scene, cli: Cli) -> None:
+    """In words and as a document; switched on or not."""
+    told = cli("memory").stdout
+    assert "Loom: memory is off; `loomctl memory on` would write:" in told
+    cli("memory", "on", "--yes")
+    told = cli("memory").stdout
+    assert "Loom: memory is on: CLAUDE.local.md imports .loom/now.md (@.loom/now.md)" in told
+    assert "✓ spec: spec.md, 11 bytes" in told
+    assert "✗ gone: gone.md: missing: no such file" in told
+    assert all(line in told for line in PRICE)
+    document = cli("memory", "--json").json
+    assert document["imports"] == [{"id": "spec", "path": "spec.md", "bytes": 11}]
+    assert [one["id"] for one in document["left_out"]] == ["gone"]
+    assert document["bytes"] == 11 + len((begun.store / "now.md").read_bytes())
+    (begun.root / "CLAUDE.local.md").unlink()
+    assert "CLAUDE.local.md has lost its line; `loomctl memory on` puts it back" in cli("memory").stdout
+    assert cli("memory", "on", "--yes").code == EXIT_OK
+    assert cli("memory", "off").code == EXIT_OK
+    assert not (begun.root / "CLAUDE.local.md").exists()
+
+
+@pytest.mark.usefixtures("begun")
+def test_it_is_on_in_one_place(cli: Cli) -> None:
+    """With two lines every session would read it twice."""
+    cli("memory", "on", "--yes")
+    error = cli("memory", "on", "--in", "rule", "--yes", "--json")
+    assert (error.code, error.json["error"]["code"]) == (EXIT_USAGE, "MEMORY_IS_ON")
+    assert error.json["error"]["hint"] == "loomctl memory off && loomctl memory on --in rule"
+
+
+def test_a_file_that_git_does_not_ignore_is_told(scene: Scene, cli: Cli) -> None:
+    """A commit would take the line along; one that is ignored, and a folder without git, need no word."""
+    (scene.root / ".git").rmdir()
+    assert cli("memory", "--json").json["ignored_by_git"] is None
+    subprocess.run(["git", "init", "-q", str(scene.root)], check=True)
+    assert "! git does not ignore CLAUDE.local.md: a commit would take the line along" in cli("memory").stdout
+    scene.write(".gitignore", "*.local.md\n")
+    assert cli("memory", "--json").json["ignored_by_git"] is True
+    assert "!" not in cli("memory").stdout
+
+
+def test_without_a_run_it_says_so_and_a_first_run_is_told(scene: Scene, cli: Cli) -> None:
+    """It may be switched on before the first run."""
+    assert cli("memory", "on", "--yes").code == EXIT_OK
+    assert (scene.store / "now.md").read_text() == "Loom: no run is active in this project.\n"
+    scene.workflow()
+    assert cli("run", "add dark mode", "--workflow", "tiny").code == EXIT_OK
+    assert "goal: add dark mode" in (scene.store / "now.md").read_text()
+
+
+def test_a_now_md_that_cannot_be_written_fails_no_command(begun: Scene, cli: Cli) -> None:
+    """It is said beside the result."""
+    cli("memory", "on", "--yes")
+    (begun.store / "now.md").unlink()
+    (begun.store / "now.md").mkdir()
+    ended = cli("pause")
+    assert ended.code == EXIT_OK
+    assert ".loom/now.md could not be kept current: " in ended.stderr
