@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import artifact_files
-from loomctl.disk.artifact_paths import Roots
+from loomctl.disk.artifact_paths import Roots, is_inside, real
 from loomctl.engine import prompts
 from loomctl.model import due, sessions
 from loomctl.model.due import DEFER, ERROR, SKIP, Given, Verdict
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     """What became of one artifact; form: full, diff, outline, pointer, or None where nothing was given.
 
     base: the SHA-256 of the content that a diff begins with; given: the text that was given whole; of: what it is of
-    where that is no file's content.
+    where that is no file's content; file: the absolute path of the user's file whose content it is, if it is one.
     """
 
     id: str
@@ -48,6 +48,7 @@ class Entry(NamedTuple):
     base: str | None = None
     given: str = ""
     of: str = ""
+    file: str = ""
 
 
 class Examiner:
@@ -149,6 +150,8 @@ class Examiner:
         for code, message in reading.warnings:
             self.warnings.append((code, f"{artifact['id']}: {message}"))
         entry = bare._replace(path=reading.path, bytes=reading.bytes, sha256=reading.sha256 or None, of=reading.of)
+        if not reading.of and not reading.rendered and not is_inside(reading.absolute, real(self._run.folder)):
+            entry = entry._replace(file=reading.absolute)
         if reading.text is None:
             if not required:
                 self.warnings.append((reading.problem.upper(), f"{artifact['id']}: {reading.path}: {reading.message}"))
