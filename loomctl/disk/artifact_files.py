@@ -95,7 +95,7 @@ def _read_place(
         return Reading(problem="unreadable", message="it is a file, not a folder")
     kind = "json" if artifact["type"] == "json" else "markdown"
     render = next((how for name, how in _OWN if place.path == real(known.get(name) or "")), None)
-    return _file(place.path, kind, summary=strategy == "summary", render=render)
+    return read_file(place.path, kind, summary=strategy == "summary", render=render)
 
 
 def _state_text(state: dict[str, Any]) -> tuple[str, str]:
@@ -114,9 +114,10 @@ def _plan_text(plan: dict[str, Any]) -> tuple[str, str]:
 _OWN = (("state_path", _state_text), ("plan_path", _plan_text))
 
 
-def _file(
+def read_file(
     path: str, kind: str, *, summary: bool = False, render: Callable[[dict[str, Any]], tuple[str, str]] | None = None
 ) -> Reading:
+    """Read a file that may be read. Raises OSError and LoomError."""
     size = os.stat(path).st_size
     limit = SUMMARY_BYTES if summary else REFUSE_BYTES
     if size > limit:
@@ -157,7 +158,7 @@ def _directory(place: Place, strategy: str, roots: Roots) -> Reading:
         return Reading("(no files)\n", digests.of_text("(no files)\n"), 0, of="files")
     if strategy == "latest_only":
         name = max(present, key=lambda entry: (entry[3], entry[0]))[0]
-        reading = _file(os.path.join(place.path, name), "markdown")
+        reading = read_file(os.path.join(place.path, name), "markdown")
         if reading.text is None:
             return reading._replace(message=f"{name}: {reading.message}")
         text = f"newest file: {name}\n\n{reading.text}"
@@ -168,7 +169,7 @@ def _directory(place: Place, strategy: str, roots: Roots) -> Reading:
     pieces: list[str] = []
     left_out: list[str] = []
     for name, _, _, _ in present:
-        reading = _file(os.path.join(place.path, name), "markdown")
+        reading = read_file(os.path.join(place.path, name), "markdown")
         if reading.text is None:
             left_out.append(f"{name} ({reading.problem})")
         else:

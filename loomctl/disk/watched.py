@@ -25,11 +25,11 @@ SLACK = 2.0
 
 
 def lines(artifacts: Mapping[str, Any]) -> Iterable[str]:
-    """Give a line for each file among what a session was given (`primed.artifacts`); a name with a line end has none."""
+    """Give a line for each file of what a session was given (`primed.artifacts`), none for a name with a line end."""
     for entry in artifacts.values():
         path = entry.get("file") if isinstance(entry, dict) else None
         if isinstance(path, str) and path.startswith("/") and "\n" not in path:
-            yield ("-" if entry.get("problem") == "missing" else "+") + path
+            yield ("-" if entry.get("problem") and not os.path.exists(path) else "+") + path
 
 
 def note(local: str, session_id: str, told: Iterable[str], *, age: float) -> None:

@@ -1,19 +1,19 @@
-"""Telling a session that a file which it was given has changed since: a diff, or a line, once for each content (D80)."""
+"""Telling a session that a file which it was given has changed since: a diff or a line, once for each content (D80).
+
+Every tool call after an edit waits for this, so that it reads files and imports little.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 
-from loomctl.disk import digests, watched
-from loomctl.engine.examining import Examiner
-from loomctl.engine.remembering import given_of
-from loomctl.model import due, slip, triggers
-from loomctl.model.due import ERROR, LOAD, WHOLE
+from loomctl.disk import artifact_files, digests, given_texts, watched
+from loomctl.model import text_diff
 from loomctl.model.errors import LoomError
 from loomctl.model.fences import fenced, visible
 from loomctl.model.records import NamedTuple
-from loomctl.model.secrets import masked_line
+from loomctl.model.secrets import mask, masked_line
 from loomctl.model.state import TERMINAL
 from loomctl.model.units import utf16_units
 
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
-    from loomctl.engine.examining import Entry
-    from loomctl.model.packing import Piece
 
 LONGEST_DIFF = 1500
 """UTF-16 units of a diff; a longer one is a line with the path."""
 MOST = 9500
 """UTF-16 units of all that one event tells."""
+_MARK = "Loom slip "  # as model.slip has it; that brings the packing along
+_SEAL = 2 + len(_MARK) + 16
+_WHOLE = ("full", "diff")  # as model.due has it
 _MOST_SLIPS = 16  # that an artifact's content is put together from; then the next priming gives it whole
 _INTRODUCTION = (
     "Loom: what follows changed since this conversation was given it; it replaces what stands above. What stands in "
@@ -48,8 +49,8 @@ class Notice(NamedTuple):
 class Edit(NamedTuple):
     """One artifact that is not as it was given.
 
-    said: the line that tells of it; diff: empty where that line has to do; known: what is noted of it from now on; text:
-    its new content, None where there is none to be had.
+    said: the line that tells of it; diff: empty where that line has to do; known: what is noted of it from now on;
+    text: its new content, None where there is none to be had.
     """
 
     name: str
@@ -94,10 +95,11 @@ def notice(space: Workspace, *, own: str = "", unasked: bool = False) -> Notice:
 
 def _may_differ(entry: object, since: int) -> bool:
     path = entry.get("file") if isinstance(entry, dict) else None
-    if not isinstance(path, str) or not isinstance(entry, dict):
+    if not isinstance(entry, dict) or not isinstance(path, str) or not path.startswith("/"):
         return False
-    if entry.get("problem") == "missing":
-        return os.path.lexists(path)
+    problem, there = entry.get("problem"), os.path.exists(path)
+    if problem and (not there or problem == "missing"):
+        return there
     return watched.is_newer(path, since)
 
 
@@ -112,45 +114,67 @@ def _edits(space: Workspace, before: Mapping[str, Any], names: Sequence[str]) ->
         return []
     if run.state["status"] in TERMINAL or space.store.held(run.run_id, run.state) is not None:
         return []
-    wanted = [artifact for artifact in run.plan["artifacts"] if artifact["id"] in names]
-    reader = Examiner(space, run, wanted)
-    found = []
-    for artifact in wanted:
-        edit = _edit(reader, run, artifact, before["artifacts"][artifact["id"]])
-        if edit is not None:
-            found.append(edit)
-    return found
+    found = (
+        _edit(space, artifact, before["artifacts"][artifact["id"]])
+        for artifact in run.plan["artifacts"]
+        if artifact["id"] in names and _applies(space, run, artifact)
+    )
+    return [edit for edit in found if edit is not None]
 
 
-def _edit(reader: Examiner, run: Run, artifact: Mapping[str, Any], known: dict[str, Any]) -> Edit | None:
-    phase, event = run.state.get("current_phase"), triggers.manual()
-    verdict = due.wanted(artifact, event=event, phase=phase, only=None, condition=reader.condition(artifact))
-    if verdict.decision != LOAD or not isinstance(known.get("sha256"), str):
-        return None
-    # Whatever it was given in: a diff from the text that is kept is right.
-    given = given_of({"form": "full", "slip": "", **known})._replace(form="full", needs=())
-    entry, piece = reader.examine(artifact, verdict, given, force=False)
-    return _compared(entry, piece, known)
+def _applies(space: Workspace, run: Run, artifact: Mapping[str, Any]) -> bool:
+    if artifact.get("when") == "phase" and artifact.get("phase") != run.state.get("current_phase"):
+        return False
+    if not artifact.get("condition"):
+        return True
+    from loomctl.engine.examining import Examiner  # most artifacts have none
+
+    return Examiner(space, run, [artifact]).condition(artifact) == "true"
 
 
-def _compared(entry: Entry, piece: Piece | None, known: dict[str, Any]) -> Edit | None:
-    path = masked_line(entry.path or entry.id, 200)
-    name = masked_line(entry.id, 80)
-    problem = known.get("problem")
-    if entry.decision == ERROR:
-        if problem == entry.reason:
-            return None
-        why = "it is gone" if entry.reason == "missing" else f"it cannot be read now: {masked_line(entry.message, 200)}"
-        return Edit(entry.id, path, "", f"- {name}: {path}: {why}", "", "", {**known, "problem": entry.reason})
+def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) -> Edit | None:
+    """Read an artifact's file again, and compare it with what was given; None where there is nothing to tell."""
+    path = known["file"]
+    root = space.project.root.rstrip("/") + "/"
+    shown = masked_line(path.removeprefix(root), 200)
+    heading = f"{masked_line(artifact['id'], 80)}: {shown}"
+    problem, trouble, text, sha256 = _read(path, artifact)
+    edit = Edit(artifact["id"], shown, heading, "", "", "", {**known, "problem": problem})
+    if problem:
+        return None if problem == known.get("problem") else edit._replace(said=f"- {heading}: {trouble}")
     after = {key: value for key, value in known.items() if key != "problem"}
-    if entry.reason == "fresh" or piece is None or piece.text is None:
-        if problem is None:
-            return None
-        return Edit(entry.id, path, "", f"- {name}: {path} can be read again, as it was", "", "", after)
-    said = f"- {name}: {path} changed, by more than fits here; read it again"
-    after["sha256"] = entry.sha256
-    diff = visible(piece.diff) if piece.diff and utf16_units(piece.diff) < LONGEST_DIFF else ""
-    return Edit(entry.id, path, piece.heading, said, diff, piece.base, after, piece.text)
+    if sha256 == known.get("sha256"):
+        again = f"- {heading} can be read again, as it was"
+        return edit._replace(said=again, known=after) if "problem" in known else None
+    base = given_texts.read(space.store.local, str(known.get("text")))
+    diff = visible(text_diff.unified(base, text)) if base is not None else ""
+    return Edit(
+        artifact["id"],
+        shown,
+        heading,
+        f"- {heading} changed, by more than fits here; read it again",
+        diff if utf16_units(diff) < LONGEST_DIFF else "",
+        str(known.get("sha256"))[:8],
+        {**after, "sha256": sha256},
+        text,
+    )
+
+
+def _read(path: str, artifact: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Give `(problem, what it is in words, text, SHA-256)`; a file was confined as it was given, and still is there."""
+    if not os.path.lexists(path):
+        return "missing", "it is gone", "", ""
+    if os.path.realpath(path) != path:
+        return "path_escape", "a link stands in its place", "", ""
+    kind = "json" if artifact["type"] == "json" else "markdown"
+    try:
+        found = artifact_files.read_file(path, kind, summary=artifact.get("load_strategy") == "summary")
+    except (OSError, LoomError) as error:
+        why = (error.strerror or "") if isinstance(error, OSError) else error.what
+        return "unreadable", f"it cannot be read now: {masked_line(why, 200)}", "", ""
+    if found.text is None:
+        return found.problem, f"it cannot be read now: {masked_line(found.message, 200)}", "", ""
+    return "", "", mask(visible(found.text))[0], found.sha256
 
 
 def _told(
@@ -160,7 +184,7 @@ def _told(
     unheard = [edit for edit in edits if not own or edit.known.get("file") != own or "problem" in edit.known]
     text, shown = _text(unheard, min(space.settings.hook_budget, MOST))
     epoch = before.get("epoch")
-    mark = slip.short(digests.of_text(f"{space.caller.session_id}\0{epoch}\0{text}")) if text else ""
+    mark = digests.of_text(f"{space.caller.session_id}\0{epoch}\0{text}")[:16] if text else ""
     told = {}
     for edit in edits:
         known = edit.known
@@ -171,7 +195,7 @@ def _told(
     if not text:
         return Notice("", ""), told
     names = ", ".join(edit.path for edit in unheard[:5]) + (f" and {len(unheard) - 5} more" if unheard[5:] else "")
-    return Notice(slip.sealed(text, mark), f"{names} changed; the assistant was told."), told
+    return Notice(f"{text}\n\n{_MARK}{mark}", f"{names} changed; the assistant was told."), told
 
 
 def _kept(space: Workspace, text: str) -> str:
@@ -186,7 +210,7 @@ def _heard(known: dict[str, Any], mark: str, *, whole: bool) -> dict[str, Any]:
     earlier = known.get("needs")
     needs = [*(earlier if isinstance(earlier, list) else ()), known.get("slip")]
     needs = list(dict.fromkeys(one for one in needs if isinstance(one, str) and one != mark))
-    if whole and known.get("form") in WHOLE and len(needs) < _MOST_SLIPS:
+    if whole and known.get("form") in _WHOLE and len(needs) < _MOST_SLIPS:
         return {**known, "form": "diff", "slip": mark, "needs": needs}
     return {**{key: value for key, value in known.items() if key != "needs"}, "form": "pointer", "slip": mark}
 
@@ -195,7 +219,7 @@ def _text(edits: Sequence[Edit], limit: int) -> tuple[str, set[str]]:
     """Put the notice together under a limit of UTF-16 units; gives it with the names of what stands in it as a diff."""
     if not edits:
         return "", set()
-    room = limit - utf16_units(slip.sealed(_INTRODUCTION, "0" * 16))
+    room = limit - utf16_units(_INTRODUCTION) - _SEAL
     room -= sum(utf16_units(edit.said) + 1 for edit in edits)
     blocks, lines, shown = [_INTRODUCTION], [], set()
     for edit in edits:
@@ -208,12 +232,20 @@ def _text(edits: Sequence[Edit], limit: int) -> tuple[str, set[str]]:
         else:
             lines.append(edit.said)
     if room < 0:
-        lines = slip.cut_lines("\n".join(lines), max(0, limit - 400), utf16_units).split("\n")
-        lines.append(f"- and {len(edits) - len(shown) - len(lines)} more: `loomctl prime-context` gives all of them")
+        lines = _that_fit(lines, limit - 400)
     return "\n\n".join([*blocks, "\n".join(lines)] if lines else blocks), shown
 
 
+def _that_fit(lines: Sequence[str], room: int) -> list[str]:
+    kept: list[str] = []
+    for line in lines:
+        room -= utf16_units(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    return [*kept, f"- and {len(lines) - len(kept)} more: `loomctl prime-context` gives them all"]
+
+
 def _block(edit: Edit) -> str:
-    base = f" (then {edit.base[:8]})" if edit.base else ""
-    said = f"What changed in the file since it was given here{base}, as a unified diff:"
+    said = f"What changed in the file since it was given here (then {edit.base}), as a unified diff:"
     return f"### {edit.heading}\n{said}\n{fenced(edit.diff, 'diff')}"
