@@ -138,7 +138,7 @@ class _Edited(Case):
 def _prompts(base: Path, env: dict[str, str]) -> list[Case]:
     """Give the rows of a prompt: the first in a session or after a compaction, any other, and one after an edit."""
     given = json.dumps({"session_id": SESSION, "hook_event_name": "UserPromptSubmit", "prompt": "go on"})
-    found = []
+    found: list[Case] = []
     for name, limit, kind in (
         ("UserPromptSubmit, the first after a compaction", None, _Compacted),
         ("UserPromptSubmit, nothing to tell", 0.8, Case),

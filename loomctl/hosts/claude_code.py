@@ -324,21 +324,29 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
     if session_id is None or not isinstance(conversation, Transcript):
         return None
     binding = space.local.binding(session_id)
+    if binding is not None and text(event, "prompt").startswith(NOTICE):
+        from loomctl.hosts import claude_stop
+
+        kept([], lambda: claude_stop.note_notice(space, event))
+    given = (
+        _restored(space, conversation, session_id)
+        or _put_back(space, conversation, session_id)
+        or _edited(space)
+        or None
+    )
     if binding is not None:
         from loomctl.engine import leasing
 
-        leasing.refresh(space, binding["run_id"])
-        if text(event, "prompt").startswith(NOTICE):
-            from loomctl.hosts import claude_stop
+        leasing.refresh(space, binding["run_id"])  # last, for what was recorded is a sign by itself
+    return given
 
-            kept([], lambda: claude_stop.note_notice(space, event))
-    given = _restored(space, conversation, session_id) or _put_back(space, conversation, session_id)
-    if given:
-        return given
+
+def _edited(space: Workspace) -> str:
+    """Tell of edits of what the session was given (D80)."""
     from loomctl.engine import edits
 
     made = edits.notice(space, unasked=True)
-    return context("UserPromptSubmit", made.text, made.line) or None
+    return context("UserPromptSubmit", made.text, made.line)
 
 
 def _put_back(space: Workspace, conversation: Transcript, session_id: str) -> str | None:

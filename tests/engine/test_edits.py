@@ -84,16 +84,26 @@ def test_an_edit_is_told_once_as_a_diff_from_what_was_given(given: Scene) -> Non
     assert told(given) == NOTHING
 
 
+def instead(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Put something else in a file's place."""
+
+    def change(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return change
+
+
 LINES: list[tuple[str, Callable[[Path], object], str]] = [
     ("longer", lambda path: path.write_text("All of it is new.\n" * 200), "changed, by more than fits here"),
     ("gone", lambda path: path.unlink(), "it is gone"),
     ("binary", lambda path: path.write_bytes(b"\0" * 9), "it cannot be read now: it holds NUL bytes"),
     ("large", lambda path: os.truncate(path, 100 * 1024 * 1024), "it cannot be read now: 104,857,600 bytes"),
     ("link", lambda path: path.symlink_to(path.rename(path.parent.parent / "out.md")), "a link stands in its place"),
-    ("dangling", lambda path: (path.unlink(), path.symlink_to("nowhere")), "a link stands in its place"),
-    ("loop", lambda path: (path.unlink(), path.symlink_to(path)), "it cannot be read now: "),
-    ("folder", lambda path: (path.unlink(), path.mkdir()), "it cannot be read now: "),
-    ("pipe", lambda path: (path.unlink(), os.mkfifo(path)), "it cannot be read now: "),
+    ("dangling", instead(lambda path: path.symlink_to("nowhere")), "a link stands in its place"),
+    ("loop", instead(lambda path: path.symlink_to(path)), "it cannot be read now: "),
+    ("folder", instead(Path.mkdir), "it cannot be read now: "),
+    ("pipe", instead(os.mkfifo), "it cannot be read now: "),
 ]
 
 
