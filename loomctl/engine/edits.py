@@ -1,6 +1,6 @@
 """Telling a session that a file which it was given has changed since: a diff or a line, once for each content (D80).
 
-Every tool call after an edit waits for this, so that it reads files and imports little.
+Most looks find nothing, so that what reads and compares is imported inside of functions.
 """
 
 from __future__ import annotations
@@ -8,12 +8,10 @@ from __future__ import annotations
 import os
 import time
 
-from loomctl.disk import artifact_files, digests, given_texts, watched
-from loomctl.model import text_diff
+from loomctl.disk import digests, watched
 from loomctl.model.errors import LoomError
 from loomctl.model.fences import fenced, visible
 from loomctl.model.records import NamedTuple
-from loomctl.model.secrets import mask, masked_line
 from loomctl.model.state import TERMINAL
 from loomctl.model.units import utf16_units
 
@@ -134,6 +132,10 @@ def _applies(space: Workspace, run: Run, artifact: Mapping[str, Any]) -> bool:
 
 def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) -> Edit | None:
     """Read an artifact's file again, and compare it with what was given; None where there is nothing to tell."""
+    from loomctl.disk import given_texts
+    from loomctl.model import text_diff
+    from loomctl.model.secrets import masked_line
+
     path = known["file"]
     root = space.project.root.rstrip("/") + "/"
     shown = masked_line(path.removeprefix(root), 200)
@@ -162,13 +164,16 @@ def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) 
 
 def _read(path: str, artifact: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """Give `(problem, what it is in words, text, SHA-256)`; a file was confined as it was given, and still is there."""
+    from loomctl.disk import artifact_texts
+    from loomctl.model.secrets import mask, masked_line
+
     if not os.path.lexists(path):
         return "missing", "it is gone", "", ""
     if os.path.realpath(path) != path:
         return "path_escape", "a link stands in its place", "", ""
     kind = "json" if artifact["type"] == "json" else "markdown"
     try:
-        found = artifact_files.read_file(path, kind, summary=artifact.get("load_strategy") == "summary")
+        found = artifact_texts.read_file(path, kind, summary=artifact.get("load_strategy") == "summary")
     except (OSError, LoomError) as error:
         why = (error.strerror or "") if isinstance(error, OSError) else error.what
         return "unreadable", f"it cannot be read now: {masked_line(why, 200)}", "", ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.disk.artifact_files import Reading
+    from loomctl.disk.artifact_texts import Reading
     from loomctl.disk.expressions import Answer
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
