@@ -85,7 +85,7 @@ def notice(space: Workspace, *, own: str = "", unasked: bool = False) -> Notice:
             made, told = _told(space, before, edits, own)
             artifacts = {**artifacts, **told}
             space.local.note_primed(session_id, {**before, "artifacts": artifacts})
-        watched.note(local, session_id, watched.lines(artifacts), age=time.monotonic() - began)
+        space.local.note_watched(session_id, artifacts, age=time.monotonic() - began)
     except (OSError, LoomError):  # what cannot be noted would be told with each event
         return nothing
     return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.disk import clock, watched
+from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import finding, leasing
 from loomctl.model import sessions
@@ -109,7 +109,7 @@ def remember(space: Workspace, made: Slip) -> None:
     }
     artifacts = {**kept, **gave}
     space.local.note_primed(session_id, {**before, "run_id": made.run_id, "artifacts": artifacts, "slip": made.id})
-    watched.note(space.store.local, session_id, watched.lines(artifacts), age=_LONGEST_READING)
+    space.local.note_watched(session_id, artifacts, age=_LONGEST_READING)
 
 
 def _whole(space: Workspace, entry: Entry, before: Mapping[str, Any]) -> dict[str, Any]:
