@@ -92,12 +92,6 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
         case("PreToolUse, a command without loomctl (2 KB)", None, "pre-tool-use", long_command),
         case("PreToolUse, loomctl next", None, "pre-tool-use", own_command),
         case("PreToolUse, a session that is not bound", None, "pre-tool-use", long_command, project, **other),
-        case(
-            "UserPromptSubmit, nothing to restore",
-            None,
-            "user-prompt-submit",
-            event("UserPromptSubmit", prompt="go on"),
-        ),
         case("Stop, a candidate is kept", None, "stop", event("Stop", last_assistant_message="so far so good")),
         case("PreCompact", None, "pre-compact", event("PreCompact", trigger="auto")),
     ]
@@ -111,6 +105,7 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
     ]
     for name, count, behind in (("few turns", FEW, ""), ("many turns", MANY, _BEHIND)):
         cases += turn(_grown(base / name, env, count), behind)
+    cases += _prompts(base, env)
     cases += _status_lines(base, env)
     listed = Case(
         "modules",
@@ -122,6 +117,45 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
     )
     modules = _modules(listed, run_id)
     return cases, modules
+
+
+class _Compacted(Case):
+    """A case whose session was compacted each time."""
+
+    def run(self) -> None:
+        (self.cwd / ".loom" / "local" / "primed" / f"{SESSION}.unsure").touch()
+        super().run()
+
+
+class _Edited(Case):
+    """A case whose project has another specification each time."""
+
+    def run(self) -> None:
+        (self.cwd / "spec.md").write_text(f"# What is wanted, version {len(self.times)}\n\n" + "a line\n" * 100)
+        super().run()
+
+
+def _prompts(base: Path, env: dict[str, str]) -> list[Case]:
+    """Give the rows of a prompt: the first in a session or after a compaction, any other, and one after an edit."""
+    given = json.dumps({"session_id": SESSION, "hook_event_name": "UserPromptSubmit", "prompt": "go on"})
+    found: list[Case] = []
+    for name, limit, kind in (
+        ("UserPromptSubmit, the first after a compaction", None, _Compacted),
+        ("UserPromptSubmit, nothing to tell", 0.8, Case),
+        ("UserPromptSubmit, an artifact has changed", 3.5, _Edited),
+    ):
+        project = base / f"prompts-{len(found)}"
+        stand.project_of(project, stand.with_a_spec(project, 1))
+        os.utime(project / "spec.md", (1_600_000_000, 1_600_000_000))
+        began = stand.begin(project, {**env, "PYTHONDONTWRITEBYTECODE": "1"})
+        there = {**env, "CLAUDE_PROJECT_DIR": str(project), "PWD": str(project)}
+        stand.output_of([sys.executable, "-I", stand.MAIN, "resume", began["run_id"]], cwd=project, env=there)
+        if not found:
+            there["LOOM_BENCH"] = "x"
+        found.append(
+            kind(name, limit, [str(ROOT / "bin" / "loomctl"), "hook", "user-prompt-submit"], given, project, there)
+        )
+    return found
 
 
 def _status_lines(base: Path, env: dict[str, str]) -> list[Case]:

@@ -12,7 +12,7 @@ def main() -> int:
         try:
             from loomctl.hosts.claude_live import main as replace
 
-            return replace(arguments[2], owed=arguments[3:] == ["owed"])
+            return replace(*arguments[2:])
         except ImportError:
             return 0
     if arguments[:1] == ["hook"]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import digests, files, git
+from loomctl.disk import digests, git
 from loomctl.disk.artifact_paths import Place, Roots, expanded, is_inside, locate, real
+from loomctl.disk.artifact_texts import REFUSE_BYTES, Reading, read_file
 from loomctl.model.errors import LoomError
-from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,36 +17,9 @@ if TYPE_CHECKING:
     # By the name of a placeholder: the kind of text, and what gives it.
     Own = Mapping[str, tuple[str, Callable[[], str]]]
 
-WARN_BYTES = 100 * 1024
-REFUSE_BYTES = 1024 * 1024
-# A summary is made of a file larger than what is given in full, but not of any file.
-SUMMARY_BYTES = 16 * 1024 * 1024
 LISTED = 200
 ASSISTANT_TYPES = ("work_plugin", "skill")
 GIT_PATIENCE = 2.0  # seconds
-
-
-class Reading(NamedTuple):
-    """What was found of one artifact.
-
-    text: what a priming gives (None where there is none); sha256: of that text; bytes: of the source, as far as known;
-    path: as shown to people; problem: a reason code (`missing`, `path_escape`, `too_large`, `unparsable`, …) or empty;
-    message: the problem in words; kind: json, markdown, digest or text; rendered: a run's own file, shown for reading
-    and not as its bytes; of: what it is of where it is no file's content (`model.packing.OF`);
-    warnings: `(code, message)`.
-    """
-
-    text: str | None = None
-    sha256: str = ""
-    bytes: int | None = None
-    path: str = ""
-    absolute: str = ""
-    problem: str = ""
-    message: str = ""
-    kind: str = "text"
-    rendered: bool = False
-    of: str = ""
-    warnings: tuple[tuple[str, str], ...] = ()
 
 
 def read(
@@ -95,32 +68,7 @@ def _read_place(
         return _directory(place, strategy or "summary", roots)
     if artifact["type"] == "directory":
         return Reading(problem="unreadable", message="it is a file, not a folder")
-    return _file(place.path, "json" if artifact["type"] == "json" else "markdown", summary=strategy == "summary")
-
-
-def _file(path: str, kind: str, *, summary: bool = False) -> Reading:
-    size = os.stat(path).st_size
-    limit = SUMMARY_BYTES if summary else REFUSE_BYTES
-    if size > limit:
-        why = f"{size:,} bytes; {limit:,} is the most that is read" + ("" if summary else " without a summary strategy")
-        return Reading(bytes=size, problem="too_large", message=why)
-    data = files.read_bytes(path, limit=limit)
-    warnings: list[tuple[str, str]] = []
-    if len(data) > WARN_BYTES:
-        warnings.append(("LARGE_ARTIFACT", f"{len(data):,} bytes; over {WARN_BYTES:,} it is seldom given in full"))
-    if kind == "json":
-        try:
-            files.parse_json(data, where=path)
-        except LoomError as error:
-            return Reading(bytes=len(data), problem="unparsable", message=error.why or error.what)
-        text = files.text_of(data)
-    elif b"\0" in data:
-        return Reading(bytes=len(data), problem="binary", message="it holds NUL bytes; only text is given")
-    else:
-        text = files.text_of(data, "replace")
-        if "�" in text and b"\xef\xbf\xbd" not in data:
-            warnings.append(("NOT_UTF8", "bytes that are not UTF-8 are shown as �"))
-    return Reading(text, digests.of_text(text), len(data), kind=kind, warnings=tuple(warnings))
+    return read_file(place.path, "json" if artifact["type"] == "json" else "markdown", summary=strategy == "summary")
 
 
 def _directory(place: Place, strategy: str, roots: Roots) -> Reading:
@@ -132,7 +80,7 @@ def _directory(place: Place, strategy: str, roots: Roots) -> Reading:
         return Reading("(no files)\n", digests.of_text("(no files)\n"), 0, of="files")
     if strategy == "latest_only":
         name = max(present, key=lambda entry: (entry[3], entry[0]))[0]
-        reading = _file(os.path.join(place.path, name), "markdown")
+        reading = read_file(os.path.join(place.path, name), "markdown")
         if reading.text is None:
             return reading._replace(message=f"{name}: {reading.message}")
         text = f"newest file: {name}\n\n{reading.text}"
@@ -143,7 +91,7 @@ def _directory(place: Place, strategy: str, roots: Roots) -> Reading:
     pieces: list[str] = []
     left_out: list[str] = []
     for name, _, _, _ in present:
-        reading = _file(os.path.join(place.path, name), "markdown")
+        reading = read_file(os.path.join(place.path, name), "markdown")
         if reading.text is None:
             left_out.append(f"{name} ({reading.problem})")
         else:

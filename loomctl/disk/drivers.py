@@ -152,13 +152,19 @@ def last_sign(local: str, run_id: str) -> float:
 
 
 def _signs(local: str, run_id: str, holder: Holder, known: dict[str, Any] | None) -> list[float]:
-    """Give the times at which a driver showed itself: in the state, in its file, by a tool call that waits."""
+    """Give the times at which a driver showed itself: in the state, in its file, by a tool call that waits, a prompt.
+
+    A prompt with nothing to tell is the launcher's alone, which notes that its hook fired, for the last session (D80).
+    """
     told = lease.seconds(holder.seen)
     found: list[float] = [] if told is None else [told]
     if known is not None:
-        from loomctl.disk import spool
+        from loomctl.disk import heartbeats, spool
 
         found.append(last_sign(local, run_id))
+        beat = heartbeats.read(local).get("user-prompt-submit")
+        if beat is not None and beat.session_id == holder.session_id:
+            found.append(beat.at)
         begins = f"{holder.session_id}-"
         found += [one.at / 1e9 for one in spool.waiting(local) if one.name.startswith(begins)]
     return found

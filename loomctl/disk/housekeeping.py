@@ -109,8 +109,9 @@ def session_files(local: str) -> Iterator[SessionFile]:
     for name in ("sessions", "primed", "owed"):
         for found in below(os.path.join(local, name)):
             session_id, dot, ending = os.path.basename(found.path).rpartition(".")
-            if dot and ending in ("json", "given"):
-                run_id = _content(found.path).get("run_id")
+            if dot and ending in ("json", "given", "watch", "unsure"):
+                told = found.path if name != "primed" else os.path.join(local, name, f"{session_id}.json")
+                run_id = _content(told).get("run_id")
                 known = run_id if isinstance(run_id, str) else None
                 yield SessionFile(found.path, session_id, known, found.changed, found.bytes)
     for found in below(os.path.join(local, "statusline")):
@@ -140,7 +141,7 @@ def _content(path: str) -> dict[str, Any]:
 def forget_sessions(local: str, run_id: str) -> None:
     """Remove the bindings to a run, its driver, what sessions were given of it, the marks of those that may live."""
     drivers.forget(local, run_id)
-    for found in session_files(local):
+    for found in list(session_files(local)):  # some tell their run by another
         if found.run_id == run_id:
             files.remove(found.path)
             if not os.path.islink(os.path.join(local, "live")):

@@ -248,6 +248,12 @@ class Local:
         """Keep what a session was given (D15)."""
         self._write(self._primed, session_id, primed)
 
+    def note_watched(self, session_id: str, artifacts: Mapping[str, Any], *, age: float) -> None:
+        """Note for the launcher which files a session was given; age: seconds since they were read (D80)."""
+        from loomctl.disk import watched
+
+        watched.note(self.folder, session_id, watched.lines(artifacts), age=age)
+
     def keep_given(self, text: str) -> str:
         """Keep a text that was given whole, for the next diff; gives what it is kept under. Raises OSError."""
         from loomctl.disk import given_texts

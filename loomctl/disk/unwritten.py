@@ -140,6 +140,9 @@ class UnwrittenLocal(Local):
         """Keep nothing: there is no next diff."""
         return ""
 
+    def note_watched(self, session_id: str, artifacts: Mapping[str, Any], *, age: float) -> None:
+        """Note nothing: no launcher looks."""
+
     def _make_room(self) -> None:
         """Make no room for what hooks note."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loomctl.disk import artifact_files
-from loomctl.disk.artifact_paths import Roots
+from loomctl.disk.artifact_paths import Roots, is_inside, real
 from loomctl.engine import prompts
 from loomctl.model import due, sessions
 from loomctl.model.due import DEFER, ERROR, SKIP, Given, Verdict
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.disk.artifact_files import Reading
+    from loomctl.disk.artifact_texts import Reading
     from loomctl.disk.expressions import Answer
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
     base: the SHA-256 of the content that a diff begins with; given: the text that was given whole; of: what it is of
     where that is no file's content; parts: those of the text that it stands in, from 1; rest: what to do for what is
-    not given of it.
+    not given of it; file: the absolute path of the user's file whose content it is, if it is one.
     """
 
     id: str
@@ -49,6 +49,7 @@ class Entry(NamedTuple):
     of: str = ""
     parts: Sequence[int] = ()
     rest: str = ""
+    file: str = ""
 
 
 class Examiner:
@@ -158,6 +159,8 @@ class Examiner:
         for code, message in reading.warnings:
             self.warnings.append((code, f"{artifact['id']}: {message}"))
         entry = bare._replace(path=reading.path, bytes=reading.bytes, sha256=reading.sha256 or None, of=reading.of)
+        if not reading.of and not reading.rendered and not is_inside(reading.absolute, real(self._run.folder)):
+            entry = entry._replace(file=reading.absolute)
         if reading.text is None:
             if not required:
                 self.warnings.append((reading.problem.upper(), f"{artifact['id']}: {reading.path}: {reading.message}"))

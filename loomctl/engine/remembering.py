@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 
 FORMS = (*WHOLE, "head", "pointer")
+WATCHED = (*WHOLE, "head")
+"""The forms after which a session is told of an edit (D80)."""
+_LONGEST_READING = 3.0  # seconds from the reading of the first file until it is noted that all were given
 
 
 class Held(NamedTuple):
@@ -40,7 +43,7 @@ def held(space: Workspace, run_id: str) -> Held:
     known: dict[str, Given] = {}
     for name, entry in primed["artifacts"].items():
         if isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("sha256", "form", "slip")):
-            known[name] = _given(entry)
+            known[name] = given_of(entry)
     slips = {needed for given in known.values() for needed in (given.slip, *given.needs)}
     if isinstance(primed.get("slip"), str) and primed["slip"]:
         slips.add(primed["slip"])
@@ -51,7 +54,8 @@ def held(space: Workspace, run_id: str) -> Held:
     return Held(held_whole, bool(live))
 
 
-def _given(entry: Mapping[str, Any]) -> Given:
+def given_of(entry: Mapping[str, Any]) -> Given:
+    """Read what is noted of one artifact that was given."""
     text, needs = entry.get("text"), entry.get("needs")
     slips = [one for one in needs if isinstance(one, str)] if isinstance(needs, list) else []
     return Given(entry["sha256"], entry["form"], entry["slip"], text if isinstance(text, str) else "", slips)
@@ -93,17 +97,23 @@ def remember(space: Workspace, made: Slip) -> None:
     declared = {entry.id for entry in made.entries}
     kept = {name: entry for name, entry in kept.items() if name in declared - gone}
     gave = {
-        entry.id: {"sha256": entry.sha256, "form": entry.form, "slip": made.id, **_whole(space, made.id, entry, kept)}
+        entry.id: {"sha256": entry.sha256, "form": entry.form, "slip": made.id, **_more(space, made.id, entry, kept)}
         for entry in made.loaded
         if entry.form in FORMS and entry.sha256
     }
     for entry in made.entries:  # the host reads its memory as the slip is given, so it holds as long as that stands
         if entry.reason == "memory" and entry.sha256:
+            whole = entry._replace(form="full")
             gave[entry.id] = {"sha256": entry.sha256, "form": "full", "slip": made.id}
-            gave[entry.id] |= _whole(space, made.id, entry._replace(form="full"), kept)
-    space.local.note_primed(
-        session_id, {**before, "run_id": made.run_id, "artifacts": {**kept, **gave}, "slip": made.id}
-    )
+            gave[entry.id] |= _more(space, made.id, whole, kept)
+    artifacts = {**kept, **gave}
+    space.local.note_primed(session_id, {**before, "run_id": made.run_id, "artifacts": artifacts, "slip": made.id})
+    space.local.note_watched(session_id, artifacts, age=_LONGEST_READING)
+
+
+def _more(space: Workspace, slip_id: str, entry: Entry, before: Mapping[str, Any]) -> dict[str, Any]:
+    file = {"file": entry.file} if entry.file and entry.form in WATCHED else {}
+    return {**_whole(space, slip_id, entry, before), **file}
 
 
 def _whole(space: Workspace, slip_id: str, entry: Entry, before: Mapping[str, Any]) -> dict[str, Any]:

@@ -117,10 +117,15 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
         from loomctl.disk import status_shim  # most users have none
 
         kept([], status_shim.renew_own)
+    session_id = space.caller.session_id
     if text(event, "source") in ("compact", "clear"):
         from loomctl.disk import owed
 
-        kept([], lambda: owed.drop(space.store.local, space.caller.session_id))
+        kept([], lambda: owed.drop(space.store.local, session_id))
+    if session_id is not None:
+        from loomctl.disk import watched
+
+        kept([], lambda: watched.doubt(space.store.local, session_id))
     given = session_start(space, event)
     return given if given is not None else Given("", "")
 
@@ -349,21 +354,38 @@ def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:
 
 
 def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
-    """Note a notice of the host's; restore what a compaction took and nobody gave back."""
+    """Note a notice of the host's; restore what a compaction took and nobody gave back; tell of edited files.
+
+    The launcher answers a prompt with nothing to tell by itself.
+    """
     conversation = space.caller.conversation
     session_id = space.caller.session_id
     if session_id is None or not isinstance(conversation, Transcript):
         return None
     binding = space.local.binding(session_id)
+    if binding is not None and text(event, "prompt").startswith(NOTICE):
+        from loomctl.hosts import claude_stop
+
+        kept([], lambda: claude_stop.note_notice(space, event))
+    given = (
+        _restored(space, conversation, session_id)
+        or _put_back(space, conversation, session_id)
+        or _edited(space)
+        or None
+    )
     if binding is not None:
         from loomctl.engine import leasing
 
-        leasing.refresh(space, binding["run_id"])
-        if text(event, "prompt").startswith(NOTICE):
-            from loomctl.hosts import claude_stop
+        leasing.refresh(space, binding["run_id"])  # last, for what was recorded is a sign by itself
+    return given
 
-            kept([], lambda: claude_stop.note_notice(space, event))
-    return _restored(space, conversation, session_id) or _put_back(space, conversation, session_id)
+
+def _edited(space: Workspace) -> str:
+    """Tell of edits of what the session was given (D80)."""
+    from loomctl.engine import edits
+
+    made = edits.notice(space, unasked=True)
+    return context("UserPromptSubmit", made.text, made.line)
 
 
 def _put_back(space: Workspace, conversation: Transcript, session_id: str) -> str | None:
@@ -381,31 +403,41 @@ def _restored(space: Workspace, conversation: Transcript, session_id: str) -> st
     """Restore after a compaction whose restore cannot be seen in the transcript."""
     before = space.local.primed(session_id)
     run_id = before.get("run_id")
-    boundary = conversation.boundary() if isinstance(run_id, str) else None
-    if boundary is None or not isinstance(run_id, str):
+    if not isinstance(run_id, str):
+        return None
+    boundary = conversation.boundary()
+    if boundary is None:
+        _sure(space, session_id)
         return None
     from loomctl.disk import known
     from loomctl.engine import finding, remembering
     from loomctl.model import triggers
 
     found = finding.find(space, over=False)
-    if (
-        found.run_id != run_id
-        or not known.is_known(run_id, space.store.folder)
-        or remembering.held(space, run_id).any_slip
-    ):
+    if found.run_id != run_id or not known.is_known(run_id, space.store.folder):
+        return None
+    if remembering.held(space, run_id).any_slip:
+        _sure(space, session_id)
         return None
     if not found.may_write and space.local.live_sessions(run_id, but=session_id, conversing=True):
         return None
     restores = before.get("restores")
     tried = restores.get(boundary, 0) if isinstance(restores, dict) else 0
     if type(tried) is not int or tried >= RESTORES:
+        _sure(space, session_id)
         return None
     space.local.note_primed(session_id, {**before, "restores": {boundary: tried + 1}})
     remembering.forget(space)
     event_now = triggers.session_start("compact")
     given = primed(space, run_id, event_now, [], may_write=found.may_write)
     return context("UserPromptSubmit", given.text, given.line)
+
+
+def _sure(space: Workspace, session_id: str) -> None:
+    """Let the launcher answer prompts by itself until the next compaction."""
+    from loomctl.disk import watched
+
+    kept([], lambda: watched.confirm(space.store.local, session_id))
 
 
 def _failure(space: Workspace | None, name: str, error: Exception) -> str | None:

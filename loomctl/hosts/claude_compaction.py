@@ -79,9 +79,7 @@ def put_back_at_a_prompt(space: Workspace, *, seen: bool) -> str | None:
 
 
 def after_tool(event: dict[str, Any]) -> str:
-    """Give what is owed with a tool's result; empty inside of a subagent, whose conversation is another."""
-    if event.get("agent_id"):
-        return ""
+    """Give what is owed with a tool's result."""
     space = claude_events.workspace_of(event)
     if space is None:
         return ""

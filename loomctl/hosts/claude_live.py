@@ -24,22 +24,22 @@ _LONGEST_NAME = 200
 _SHOWN = 8000  # characters that a host gives of an output that it put away; it is known by them
 
 
-def main(spooled: str, *, owed: bool = False) -> int:
+def main(spooled: str, also: str = "") -> int:
     """Answer for a spooled event; always gives 0.
 
-    spooled: its absolute path; its output is replaced where it is large. owed: whether what a compaction lost is to be
-    put back with it.
+    spooled: its absolute path; its output is replaced where it is large. also: `owed` where what a compaction lost is
+    to be put back with it, `edited` where a file that the session was given may have changed.
     """
     try:
-        _answer(spooled, owed=owed)
+        _answer(spooled, also)
     except Exception:  # noqa: BLE001, S110 - a hook fails open (D55), and the event waits in the spool as it was
         pass
     return 0
 
 
-def _answer(spooled: str, *, owed: bool) -> None:
+def _answer(spooled: str, also: str) -> None:
     event = _object(spooled, LARGEST_EVENT)
-    text = _put_back(event) if owed else ""
+    text, line = _told(event, also) if also and not event.get("agent_id") else ("", "")
     answer: dict[str, Any] = {"hookEventName": "PostToolUse"}
     record = None
     try:
@@ -51,18 +51,24 @@ def _answer(spooled: str, *, owed: bool) -> None:
     if text:
         answer["additionalContext"] = text
     if len(answer) > 1:
-        _write(quick_json.dumps({"hookSpecificOutput": answer}).encode("utf-8", "backslashreplace"))
+        output = {"hookSpecificOutput": answer, **({"systemMessage": line} if line else {})}
+        _write(quick_json.dumps(output).encode("utf-8", "backslashreplace"))
     if record is not None:
         _finish(spooled, record)
 
 
-def _put_back(event: dict[str, Any]) -> str:
+def _told(event: dict[str, Any], also: str) -> tuple[str, str]:
+    """Give what the assistant is told beside, and a line for its user: nothing inside of a subagent."""
     try:
+        if also == "edited":
+            from loomctl.hosts import claude_edits
+
+            return claude_edits.after_tool(event)
         from loomctl.hosts import claude_compaction  # once after a compaction that lost something
 
-        return claude_compaction.after_tool(event)
+        return claude_compaction.after_tool(event), ""
     except Exception:  # noqa: BLE001 - a hook fails open (D55); what is owed stays noted for the next prompt
-        return ""
+        return "", ""
 
 
 def _replaced(spooled: str, event: dict[str, Any]) -> tuple[Any, bytes] | None:

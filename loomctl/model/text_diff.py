@@ -13,6 +13,7 @@ _CONTEXT = 3
 # Pairs of lines that are compared at most, for that takes time that grows with their product; beyond, what differs is
 # one change.
 MOST_PAIRS = 250_000
+_FEW = 4  # pairs that are one change too: most edits are of a line, and comparing takes a module more
 NO_END = "\\ No newline at end of file"
 
 
@@ -44,7 +45,7 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int,
     while tail < min(len(before), len(after)) - top and before[-1 - tail] == after[-1 - tail]:
         tail += 1
     old, new = before[top : len(before) - tail], after[top : len(after) - tail]
-    if not old or not new or len(old) * len(new) > MOST_PAIRS:
+    if not old or not new or not _FEW < len(old) * len(new) <= MOST_PAIRS:
         yield top, top + len(old), top, top + len(new)
         return
     from difflib import SequenceMatcher

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from loomctl.disk.artifact_files import REFUSE_BYTES
+from loomctl.disk.artifact_texts import REFUSE_BYTES
 from tests.cli.commands import AT_ONCE, begin, blob, record, steps
 from tests.scenes import MAIN, Scene
 from tests.waiting import until

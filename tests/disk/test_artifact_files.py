@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.disk import artifact_files, digests
-from loomctl.disk.artifact_files import LISTED, REFUSE_BYTES, SUMMARY_BYTES, WARN_BYTES, Reading
+from loomctl.disk.artifact_files import LISTED
 from loomctl.disk.artifact_paths import Roots, values
+from loomctl.disk.artifact_texts import REFUSE_BYTES, SUMMARY_BYTES, WARN_BYTES, Reading
 from tests.disk import confinement, repositories
 from tests.disk.confinement import SECRET
 from tests.disk.runs import RUN_ID, make_run

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from loomctl.cli import telling
-from loomctl.disk import artifact_files
+from loomctl.disk import artifact_texts
 from loomctl.disk.config import Settings
 from loomctl.hosts import loom_commands
 from loomctl.model import slip, triggers
@@ -103,9 +103,9 @@ def test_the_limits_are_those_of_the_code() -> None:
     ):
         assert row(beginning)[1] == f"{round(share * 9500):,} of 9,500"
     assert row("one part of it")[1] == f"{slip.PART:,} UTF-16 units"
-    assert artifact_files.WARN_BYTES == 100 * 1024
-    assert artifact_files.REFUSE_BYTES == 1024 * 1024
-    assert artifact_files.SUMMARY_BYTES == 16 * 1024 * 1024
+    assert artifact_texts.WARN_BYTES == 100 * 1024
+    assert artifact_texts.REFUSE_BYTES == 1024 * 1024
+    assert artifact_texts.SUMMARY_BYTES == 16 * 1024 * 1024
 
 
 def test_what_is_put_to_the_user_is_said() -> None:

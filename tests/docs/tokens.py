@@ -120,6 +120,8 @@ class Told:
         self.command("`loomctl next`", "next")
         self.command("`loomctl prime-context`, nothing changed", "prime-context")
         self.hook("user-prompt-submit", "UserPromptSubmit", prompt="go on")
+        self._scene.write("specs/dark-mode.md", spec().replace("Element 7 takes", "Element 7 loses"))
+        self.hook("user-prompt-submit", "UserPromptSubmit, a line of the specification edited", prompt="go on")
         self.hook("pre-tool-use", "PreToolUse", tool_name="Bash", tool_input={"command": "loomctl next"})
         self.hook("stop", "Stop", last_assistant_message="I have looked at the header.")
         self.hook("pre-compact", "PreCompact (to the summariser)", trigger="auto")

@@ -294,7 +294,7 @@ def test_what_is_known_of_a_run_goes_with_it(over: Scene) -> None:
     local = over.store / "local"
     keeping.remove(over.space(), over.space().store.match("shop-add"))
     assert [path.stem for path in (local / "sessions").iterdir()] == [OTHER]
-    assert [path.stem for path in (local / "primed").iterdir()] == [OTHER]
+    assert {path.stem for path in (local / "primed").iterdir()} == {OTHER}
     assert [path.name for path in (local / "live").iterdir()] == [OTHER]
     assert [path.name for path in (local / "locks").iterdir()] == [f"{second}.lock"]
 

@@ -299,6 +299,22 @@ def test_tool_calls_alone_are_signs(begun: Scene) -> None:
     assert begun.space(OTHER).store.held(run_id, begun.state) is not None
 
 
+def test_a_prompt_that_the_launcher_answers_alone_is_a_sign(begun: Scene) -> None:
+    """Of a driver whose process is not known: the session's own, as the launcher notes it (D80)."""
+    run_id, local = begun.run_dir.name, begun.space().local
+    long_ago = time.time() - SILENT_AFTER - 60
+    found = lease.holder(begun.state)
+    assert found is not None
+    drivers.note(local.folder, run_id, found.epoch, SESSION, None)
+    os.utime(Path(local.folder, "drivers", f"{run_id}.json"), (long_ago, long_ago))
+    edit(begun, seen=clock.stamp(long_ago))
+    beat = Path(local.folder, "hooks", "user-prompt-submit")
+    beat.write_text(f"0.1.0 {OTHER} /bin/loomctl\n")
+    assert begun.space(OTHER).store.held(run_id, begun.state) is None
+    beat.write_text(f"0.1.0 {SESSION} /bin/loomctl\n")
+    assert begun.space(OTHER).store.held(run_id, begun.state) is not None
+
+
 def test_a_copy_of_a_project_has_no_driver(begun: Scene, tmp_path: Path) -> None:
     """The process drives the original; what came along is of this machine, and known under another place."""
     copy = tmp_path / "copy"

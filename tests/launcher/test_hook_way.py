@@ -7,7 +7,9 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -219,6 +221,117 @@ def test_a_tool_call_starts_python_only_if_it_names_loomctl(
     assert (report is not None) == started
     if report is not None:
         assert (report["bytes"], report["sha256"]) == (len(event), hashlib.sha256(event).hexdigest())
+
+
+def given(project: Path, *lines: str) -> Path:
+    """Note what the session was given, at a time between the files' own; gives the note."""
+    prime(project)
+    mark = touch(project / ".loom/local/primed" / f"{SESSION}.watch", "".join(f"{line}\n" for line in lines))
+    os.utime(mark, (2_000, 2_000))
+    return mark
+
+
+def at(path: Path, time: float, text: str = "x") -> Path:
+    """Write a file as of a time."""
+    touch(path, text)
+    os.utime(path, (time, time))
+    return path
+
+
+PROMPT = b'{"prompt": "go on"}'
+SILENT: dict[str, Callable[[Path], object]] = {
+    "nothing was given": given,
+    "files are as they were": lambda project: given(
+        project, f"+{at(project / 'a b.md', 1_000)}", f"+{at(project / 'ü *$(x)`y`.md', 2_000)}", f"-{project}/gone"
+    ),
+}
+UNSURE: dict[str, Callable[[Path], object]] = {
+    "a newer file": lambda project: given(project, f"+{at(project / 'a.md', 1_000)}", f"+{at(project / 'b', 3_000)}"),
+    "by a moment": lambda project: given(project, f"+{at(project / 'a.md', 2_001.5)}"),
+    "a file that is gone": lambda project: given(project, f"+{project}/a.md"),
+    "one that came back": lambda project: given(project, f"-{at(project / 'a.md', 1_000)}"),
+    "no note": prime,
+    "a link for a note": lambda project: given(project).symlink_to(given(project).rename(project / "x")),
+    "a compaction": lambda project: (given(project), touch(project / f".loom/local/primed/{SESSION}.unsure")),
+    "something is owed": lambda project: (given(project), touch(project / f".loom/local/owed/{SESSION}.json", "{}")),
+    "something was given": lambda project: (given(project), touch(project / f".loom/local/owed/{SESSION}.given", "{}")),
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+@pytest.mark.parametrize("bound", [False, True])
+@pytest.mark.parametrize("case", SILENT)
+def test_a_prompt_with_nothing_to_tell_ends_without_python(
+    world: World, project: Path, case: str, bound: bool, shell: list[str]
+) -> None:
+    """Only a bound session's is read, for the host's notices (D80)."""
+    SILENT[case](project)
+    how: dict[str, Any] = {"cwd": project, "CLAUDE_CODE_SESSION_ID": SESSION, "shell": shell, "stdin": PROMPT}
+    if bound:
+        bind(project)
+    else:
+        how["PATH"] = "/nonexistent"
+    assert world.hook("user-prompt-submit", **how) is None
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+@pytest.mark.parametrize("case", UNSURE)
+def test_a_prompt_starts_python_where_there_may_be_something(
+    world: World, project: Path, case: str, shell: list[str]
+) -> None:
+    """And Python gets the event unread."""
+    UNSURE[case](project)
+    bind(project)
+    how = {"cwd": project, "CLAUDE_CODE_SESSION_ID": SESSION, "shell": shell, "stdin": PROMPT}
+    report = world.hook("user-prompt-submit", **how)
+    assert report is not None
+    assert report["bytes"] == len(PROMPT)
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+@pytest.mark.parametrize("sign", ["<", "\\u003c"])
+def test_a_notice_of_the_hosts_starts_python(world: World, project: Path, sign: str, shell: list[str]) -> None:
+    """However the host writes its sign; in a prompt of a megabyte, too, which Python gets byte for byte."""
+    bind(project)
+    given(project)
+    event = f'{{"prompt": "{sign}task-notification>{"x" * 1_000_000}"}}\n\n'.encode()
+    how = {"cwd": project, "CLAUDE_CODE_SESSION_ID": SESSION, "shell": shell}
+    report = world.hook("user-prompt-submit", stdin=event, **how)
+    assert report is not None
+    assert report["sha256"] == hashlib.sha256(event).hexdigest()
+    assert world.hook("user-prompt-submit", stdin=event.replace(b"task-", b"no-"), **how) is None
+
+
+def test_a_session_that_two_stores_know_is_pythons(world: World, project: Path) -> None:
+    """Which of them counts the package knows."""
+    shutil.rmtree(project / ".git")
+    given(project)
+    given(project / "src")
+    assert world.hook("user-prompt-submit", cwd=project / "src", CLAUDE_CODE_SESSION_ID=SESSION) is not None
+    assert world.hook("user-prompt-submit", cwd=project, CLAUDE_CODE_SESSION_ID=SESSION) is None
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_a_compaction_is_noted_before_python_starts(world: World, project: Path, shell: list[str]) -> None:
+    """By builtins, so that it stands there whatever becomes of Python; through no link, and over nothing."""
+    prime(project)
+    mark = project / ".loom/local/primed" / f"{SESSION}.unsure"
+    how = {"cwd": project, "CLAUDE_CODE_SESSION_ID": SESSION, "shell": shell}
+    world.hook("pre-compact", **how)
+    assert mark.read_bytes() == b""
+    mark.write_text("kept")
+    world.hook("pre-compact", **how)
+    assert mark.read_text() == "kept"
+    mark.unlink()
+    mark.symlink_to(project / "elsewhere")
+    world.hook("pre-compact", **how)
+    assert not (project / "elsewhere").exists()
+    mark.unlink()
+    mark.parent.chmod(0o500)
+    try:
+        assert world.hook("pre-compact", **how) is not None
+    finally:
+        mark.parent.chmod(0o700)
 
 
 def test_the_other_events_reach_python_unread(world: World, project: Path) -> None:

@@ -178,6 +178,24 @@ def test_python_starts_for_one_that_is_owed_something(world: World, project: Pat
     assert world.hook("post-tool-use", **how) is None
 
 
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_python_starts_for_one_whose_files_have_changed(world: World, project: Path, shell: list[str]) -> None:
+    """A file that the session was given is newer than the note of it, or gone; without a note nothing is known."""
+    file = touch(project / "spec.md", "x")
+    note = project / ".loom/local/primed" / f"{SESSION}.watch"
+    how = {"cwd": project, "stdin": event("ok", "Read"), "CLAUDE_CODE_SESSION_ID": SESSION, "shell": shell}
+    assert world.hook("post-tool-use", **how) is None
+    touch(note, f"+{file}\n")
+    os.utime(file, (1_000, 1_000))
+    assert world.hook("post-tool-use", **how) is None
+    os.utime(note, (900, 900))
+    report = world.hook("post-tool-use", **how)
+    assert report is not None
+    assert report["arguments"][-1] == "edited"
+    assert Path(report["arguments"][2]) in spooled(project)
+    assert world.hook("post-tool-use-failure", **how) is None
+
+
 @pytest.mark.parametrize(("tool", "size", "starts"), CALLS)
 def test_python_starts_for_large_output_that_may_be_replaced(
     world: World, project: Path, tool: str, size: int, starts: bool
