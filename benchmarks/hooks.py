@@ -55,7 +55,7 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
     cache.mkdir(parents=True)
     (cache / "python").write_text(f"{python}\n")
     env = stand.environment(base)
-    run_id = _a_run(project, env)
+    run_id = begin_with_ten(project, env)
     hook = [str(ROOT / "bin" / "loomctl"), "hook"]
 
     def event(name: str, **more: object) -> str:
@@ -162,7 +162,7 @@ def _status_lines(base: Path, env: dict[str, str]) -> list[Case]:
     """Give the rows of the status line: as settings name it, drawn from what stands ready, and made anew each time."""
     project = base / "line"
     project.mkdir()
-    _a_run(project, env)
+    begin_with_ten(project, env)
     there = {**env, "CLAUDE_PROJECT_DIR": str(project), "PWD": str(project), "COLUMNS": "80"}
     loomctl = [sys.executable, "-I", stand.MAIN]
     stand.output_of([*loomctl, "statusline", "--snippet"], cwd=project, env=there)
@@ -176,7 +176,7 @@ def _status_lines(base: Path, env: dict[str, str]) -> list[Case]:
     return [drawn, Case("the status line, made anew", None, alone, told, project, there)]
 
 
-def _a_run(project: Path, env: dict[str, str]) -> str:
+def begin_with_ten(project: Path, env: dict[str, str]) -> str:
     """Start a run with ten required artifacts of 20 KB, through the command line. No git: its time is not Loom's."""
     artifacts = []
     for number in range(ARTIFACTS):
@@ -208,7 +208,7 @@ def _lines(size: int) -> str:
 def _grown(project: Path, env: dict[str, str], count: int) -> Path:
     """Start a run whose log holds so many steps, as digesting would have appended them."""
     project.mkdir()
-    run_id = _a_run(project, env)
+    run_id = begin_with_ten(project, env)
     step = {
         "id": "toolu_01",
         "tool_name": "Bash",

@@ -85,17 +85,29 @@ class Packing(NamedTuple):
     texts: list[str]
 
 
-def pack(pieces: Iterable[Piece], *, rooms: Sequence[int], measure: Callable[[str], int]) -> Packing:
+def pack(
+    pieces: Iterable[Piece], *, rooms: Sequence[int], measure: Callable[[str], int], held_back: int = 0
+) -> Packing:
     """Give each piece the best form for which there is room; no part's text ever measures over its room.
 
     rooms: what each part holds, the first one first. First all get room on the first part for the line that points to
     them; where even that is not there, pieces are omitted, the last ones first, and a line counts them. Then each is
     given whole, in order of rank: as long as what it leaves is enough for those of its rank behind it, or for a fair
     share of each; else its beginning is given, which leaves room for Loom's own pages, too.
-    measure: additive, like `utf16_units` and `utf8_bytes`.
+    measure: additive, like `utf16_units` and `utf8_bytes`. held_back: so much of the first part is left free where not
+    everything is given whole.
     """
     every = [_Part(piece, measure) for piece in pieces]
-    sheets = _Sheets(rooms, measure)
+    fits = sum(part.cost for part in every) < sum(rooms)  # else the first try is spared
+    made = _packed(every, _Sheets(rooms, measure)) if fits or not held_back else None
+    if made is None or (held_back and any(one.form not in ("full", "diff") for one in made.packed)):
+        made = _packed(every, _Sheets([max(0, rooms[0] - held_back), *rooms[1:]], measure))
+    return made
+
+
+def _packed(every: Sequence[_Part], sheets: _Sheets) -> Packing:
+    for part in every:
+        part.begin()
     ranked = sorted(every, key=lambda part: (part.piece.own, not part.piece.required))
     _point(ranked, sheets)
     pages = min(sum(part.cost + _LEAST_FRAGMENT for part in ranked if part.piece.own), sheets.left() // _FOR_PAGES)
@@ -154,17 +166,21 @@ class _Part:
 
     def __init__(self, piece: Piece, measure: Callable[[str], int]) -> None:
         self.piece, self.measure = piece, measure
-        self.form, self.rest = "omitted", ""
-        self.parts: tuple[int, ...] = ()
+        self.begin()
         self.pointer = "- " + visible(piece.pointer).replace("\n", " ").strip().removeprefix("- ")
         self.text = None if piece.text is None else visible(piece.text)
         self.heading = one_line(piece.heading, _HEADING_UNITS) or one_line(piece.id, _HEADING_UNITS)
         self.fence = fence_for(self.text or "", piece.info)
+        self.count = _lines(self.text or "", 0, len(self.text or ""))
         self.cost = measure(self._block(0, len(self.text))) if self.text is not None else 0
         self.diff = self._in_diff() if piece.diff and self.text is not None else ""
         if self.diff and measure(self.diff) >= self.cost:
             self.diff = ""
-        self.kept = 0
+
+    def begin(self) -> None:
+        """Have nothing given yet."""
+        self.form, self.rest, self.kept = "omitted", "", 0
+        self.parts: tuple[int, ...] = ()
 
     def packed(self) -> Packed:
         return Packed(self.piece.id, self.form, self.parts, self.rest)
@@ -228,8 +244,8 @@ class _Part:
     def _walk(self, sheets: _Sheets, allowed: int) -> list[_Fragment]:
         """Lay the text out from its beginning, part by part, in at most `allowed` units."""
         text, found, start = self.text or "", list[_Fragment](), 0
+        around = self.measure(self._block(0, 0, continued=True)) + sheets.between
         for at in range(len(sheets.rooms)):
-            around = self.measure(self._block(start, start, continued=True)) + sheets.between
             room = min(sheets.room(at), allowed) - around
             if room < min(_LEAST_FRAGMENT, len(text) - start):
                 continue
@@ -257,9 +273,10 @@ class _Part:
         if (start, end) == (0, len(text)) and not continued:
             said += ", in full:" if self.piece.of != "listing" else ":"
         else:
-            count = _lines(text, 0, len(text))
-            first, last = (count, count) if continued else (_lines(text, 0, start) + 1, _lines(text, 0, end))
-            said += f", lines {first} to {last} of {count}:"
+            first, last = self.count, self.count
+            if not continued:
+                first, last = _lines(text, 0, start) + 1, _lines(text, 0, end)
+            said += f", lines {first} to {last} of {self.count}:"
         again = " (continued)" if start or continued else ""
         body = text[start:end]
         close = "" if not body or body.endswith("\n") else "\n"
@@ -275,11 +292,11 @@ class _Part:
     def _rest(self, end: int) -> tuple[str, str]:
         """Say how to go on behind a beginning: in a few words, and as the line that names the piece."""
         text = self.text or ""
-        given, count = _lines(text, 0, end), _lines(text, 0, len(text))
+        given = _lines(text, 0, end)
         read = visible(self.piece.read or "it cannot be read").replace("\n", " ")
         rest = f"{read} from line {given + 1}" if self.piece.numbered else read
         name = one_line(self.piece.id, _HEADING_UNITS)
-        return rest, f"- {name}: lines 1 to {given} of {count} are given here; for the rest {rest}"
+        return rest, f"- {name}: lines 1 to {given} of {self.count} are given here; for the rest {rest}"
 
 
 def _lines(text: str, start: int, end: int) -> int:

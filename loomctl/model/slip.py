@@ -145,11 +145,9 @@ def _composed(texts: Texts, pieces: Sequence[Piece], budget: Budget) -> Composed
     history = _newest(texts.history, max(0, min(room, budget.history - told) - 2), budget.measure)
     room -= budget.measure(history) + 2
 
-    made = pack(pieces, rooms=[max(0, room), *rooms[1:]], measure=budget.measure)
-    ask = _ask(made.packed, pieces)
-    if ask:
-        made = pack(pieces, rooms=[max(0, room - _ASK_ROOM), *rooms[1:]], measure=budget.measure)
-        ask = _ask(made.packed, pieces) if room >= _ASK_ROOM else ""
+    ask_room = _ASK_ROOM if room >= _ASK_ROOM else 0
+    made = pack(pieces, rooms=[max(0, room), *rooms[1:]], measure=budget.measure, held_back=ask_room)
+    ask = _ask(made.packed, pieces) if ask_room else ""
     first = (head, notes, made.texts[0], history, steps, upcoming + ("\n\n" + ask if ask else ""))
     bodies = ["\n\n".join(part for part in first if part), *made.texts[1:]]
     while len(bodies) > 1 and not bodies[-1]:
