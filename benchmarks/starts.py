@@ -25,7 +25,7 @@ PROCESSOR, WALL = "processor time", "wall time"
 
 
 class Start:
-    """Processes that begin at once with the same input. processor, wall: seconds of each run; given: what they print."""
+    """Processes that begin at once with the same input. processor, wall: seconds of each run; given: their text."""
 
     def __init__(self, name: str, commands: list[list[str]], cwd: Path, env: dict[str, str]) -> None:
         self.name, self.commands, self.cwd, self.env = name, commands, cwd, env

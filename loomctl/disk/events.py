@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 from loomctl.disk import clock, digests, files
+from loomctl.model import quick_json
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -19,6 +19,9 @@ TORN, MISMATCH, DAMAGED = "ledger.torn_line", "ledger.mismatch", "ledger.damaged
 _FARTHEST = 16 << 20  # bytes from the end in which an entry is looked for; no entry is as long
 _KNOWN_WITHIN = 1 << 20  # bytes from the end in which the entry that the state remembers is looked for
 _MOST = 1 << 62  # the highest number that an entry can have
+
+
+_rendered = quick_json.dumper(ensure_ascii=False, separators=(",", ":"))
 
 
 class Event(NamedTuple):
@@ -110,7 +113,7 @@ def _line(run_id: str, event: Event, seq: int, prev: str) -> bytes:
     from loomctl.model.secrets import masked  # most hooks write no event
 
     entry["properties"] = masked(dict(event.properties))  # a log is shown and sent around (D21)
-    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return _rendered(entry).encode("utf-8", "backslashreplace")
 
 
 def _tail(descriptor: int, size: int) -> tuple[Head, bytes]:
@@ -153,7 +156,7 @@ def _at_known(descriptor: int, known: Head) -> Head:
 def seq_of(line: bytes) -> int:
     """Give an entry's number; 0 for a line that is no entry."""
     try:
-        entry = json.loads(line)
+        entry = quick_json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         return 0
     seq: int = entry["seq"] if is_entry(entry) else 0

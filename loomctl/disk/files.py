@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 
+from loomctl.model import quick_json
 from loomctl.model.errors import LoomError, quoted
 
 TYPE_CHECKING = False
@@ -74,26 +74,20 @@ def parse_json(data: bytes, *, where: str) -> Any:
     Raises LoomError: BAD_JSON with its place, GIT_CONFLICT.
     """
     try:
-        value = json.loads(text_of(data), parse_constant=_no_constant, parse_float=_finite, parse_int=_countable)
+        value = _parsed(text_of(data))
     except UnicodeDecodeError as error:
         hint = f"file {quoted(where)}"
         raise LoomError("BAD_JSON", "the file is not UTF-8 text", where=where, why=str(error), hint=hint) from None
-    except json.JSONDecodeError as error:
-        if b"<<<<<<< " in data and b"\n>>>>>>> " in data:
-            raise in_conflict(where, where) from None
-        raise LoomError(
-            "BAD_JSON",
-            "the file is not JSON",
-            where=f"{where}:{error.lineno}:{error.colno}",
-            why=error.msg,
-            hint=f"python3 -m json.tool {quoted(where)} /dev/null",
-        ) from None
     except RecursionError:
         hint = f"loomctl check {quoted(where)}"
         raise LoomError("BAD_JSON", "the JSON is nested too deep", where=where, hint=hint) from None
     except ValueError as error:
-        hint = f"loomctl check {quoted(where)}"
-        raise LoomError("BAD_JSON", "the file is not JSON", where=where, why=str(error), hint=hint) from None
+        at = getattr(error, "lineno", None)  # a JSONDecodeError's
+        if at and b"<<<<<<< " in data and b"\n>>>>>>> " in data:
+            raise in_conflict(where, where) from None
+        hint = f"python3 -m json.tool {quoted(where)} /dev/null" if at else f"loomctl check {quoted(where)}"
+        place, why = (f"{where}:{at}:{error.colno}", error.msg) if at else (where, str(error))  # type: ignore[attr-defined]
+        raise LoomError("BAD_JSON", "the file is not JSON", where=place, why=why, hint=hint) from None
     if data.count(b"[") + data.count(b"{") > DEEPEST and _is_deep(value):
         hint, why = f"loomctl check {quoted(where)}", f"{DEEPEST} levels are read"
         raise LoomError("BAD_JSON", "the JSON is nested too deep", where=where, why=why, hint=hint)
@@ -148,8 +142,9 @@ def read_json(path: str, *, limit: int = LARGEST_JSON) -> Any:
     return parse_json(read_bytes(path, limit=limit), where=path)
 
 
-_encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-_encoded_tight = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_parsed = quick_json.loader(parse_constant=_no_constant, parse_float=_finite, parse_int=_countable)
+_encoded = quick_json.dumper(ensure_ascii=False, allow_nan=False)
+_encoded_tight = quick_json.dumper(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 # How deep a value is spread over lines; what lies deeper stands in one line, and so does each entry of a long list,
 # such as a run's visits: they are written at every step.
 _SPREAD = 3

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 from loomctl.disk import files, git
-from loomctl.model import ids
+from loomctl.model import ids, quick_json
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 
@@ -136,7 +135,7 @@ def _was_over(folder: str) -> bool:
         return False
     for line in reversed(lines):
         try:
-            entry = json.loads(line)
+            entry = quick_json.loads(line.decode("utf-8", "surrogatepass"))
         except (ValueError, RecursionError):
             continue
         if isinstance(entry, dict) and str(entry.get("event")).startswith("run."):

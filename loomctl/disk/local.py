@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
 from loomctl.disk import clock, files, processes
+from loomctl.model import quick_json
 from loomctl.model.errors import LoomError
 from loomctl.model.ids import checked_id
 
@@ -287,7 +287,7 @@ class Local:
             there = _identity(path)
             before, seen = self._seen.get(path, ((), b""))
             if there == before:
-                again: dict[str, Any] = json.loads(seen)  # it was looked at when it was read
+                again: dict[str, Any] = quick_json.loads(seen.decode())  # it was looked at when it was read
                 return again
             files.refuse_links(self._store_folder, path)
             data = files.read_bytes(path, limit=1 << 22)

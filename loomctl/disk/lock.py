@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 
 from loomctl.disk import clock, files
+from loomctl.model import quick_json
 from loomctl.model.errors import EXIT_HELD, LoomError
 
 TYPE_CHECKING = False
@@ -49,7 +49,7 @@ class Lock:
             return self
         try:
             os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "since": clock.now()}).encode(), 0)
+            os.pwrite(self._descriptor, quick_json.dumps({"pid": os.getpid(), "since": clock.now()}).encode(), 0)
         except OSError:  # a full disk: the lock holds without its owner's name
             pass
         return self
@@ -105,7 +105,7 @@ def holder(path: str) -> str:
 
 def _named(descriptor: int) -> str:
     try:
-        owner = json.loads(os.pread(descriptor, 400, 0))
+        owner = quick_json.loads(os.pread(descriptor, 400, 0).decode("utf-8", "replace"))
         return f"process {int(owner['pid'])} since {str(owner['since'])[:20]}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"

@@ -7,7 +7,6 @@ events, and blocks nothing.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
@@ -15,6 +14,7 @@ from loomctl.disk import files
 from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.hosts.claude_events import context, digested, for_people, kept, read_event, text, words, workspace_of
 from loomctl.hosts.claude_transcript import NOTICE, Transcript
+from loomctl.model import quick_json
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 
@@ -319,7 +319,7 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
         "permissionDecision": decision,
         "permissionDecisionReason": reason,
     }
-    return json.dumps({"hookSpecificOutput": output}, ensure_ascii=False)
+    return quick_json.plain({"hookSpecificOutput": output})
 
 
 def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -340,7 +340,7 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     output: dict[str, Any] = {"decision": "block", "reason": answer.block} if answer.block else {}
     if answer.line:
         output["systemMessage"] = for_people(answer.line)
-    return json.dumps(output, ensure_ascii=False) if output else None
+    return quick_json.plain(output) if output else None
 
 
 def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:

@@ -5,7 +5,7 @@ Pure: every line is hostile until parsed, and an unknown shape is passed over.
 
 from __future__ import annotations
 
-import json
+from loomctl.model import quick_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     if not line.strip():
         return None
     try:
-        entry = json.loads(line)
+        entry = quick_json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None

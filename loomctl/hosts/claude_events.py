@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
 from loomctl.disk import config, project, trouble
 from loomctl.engine.caller import Caller, Workspace, workspace
 from loomctl.hosts.claude_transcript import Transcript
+from loomctl.model import quick_json
 from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ def read_event() -> dict[str, Any]:
     if len(data) > LARGEST_EVENT:
         raise LoomError("BAD_EVENT", f"the hook event has over {LARGEST_EVENT} bytes")
     try:
-        event = json.loads(data.decode("utf-8", "replace"))
+        event = quick_json.loads(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         raise LoomError("BAD_EVENT", "the hook event is not JSON") from None
     if not isinstance(event, dict):
@@ -100,7 +100,7 @@ def context(event_name: str, given: str | None, line: str | None) -> str:
         output["hookSpecificOutput"] = {"hookEventName": event_name, "additionalContext": given}
     if line:
         output["systemMessage"] = for_people(line)
-    return json.dumps(output, ensure_ascii=False) if output else ""
+    return quick_json.plain(output) if output else ""
 
 
 def for_people(line: str) -> str:

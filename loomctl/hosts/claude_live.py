@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
-from loomctl.disk import digests, output_files, quick_json, user_folders
-from loomctl.model import live_rules, live_text
+from loomctl.disk import digests, output_files, user_folders
+from loomctl.model import live_rules, live_text, quick_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

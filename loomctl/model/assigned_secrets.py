@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterator
 
 _PASSWORDS = ("password", "passwd", "passphrase", "pwd")
@@ -78,6 +77,8 @@ def _kind(name: str) -> str:
 
 def _value(text: str, low: str, name: str, at: int) -> tuple[int, int, bool] | None:
     """Give where the value of the name at this place begins and ends and whether it is a secret, if it has a value."""
+    import re  # most texts have nothing to look at
+
     after = at + len(name)
     if "]" not in low[max(0, at - 40) : at].rpartition("[masked: ")[2] and "[masked: " in low[max(0, at - 40) : at]:
         return None  # the word in a mask assigns nothing
@@ -103,6 +104,8 @@ def _value(text: str, low: str, name: str, at: int) -> tuple[int, int, bool] | N
 
 def _sign(text: str, low: str, name: str, at: int) -> str:
     """Give what stands between the name and its value; "" where the name is none of a secret or has no value."""
+    import re  # most texts have nothing to look at
+
     after = at + len(name)
     if name == "key" and not low[max(0, at - 12) : at].rstrip("_- ").endswith(_KEYS):
         return ""
@@ -164,6 +167,8 @@ def _is_secret(name: str, value: str, *, literal: bool) -> bool:
 
     literal: it stood in quotes, so that nobody can take it for code.
     """
+    import re  # most texts have nothing to look at
+
     if is_placeholder(value) or (len(value.split()) > 1 and name != "passphrase"):
         return False
     is_random = looks_random(value)
@@ -198,6 +203,8 @@ def is_placeholder(value: str) -> bool:
 
 def looks_random(value: str) -> bool:
     """Tell the output of a random generator from words, dates and versions by how short its runs of one kind are."""
+    import re  # most texts have nothing to look at
+
     if value == value.lower() and re.compile(_SLUG).fullmatch(value):
         return False
     runs = re.compile(_WORDS).findall(value)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
 from itertools import compress
 
+from loomctl.model import quick_json
 from loomctl.model.assigned_secrets import assigned_secrets, is_placeholder, looks_random, names_a_secret
 from loomctl.model.fences import one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterator
     from typing import Any
 
@@ -110,7 +110,7 @@ _USERINFO = r"([^\s/?#@:\"'<>`\\]*)(?::(?!\d{1,5}[?#,])([^\s/\"'<>`\\]+))?@"
 
 
 # A terminal's sequence for colours and the like, as it is and as it is made visible.
-_COLOUR = re.compile(r"[\x1b␛]\[[0-9;:?]{0,40}[A-Za-z]")
+_COLOUR = r"[\x1b␛]\[[0-9;:?]{0,40}[A-Za-z]"
 
 
 def masked_line(text: str, limit: int) -> str:
@@ -149,7 +149,7 @@ def _masked_text(key: str, text: str) -> str:
     clean, count = mask(text)
     if count or not names_a_secret(key):
         return clean
-    quoted = f'"{key}": {json.dumps(text, ensure_ascii=False)}'
+    quoted = f'"{key}": {quick_json.plain(text)}'
     kind = next((found[2] for found in assigned_secrets(quoted) if found[0] > len(key) + 3), None)
     return text if kind is None else f"[masked: {kind}]"
 
@@ -164,7 +164,9 @@ def mask(text: str) -> tuple[str, int]:
     spans: list[Span] = []
     bare = text
     if "\x1b" in text or "␛" in text:  # a colour's last letter is no part of the word behind it
-        bare = _COLOUR.sub(lambda found: " " * len(found.group()), text)
+        import re
+
+        bare = re.sub(_COLOUR, lambda found: " " * len(found.group()), text)
     words = _long_words(bare)
     if words:
         spans += _tokens(bare, words)
@@ -203,6 +205,8 @@ def _long_words(text: str) -> str:
 
 
 def _tokens(text: str, words: str) -> Iterator[Span]:
+    import re  # most texts have nothing to look at
+
     for kind, prefixes, body in _TOKENS:
         for prefix in prefixes:
             if prefix in words:
@@ -218,6 +222,8 @@ def _tokens(text: str, words: str) -> Iterator[Span]:
 
 
 def _tokens_around_a_sign(text: str, words: str) -> Iterator[Span]:
+    import re  # most texts have nothing to look at
+
     for kind, before, sign, body in _AROUND_A_SIGN:
         at = text.find(sign) if sign in words else -1
         while at >= 0:
@@ -243,6 +249,8 @@ def _told_apart(prefix: str, found: re.Match[str]) -> bool:
 
 def _private_keys(text: str) -> Iterator[Span]:
     """Find what stands between the two marks of a private key, or after the first where the second was cut off."""
+    import re  # most texts have nothing to look at
+
     at = text.find(_KEY_BEGINS)
     while at >= 0:
         start = text.find("-----", at + len(_KEY_BEGINS))
@@ -264,6 +272,8 @@ def _private_keys(text: str) -> Iterator[Span]:
 
 
 def _passwords_in_addresses(text: str) -> Iterator[Span]:
+    import re  # most texts have nothing to look at
+
     at = text.find(":/")
     if at < 0 or "@" not in text:
         return
@@ -280,6 +290,8 @@ def _passwords_in_addresses(text: str) -> Iterator[Span]:
 
 
 def _passwords_of_commands(text: str) -> Iterator[Span]:
+    import re  # most texts have nothing to look at
+
     for name, option in _COMMANDS:
         at = text.find(name)
         while at >= 0:
@@ -294,6 +306,8 @@ def _passwords_of_commands(text: str) -> Iterator[Span]:
 
 
 def _password_files(text: str) -> Iterator[Span]:
+    import re  # most texts have nothing to look at
+
     for sign in (":5432:", ":*:", ":6432:", ":5433:"):
         at = text.find(sign)
         while at >= 0:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+from loomctl.model import quick_json
 from loomctl.model.state import VOLATILE
 
 TYPE_CHECKING = False
@@ -42,4 +41,4 @@ def _is_said(key: str) -> bool:
 
 
 def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return quick_json.plain(value)

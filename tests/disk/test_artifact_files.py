@@ -16,6 +16,7 @@ from loomctl.disk import artifact_files, digests
 from loomctl.disk.artifact_files import LISTED
 from loomctl.disk.artifact_paths import Roots, values
 from loomctl.disk.artifact_texts import REFUSE_BYTES, SUMMARY_BYTES, WARN_BYTES, Reading
+from loomctl.model import state_text
 from tests.disk import confinement, repositories
 from tests.disk.confinement import SECRET
 from tests.disk.runs import RUN_ID, make_run
@@ -214,19 +215,20 @@ def test_a_runs_own_state_is_the_same_after_a_priming(tmp_path: Path) -> None:
     store, made = make_run(tmp_path)
     known, roots = values_of(tmp_path, made.folder)
     artifact = {"id": "a", "type": "json"}
-    first = artifact_files.read(artifact, "{state_path}", known, roots)
+    own = {"state_path": ("json", lambda: state_text.readable(store.read_state(RUN_ID)))}
+    first = artifact_files.read(artifact, "{state_path}", known, roots, own)
     record = {"session_id": "s1", "environment": {"hostname": "machine-a"}}
     sessions = {"current_session_id": "s1", "session_history": [record]}
     metadata = {**made.state["context_metadata"], "reload_count": 7}
     store.update(RUN_ID, lambda state: ({**state, "sessions": sessions, "context_metadata": metadata}, []))
-    assert artifact_files.read(artifact, "{state_path}", known, roots)[:2] == first[:2]
+    assert artifact_files.read(artifact, "{state_path}", known, roots, own)[:2] == first[:2]
     assert "machine-a" not in (first.text or "")
     store.update(RUN_ID, lambda state: ({**state, "artifacts": {"spec_path": "x"}}, []))
-    changed = artifact_files.read(artifact, "{state_path}", known, roots)
+    changed = artifact_files.read(artifact, "{state_path}", known, roots, own)
     assert changed.sha256 != first.sha256
     assert '"spec_path"' in (changed.text or "")
     shutil.copy(os.path.join(made.folder, "state.json"), tmp_path / "other.json")
-    other = artifact_files.read(artifact, "other.json", known, roots)
+    other = artifact_files.read(artifact, "other.json", known, roots, own)
     assert json.loads(other.text or "") == store.read_state(RUN_ID)
 
 
