@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
 
-LONGEST_DIFF = 1500
-"""UTF-16 units of a diff; a longer one is a line with the path."""
+LONGEST_DIFF = 4500
+"""UTF-16 units of a diff; a longer one is a line with the path. Shorter than what a Read of the file would cost."""
 MOST = 9500
 """UTF-16 units of all that one event tells."""
 _MARK = "Loom slip "  # as model.slip has it; that brings the packing along
@@ -149,7 +149,9 @@ def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) 
         again = f"- {heading} can be read again, as it was"
         return edit._replace(said=again, known=after) if "problem" in known else None
     base = given_texts.read(space.store.local, str(known.get("text")))
-    diff = visible(text_diff.unified(base, text)) if base is not None else ""
+    diff = "" if base is None else visible(text_diff.unified(base, text))
+    if base is not None and utf16_units(diff) >= LONGEST_DIFF:  # long lines around short changes
+        diff = visible(text_diff.unified(base, text, context=0))
     return Edit(
         artifact["id"],
         shown,

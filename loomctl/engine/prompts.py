@@ -167,7 +167,7 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     if unknown:
         return f"## Next\n\nIts steps are not known here, so it is shown and not driven: {masked_line(unknown, 1200)}"
     if not may_write:
-        return f"## Next\n\nThis session does not drive the run. To take it up: `loomctl resume {run.run_id}`"
+        return _for_a_reader(project, run, budget)
     status = state["status"]
     if status == "awaiting_feedback" and state["pending_approvals"]:
         return _approval_awaited(project, run, budget)
@@ -190,6 +190,17 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
         return f"{prompt}\n\n{how}"
     path = os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT)
     return _shortened(prompt if place.step.get("run") else prompt + _before(state), path, budget, how)
+
+
+def _for_a_reader(project: Project, run: Run, budget: Budget | None) -> str:
+    """Tell a session that does not drive the run how to take it up, and what its open step asks for."""
+    way = f"This session does not drive the run. To take it up: `loomctl resume {run.run_id}`"
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    if entry is None or place is None or budget is None:
+        return f"## Next\n\n{way}"
+    prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run)))
+    return _shortened(prompt, os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT), budget, way)
 
 
 def _branches(entry: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_CONTEXT = 3
 # Pairs of lines that are compared at most, for that takes time that grows with their product; beyond, what differs is
 # one change.
 MOST_PAIRS = 250_000
@@ -17,15 +16,17 @@ _FEW = 4  # pairs that are one change too: most edits are of a line, and compari
 NO_END = "\\ No newline at end of file"
 
 
-def unified(old: str, new: str) -> str:
+def unified(old: str, new: str, *, context: int = 3) -> str:
     """Give the hunks that lead from one text to the other, without headers; empty where they are equal.
 
+    context: lines around a change.
     As `diff -U3` writes them: `@@ -start,count +start,count @@`, then lines that begin with a space, `-` or `+`.
     """
     if old == new:
         return ""
     before, after = _lines(old), _lines(new)
-    hunks = [line for group in _groups(list(_changes(before, after))) for line in _hunk(group, before, after)]
+    groups = _groups(list(_changes(before, after)), context)
+    hunks = [line for group in groups for line in _hunk(group, before, after, context)]
     return "\n".join(hunks) + "\n"
 
 
@@ -55,11 +56,11 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int,
             yield top + a1, top + a2, top + b1, top + b2
 
 
-def _groups(changes: Sequence[tuple[int, int, int, int]]) -> Iterator[list[tuple[int, int, int, int]]]:
+def _groups(changes: Sequence[tuple[int, int, int, int]], context: int) -> Iterator[list[tuple[int, int, int, int]]]:
     """Put changes together whose context meets."""
     group: list[tuple[int, int, int, int]] = []
     for change in changes:
-        if group and change[0] - group[-1][1] > 2 * _CONTEXT:
+        if group and change[0] - group[-1][1] > 2 * context:
             yield group
             group = []
         group.append(change)
@@ -67,10 +68,12 @@ def _groups(changes: Sequence[tuple[int, int, int, int]]) -> Iterator[list[tuple
         yield group
 
 
-def _hunk(group: Sequence[tuple[int, int, int, int]], before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
-    above = min(_CONTEXT, group[0][0], group[0][2])
+def _hunk(
+    group: Sequence[tuple[int, int, int, int]], before: Sequence[str], after: Sequence[str], context: int
+) -> Iterator[str]:
+    above = min(context, group[0][0], group[0][2])
     a1, b1 = group[0][0] - above, group[0][2] - above
-    below = min(_CONTEXT, len(before) - group[-1][1])
+    below = min(context, len(before) - group[-1][1])
     a2, b2 = group[-1][1] + below, group[-1][3] + below
     yield f"@@ -{_range(a1, a2)} +{_range(b1, b2)} @@"
     at = a1

@@ -235,22 +235,80 @@ class Assistant:
             process.communicate()
             held.set()
 
+    def conversation(self, *words: str) -> Conversation:
+        """Start a session that takes one prompt after the other until it is ended. words: more of its command line."""
+        forms = (
+            "--input-format",
+            "stream-json",
+            "--output-format",
+            "stream-json",
+            "--verbose",
+            "--include-hook-events",
+        )
+        return Conversation(self._start(self.command_line("-p", *forms, *words), told=True), self.api)
+
     def plugin(self, *words: str) -> str:
         """Run `claude plugin …`; give what it printed. Raises if it failed."""
         return _output(self._start([self.binary, "plugin", *words]))
 
-    def _start(self, words: Sequence[str]) -> subprocess.Popen[str]:
-        """Start the assistant in the project, leading a process group of its own."""
+    def _start(self, words: Sequence[str], *, told: bool = False) -> subprocess.Popen[str]:
+        """Start the assistant in the project, leading a process group of its own. told: it reads what it is told."""
         return subprocess.Popen(
             words,
             cwd=self.project,
             env=self.environment(),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if told else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if told else subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
+
+
+class Conversation:
+    """A session of the assistant that stays open for several prompts. session_id: of its last answer."""
+
+    def __init__(self, process: subprocess.Popen[str], api: ScriptedApi) -> None:
+        self._process, self._api = process, api
+        self.session_id = ""
+
+    def say(self, prompt: str, *answers: Reply | str) -> tuple[list[Request], list[str]]:
+        """Give a prompt; returns the requests that it led to and the lines that hooks showed to the user.
+
+        answers: what the scripted model says; "OK" when they have run out. Raises AssertionError if it ends.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        self._api.script(*answers)
+        before, shown = len(self._api.requests), list[str]()
+        stdin.write(json.dumps({"type": "user", "message": {"role": "user", "content": prompt}}) + "\n")
+        stdin.flush()
+        late = threading.Timer(TIME_LIMIT, self.kill)
+        late.start()
+        try:
+            for line in stdout:
+                event = json.loads(line)
+                if event.get("subtype") == "hook_response" and event["stdout"].strip().startswith("{"):
+                    shown += filter(None, [json.loads(event["stdout"]).get("systemMessage")])
+                if event["type"] == "result":
+                    self.session_id = event["session_id"]
+                    return self._api.requests[before:], shown
+        finally:
+            late.cancel()
+        raise AssertionError(f"the session ended at {prompt!r}")
+
+    def end(self) -> None:
+        """Close it as its user would, and wait."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(TIME_LIMIT)
+
+    def kill(self) -> None:
+        """End it and all that it started, as a crash would."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
 
 def entries(transcript: Path) -> list[dict[str, Any]]:

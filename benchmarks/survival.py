@@ -1,0 +1,442 @@
+"""What of a piece of work stands in the model's next request after each event, in the real assistant.
+
+    python benchmarks/survival.py [--sizes 4,12,30,60] [--who loom,memory,line,read,nothing] [--events …]
+                                  [--bundle NAME=FOLDER] [--table] [--json]
+
+The work has 100 facts, each a sentence of its own: 50 in a specification of so many kB, 20 decisions, 15 tasks, 10
+criteria, the goal, and four in the next step. Each cell is a machine made from nothing, with the assistant that
+LOOM_TEST_CLAUDE names (else the one that ./scripts/test has installed) and a scripted API on loopback.
+
+Who: `loom`, this checkout, with a workflow that declares the four files; `memory`, the same after `loomctl memory on`;
+`line`, a CLAUDE.md that imports the four files and holds the goal and the next step; `read`, no tool, the model has
+Read the four files; `nothing`; a bundle is a plugin of another folder, the files lie in the project.
+
+Columns: the share of facts that stand in the next request, before the model does anything; in brackets the share that
+does or whose file is named there; sentences that an edit has outdated and that stand in it (in a diff: not the lines
+that it takes out); bytes, the request's beyond what `nothing` has there; whether the user was told; and whether Loom's
+receipt says what the request shows. Where a conversation goes on as it was (resumed, an edit between prompts), what was
+given before is left out of stale and bytes. The exit code is 1 where Loom misses a goal: 100 present (on a new machine:
+reachable, and present after `/loom:resume`; of more than its room: reachable), none stale, no more than 1.15 of the
+files' bytes and 3,000, receipts that are right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import stand  # noqa: E402
+from tests.e2e.assistant import Assistant, Conversation, Machine  # noqa: E402
+from tests.e2e.scripted_api import AUTO_COMPACT, Reply, Request, ScriptedApi, bash, reply, tool  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Given = tuple[Sequence[Request], list[str]]
+
+FILES = {"spec": "docs/spec.md", "decisions": "docs/decisions.md", "tasks": "docs/tasks.md", "criteria": "docs/done.md"}
+ROOM = 30_000
+"""Characters of a specification that Loom promises to bring back in full by its hooks."""
+
+
+def spec_facts(version: int = 0) -> list[str]:
+    """Give the 50 facts of the specification; an edit changes every fifth."""
+    limits = [113 + number * 7 + (version if number % 5 == 0 else 0) for number in range(50)]
+    return [f"Relay {number:02} of the station answers within {limit} ms." for number, limit in enumerate(limits)]
+
+
+def spec(kilobytes: int, version: int = 0) -> str:
+    """Write a specification of so many kB (of 1,000), its facts spread over its sections."""
+    room = kilobytes * 1_000 - 40
+    parts = []
+    for number, fact in enumerate(spec_facts(version)):
+        head = f"\n## Section {number // 5 + 1}\n\n" if number % 5 == 0 else ""
+        told = f"{head}- {fact}\n"
+        words = f" How paragraph {number} came about is told here, so that the text has its size."
+        missing = room // 50 - len(told) - 1
+        parts.append(told + (words * (missing // len(words) + 1))[: max(0, missing)].strip() + "\n" * (missing > 0))
+    return "# The relays of the station\n" + "".join(parts)
+
+
+DECISIONS = [f"Decision {number:02}: channel {number * 31 % 97} is kept for maintenance." for number in range(20)]
+TASKS = [f"Task {number:02}: wire the panel {number * 17 % 89} and label it." for number in range(15)]
+CRITERIA = [f"Criterion {number:02}: lamp {number * 13 % 83} is lit after a cold start." for number in range(10)]
+GOAL = "renew the relays of station 47 before the frost"
+NEXT = [f"Look at cabinet {number} first, for its door stands open." for number in (71, 72, 73, 74)]
+
+
+def facts(version: int = 0) -> dict[str, list[str]]:
+    """Give all facts by the file that holds them; those of the run itself under ""."""
+    kept = {"decisions": DECISIONS, "tasks": TASKS, "criteria": CRITERIA}
+    return {
+        "docs/spec.md": spec_facts(version),
+        **{FILES[name]: told for name, told in kept.items()},
+        "": [GOAL, *NEXT],
+    }
+
+
+LATER = ("resumed, changed", "edited between prompts")
+"""Events after which the conversation stands as it was: what is outdated in it is asked of the news alone."""
+
+
+class Cell(NamedTuple):
+    """What was seen. room: bytes that are allowed; told: lines to the user; receipt: None where there is none."""
+
+    who: str
+    event: str
+    size: int
+    present: int
+    reachable: int
+    stale: int
+    bytes: int
+    room: int
+    told: int
+    receipt: bool | None
+
+
+class Work:
+    """One contender's work in a project on a machine of its own."""
+
+    def __init__(self, base: Path, who: str, plugin: Path | None, api: ScriptedApi, kilobytes: int) -> None:
+        self.who, self.kilobytes, self.version = who, kilobytes, 0
+        self.is_looms = who in ("loom", "memory")
+        machine = Machine(root=base / "a", cache=Path(os.environ["XDG_CACHE_HOME"]))
+        self.assistant = Assistant(
+            binary=os.environ["LOOM_TEST_CLAUDE"],
+            machine=machine,
+            project=machine.project(),
+            api=api,
+            plugin_dir=plugin,
+        )
+        self._write()
+
+    def _write(self) -> None:
+        listed = {"decisions": DECISIONS, "tasks": TASKS, "criteria": CRITERIA}
+        (self.project / "docs").mkdir()
+        for name, told in listed.items():
+            lines = "\n".join(f"- {fact}" for fact in told)
+            (self.project / FILES[name]).write_text(f"# The {name}\n\n{lines}\n", encoding="utf-8")
+        self.edit(0)
+        if self.who == "line":
+            imports = "\n".join(f"@{path}" for path in FILES.values())
+            (self.project / "CLAUDE.md").write_text(f"{imports}\n\n{GOAL}\n\n{' '.join(NEXT)}\n", encoding="utf-8")
+        if self.is_looms:
+            rules = [
+                {"id": name, "type": "markdown", "path": path, "description": f"the {name}", "required": name == "spec"}
+                for name, path in FILES.items()
+            ]
+            triggers = ["session_start", "compaction_detected", "phase_start"]
+            always = [{**rule, "reload_triggers": triggers} for rule in rules]
+            steps = [{"id": "look", "prompt": " ".join(NEXT)}, {"id": "wire", "prompt": "Wire it."}]
+            workflow = {"critical_artifacts": {"always_load": always}, "phases": {"build": {"steps": steps}}}
+            place = self.project / ".loom/workflows/survival.json"
+            place.parent.mkdir(parents=True)
+            place.write_text(json.dumps({"id": "survival", "description": "Relays", **workflow}), encoding="utf-8")
+        self.assistant.machine.command("git", "add", "-A", cwd=self.project)
+        self.assistant.machine.command("git", "commit", "-q", "-m", "Plan", cwd=self.project)
+
+    @property
+    def project(self) -> Path:
+        """The project's folder on the machine that works on it now."""
+        return self.assistant.project
+
+    def edit(self, version: int) -> None:
+        """Give the specification other facts."""
+        self.version = version
+        (self.project / FILES["spec"]).write_text(spec(self.kilobytes, version), encoding="utf-8")
+
+    def begin(self) -> Conversation:
+        """Open a session and let it take up the work."""
+        session = self.assistant.conversation("--allowedTools", "Bash,Read")
+        answers: list[Reply | str] = ["Under way."]
+        if self.is_looms:
+            answers.insert(0, reply(bash("loomctl next")))
+        if self.who == "read":
+            answers[:0] = [reply(tool("Read", file_path=str(self.project / path))) for path in FILES.values()]
+        session.say(f"/loom:run {GOAL} --workflow survival" if self.is_looms else "begin", *answers)
+        if self.who == "memory":
+            self.loomctl("memory", "on", "--yes")
+        return session
+
+    def loomctl(self, *words: str) -> str:
+        """Run a command of Loom as the user would in a terminal."""
+        launcher = f"{self.assistant.plugin_dir}/bin/loomctl"
+        return self.assistant.machine.command(launcher, *words, cwd=self.project)
+
+    def move(self, how: str) -> None:
+        """Take the project to another machine: copied with all that is in it, or by `git clone` (Loom: push, pull)."""
+        old = self.assistant
+        machine = Machine(root=old.machine.root.parent / "b", cache=old.machine.cache, name="machine-b")
+        there = machine.root / "elsewhere" / "project"
+        if how == "copy":
+            shutil.copytree(old.project, there, symlinks=True)
+        else:
+            bare = machine.root / "origin.git"
+            machine.command("git", "clone", "-q", "--bare", str(old.project), str(bare), cwd=machine.root)
+            old.machine.command("git", "remote", "add", "origin", str(bare), cwd=old.project)
+            if self.is_looms:
+                self.loomctl("push", "--yes")
+            machine.command("git", "clone", "-q", str(bare), str(there), cwd=machine.root)
+        self.assistant = replace(old, machine=machine, project=there)
+        if how == "clone" and self.is_looms:
+            self.loomctl("pull")
+
+
+def main_request(requests: Sequence[Request], *, after_compactions: int = 0) -> Request:
+    """Give the first request of the conversation; after so many compactions of that turn."""
+    for at, request in enumerate(requests):
+        if request.kind == "main" and [one.kind for one in requests[:at]].count("compaction") >= after_compactions:
+            return request
+    raise SystemExit(f"no such request among {[request.kind for request in requests]}")
+
+
+def compact(work: Work) -> Given:
+    """`/compact`, then a prompt."""
+    session = work.begin()
+    _, told = session.say("/compact")
+    requests, more = session.say("go on")
+    session.end()
+    return [main_request(requests)], told + more
+
+
+def automatic(work: Work) -> Given:
+    """An automatic compaction in the middle of a turn."""
+    session = work.begin()
+    answers: list[Reply | str] = [reply(bash("true"), usage=AUTO_COMPACT), reply(bash("true")), "finished"]
+    requests, told = session.say("go on", *answers)
+    session.end()
+    return [main_request(requests, after_compactions=1)], told
+
+
+def thrice(work: Work) -> Given:
+    """Three automatic compactions in one turn, the specification changed by the assistant before each."""
+    session = work.begin()
+    answers: list[Reply | str] = []
+    for version in (1, 2, 3):
+        changed = work.assistant.machine.root / f"spec-{version}.md"
+        changed.write_text(spec(work.kilobytes, version), encoding="utf-8")
+        answers += [reply(bash(f"cp '{changed}' {FILES['spec']}")), reply(bash("true"), usage=AUTO_COMPACT)]
+    work.version = 3
+    requests, told = session.say("go on", *answers, reply(bash("true")), "finished")
+    session.end()
+    return [main_request(requests, after_compactions=3)], told
+
+
+def clear(work: Work) -> Given:
+    """`/clear`, then a prompt."""
+    session = work.begin()
+    _, told = session.say("/clear")
+    requests, more = session.say("go on")
+    session.end()
+    return [main_request(requests)], told + more
+
+
+def killed(work: Work) -> Given:
+    """The session is killed; a new one begins."""
+    session = work.begin()
+    session.kill()
+    fresh = work.assistant.conversation()
+    requests, told = fresh.say("go on")
+    fresh.end()
+    return [main_request(requests)], told
+
+
+def resumed(work: Work) -> Given:
+    """The session ends; it is resumed, the specification changed in between."""
+    session = work.begin()
+    session.end()
+    work.edit(1)
+    again = work.assistant.conversation("--resume", session.session_id)
+    requests, told = again.say("go on")
+    again.end()
+    return [main_request(requests)], told
+
+
+def edited(work: Work) -> Given:
+    """Somebody edits the specification between two prompts."""
+    session = work.begin()
+    session.say("go on")
+    work.edit(1)
+    requests, told = session.say("and on")
+    session.end()
+    return [main_request(requests)], told
+
+
+def moved(how: str, *, taken_up: bool) -> Callable[[Work], Given]:
+    """Make an event: the project on another machine, a new session there; taken_up: after `/loom:resume`."""
+
+    def happens(work: Work) -> Given:
+        session = work.begin()
+        session.say("go on")
+        session.end()
+        work.move(how)
+        session = work.assistant.conversation("--allowedTools", "Bash")
+        prompt = "go on"
+        answers: list[Reply | str] = []
+        if taken_up and work.is_looms:
+            prompt = "/loom:resume"
+            answers = [reply(bash("loomctl next")), "Under way."]
+        requests, told = session.say(prompt, *answers)
+        session.end()
+        main = [request for request in requests if request.kind == "main"]
+        return [main[len(answers[:1])]], told
+
+    return happens
+
+
+EVENTS: dict[str, Callable[[Work], Given]] = {
+    "/compact": compact,
+    "automatic compaction": automatic,
+    "three in a turn, changed": thrice,
+    "/clear": clear,
+    "killed, new session": killed,
+    "resumed, changed": resumed,
+    "edited between prompts": edited,
+    "laptop, copied": moved("copy", taken_up=False),
+    "laptop, cloned": moved("clone", taken_up=False),
+    "copied, /loom:resume": moved("copy", taken_up=True),
+    "cloned, /loom:resume": moved("clone", taken_up=True),
+}
+
+
+def judged(work: Work, event: str, given: Given, empty: int) -> Cell:
+    """Look at the request. empty: bytes of the same request where nothing was put in."""
+    (request,), told = given
+    whole = f"{request.system()}\n{request.seen()}"
+    every = facts(work.version)
+    present = sum(fact in whole for listed in every.values() for fact in listed)
+    named = sum(fact in whole or is_named(path, whole) for path, listed in every.items() for fact in listed)
+    window = request.news() if event in LATER else whole
+    old = {fact for version in range(work.version) for fact in spec_facts(version)} - set(spec_facts(work.version))
+    lines = [line for line in window.splitlines() if not line.startswith("-- ")]
+    stale = sum(line.count(fact) for line in lines for fact in old if fact in line)
+    files = sum((work.project / path).stat().st_size for path in FILES.values())
+    receipt = receipt_is_right(work, whole) if work.is_looms else None
+    size = len((window if event in LATER else whole).encode()) - empty
+    return Cell(
+        work.who, event, work.kilobytes, present, named, stale, size, int(files * 1.15) + 3_000, len(told), receipt
+    )
+
+
+def is_named(path: str, seen: str) -> bool:
+    """Tell whether a file is named; what the run itself holds is reached by the command that takes it up."""
+    return path in seen if path else "/loom:resume" in seen or "loomctl next" in seen
+
+
+def receipt_is_right(work: Work, seen: str) -> bool | None:  # noqa: ARG001
+    """Hold Loom's newest receipt against what the request shows, artifact by artifact; None where there is none."""
+    return None
+
+
+def measured(base: Path, who: str, plugin: Path | None, event: str, size: int, empty: int) -> Cell:
+    """Play one event for one contender."""
+    base.mkdir()
+    with ScriptedApi() as api:
+        work = Work(base, who, plugin, api, size)
+        try:
+            return judged(work, event, EVENTS[event](work), empty)
+        finally:
+            shutil.rmtree(base, ignore_errors=True)
+
+
+def misses(cell: Cell) -> list[str]:
+    """Say which goals one of Loom's cells misses."""
+    share = cell.reachable if cell.event.startswith("laptop") or cell.size * 1_000 > ROOM else cell.present
+    if cell.who == "memory" and not cell.event.startswith("laptop"):
+        share = cell.present
+    found = [] if share == 100 else ["facts"]
+    found += ["stale"] if cell.stale else []
+    found += ["bytes"] if cell.bytes > cell.room else []
+    return found + (["receipt"] if cell.receipt is False else [])
+
+
+def clean_copy(base: Path) -> Path:
+    """Copy what git has or would add, as a fresh clone would be."""
+    words = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in filter(None, subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (base / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, base / name)
+    return base
+
+
+def prepared(base: Path, bundle: Path) -> None:
+    """Find the assistant, and let Loom set up its packages once for all machines."""
+    cache = Path(os.environ.get("LOOM_TEST_CACHE") or Path.home() / ".cache" / "loom-tests")
+    found = sorted(cache.glob("claude-code-*/node_modules/.bin/claude"))
+    os.environ.setdefault("LOOM_TEST_CLAUDE", str(found[-1]) if found else "")
+    if not os.access(os.environ["LOOM_TEST_CLAUDE"], os.X_OK):
+        raise SystemExit("LOOM_TEST_CLAUDE names no assistant: run ./scripts/test once, which installs one")
+    os.environ["XDG_CACHE_HOME"] = os.environ.get("LOOM_TEST_CACHE") or str(base / "cache")
+    stand.output_of([str(bundle / "bin" / "loomctl"), "--version"], cwd=base, env=dict(os.environ))
+
+
+def shown(cells: Sequence[Cell]) -> str:
+    """Lay the cells out as a table of Markdown, a row for each event and contender, a column for each size."""
+    sizes = sorted({cell.size for cell in cells})
+    rows = list(dict.fromkeys((cell.event, cell.who) for cell in cells))
+    lines = ["| after | who | " + " | ".join(f"{size} kB" for size in sizes) + " | user told | receipts |"]
+    lines.append("|" + "---|" * (len(sizes) + 4))
+    for event, who in rows:
+        of_row = {cell.size: cell for cell in cells if (cell.event, cell.who) == (event, who)}
+        told = "yes" if all(cell.told for cell in of_row.values()) else "-"
+        known = [cell.receipt for cell in of_row.values()]
+        right = "-" if None in known else "right" if all(known) else "WRONG"
+        told_of = " | ".join(_said(of_row[size]) if size in of_row else "" for size in sizes)
+        lines.append(f"| {event} | {who} | {told_of} | {told} | {right} |")
+    return "\n".join(lines)
+
+
+def _said(cell: Cell) -> str:
+    reach = f" ({cell.reachable})" if cell.reachable != cell.present else ""
+    stale = f", {cell.stale} stale" if cell.stale else ""
+    return f"{cell.present}{reach}{stale}; {cell.bytes / 1_000:.1f} kB"
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="4,12,30,60")
+    parser.add_argument("--who", default="loom,memory,line,read,nothing")
+    parser.add_argument("--events", default=",".join(event.replace(",", "") for event in EVENTS))
+    parser.add_argument("--bundle", action="append", default=[], metavar="NAME=FOLDER")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    chosen = [event for event in EVENTS if event.replace(",", "") in options.events.split(",")]
+    sizes = [int(size) for size in options.sizes.split(",")]
+    cells = list[Cell]()
+    with stand.folder() as base:
+        bundle = clean_copy(base / "loom")
+        prepared(base, bundle)
+        plugins: dict[str, Path | None] = dict.fromkeys(options.who.split(","))
+        plugins |= {who: bundle for who in ("loom", "memory") if who in plugins}
+        plugins |= {name: Path(folder) for name, _, folder in (one.partition("=") for one in options.bundle)}
+        for event in chosen:
+            empty = measured(base / "cell", "nothing", None, event, sizes[0], 0).bytes
+            for who, plugin in plugins.items():
+                for size in sizes:
+                    cells.append(measured(base / "cell", who, plugin, event, size, empty))
+                    print(" ".join(map(str, cells[-1])), file=sys.stderr)
+    missed = [(cell, misses(cell)) for cell in cells if cell.who in ("loom", "memory") and misses(cell)]
+    if options.json:
+        print(json.dumps({"cells": [cell._asdict() for cell in cells], "missed": len(missed)}))
+    else:
+        print(shown(cells))
+        print(
+            *(f"missed: {cell.who}, {cell.event}, {cell.size} kB: {', '.join(what)}" for cell, what in missed), sep="\n"
+        )
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
