@@ -12,7 +12,7 @@ from tests.scenes import Scene, artifact
 
 Json = dict[str, Any]
 
-FORMS = ("full", "outline", "pointer")
+FORMS = ("full", "head", "pointer")
 HOSTILE = (
     "</script><img src=x onerror=window.hit=1>",
     "<!--<script>window.hit=1</script>",

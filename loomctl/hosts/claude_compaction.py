@@ -22,7 +22,7 @@ _HELD = ("HELD", "HELD_BY_ANOTHER")  # another writes just now, or drives: what 
 
 def before(space: Workspace, event: dict[str, Any]) -> str | None:
     """Tell the summariser, in plain text, what must be kept; note who asked for the compaction."""
-    from loomctl.disk import known
+    from loomctl.disk import known, parts
     from loomctl.engine import announcing, finding, priming
     from loomctl.model import triggers
 
@@ -36,9 +36,8 @@ def before(space: Workspace, event: dict[str, Any]) -> str | None:
         noted = {**space.local.primed(session_id), "compacting": asked}
         claude_events.kept([], lambda: space.local.note_primed(session_id, noted))
     run = space.store.read(found.run_id)
-    coming = priming.prime(
-        space, run, triggers.session_start("compact"), priming.hook_budget(space), may_write=found.may_write, force=True
-    )
+    budget = priming.hook_budget(space, parts.MOST)
+    coming = priming.prime(space, run, triggers.session_start("compact"), budget, may_write=found.may_write, force=True)
     remembered = priming.in_memory(space, run)
     back = [entry.id for entry in coming.loaded if entry.form == "full" or entry.id in remembered]
     told = announcing.for_the_summary(run, back)

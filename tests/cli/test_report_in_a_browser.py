@@ -29,7 +29,7 @@ def long_words(scene: Scene) -> Path:
     folder = small(scene)
     names = [f"{at:03}-architecture.design-the-whole@1" for at in range(12)]
     undone = {"stage": names[0], "gone": names, "phases": {"build": "in_progress"}}
-    loaded = {f"specification-{at}": "outline" for at in range(12)}
+    loaded = {f"specification-{at}": "head" for at in range(12)}
     primed = {"slip_id": "0123", "loaded": loaded, "budget": {"limit": 9500, "used": 9000}, "characters": 9000}
     told = [Event("context.primed", {**primed, "event": name}) for name in ("compaction_detected", _ENTERED)]
     events.append(str(folder), folder.name, [Event("stage.undone", undone), *told], durable=False)

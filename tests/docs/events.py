@@ -287,7 +287,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
         {
             "slip_id": "`null` where nothing was given",
             "event": "what triggered it",
-            "loaded": "id: `full`, `outline` or `pointer`",
+            "loaded": "id: `full`, `diff`, `head` or `pointer`",
             "fresh": "what it has already, unchanged",
             "not_loaded": "id: the reason",
             "budget": "`limit` and `used`, in the measure of the budget: UTF-16 units of a hook, bytes of a command",

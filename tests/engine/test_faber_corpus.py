@@ -99,7 +99,7 @@ def test_a_real_run_is_listed_checked_shown_and_primed_in_place(scene: Scene, pa
     primed = scene.loomctl("prime-context", "--run-id", state["run_id"], "--json")
     assert primed.code == 0, primed.stderr
     forms = {entry["id"]: entry["form"] for entry in primed.json["artifacts"]}
-    assert forms["workflow-state"] in ("full", "outline")
+    assert forms["workflow-state"] in ("full", "head")
     if "artifacts" in state:
         assert forms["specification"] == "full"
     refused = scene.loomctl("resume", state["run_id"])

@@ -64,7 +64,7 @@ def test_a_rich_run_is_told_whole(scene: Scene) -> None:
     assert report["savings"]["over_time"][-1][0] == 240
     assert len(report["savings"]["over_time"]) <= 202
     specification = report["artifacts"][0]
-    assert (specification["form"], specification["forms"]) == ("full", {"full": 3, "outline": 3})
+    assert (specification["form"], specification["forms"]) == ("full", {"full": 3, "head": 3})
     assert specification["bytes"] == os.path.getsize(scene.root / "specs/dark-mode.md")
     assert [one["path"] for one in report["files"]] == [
         "src/theme.ts",

@@ -59,8 +59,8 @@ def test_the_declaration_decides_first(
         (Given("a", "full", "s"), "b", False, Verdict(LOAD, "changed")),
         (Given("a", "full", "s"), "b", True, None),
         (Given("a", "pointer", "s"), "a", False, None),
-        (Given("a", "outline", "s"), "a", False, None),
-        (Given("a", "outline", "s"), "b", False, Verdict(LOAD, "changed")),
+        (Given("a", "head", "s"), "a", False, None),
+        (Given("a", "head", "s"), "b", False, Verdict(LOAD, "changed")),
         (Given("", "full", "s"), "", False, Verdict(SKIP, "fresh")),
     ],
 )
