@@ -64,10 +64,11 @@ def is_newer(path: str, since: int) -> bool:
 
 
 def doubt(local: str, session_id: str) -> None:
-    """Note that a session may have lost what it was given. Raises OSError and UNSAFE_LINK."""
+    """Note that a session may have lost what it was given, if any was. Raises OSError and UNSAFE_LINK."""
     path = _path(local, session_id, UNSURE)
+    if not os.path.isdir(os.path.dirname(path)):
+        return
     files.refuse_links(os.path.dirname(local), path)
-    files.make_folder(os.path.dirname(path))
     os.close(files.open_own(path, os.O_WRONLY))
 
 

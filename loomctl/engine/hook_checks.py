@@ -6,7 +6,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from loomctl.disk import bundle_lines, clock, files, heartbeats
+from loomctl.disk import bundle_lines, clock, files, heartbeats, parts
 from loomctl.engine import hook_health
 from loomctl.model.errors import LoomError, quoted
 from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from loomctl.engine.hook_health import Health
     from loomctl.engine.patient import Patient
     from loomctl.model.silence import Silent
+
+_PARTS = [f"session-start {number}/{parts.MOST}" for number in range(1, parts.MOST + 1)]
+"""What the entries of a session start call, each of which gives one part of the text (D62)."""
 
 
 def switch(patient: Patient) -> Finding:  # noqa: ARG001 - all checks have one shape
@@ -43,8 +46,9 @@ def hooks(patient: Patient) -> Finding:
         return Finding(FAIL, "the bundle's hooks.json does not have the form that a host reads", mended, [path])
     troubles = [trouble for command in entries for trouble in _entry_troubles(patient, command)]
     troubles = list({trouble.found: trouble for trouble in troubles}.values())
-    called = {command.rpartition(" ")[2] for command in entries}
-    troubles += [Finding(FAIL, f"no hook for {event}", mended) for event in heartbeats.EVENTS if event not in called]
+    called = {command.rpartition(" hook ")[2] for command in entries}
+    expected = [part for event in heartbeats.EVENTS for part in (_PARTS if event == "session-start" else [event])]
+    troubles += [Finding(FAIL, f"no hook for {event}", mended) for event in expected if event not in called]
     if not os.path.isfile(os.path.join(_package(), "__main__.py")):
         whole = bundle_lines.repair(patient.bundle, "loomctl")
         troubles.append(Finding(FAIL, "the package is not where the launcher looks for it", whole, [_package()]))
@@ -68,7 +72,8 @@ def _entry_troubles(patient: Patient, command: str) -> Iterator[Finding]:
         words = [word.replace("${CLAUDE_PLUGIN_ROOT}", patient.bundle) for word in shlex.split(command)]
     except ValueError:
         words = []
-    if len(words) != 3 or words[1] != "hook" or words[2] not in heartbeats.EVENTS:
+    told = " ".join(words[2:])
+    if words[1:2] != ["hook"] or told not in (*heartbeats.EVENTS, *_PARTS):
         yield Finding(FAIL, f"a hook calls what Loom does not answer: {command:.200}", mended)
         return
     if not os.path.isfile(words[0]):

@@ -141,7 +141,7 @@ def keep(space: Workspace, *, patience: float | None = None) -> bool:
     from loomctl.disk.lock import PATIENCE, Lock
 
     store = space.store
-    if store.unwritten or not is_on(store) or _read(now_path(store)) == _bytes(now(space)):
+    if store.unwritten or not is_on(store) or is_current(space):
         return False
     with Lock(lock_path(store), patience=PATIENCE if patience is None else patience, what="the memory's lock"):
         return is_on(store) and write(space)
@@ -184,6 +184,11 @@ def in_memory(space: Workspace, run: Run) -> Mapping[str, Entry]:
     if list(coming.run_ids) != [run.run_id]:
         return {}
     return {one.id: one.entry for one in coming.imports if one.entry is not None and one.line in lines}
+
+
+def is_current(space: Workspace) -> bool:
+    """Tell whether `now.md`, as a host reads it, says what it should: the next step, too."""
+    return _read(now_path(space.store)) == _bytes(now(space))
 
 
 def imports(space: Workspace, run: Run) -> list[Import]:

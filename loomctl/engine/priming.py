@@ -176,6 +176,12 @@ def in_memory(space: Workspace, run: Run) -> Mapping[str, Entry]:
     return memory.in_memory(space, run)
 
 
+def _memory_is_current(space: Workspace) -> bool:
+    from loomctl.engine import memory
+
+    return memory.is_current(space)
+
+
 def _composed(
     space: Workspace,
     run: Run,
@@ -293,7 +299,10 @@ def _texts(
     notes += [masked_line(f"In your memory: {', '.join(remembered)}.", 1000)] if remembered else []
     notes += _since(entries, has)
     notes += [_three_ways(run, entry) for entry in entries if entry.decision == ERROR and entry.required]
-    upcoming = prompts.upcoming(space.project, run, may_write=may_write, budget=budget)
+    if remembered and may_write and _memory_is_current(space):
+        upcoming = "## Next\n\nThe next step stands in your memory (.loom/now.md)."
+    else:
+        upcoming = prompts.upcoming(space.project, run, may_write=may_write, budget=budget)
     return slip.Texts("\n".join(head), [], upcoming, notes)
 
 

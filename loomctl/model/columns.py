@@ -56,5 +56,5 @@ def wrapped(text: str, limit: int, most: int) -> list[str]:
     if line:
         lines.append(line)
     if len(lines) > most:
-        lines = [*lines[: most - 1], cut(f"{lines[most - 1]} {lines[most]}", limit)] if most > 0 else []
+        lines = [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), limit)] if most > 0 else []
     return lines

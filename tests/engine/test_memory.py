@@ -151,6 +151,8 @@ def test_hooks_give_only_what_the_memory_has_not(begun: Scene, tmp_path: Path) -
     assert SENTENCE not in ended.context
     assert "In your memory: spec (specs/the spec.md)." in ended.context
     assert "in its memory: spec" in ended.message
+    assert "The next step stands in your memory (.loom/now.md)." in ended.context
+    assert "loomctl done" not in ended.context
     file.hook_text(ended.context)
     told = begun.loomctl("prime-context", "--json").json
     assert {one["id"]: one["reason"] for one in told["artifacts"]}["spec"] == "fresh"

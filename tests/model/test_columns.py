@@ -47,3 +47,4 @@ def test_words_stay_whole_where_they_can() -> None:
     assert columns.wrapped("ab abcdefgh x", 4, 9) == ["ab", "abcd", "efgh", "x"]
     assert columns.wrapped("世界世界", 3, 9) == ["世", "界", "世", "界"]
     assert columns.wrapped("one two three", 9, 1) == ["one two…"]
+    assert columns.wrapped("\u0301 a世", 2, 1) == ["\u0301…"]

@@ -401,7 +401,7 @@ def meant(tree: Any, scope: dict[str, Any]) -> bool:
         return bool(scope["outcome"] == name)
     held = scope["context"].get(tree[1].removeprefix("context."))
     if kind == "truth":
-        return as_text(held) not in ("", "false", "0")
+        return as_text(held) not in ([""] if isinstance(held, list) else ["", "false", "0"])
     wanted = tree[2]
     if kind == "contains":
         if isinstance(held, list):
