@@ -144,7 +144,6 @@ def test_while_the_session_works_the_line_is_made_anew_once_a_minute(
     world: World, project: Path, shell: list[str]
 ) -> None:
     """So that an alarm comes, and goes again; a session that is idle needs none."""
-    world.add_script("find", f'exec {shutil.which("find")} "$@"')
     transcript = world.root / "t.jsonl"
     transcript.write_text("{}")
     told = {"session_id": SESSION, "transcript_path": str(transcript)}

@@ -78,6 +78,7 @@ class World:
     def add_script(self, name: str, text: str) -> None:
         """Put a shell script on PATH."""
         path = self.tools / name
+        path.unlink(missing_ok=True)  # it may be a link to the system's own
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
 
