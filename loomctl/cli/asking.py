@@ -29,6 +29,11 @@ def reader_is_an_assistant() -> bool:
     return bool(os.environ.get("CLAUDE_CODE_SESSION_ID")) or not sys.stdout.isatty()
 
 
+def in_a_body() -> bool:
+    """Tell whether what is printed becomes the body of a slash command, which a host's session keeps (D79)."""
+    return click.get_current_context().find_root().obj is True and bool(os.environ.get("CLAUDE_CODE_SESSION_ID"))
+
+
 def space(*, make: bool = False, writes: bool = True) -> Workspace:
     """Give the workspace of the current directory.
 

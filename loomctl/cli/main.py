@@ -130,7 +130,9 @@ def _run(arguments: list[str]) -> int:
     try:
         words = slash_arguments.expanded(arguments)
         as_json = as_json or _wants("--json", words)
-        result = loomctl.main(args=words, prog_name="loomctl", standalone_mode=False)
+        result = loomctl.main(
+            args=words, prog_name="loomctl", standalone_mode=False, obj=slash_arguments.OPTION in arguments
+        )
         return result if isinstance(result, int) else EXIT_OK
     except LoomError as error:
         return _said(error, as_json=as_json, debug=debug)

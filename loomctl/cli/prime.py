@@ -9,11 +9,12 @@ import click
 from loomctl.cli import asking, printing, retyped, telling
 from loomctl.cli.options import complete_artifacts, complete_runs, json_option
 from loomctl.disk import known
-from loomctl.engine import finding, priming, remembering
+from loomctl.engine import catching_up, finding, priming, remembering
 from loomctl.model import frozen_plan, sessions, triggers
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 
 if TYPE_CHECKING:
+    from loomctl.engine.caller import Workspace
     from loomctl.engine.priming import Slip
 
 
@@ -76,7 +77,10 @@ def prime_context(
             hint="loomctl prime-context --help",
             exit_code=EXIT_USAGE,
         )
-    made = priming.prime(space, run, event, priming.command_budget(space), may_write=may_write, only=only, force=force)
+    budget = (
+        catching_up.budget(space) if asking.reader_is_an_assistant() and not as_json else priming.command_budget(space)
+    )
+    made = priming.prime(space, run, event, budget, may_write=may_write, only=only, force=force)
     if not dry_run:
         made = remembering.record(space, found.run_id, made, may_write=may_write and is_known)
     if as_json:
@@ -84,7 +88,11 @@ def prime_context(
     else:
         printing.text(
             _text(
-                made, sessions.summary(run.state), dry_run=dry_run, as_text=as_text or asking.reader_is_an_assistant()
+                space,
+                made,
+                sessions.summary(run.state),
+                dry_run=dry_run,
+                as_text=as_text or asking.reader_is_an_assistant(),
             )
         )
     if any(entry.reason == "unknown_artifact" for entry in made.entries):
@@ -92,7 +100,7 @@ def prime_context(
     return EXIT_MISSING if made.failed else EXIT_OK
 
 
-def _text(made: Slip, history: str, *, dry_run: bool, as_text: bool) -> str:
+def _text(space: Workspace, made: Slip, history: str, *, dry_run: bool, as_text: bool) -> str:
     count = len(made.loaded) + len(made.fresh)
     lines = [
         f"Loom: run {made.run_id}" + (" (dry run)" if dry_run else ""),
@@ -104,5 +112,5 @@ def _text(made: Slip, history: str, *, dry_run: bool, as_text: bool) -> str:
         lines.append("  nothing is due")
     lines.append(f"Session history: {history}")
     if as_text and not dry_run and made.text:
-        return telling.beside("\n".join(lines)) + "\n\n" + made.text
+        return telling.with_slip(space, lines, made)
     return "\n".join(lines)

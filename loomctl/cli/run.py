@@ -8,7 +8,7 @@ import click
 
 from loomctl.cli import asking, printing, retyped, telling, trusting
 from loomctl.cli.options import complete_runs, complete_workflows, json_option, run_argument
-from loomctl.engine import command_trust, resuming, starting
+from loomctl.engine import catching_up, command_trust, resuming, starting
 from loomctl.model import sessions
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
@@ -70,12 +70,22 @@ def run(
             "USAGE", "--take-over is for a run that there is", hint="loomctl run --help", exit_code=EXIT_USAGE
         )
     space = asking.space(make=True)
+    later = asking.in_a_body() and not as_json
     begun = starting.start(
-        space, " ".join(work), workflow=workflow, autonomy=autonomy, dry_run=dry_run, must_survive=must_survive
+        space,
+        " ".join(work),
+        workflow=workflow,
+        autonomy=autonomy,
+        dry_run=dry_run,
+        must_survive=must_survive,
+        later=later,
     )
     if begun.slip is not None:
         begun = begun._replace(notes=[*begun.notes, *trusting.asked(space, begun.run, may_ask=not as_json)])
-    if as_json:
+    if later and begun.slip is not None:
+        catching_up.tell(space, [*_warned(begun), *begun.notes])
+        printing.text(_body(begun.run))
+    elif as_json:
         printing.document(_started_document(space, begun))
     else:
         printing.text(_started_text(space, begun))
@@ -116,14 +126,28 @@ def _started_text(space: Workspace, begun: Started) -> str:
     lines += telling.plan_lines(begun.run)
     if begun.slip is None and (commands := command_trust.listed(space, begun.run)):
         lines += ["It would run, in a shell:", *telling.command_lines(commands)]
-    for one in begun.warnings:
-        lines.append(f"  ! {one.where}: {one.message}")
-        lines += [f"    {one.hint}"] if begun.slip is not None and one.hint.startswith("loomctl ") else []
-    lines += begun.notes
+    lines += [*_warned(begun), *begun.notes]
     if begun.slip is None:
         return "\n".join(lines)
     lines += telling.slip_lines(begun.slip)
     return telling.whole(space, begun.run, lines, begun.slip)
+
+
+def _warned(begun: Started) -> list[str]:
+    """Give what is doubtful about the workflow, a line each, and how to mend it."""
+    lines = []
+    for one in begun.warnings:
+        lines.append(f"  ! {one.where}: {one.message}")
+        lines += [f"    {one.hint}"] if begun.slip is not None and one.hint.startswith("loomctl ") else []
+    return lines
+
+
+def _body(run: Run) -> str:
+    """Say what stays true, for the host gives a slash command's body again after each compaction (D79)."""
+    return (
+        f"Loom: this conversation works on the run {run.run_id}.\n"
+        "Where it stands, its files and its step come from Loom's hooks and from `loomctl next`; the newest counts."
+    )
 
 
 @click.command()
@@ -149,10 +173,14 @@ def resume(run: str | None, reopen: bool, take_over: bool, as_json: bool) -> int
 def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: bool) -> int:
     """Resume and print what was restored."""
     space = asking.space()
-    taken = resuming.resume(space, named, reopen=reopen, take_over=take_over, way=retyped.naming)
+    later = asking.in_a_body() and not as_json
+    taken = resuming.resume(space, named, reopen=reopen, take_over=take_over, later=later, way=retyped.naming)
     taken = taken._replace(notes=[*taken.notes, *trusting.asked(space, taken.run, may_ask=not as_json)])
     if as_json:
         printing.document(_resumed_document(space, taken))
+    elif later:
+        catching_up.tell(space, [*taken.differences, *taken.notes])
+        printing.text(_body(taken.run))
     else:
         lines = [f"Loom: run {taken.run.run_id} resumed"]
         lines.append(f"Session history: {sessions.summary(taken.run.state)}")

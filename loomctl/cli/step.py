@@ -12,7 +12,7 @@ import click
 
 from loomctl.cli import asking, inputs, printing, telling
 from loomctl.cli.options import branch_option, json_option, run_argument
-from loomctl.engine import commanding, driving, finding, how_ended, leasing, moves, undoing
+from loomctl.engine import catching_up, commanding, driving, finding, how_ended, leasing, moves, undoing
 from loomctl.model import gates, places, visits
 from loomctl.model.directives import Reading
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
@@ -54,6 +54,9 @@ def next_command(run: str | None, branch: str | None, as_json: bool) -> int:
     finally:
         if line:
             line.clear()
+    if branch is None and driven.pending is None and (caught := catching_up.give(space, driven.run, driven.slip)):
+        made, lines = caught
+        driven = driven._replace(slip=made, notes=[*lines, *driven.notes])
     return told(space, driven, as_json=as_json)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import asking
-from loomctl.engine import gate_texts, prompts
+from loomctl.disk import parts
+from loomctl.engine import catching_up, gate_texts, prompts
+from loomctl.hosts import claude_events
 from loomctl.model import gates, places, run_life, visits
 from loomctl.model.fences import fenced, one_line, visible
 from loomctl.model.secrets import masked_line
 from loomctl.model.slip import cut_lines
-from loomctl.model.units import utf8_bytes
+from loomctl.model.units import utf8_bytes, utf16_units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -177,8 +179,23 @@ def whole(space: Workspace, run: Run, lines: list[str], made: Slip | None, *, go
     """
     own = beside("\n".join(lines))
     if asking.reader_is_an_assistant() and made is not None and made.text:
-        return f"{own}\n\n{made.text}"
+        return with_slip(space, lines, made)
     return f"{own}\n\n{bounded_step(space, run, goes_on=goes_on)}"
+
+
+def with_slip(space: Workspace, lines: Sequence[str], made: Slip) -> str:
+    """Put own lines above a slip's text; of one in four parts the last is left to the hook that follows the call.
+
+    Where it cannot be left it is not given, and what stands in it counts as not given (D15).
+    """
+    if len(made.parts) < parts.MOST:
+        return f"{beside(chr(10).join(lines))}\n\n{made.text}"
+    own = cut_lines(visible("\n".join(lines)), catching_up.BESIDE, utf16_units)
+    *first, last = made.parts
+    parts.leave_behind_a_call(
+        space.store.local, space.caller.session_id, space.caller.pid, claude_events.context("PostToolUse", last, None)
+    )
+    return "\n\n".join([own, *first])
 
 
 def bounded_step(space: Workspace, run: Run, *, goes_on: bool = False) -> str:

@@ -2,7 +2,7 @@
 
 The first entry's launcher names the files: `local/parts/{session_id}-{pid}.2`, `.3`, … hold what the entry of that
 number prints, nothing where there is nothing for it. Whoever prints a part takes it away. `.by` stands while the first
-entry works: it says whom the others wait for.
+entry works: it says whom the others wait for. `.next` holds what the hook behind a tool call adds to its result.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import files
+from loomctl.model.ids import checked_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +19,18 @@ if TYPE_CHECKING:
 FOLDER = "parts"
 MOST = 4
 """Entries that the bundle has for one session start."""
-_WORKER = ".by"
+_WORKER, _BEHIND = ".by", ".next"
+
+
+def leave_behind_a_call(local: str, session_id: str | None, pid: int | None, output: str) -> None:
+    """Leave what the hook prints that follows the tool call which is running now; without room, nothing."""
+    if session_id is None or not has_room(local):
+        return
+    path = os.path.join(local, FOLDER, f"{checked_id(session_id, what='session id')}-{pid or 0}{_BEHIND}")
+    try:
+        files.write_atomically(path, output.encode("utf-8", "backslashreplace"), durable=False)
+    except OSError:
+        return
 
 
 def make_room(local: str) -> None:

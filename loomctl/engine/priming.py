@@ -114,6 +114,11 @@ def command_budget(space: Workspace) -> Budget:
     return Budget(space.settings.command_budget, utf8_bytes)
 
 
+def nothing(run: Run, event: Event, budget: Budget) -> Slip:
+    """Give the slip of a priming that is put off."""
+    return Slip("", run.run_id, event.name, (), [], [], budget.limit, 0)
+
+
 def prime(
     space: Workspace,
     run: Run,

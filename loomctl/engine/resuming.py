@@ -6,6 +6,7 @@ from loomctl.disk import handoff_notes, known, run_index, trouble
 from loomctl.disk.events import Event
 from loomctl.disk.run_names import AmbiguousRunError
 from loomctl.engine import (
+    catching_up,
     closing,
     differing,
     ending,
@@ -60,12 +61,14 @@ def resume(
     *,
     reopen: bool = False,
     take_over: bool = False,
+    later: bool = False,
     way: Callable[[str], str] = way_on,
 ) -> Resumed:
     """Take up a run: named, bound, or the only one that can be. Completed and cancelled ones only with `reopen` (D4).
 
     take_over: take it from a session that drives it and may live, whose later writes are refused. way: gives the
-    line of a hint that names one of several. Raises NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS, BAD_PLAN for
+    line of a hint that names one of several. later: what is due is owed to the session until `next` gives it.
+    Raises NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS, BAD_PLAN for
     one whose steps nobody knows (D5), and HELD_BY_ANOTHER.
     """
     run = _to_take_up(space, _meant(space, named, reopen=reopen, way=way), reopen=reopen)
@@ -109,7 +112,7 @@ def resume(
     run = run._replace(state=_driven(space, run.run_id, change, bound))
     notes += _told(space, run.run_id, came_from)
     notes += settling.begun(space, run, held[0])
-    made = _primed(space, run, held[0])
+    made = _primed(space, run, held[0], later=later)
     notes += presence.noted_stage(space, run.state)
     notes += _write_prompt_anew(space, run)
     run = run._replace(state=space.store.read(run.run_id).state)
@@ -141,12 +144,14 @@ def _settled(space: Workspace, run: Run, state: State) -> settling.Settled:
     return settling.Settled(state, [], [], False, run_life.Move("approval", step=state.get("current_step")))
 
 
-def _primed(space: Workspace, run: Run, settled: settling.Settled) -> Slip:
+def _primed(space: Workspace, run: Run, settled: settling.Settled, *, later: bool) -> Slip:
     """Load what a run's start asks for, and each phase that was entered; what is owed comes with it."""
     event = triggers.run_start(run.state.get("current_phase"))
     for before, after in settled.entered:
         event = event._replace(facts=(*event.facts, *triggers.phase_transition(before, after).facts))
     event = settling.with_owed(event, run.state)
+    if later:
+        return catching_up.owe(space, run, event)
     made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
     return remembering.record(space, run.run_id, made)
 

@@ -8,6 +8,7 @@ from loomctl.disk import clock, known, user_folders
 from loomctl.disk.events import Event
 from loomctl.disk.store import Run
 from loomctl.engine import (
+    catching_up,
     command_trust,
     finding,
     leasing,
@@ -65,10 +66,12 @@ def start(
     autonomy: str | None = None,
     dry_run: bool = False,
     must_survive: Sequence[str] = (),
+    later: bool = False,
 ) -> Started:
     """Start a run on a piece of work: a tracker's id (`258`, `#258`, `ABC-12`) or a goal in words.
 
     autonomy: overrides the workflow's. must_survive: items beside the workflow's (`model.survival`).
+    later: what is due is owed to the session until `next` gives it.
     dry_run (or the autonomy `dry-run`): resolve and check, write nothing.
     Raises LoomError for a workflow that cannot be used, and UNRESOLVED_PLACEHOLDER for a prompt that cannot be filled.
     """
@@ -114,7 +117,7 @@ def start(
         *presence.without_git(space),
         *([trouble] if trouble else []),
     ]
-    return _begin(space, run, notes, warnings)
+    return _begin(space, run, notes, warnings, later=later)
 
 
 def _said(work: str) -> str:
@@ -169,7 +172,7 @@ def _created(space: Workspace, run: Run, autonomy: str | None) -> Run:
     return _created(space, _new_run(space, run_id, {**state, "run_id": run_id}, run.plan), autonomy)
 
 
-def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]) -> Started:
+def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem], *, later: bool) -> Started:
     bind(space, run.run_id)
     environment = presence.surroundings(space)
     held: list[settling.Settled] = []
@@ -185,8 +188,11 @@ def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]
     event = triggers.run_start(run.state.get("current_phase"))
     if held[0].engine_primed:
         event = event._replace(facts=(*event.facts, triggers.MANUAL))
-    made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
-    made = remembering.record(space, run.run_id, made)
+    if later:
+        made = catching_up.owe(space, run, event)
+    else:
+        made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
+        made = remembering.record(space, run.run_id, made)
     notes = [*notes, *presence.noted_stage(space, run.state)]
     return Started(run, held[0].move, made, notes, warnings)
 
