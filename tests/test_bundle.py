@@ -93,7 +93,17 @@ def test_the_names_are_the_promised_ones() -> None:
     assert [path.parent.name for path in SKILLS] == ["prime-context", "resume", "run"]
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=[path.stem for path in COMMANDS])
+def test_a_command_whose_answer_would_age_is_called_as_a_tool() -> None:
+    """A host gives a body again after each compaction, as it was; the result of a tool call is gone (D79)."""
+    _, body = parts(CHECKOUT / "commands" / "prime-context.md")
+    assert TOLD.findall(body) == []
+    assert body.count("$ARGUMENTS") == 1
+
+
+RUNNING = [path for path in COMMANDS if path.stem != "prime-context"]
+
+
+@pytest.mark.parametrize("path", RUNNING, ids=[path.stem for path in RUNNING])
 def test_a_command_hands_its_arguments_over_unread(path: Path) -> None:
     """The arguments go through a quoted heredoc with an end mark, and a failing command does not abort the text."""
     fields, body = parts(path)

@@ -149,9 +149,7 @@ def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) 
         again = f"- {heading} can be read again, as it was"
         return edit._replace(said=again, known=after) if "problem" in known else None
     base = given_texts.read(space.store.local, str(known.get("text")))
-    diff = "" if base is None else visible(text_diff.unified(base, text))
-    if base is not None and utf16_units(diff) >= LONGEST_DIFF:  # long lines around short changes
-        diff = visible(text_diff.unified(base, text, context=0))
+    diff = "" if base is None else visible(text_diff.within(base, text, LONGEST_DIFF))
     return Edit(
         artifact["id"],
         shown,

@@ -11,6 +11,7 @@ from loomctl.model.fences import visible
 from loomctl.model.packing import Piece
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import mask, masked_line
+from loomctl.model.units import utf16_units
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class Examiner:
             return piece
         from loomctl.model import text_diff
 
-        return piece._replace(diff=text_diff.unified(base, piece.text), base=given.sha256)
+        return piece._replace(diff=text_diff.within(base, piece.text, utf16_units(piece.text) // 3), base=given.sha256)
 
     def _declared(self, artifact: Mapping[str, Any]) -> tuple[str, tuple[str, str] | None]:
         """Give the artifact's path or command as declared, or `(reason, message)` for why there is none."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
     from loomctl.model.packing import Packed, Piece
+    from loomctl.model.tool_steps import ToolStep
     from loomctl.model.triggers import Event
 
 _INTRODUCTION = (
@@ -329,13 +330,17 @@ def _told(entry: Mapping[str, Any]) -> str:
 def _tool_steps(
     space: Workspace, run: Run, event: Event, budget: Budget, lines: slip.Lines
 ) -> tuple[str, Mapping[str, int] | None]:
-    unlogged = space.store.unlogged(run.run_id)
+    unlogged: Sequence[ToolStep] = space.store.unlogged(run.run_id)
     logged = os.path.exists(os.path.join(run.folder, "tool_steps.jsonl"))
     if not logged and not unlogged:  # then nothing of what reads it is imported
         return "", None
     from loomctl.engine import telling_steps
 
     waiting = space.store.calls_waiting()
+    if waiting and not unlogged:
+        from loomctl.engine import recording
+
+        unlogged, waiting = recording.newest(space, run.run_id)
     before = lines.newest(slip.MOST_HISTORY)  # more does not count
     return telling_steps.told(run.folder, run.state, event, budget, before=before, waiting=waiting, unlogged=unlogged)
 

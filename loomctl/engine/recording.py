@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from loomctl.model.tool_steps import ToolStep
 
 HOOK_LIMIT = 0.2  # seconds that a hook digests for
+NEWEST, NEWEST_BYTES = 24, 2_000_000
+"""The newest calls that are reduced for a priming before their turn in the log comes, and what they may weigh."""
 _BATCH = 64  # steps that are appended in one write; what a kill repeats of them is found in the log's tail
 _SETTLED = 60  # seconds after which nobody writes a file of the spool any more
 _EVENTS = ("PostToolUse", "PostToolUseFailure")
@@ -63,6 +65,19 @@ def foreseen(space: Workspace) -> tuple[dict[str, Sequence[ToolStep]], int]:
     return _Digester(space, 0.0, None, foresees=True).foresee()
 
 
+def newest(space: Workspace, run_id: str) -> tuple[Sequence[ToolStep], int]:
+    """Give the steps of a run's newest calls that wait in the spool, and how many calls before them wait.
+
+    Nothing is written: the log gets them in their order (D59).
+    """
+    waiting = spool.waiting(space.store.local)
+    begins, room = len(waiting), NEWEST_BYTES
+    while begins and len(waiting) - begins < NEWEST and (room := room - waiting[begins - 1].bytes) > 0:
+        begins -= 1
+    digester = _Digester(space, 0.0, None, foresees=True, passed_over=begins)
+    return digester.reduced(waiting[begins:]).get(run_id, ()), begins
+
+
 def noted(space: Workspace) -> list[str]:
     """Digest all that waits, before a command changes what it belongs to; gives a line for its user if that failed."""
     said = digest(space).trouble
@@ -73,11 +88,20 @@ class _Digester:
     """Works through the spool, under its lock.
 
     patience: for a run's own lock, in seconds; deadline: of the monotonic clock, None for none; foresees: as `StepLog`
-    takes it.
+    takes it; passed_over: calls that will stand in the log before what it sees.
     """
 
-    def __init__(self, space: Workspace, patience: float, deadline: float | None, *, foresees: bool = False) -> None:
+    def __init__(
+        self,
+        space: Workspace,
+        patience: float,
+        deadline: float | None,
+        *,
+        foresees: bool = False,
+        passed_over: int = 0,
+    ) -> None:
         self._space, self._patience, self._deadline, self._foresees = space, patience, deadline, foresees
+        self._passed_over = passed_over
         self._logs: dict[str, StepLog] = {}
         self._signs: dict[tuple[str, str], float] = {}
         self._steps = 0
@@ -99,6 +123,12 @@ class _Digester:
         self._flush(batch)
         return Digested(self._steps, len(waiting) - done, tuple(self._aside))
 
+    def reduced(self, waiting: Sequence[Spooled]) -> dict[str, Sequence[ToolStep]]:
+        """Reduce what is fit to be, and give it by its runs."""
+        for spooled in waiting:
+            self._reduce(spooled, self._binding(spooled.name))
+        return {run_id: log.fresh for run_id, log in self._logs.items()}
+
     def foresee(self) -> tuple[dict[str, Sequence[ToolStep]], int]:
         """Reduce what is fit to be, and give it, with how many are not and would stay."""
         left = 0
@@ -115,7 +145,9 @@ class _Digester:
             from loomctl.engine.step_log import StepLog
 
             rules = tool_rules.of_settings(self._space.settings.reduce_rules)
-            self._logs[run_id] = StepLog(self._space.store.run_dir(run_id), rules, foresees=self._foresees)
+            self._logs[run_id] = StepLog(
+                self._space.store.run_dir(run_id), rules, foresees=self._foresees, passed_over=self._passed_over
+            )
         return self._logs[run_id]
 
     def _flush(self, batch: list[Spooled]) -> None:

@@ -103,15 +103,17 @@ class _Nowhere(DataOffloader):
 class StepLog:
     """One run's log while its steps are digested; the caller holds the spool's lock.
 
-    foresees: nothing is written, and `fresh` is all that is wanted.
+    foresees: nothing is written, and `fresh` is all that is wanted; passed_over: calls that come before it in the log.
     """
 
-    def __init__(self, run_dir: str, rules: Sequence[Rule] = (), *, foresees: bool = False) -> None:
+    def __init__(
+        self, run_dir: str, rules: Sequence[Rule] = (), *, foresees: bool = False, passed_over: int = 0
+    ) -> None:
         self._run_dir = run_dir
         tail = tool_log.tail(run_dir, _TAIL)
         self._ids = {step.id for step in tail}
         self._known = {(step.more.get("spool"), _call_id(step)) for step in tail}
-        self._count = _number(tail[-1]) if tail else 0
+        self._count = (_number(tail[-1]) if tail else 0) + passed_over
         self._fresh: list[ToolStep] = []
         self._stored = _Foreseen(run_dir) if foresees else _Stored(run_dir)
         self._reducer = StepReducer(self._stored, rules)

@@ -48,7 +48,7 @@ def told(
 
     A change of phase happens within a conversation, which has seen its steps. before: the other history that is told;
     both come out of one share, of which it leaves half. waiting: calls that a hook had no time for and that are not in
-    the log yet; unlogged: steps behind the log's, as a store has them that is never written. Subagents' steps are not
+    the log yet; unlogged: steps behind those and the log's. Subagents' steps are not
     of the main line (D48).
     """
     if "session_start" not in event.facts and not event.is_manual:
@@ -63,7 +63,9 @@ def told(
     share -= min(budget.measure(before), share // 2)
     units = slip.MOST_HISTORY - min(utf16_units(before), slip.MOST_HISTORY // 2)
     asked = masked_line(str(state.get("goal") or ""), 400)
-    later = f"\n({waiting:,} later calls are not among these yet: loomctl steps has them)" if waiting else ""
+    later = (
+        f"\n({waiting:,} calls before the newest are not among these yet: loomctl steps has them)" if waiting else ""
+    )
     for tokens in (TOKENS, 400, 300, 200, 120, 60):
         made = history.compacted(steps, tokens, asked=asked, index=index)
         text = f"{_HEAD}\n{fenced(visible(made.text))}{later}" if made.text else ""

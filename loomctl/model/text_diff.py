@@ -5,6 +5,8 @@ Lines end at `\n` alone. `difflib` is imported only where there is something to 
 
 from __future__ import annotations
 
+from loomctl.model.units import utf16_units
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +30,12 @@ def unified(old: str, new: str, *, context: int = 3) -> str:
     groups = _groups(list(_changes(before, after)), context)
     hunks = [line for group in groups for line in _hunk(group, before, after, context)]
     return "\n".join(hunks) + "\n"
+
+
+def within(old: str, new: str, limit: int) -> str:
+    """Give the diff with context if that has fewer than `limit` UTF-16 units, else without: lines may be long."""
+    diff = unified(old, new)
+    return diff if utf16_units(diff) < limit else unified(old, new, context=0)
 
 
 def _lines(text: str) -> list[str]:

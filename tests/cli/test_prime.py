@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from loomctl.model.units import utf16_units
 from tests.cli.conftest import Cli
 from tests.scenes import OTHER, SESSION, Scene, artifact, fingerprint
 
@@ -136,7 +137,7 @@ def test_a_workflow_without_artifacts_says_so(scene: Scene, cli: Cli) -> None:
 
 
 def test_what_is_printed_for_an_assistant_keeps_the_hosts_limit(scene: Scene, cli: Cli) -> None:
-    """Slip lines and text together stay below what a host shows inline: 30,000 bytes."""
+    """Slip lines and text together stay below what a host shows inline: 30,000 UTF-16 units."""
     declared = [artifact(f"doc-{number}", f"{number}.md", required=number < 3) for number in range(60)]
     for number in range(60):
         scene.write(f"{number}.md", "# Heading\n\nwords 😀 words\n" * 2000)
@@ -144,6 +145,6 @@ def test_what_is_printed_for_an_assistant_keeps_the_hosts_limit(scene: Scene, cl
     for words in (["run", "x" * 3000, "--workflow", "tiny"], ["prime-context", "--force"], ["resume"], ["next"]):
         ended = cli(*words)
         assert ended.code == 0
-        assert len(ended.stdout.encode()) < 30_000, words
+        assert utf16_units(ended.stdout) < 30_000, words
         if words[0] != "next":
             assert ended.stdout.splitlines()[-1].startswith("Loom slip ")

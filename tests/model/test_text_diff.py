@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.model.text_diff import NO_END, unified
+from loomctl.model.text_diff import NO_END, unified, within
 from tests.waiting import bounded_work
 
 HEAD = re.compile(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@")
@@ -73,3 +73,12 @@ def test_texts_of_one_line_again_and_again_take_bounded_time(size: int) -> None:
     with bounded_work():
         changes = unified(old, new)
     assert applied(old, changes) == new
+
+
+def test_long_lines_around_a_change_are_left_out_where_they_make_the_diff_long() -> None:
+    """With context it exceeds the limit; without, it leads to the same text."""
+    lines = [f"{number} " + "word " * 40 + "\n" for number in range(9)]
+    old, new = "".join(lines), "".join([*lines[:4], "short\n", *lines[5:]])
+    assert within(old, new, 10_000) == unified(old, new)
+    assert within(old, new, 1_000) == unified(old, new, context=0)
+    assert applied(old, within(old, new, 1_000)) == new
