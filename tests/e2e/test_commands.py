@@ -11,26 +11,27 @@ import pytest
 
 from tests.e2e.assistant import LOOMCTL_ALLOWED, Machine
 from tests.e2e.scenes import SENTENCE, fingerprint, run_folder, run_folders, start_run, state_of
-from tests.e2e.scripted_api import reply, tool
+from tests.e2e.scripted_api import bash, reply, tool
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.assistant import Assistant
+    from tests.e2e.assistant import Assistant, Turn
 
 pytestmark = pytest.mark.e2e
 
 
 def test_run_takes_a_work_id(assistant: Assistant) -> None:
     """`/loom:run 258` stores the number as work_id, binds the session, and shows the model plan and first step."""
-    turn = assistant.run("/loom:run 258")
+    turn = assistant.run("/loom:run 258", answers=[reply(bash("loomctl next")), "Under way."])
     state = state_of(assistant.project)
     assert state["work_id"] == "258"
     assert state["status"] == "in_progress"
     assert state["sessions"]["current_session_id"] == turn.session_id
-    seen = turn.conversation[0].seen()
-    assert state["run_id"] in seen
-    assert "loomctl done" in seen
+    body, seen = (request.seen() for request in turn.conversation)
+    assert f"this conversation works on the run {state['run_id']}" in body
+    assert "loomctl done <<" not in body
+    assert "loomctl done <<" in seen
     for phase in ("frame", "architect", "build", "evaluate", "release"):
         assert phase in seen
 
@@ -61,9 +62,13 @@ def test_a_mistake_is_explained_in_the_conversation(assistant: Assistant) -> Non
 def test_prime_context_shows_and_gives(assistant: Assistant) -> None:
     """/loom:prime-context gives the artifacts on demand; with --dry-run it only says what it would give."""
     first = start_run(assistant)
-    dry = assistant.run("/loom:prime-context --dry-run --force", resume=first.session_id)
-    forced = assistant.run("/loom:prime-context --force", resume=first.session_id)
-    before, after = (turn.conversation[0].seen().count(SENTENCE) for turn in (dry, forced))
+
+    def asked(words: str) -> Turn:
+        call = reply(bash(f"loomctl prime-context {words}"))
+        return assistant.run(f"/loom:prime-context {words}", resume=first.session_id, answers=[call, "Told."])
+
+    turns = [asked("--dry-run --force"), asked("--force")]
+    before, after = (turn.conversation[-1].seen().count(SENTENCE) for turn in turns)
     assert after == before + 1
 
 
@@ -79,10 +84,11 @@ def test_resume_on_another_machine(assistant: Assistant, tmp_path: Path) -> None
     assert SENTENCE not in unknown.conversation[0].seen()
     assert any(run_id in line for line in unknown.told_user())
 
-    turn = moved.run("/loom:resume")
-    seen = turn.conversation[0].seen()
+    turn = moved.run("/loom:resume", answers=[reply(bash("loomctl next")), "Told."])
+    body, seen = (request.seen() for request in turn.conversation)
+    assert SENTENCE not in body
     assert SENTENCE in seen
-    assert "Session history: 2 sessions (machine-a, machine-b)" in seen
+    assert "2 sessions (machine-a, machine-b)" in seen
     history = state_of(moved.project)["sessions"]["session_history"]
     assert [record["environment"]["hostname"] for record in history] == ["machine-a", "machine-b"]
     portable = {key: value for key, value in state_of(moved.project).items() if key != "sessions"}
@@ -100,7 +106,8 @@ def test_an_assistant_may_use_what_it_is_offered(assistant: Assistant) -> None:
 
 def test_a_command_of_an_unbound_session_without_runs_says_so(assistant: Assistant) -> None:
     """/loom:resume and /loom:prime-context in a project without runs say what to do, and write nothing."""
-    for command in ("/loom:resume", "/loom:prime-context"):
-        turn = assistant.run(command, allowed_tools=LOOMCTL_ALLOWED)
-        assert "No active run" in turn.conversation[0].seen()
+    turn = assistant.run("/loom:resume", allowed_tools=LOOMCTL_ALLOWED)
+    assert "No active run" in turn.conversation[0].seen()
+    turn = assistant.run("/loom:prime-context", answers=[reply(bash("loomctl prime-context")), "Told."])
+    assert "No active run" in turn.conversation[1].seen()
     assert fingerprint(assistant.project) == {}

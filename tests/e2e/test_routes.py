@@ -86,14 +86,14 @@ def test_a_review_leads_back_to_the_fix_and_then_to_the_approval(assistant: Assi
     What happened before stands in the conversation, so nothing of it is said again (D46); the stage's file has it all.
     """
     loop(assistant.project)
-    answers = taken_up(BUILT, TO_FIX, FIXED, TO_APPROVE, APPROVED)
+    answers = [reply(bash("loomctl next")), *taken_up(BUILT, TO_FIX, FIXED, TO_APPROVE, APPROVED)]
     turn = assistant.run('/loom:run "read CSV files" --workflow flow', answers=answers, watch_hooks=True)
     assert len(turn.conversation) == len(answers)
-    assert "Do the build." in turn.conversation[0].seen()
-    for number, (key, _, _, following) in zip((1, 3, 5, 7), ROUND, strict=False):
+    assert "Do the build." in turn.conversation[1].seen()
+    for number, (key, _, _, following) in zip((2, 4, 6, 8), ROUND, strict=False):
         block = turn.conversation[number].pieces()[-1][1] + turn.conversation[number].seen()
         assert f"The next step is {following}" in block, key
-    review, fix, again, approve = (shown(turn, number) for number in (2, 4, 6, 8))
+    review, fix, again, approve = (shown(turn, number) for number in (3, 5, 7, 9))
     assert "Do the review." in review
     assert "The way on is one of “[F] Fix”, “[A] Approve”" in review
     assert "Do the fix." in fix
@@ -156,9 +156,10 @@ def test_a_loop_goes_on_where_it_was_after_a_compaction(assistant: Assistant, bu
         ("build/fix", 1, "succeeded", "build/review"),
         ("build/review", 2, "in_progress", None),
     ]
-    turn = assistant.run("/loom:resume", resume=first.session_id, answers=taken_up(TO_APPROVE, APPROVED))
-    assert "Do the review." in turn.conversation[0].seen()
-    assert "Do the approve." in shown(turn, 2)
+    answers = [reply(bash("loomctl next")), *taken_up(TO_APPROVE, APPROVED)]
+    turn = assistant.run("/loom:resume", resume=first.session_id, answers=answers)
+    assert "Do the review." in shown(turn, 1)
+    assert "Do the approve." in shown(turn, 3)
     assert visits(assistant.project) == ROUND
     assert state_of(assistant.project)["status"] == "completed"
     assert why(assistant, bundle, "approve")["way"]["label"] == "[A] Approve"
