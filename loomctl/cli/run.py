@@ -129,7 +129,7 @@ def _started_text(space: Workspace, begun: Started) -> str:
     lines += [*_warned(begun), *begun.notes]
     if begun.slip is None:
         return "\n".join(lines)
-    lines += telling.slip_lines(begun.slip)
+    lines += telling.of_slip(begun.slip)
     return telling.whole(space, begun.run, lines, begun.slip)
 
 
@@ -184,7 +184,7 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
     else:
         lines = [f"Loom: run {taken.run.run_id} resumed"]
         lines.append(f"Session history: {sessions.summary(taken.run.state)}")
-        lines += [*taken.differences, *taken.notes, *telling.slip_lines(taken.slip)]
+        lines += [*taken.differences, *taken.notes, *telling.of_slip(taken.slip)]
         printing.text(telling.whole(space, taken.run, lines, taken.slip))
     return EXIT_MISSING if taken.slip.failed else EXIT_OK
 

@@ -276,7 +276,7 @@ def _at_a_command(driven: Driven, lines: list[str]) -> str:
     assert driven.pending is not None  # the caller looked
     lines += telling.pending_lines(driven.run, driven.pending)
     if driven.slip is not None:
-        lines += telling.slip_lines(driven.slip)
+        lines += telling.of_slip(driven.slip)
     own = "\n".join(lines)
     if asking.reader_is_an_assistant() and driven.slip is not None and driven.slip.text:
         return f"{own}\n\n{driven.slip.text}"
@@ -319,7 +319,7 @@ def _text(space: Workspace, driven: Driven) -> str:
         return _at_a_command(driven, lines)
     lines.append(moves.say_move(driven))
     if driven.slip is not None:
-        lines += telling.slip_lines(driven.slip)
+        lines += telling.of_slip(driven.slip)
     is_over = visits.seen_from(driven.run.state).outcome is not None
     if is_over or (driven.move.kind != "step" and driven.slip is None and not _asks_at_a_step(driven)):
         return "\n".join(lines)

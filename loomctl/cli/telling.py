@@ -130,6 +130,18 @@ def seconds(count: float) -> str:
     return f"{minutes:,} min {rest} s" if minutes else f"{rest} s"
 
 
+def of_slip(made: Slip) -> list[str]:
+    """Give what stands above a slip's text: for an assistant, who reads that, what it was warned of alone (D63)."""
+    if asking.reader_is_an_assistant() and made.text:
+        return warning_lines(made)
+    return slip_lines(made)
+
+
+def warning_lines(made: Slip) -> list[str]:
+    """Give what a priming was warned of, a line each."""
+    return [f"  ! {one_line(code, 40)}: {masked_line(text, 300)}" for code, text in made.warnings]
+
+
 def slip_lines(made: Slip, *, done: bool = True) -> list[str]:
     """Give the packing slip for people; done: False for a dry run."""
     loaded = "loaded" if done else "to load"
@@ -139,7 +151,7 @@ def slip_lines(made: Slip, *, done: bool = True) -> list[str]:
     return [
         head,
         *(f"  {line}" for entry in made.entries if (line := _restored(entry, "loaded" if done else "would be loaded"))),
-        *(f"  ! {one_line(code, 40)}: {masked_line(text, 300)}" for code, text in made.warnings),
+        *warning_lines(made),
     ]
 
 

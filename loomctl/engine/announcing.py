@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from loomctl import __version__
-from loomctl.model import sessions, visits
+from loomctl.disk.artifact_paths import Roots, locate
+from loomctl.model import paths_in_state, places, sessions, visits
+from loomctl.model.errors import LoomError
 from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
@@ -14,6 +18,9 @@ if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
     from loomctl.model.lease import Holder
     from loomctl.model.state import State
+
+
+_LONGEST_NAME, _LONGEST_NAMES = 120, 300
 
 
 def candidates(run_ids: Sequence[str]) -> str:
@@ -29,23 +36,87 @@ def unreadable(run_ids: Sequence[str]) -> str:
 
 
 def unknown_run(space: Workspace, run_id: str) -> str:
-    """Announce a run that was not taken up here, with the way that is open; not a word of its files is given (D23)."""
+    """Announce a run that was not taken up here, with the way that is open, its step and its files' paths (D23).
+
+    Not a word of what the files hold is given, and no path that names nothing here.
+    """
     from loomctl.engine import finding
 
     way = finding.way_in(space, run_id).removeprefix("loomctl ")
     held = way != f"resume {run_id}"
     driven = f" (another session drives it: loomctl show {run_id})" if held else ""
-    return f"Loom: the run {run_id} was not taken up here{driven}; /loom:{way} takes it {'over' if held else 'up'}"
+    line = f"Loom: the run {run_id} was not taken up here{driven}; /loom:{way} takes it {'over' if held else 'up'}"
+    try:
+        run = space.store.read(run_id, to_show=True)
+        told = [*_at_its_step(run), *_its_files(space, run)]
+    except (OSError, LoomError):
+        told = []
+    return f"{line}\n{'; '.join(told)}" if told else line
+
+
+def _at_its_step(run: Run) -> list[str]:
+    place = places.place_of(run.plan, str(run.state.get("current_step") or ""))
+    return [f"It stands at {masked_line(place.key, 120)}"] if place is not None else []
+
+
+def _its_files(space: Workspace, run: Run) -> list[str]:
+    """Name a run's files that are here, as far as a short line goes. Whoever made the project chose their names."""
+    from loomctl.engine import prompts
+
+    known = prompts.placeholder_values(space.project, run)
+    recorded = tuple(sessions.roots(run.state))
+    roots = Roots(space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, recorded)
+    own = (os.path.realpath(run.state_path), os.path.realpath(run.plan_path))
+    names: dict[str, None] = {}
+    for artifact in run.plan["artifacts"]:
+        declared = artifact.get("path")
+        if artifact.get("path_steps") is not None:
+            declared = paths_in_state.read(artifact["path_steps"], run.state)
+        try:
+            place = locate(declared, known, roots) if isinstance(declared, str) else None
+        except LoomError:
+            continue
+        if place is None or place.path in own or place.shown.startswith("{plugin_root}"):
+            continue
+        name = masked_line(place.shown, _LONGEST_NAME + 1)
+        if len(name) <= _LONGEST_NAME and "`" not in name and os.path.isfile(place.path):
+            names[f"`{name}`"] = None
+    fit = [name for at, name in enumerate(names) if sum(map(len, list(names)[: at + 1])) <= _LONGEST_NAMES]
+    more = f" and {len(names) - len(fit)} more" if len(names) > len(fit) else ""
+    return [f"its files: {', '.join(fit)}{more}"] if fit else []
 
 
 def held_elsewhere(run_id: str, holders: Sequence[str], driver: Holder | None = None) -> str:
-    """Say that another live session drives the only active run; driver: who has its lease, if anybody."""
+    """Say that another live session drives a run; driver: who has its lease, if anybody."""
     if driver is not None:
         from loomctl.engine import leasing
 
         return f"Loom: {leasing.line(driver, run_id)}; this session is not primed"
     return (
         f"Loom: the run {run_id} is driven by another session ({masked_line(holders[0], 60)}); this one is not primed"
+    )
+
+
+def beside(run: Run, line: str) -> str:
+    """Tell an assistant of a run that another session drives: which, where it stands, how it is taken up (D64).
+
+    line: who drives it. Its files are for those who work on it.
+    """
+    state = run.state
+    goal = f"goal: {masked_line(str(state['goal']), 300)}" if state.get("goal") else "no goal was given"
+    steps = [step for phase in run.plan["phases"] for step in phase["steps"] if not step.get("engine")]
+    seen = visits.by_step(state)
+    ended = sum(visits.is_done(seen.get(step["key"], ())) for step in steps)
+    at = f", at {masked_line(str(state['current_step']), 120)}" if state.get("current_step") else ""
+    return "\n".join(
+        [
+            line,
+            goal,
+            f"workflow {masked_line(state['workflow_id'], 120)} · {state['status']}{at} · {ended} of {len(steps)} steps",
+            "What its user asks for here counts, not that run's step; its files are given to who works on it.",
+            f"`loomctl show {run.run_id}` shows it; /loom:resume {run.run_id} --take-over takes it over, "
+            "if its user wants that.",
+        ]
     )
 
 

@@ -151,15 +151,17 @@ def session_start(space: Workspace, event: dict[str, Any]) -> Given | None:
             return _both(announcing.candidates(found.candidates))
         return _both(announcing.unreadable(found.unreadable)) if found.unreadable else None
     if not known.is_known(found.run_id, space.store.folder):
-        return _both(announcing.unknown_run(space, found.run_id))
+        announced = announcing.unknown_run(space, found.run_id)
+        return Given(announced, announced.partition("\n")[0])
     damaged = space.local.damaged_binding(space.caller.session_id)
     if damaged:
         notes.append(f"this session's binding cannot be read: {damaged}; loomctl resume {found.run_id} binds it again")
     if not found.may_write:
         holders = space.local.live_sessions(found.run_id, but=space.caller.session_id, conversing=True)
-        driver = space.store.held(found.run_id, space.store.read_state(found.run_id))
         if holders:
-            return _both(announcing.held_elsewhere(found.run_id, holders, driver))
+            run = space.store.read(found.run_id)
+            line = announcing.held_elsewhere(found.run_id, holders, space.store.held(found.run_id, run.state))
+            return Given(announcing.beside(run, line), line)
         return primed(space, found.run_id, triggers.session_start(source), notes, may_write=False)
     environment = presence.surroundings(space) if source != "compact" else {}
     return enter_and_prime(space, found.run_id, source, environment, compaction, path, notes)
@@ -186,28 +188,28 @@ def enter_and_prime(
     run = space.store.read(run_id)
     driver = space.store.held(run_id, run.state)
     if driver is not None:
-        notes.append(leasing.line(driver, run_id))
+        kept(notes, lambda: _entered(space, run_id, source, environment, compaction))
+        line = announcing.held_elsewhere(run_id, (), driver)
+        return Given(announcing.beside(run, line), "; ".join([line, *notes]))
     entry = visits.open_visit(run.state)
     in_a_turn = source == "compact" and compaction == "auto"
-    if entry is not None and entry["status"] == "closing" and not in_a_turn and driver is None:
+    if entry is not None and entry["status"] == "closing" and not in_a_turn:
         # Before the priming, which shows what stands on disk.
         from loomctl.hosts import claude_stop
 
         closed = kept(notes, lambda: claude_stop.closed_at_a_start(space, run))
         notes.extend([closed.removeprefix("Loom: ")] if closed else [])
         run = space.store.read(run_id)
-    made, meant = list["Slip"](), list["State"]()
+    made = list["Slip"]()
     notes += announcing.newer_writer(run.state)
     budget, started = priming.start_budget(space), triggers.session_start(source)
 
     def change(state: State) -> tuple[State, list[Happening]]:
         state, came = presence.enter(space, state, source, environment, compaction=compaction or "auto")
         here = run._replace(state=state)
-        event = _with_owed(started, state) if driver is None else started
-        made[:] = [priming.prime(space, here, event, budget, may_write=driver is None)]
+        made[:] = [priming.prime(space, here, _with_owed(started, state), budget, may_write=True)]
         if source == "compact":
             state = _with_receipt(space, here, made[0])
-            meant[:] = [state]
         state, primed = remembering.recorded(space, state, made[0])
         return state, [*came, *primed]
 
@@ -216,12 +218,9 @@ def enter_and_prime(
         after = space.store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)
     except (LoomError, OSError) as error:
         if not made:
-            made.append(priming.prime(space, run, started, budget, may_write=driver is None))
+            made.append(priming.prime(space, run, started, budget, may_write=True))
         notes.append(f"this could not be recorded: {words(error)}")
-    if meant and driver is not None:
-        kept(notes, lambda: _note_receipt(space, run_id, meant[0]))
-    told = bool(made[0].text) and driver is None
-    kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=told))
+    kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=bool(made[0].text)))
     return _delivered(space, made[0], notes)
 
 
@@ -233,18 +232,16 @@ def _with_receipt(space: Workspace, run: Run, made: Slip) -> State:
     return surviving.begun(space, run, made)
 
 
-def _note_receipt(space: Workspace, run_id: str, meant: State) -> None:
-    """Note on this machine what of a compaction is not in the state, for another drives the run."""
-    session_id = space.caller.session_id
-    from loomctl.model import receipts  # most compactions are the driver's
+def _entered(space: Workspace, run_id: str, source: str, environment: Mapping[str, Any], compaction: str) -> None:
+    """Record the session's start beside who drives the run."""
+    from loomctl.engine import presence
 
-    found = receipts.last(meant, session_id) if session_id else None
-    if session_id is None or found is None or found.receipt is None:
-        return
-    from loomctl.disk import owed
-
-    told = {"run_id": run_id, "at": found.at, "trigger": found.trigger, **found.receipt.to_dict()}
-    owed.note_begun(space.store.local, session_id, told)
+    space.store.update(
+        run_id,
+        lambda state: presence.enter(space, state, source, environment, compaction=compaction or "auto"),
+        durable=False,
+        patience=HOOK_PATIENCE,
+    )
 
 
 def _with_owed(event: Event, state: State) -> Event:
@@ -415,6 +412,8 @@ def _restored(space: Workspace, conversation: Transcript, session_id: str) -> st
 
     found = finding.find(space, over=False)
     if found.run_id != run_id or not known.is_known(run_id, space.store.folder):
+        return None
+    if found.may_write and space.store.held(run_id, space.store.read_state(run_id)) is not None:
         return None
     if remembering.held(space, run_id).any_slip:
         _sure(space, session_id)

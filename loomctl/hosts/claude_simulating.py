@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from loomctl.disk import parts
 from loomctl.disk.fence import Driver, Fence
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.store import LOCAL
@@ -104,6 +105,7 @@ def _workspace(space: Workspace, session_id: str, transcript: str | None, pid: i
         conversation=Transcript(transcript),
         on_hook_path=True,
         environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
+        parts=parts.MOST,
     )
     local = UnwrittenLocal(os.path.join(space.project.store, LOCAL))
 

@@ -223,13 +223,14 @@ def test_an_old_drivers_stop_ends_nothing_and_blocks_nothing(begun: Scene, host:
     assert holder(begun) == OTHER
 
 
-def test_a_bound_session_that_drives_no_more_is_primed_and_told(begun: Scene) -> None:
-    """It reads what the run holds, its record is not written, and it is sent to `resume`."""
+def test_a_bound_session_that_drives_no_more_is_told_in_five_lines(begun: Scene) -> None:
+    """It gets nothing of the run's files, its record is not written, and it is sent to `resume` (D64)."""
     resuming.resume(begun.space(OTHER), begun.run_dir.name, take_over=True)
     before = begun.state["sessions"]
     answer = begun.hook("session-start", source="compact")
-    assert "7:1" in answer.context
-    assert "This session does not drive the run" in answer.context
+    assert "7:1" not in answer.context
+    assert len(answer.context.split("\n")) == 5
+    assert "--take-over" in answer.context
     assert f"is driven by the session {OTHER}" in answer.message
     assert begun.state["sessions"] == before
     assert "session.compacted" in begun.event_names()

@@ -205,12 +205,14 @@ def unfenced(text: str) -> list[str]:
 
 
 def test_a_run_that_came_along_is_announced_and_nothing_else(trap: Trap) -> None:
-    """Hooks and commands of a session that never took it up: a line, and not a word of its files (D23)."""
+    """Hooks and commands of a session that never took it up: names, and not a word of its files (D23)."""
     before = fingerprint(trap.outside)
     ended = hooks(trap.scene)
     started = ended[0]
-    assert started.context == started.message
-    assert "was not taken up here" in started.message
+    first, files = started.context.split("\n")
+    assert first == started.message
+    assert "was not taken up here" in first
+    assert files == "It stands at frame/ask; its files: `spec.md`, `posing.md`, `raw.md`"
     for words in (["next"], ["done"], ["prime-context"], ["undo"], ["approve"], ["pause"], ["cancel"]):
         refused = trap.scene.loomctl(*words, "--json", given="x")
         assert refused.json["error"]["code"] in ("NOT_KNOWN_HERE", "NOT_BOUND", "USAGE"), words
@@ -251,7 +253,7 @@ def test_a_run_that_came_along_and_is_taken_up_stays_in_its_place(trap: Trap) ->
     ended += [trap.scene.loomctl(*words) for words in seen]
     ended += [trap.scene.loomctl("done", given=POSING), trap.scene.loomctl("show", trap.run_id, "001")]
     harmless(trap, ended, before)
-    texts = [one.context for one in ended if one.stdout.startswith("{") and "Loom slip" in one.context]
+    texts = [one.context for one in ended if one.stdout.startswith("{") and "\nLoom slip" in one.context]
     texts.append(again.json["text"])
     assert len(texts) >= 2
     for text in texts:

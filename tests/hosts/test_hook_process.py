@@ -192,12 +192,16 @@ def test_an_unbound_session_is_primed_and_writes_nothing_to_the_run(left: Scene)
 
 
 def test_a_run_that_another_living_session_drives_is_only_announced(begun: Scene) -> None:
-    """An unbound session beside the driver gets one line, the same for user and assistant (D1)."""
+    """An unbound session beside the driver gets five lines, its user the first: no word of an artifact (D1, D64)."""
     before = fingerprint(begun.run_dir)
     answer = start(begun, session=OTHER)
-    assert answer.context == answer.message
-    assert begun.run_dir.name in answer.message
-    assert "\n" not in answer.message
+    first, goal, standing, *_, way = answer.context.split("\n")
+    assert len(answer.context.split("\n")) == 5
+    assert first == answer.message
+    assert f"the run {begun.run_dir.name} is driven by the session {SESSION}" in first
+    assert goal == "goal: add dark mode"
+    assert standing == "workflow tiny · in_progress, at frame/ask · 0 of 4 steps"
+    assert f"/loom:resume {begun.run_dir.name} --take-over" in way
     assert SENTENCE not in answer.stdout
     assert fingerprint(begun.run_dir) == before
 
@@ -249,14 +253,14 @@ def test_a_bound_session_of_a_run_that_is_over_is_left_in_peace(begun: Scene, st
 def test_a_copied_project_is_announced_until_it_is_resumed(
     left: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state_home: str, session: str
 ) -> None:
-    """At another path a run is new to the machine: one line, no content, whoever was bound where it came from (D23)."""
+    """At another path a run is new to the machine: no content, whoever was bound where it came from (D23)."""
     if state_home == "fresh":
         monkeypatch.setenv("LOOM_STATE_HOME", str(tmp_path / "fresh"))
     there = copied(left, tmp_path / "elsewhere" / "shop")
     before = fingerprint(there.run_dir)
     for source in ("startup", "resume", "compact"):
         answer = start(there, source, session=session)
-        assert answer.context == answer.message
+        assert answer.context == f"{answer.message}\nIt stands at frame/ask; its files: `spec.md`"
         assert f"/loom:resume {there.run_dir.name}" in answer.message
         assert "\n" not in answer.message
         assert SENTENCE not in answer.stdout
@@ -329,14 +333,15 @@ def host() -> Iterator[list[subprocess.Popen[bytes]]]:
 def test_a_fork_inherits_where_its_parent_is_named(
     begun: Scene, host: list[subprocess.Popen[bytes]], arguments: list[str], bound: bool
 ) -> None:
-    """A fork is bound to its parent's run if the host's arguments name the parent, which goes on driving it (D2)."""
+    """A fork is bound to its parent's run if the host's arguments name the parent, which goes on driving it (D2, D64)."""
     process = subprocess.Popen([sys.executable, "-c", "input()", *arguments], stdin=subprocess.PIPE)
     host.append(process)
     answer = start(begun, "fork", session=OTHER, CLAUDE_PID=str(process.pid))
     local = begun.space().local
     assert (local.binding(OTHER) is not None) == bound
     assert local.binding(SESSION) is not None
-    assert (SENTENCE in answer.context) == bound
+    assert SENTENCE not in answer.context
+    assert len(answer.context.split("\n")) == 5
     assert [one["session_id"] for one in begun.state["sessions"]["session_history"]] == [SESSION]
     assert "is driven by the session" in answer.message
     assert begun.state["lease"]["session_id"] == SESSION
