@@ -1,7 +1,7 @@
 """What of a piece of work stands in the model's next request after each event, in the real assistant.
 
     python benchmarks/survival.py [--sizes 4,12,30,60] [--who loom,memory,line,read,nothing] [--events …]
-                                  [--bundle NAME=FOLDER] [--table] [--json]
+                                  [--bundle NAME=FOLDER] [--words] [--json]
 
 The work has 100 facts, each a sentence of its own: 50 in a specification of so many kB, 20 decisions, 15 tasks, 10
 criteria, the goal, and four in the next step. Each cell is a machine made from nothing, with the assistant that
@@ -9,7 +9,8 @@ LOOM_TEST_CLAUDE names (else the one that ./scripts/test has installed) and a sc
 
 Who: `loom`, this checkout, with a workflow that declares the four files; `memory`, the same after `loomctl memory on`;
 `line`, a CLAUDE.md that imports the four files and holds the goal and the next step; `read`, no tool, the model has
-Read the four files; `nothing`; a bundle is a plugin of another folder, the files lie in the project.
+Read the four files; `nothing`; a bundle is a plugin of another folder, the files lie in the project; one with a
+loomctl in it is another Loom, and does what `loom` does.
 
 Columns: the share of facts that stand in the next request, before the model does anything; in brackets the share that
 does or whose file is named there; sentences that an edit has outdated and that stand in it (in a diff: not the lines
@@ -17,7 +18,8 @@ that it takes out); bytes, the request's beyond what `nothing` has there; whethe
 receipt says what the request shows. Where a conversation goes on as it was (resumed, an edit between prompts), what was
 given before is left out of stale and bytes. The exit code is 1 where Loom misses a goal: 100 present (on a new machine:
 reachable, and present after `/loom:resume`; of more than its room: reachable), none stale, no more than 1.15 of the
-files' bytes and 3,000, receipts that are right.
+files' bytes and 3,000, receipts that are right. With --words the table gives instead how many words were put in
+beside the lines of the files.
 """
 
 from __future__ import annotations
@@ -90,7 +92,10 @@ LATER = ("resumed, changed", "edited between prompts")
 
 
 class Cell(NamedTuple):
-    """What was seen. room: bytes that are allowed; told: lines to the user; receipt: None where there is none."""
+    """What was seen. room: bytes that are allowed; told: lines to the user; receipt: None where there is none.
+
+    words: of all that was put in, but for what are lines of the files.
+    """
 
     who: str
     event: str
@@ -102,6 +107,14 @@ class Cell(NamedTuple):
     room: int
     told: int
     receipt: bool | None
+    words: int
+
+
+class Size(NamedTuple):
+    """How long a request is."""
+
+    bytes: int = 0
+    words: int = 0
 
 
 class Work:
@@ -109,7 +122,7 @@ class Work:
 
     def __init__(self, base: Path, who: str, plugin: Path | None, api: ScriptedApi, kilobytes: int) -> None:
         self.who, self.kilobytes, self.version = who, kilobytes, 0
-        self.is_looms = who in ("loom", "memory")
+        self.is_looms = plugin is not None and (plugin / "bin" / "loomctl").is_file()
         machine = Machine(root=base / "a", cache=Path(os.environ["XDG_CACHE_HOME"]))
         self.assistant = Assistant(
             binary=os.environ["LOOM_TEST_CLAUDE"],
@@ -309,8 +322,8 @@ EVENTS: dict[str, Callable[[Work], Given]] = {
 }
 
 
-def judged(work: Work, event: str, given: Given, empty: int) -> Cell:
-    """Look at the request. empty: bytes of the same request where nothing was put in."""
+def judged(work: Work, event: str, given: Given, empty: Size) -> Cell:
+    """Look at the request. empty: its size where nothing was put in."""
     (request,), told = given
     whole = f"{request.system()}\n{request.seen()}"
     every = facts(work.version)
@@ -322,10 +335,17 @@ def judged(work: Work, event: str, given: Given, empty: int) -> Cell:
     stale = sum(line.count(fact) for line in lines for fact in old if fact in line)
     files = sum((work.project / path).stat().st_size for path in FILES.values())
     receipt = receipt_is_right(work, whole) if work.is_looms else None
-    size = len((window if event in LATER else whole).encode()) - empty
-    return Cell(
-        work.who, event, work.kilobytes, present, named, stale, size, int(files * 1.15) + 3_000, len(told), receipt
-    )
+    put_in = window if event in LATER else whole
+    size = len(put_in.encode()) - empty.bytes
+    words = len(put_in.split()) - empty.words - words_of_files(work.project, put_in)
+    room = int(files * 1.15) + 3_000
+    return Cell(work.who, event, work.kilobytes, present, named, stale, size, room, len(told), receipt, words)
+
+
+def words_of_files(project: Path, seen: str) -> int:
+    """Count the words of the files' lines that stand in a text, each line once."""
+    lines = {line for path in FILES.values() for line in (project / path).read_text(encoding="utf-8").splitlines()}
+    return sum(len(line.split()) for line in lines if line.strip() and line in seen)
 
 
 def is_named(path: str, seen: str) -> bool:
@@ -338,7 +358,7 @@ def receipt_is_right(work: Work, seen: str) -> bool | None:  # noqa: ARG001
     return None
 
 
-def measured(base: Path, who: str, plugin: Path | None, event: str, size: int, empty: int) -> Cell:
+def measured(base: Path, who: str, plugin: Path | None, event: str, size: int, empty: Size) -> Cell:
     """Play one event for one contender."""
     base.mkdir()
     with ScriptedApi() as api:
@@ -381,8 +401,10 @@ def prepared(base: Path, bundle: Path) -> None:
     stand.output_of([str(bundle / "bin" / "loomctl"), "--version"], cwd=base, env=dict(os.environ))
 
 
-def shown(cells: Sequence[Cell]) -> str:
+def shown(cells: Sequence[Cell], *, words: bool = False) -> str:
     """Lay the cells out as a table of Markdown, a row for each event and contender, a column for each size."""
+    if words:
+        return in_words(cells)
     sizes = sorted({cell.size for cell in cells})
     rows = list(dict.fromkeys((cell.event, cell.who) for cell in cells))
     lines = ["| after | who | " + " | ".join(f"{size} kB" for size in sizes) + " | user told | receipts |"]
@@ -394,6 +416,17 @@ def shown(cells: Sequence[Cell]) -> str:
         right = "-" if None in known else "right" if all(known) else "WRONG"
         told_of = " | ".join(_said(of_row[size]) if size in of_row else "" for size in sizes)
         lines.append(f"| {event} | {who} | {told_of} | {told} | {right} |")
+    return "\n".join(lines)
+
+
+def in_words(cells: Sequence[Cell]) -> str:
+    """Lay out the words of each contender beside the files', a row for each event, at the smallest size."""
+    smallest = [cell for cell in cells if cell.size == min(one.size for one in cells)]
+    whos = list(dict.fromkeys(cell.who for cell in smallest))
+    lines = ["| words after | " + " | ".join(whos) + " |", "|" + "---|" * (len(whos) + 1)]
+    for event in dict.fromkeys(cell.event for cell in smallest):
+        of_event = {cell.who: f"{cell.words:,}" for cell in smallest if cell.event == event}
+        lines.append(f"| {event} | " + " | ".join(of_event.get(who, "") for who in whos) + " |")
     return "\n".join(lines)
 
 
@@ -410,6 +443,7 @@ def main() -> int:
     parser.add_argument("--who", default="loom,memory,line,read,nothing")
     parser.add_argument("--events", default=",".join(event.replace(",", "") for event in EVENTS))
     parser.add_argument("--bundle", action="append", default=[], metavar="NAME=FOLDER")
+    parser.add_argument("--words", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     chosen = [event for event in EVENTS if event.replace(",", "") in options.events.split(",")]
@@ -422,7 +456,8 @@ def main() -> int:
         plugins |= {who: bundle for who in ("loom", "memory") if who in plugins}
         plugins |= {name: Path(folder) for name, _, folder in (one.partition("=") for one in options.bundle)}
         for event in chosen:
-            empty = measured(base / "cell", "nothing", None, event, sizes[0], 0).bytes
+            bare = measured(base / "cell", "nothing", None, event, sizes[0], Size())
+            empty = Size(bare.bytes, bare.words)
             for who, plugin in plugins.items():
                 for size in sizes:
                     cells.append(measured(base / "cell", who, plugin, event, size, empty))
@@ -431,7 +466,7 @@ def main() -> int:
     if options.json:
         print(json.dumps({"cells": [cell._asdict() for cell in cells], "missed": len(missed)}))
     else:
-        print(shown(cells))
+        print(shown(cells, words=options.words))
         print(
             *(f"missed: {cell.who}, {cell.event}, {cell.size} kB: {', '.join(what)}" for cell, what in missed), sep="\n"
         )

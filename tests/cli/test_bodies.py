@@ -58,6 +58,8 @@ def test_a_step_ends_with_few_words(scene: Scene, workflow: str) -> None:
     scene.loomctl("next")
     notes = Path(scene.write("work.md", "# Work\n"))
     for _ in range(3):
-        ended = scene.loomctl("done", f"--artifact=work_path={notes}", f"--artifact=spec_path={notes}", given="It is fetched.\n")
+        ended = scene.loomctl(
+            "done", f"--artifact=work_path={notes}", f"--artifact=spec_path={notes}", given="It is fetched.\n"
+        )
         assert ended.code == 0, ended.stderr
         assert beside(ended.stdout, scene) <= 150
