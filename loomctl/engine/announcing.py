@@ -108,14 +108,15 @@ def beside(run: Run, line: str) -> str:
     seen = visits.by_step(state)
     ended = sum(visits.is_done(seen.get(step["key"], ())) for step in steps)
     at = f", at {masked_line(str(state['current_step']), 120)}" if state.get("current_step") else ""
+    standing = f"workflow {masked_line(state['workflow_id'], 120)} · {state['status']}{at}"
+    way = f"/loom:resume {run.run_id} --take-over takes it over, if its user wants that"
     return "\n".join(
         [
             line,
             goal,
-            f"workflow {masked_line(state['workflow_id'], 120)} · {state['status']}{at} · {ended} of {len(steps)} steps",
+            f"{standing} · {ended} of {len(steps)} steps",
             "What its user asks for here counts, not that run's step; its files are given to who works on it.",
-            f"`loomctl show {run.run_id}` shows it; /loom:resume {run.run_id} --take-over takes it over, "
-            "if its user wants that.",
+            f"`loomctl show {run.run_id}` shows it; {way}.",
         ]
     )
 

@@ -333,7 +333,7 @@ def host() -> Iterator[list[subprocess.Popen[bytes]]]:
 def test_a_fork_inherits_where_its_parent_is_named(
     begun: Scene, host: list[subprocess.Popen[bytes]], arguments: list[str], bound: bool
 ) -> None:
-    """A fork is bound to its parent's run if the host's arguments name the parent, which goes on driving it (D2, D64)."""
+    """A fork is bound to its parent's run if the host's arguments name the parent, which drives on (D2, D64)."""
     process = subprocess.Popen([sys.executable, "-c", "input()", *arguments], stdin=subprocess.PIPE)
     host.append(process)
     answer = start(begun, "fork", session=OTHER, CLAUDE_PID=str(process.pid))
