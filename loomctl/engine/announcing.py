@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl import __version__
-from loomctl.disk.artifact_paths import Roots, locate
-from loomctl.model import paths_in_state, places, sessions, visits
+from loomctl.model import sessions, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.secrets import masked_line
 
@@ -55,13 +54,17 @@ def unknown_run(space: Workspace, run_id: str) -> str:
 
 
 def _at_its_step(run: Run) -> list[str]:
+    from loomctl.model import places  # most runs were taken up
+
     place = places.place_of(run.plan, str(run.state.get("current_step") or ""))
     return [f"It stands at {masked_line(place.key, 120)}"] if place is not None else []
 
 
 def _its_files(space: Workspace, run: Run) -> list[str]:
     """Name a run's files that are here, as far as a short line goes. Whoever made the project chose their names."""
+    from loomctl.disk.artifact_paths import Roots, locate
     from loomctl.engine import prompts
+    from loomctl.model import paths_in_state
 
     known = prompts.placeholder_values(space.project, run)
     recorded = tuple(sessions.roots(run.state))

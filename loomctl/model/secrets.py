@@ -205,11 +205,11 @@ def _long_words(text: str) -> str:
 
 
 def _tokens(text: str, words: str) -> Iterator[Span]:
-    import re  # most texts have nothing to look at
-
     for kind, prefixes, body in _TOKENS:
         for prefix in prefixes:
             if prefix in words:
+                import re  # most texts have nothing to look at
+
                 pattern = re.compile(body)
                 at = text.find(prefix)
                 while at >= 0:
@@ -222,10 +222,13 @@ def _tokens(text: str, words: str) -> Iterator[Span]:
 
 
 def _tokens_around_a_sign(text: str, words: str) -> Iterator[Span]:
+    signs = [one for one in _AROUND_A_SIGN if one[2] in words]
+    if not signs and words.count(".") < 2:
+        return
     import re  # most texts have nothing to look at
 
-    for kind, before, sign, body in _AROUND_A_SIGN:
-        at = text.find(sign) if sign in words else -1
+    for kind, before, sign, body in signs:
+        at = text.find(sign)
         while at >= 0:
             begins = re.compile(before).search(text[max(0, at - 36) : at])
             ends = re.compile(body).match(text, at + len(sign)) if begins else None
@@ -249,9 +252,11 @@ def _told_apart(prefix: str, found: re.Match[str]) -> bool:
 
 def _private_keys(text: str) -> Iterator[Span]:
     """Find what stands between the two marks of a private key, or after the first where the second was cut off."""
+    at = text.find(_KEY_BEGINS)
+    if at < 0:
+        return
     import re  # most texts have nothing to look at
 
-    at = text.find(_KEY_BEGINS)
     while at >= 0:
         start = text.find("-----", at + len(_KEY_BEGINS))
         if start < 0:
@@ -272,11 +277,11 @@ def _private_keys(text: str) -> Iterator[Span]:
 
 
 def _passwords_in_addresses(text: str) -> Iterator[Span]:
-    import re  # most texts have nothing to look at
-
     at = text.find(":/")
     if at < 0 or "@" not in text:
         return
+    import re  # most texts have nothing to look at
+
     pattern = re.compile(_USERINFO)
     while at >= 0:
         slashes = 3 if text.startswith("://", at) else 2
@@ -290,11 +295,11 @@ def _passwords_in_addresses(text: str) -> Iterator[Span]:
 
 
 def _passwords_of_commands(text: str) -> Iterator[Span]:
-    import re  # most texts have nothing to look at
-
     for name, option in _COMMANDS:
         at = text.find(name)
         while at >= 0:
+            import re  # most texts have nothing to look at
+
             end = text.find("\n", at)
             end = min(len(text) if end < 0 else end, at + 4096)
             for found in re.compile(r"(?<=[ \t])" + option + r"""([^\s"'`]{4,256})""").finditer(
@@ -306,11 +311,11 @@ def _passwords_of_commands(text: str) -> Iterator[Span]:
 
 
 def _password_files(text: str) -> Iterator[Span]:
-    import re  # most texts have nothing to look at
-
     for sign in (":5432:", ":*:", ":6432:", ":5433:"):
         at = text.find(sign)
         while at >= 0:
+            import re  # most texts have nothing to look at
+
             start = text.rfind("\n", 0, at) + 1
             line = re.compile(_PGPASS, re.MULTILINE).match(text, start) if at - start < 256 else None
             if line and not is_placeholder(line[1]):
