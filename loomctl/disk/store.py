@@ -100,12 +100,6 @@ class Store:
         """Give the tool steps that stand behind those in a run's log and in no file: none."""
         return ()
 
-    def calls_waiting(self) -> int:
-        """Give how many tool calls wait in the spool, of whatever run."""
-        from loomctl.disk import spool  # few ask
-
-        return len(spool.waiting(self.local))
-
     def run_dir(self, run_id: str) -> str:
         """Give `{run_dir}`. Raises BAD_ID, and UNSAFE_LINK where a link stands for it."""
         folder = os.path.join(self.runs_folder, ids.checked_id(run_id))

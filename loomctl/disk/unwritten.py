@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from loomctl.disk import clock, files, layouts
 from loomctl.disk.fence import DROP
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     from loomctl.model.tool_steps import ToolStep
 
 
-class _Spooled(NamedTuple):
-    """What the spool's calls became: steps by their runs; left: how many wait on, nothing where nobody looked."""
-
-    steps: dict[str, Sequence[ToolStep]]
-    left: list[int]
-
-
 class UnwrittenStore(Store):
     """Takes the place of a store for what must leave no trace (`loomctl simulate --event`)."""
 
@@ -41,33 +34,28 @@ class UnwrittenStore(Store):
         roots: Sequence[str] = (),
         fence: Fence | None = None,
         made: dict[str, Run] | None = None,
-        spooled: _Spooled | None = None,
+        steps: dict[str, Sequence[ToolStep]] | None = None,
     ) -> None:
         super().__init__(folder, roots, fence=fence)
         self._made: dict[str, Run] = {} if made is None else made
-        self._spooled = spooled or _Spooled({}, [])
+        self._steps: dict[str, Sequence[ToolStep]] = {} if steps is None else steps
 
     def writing(self, way: str) -> UnwrittenStore:
         """As the store's, with what was put here."""
         turned = self._fence.turned(way) if self._fence else None
-        return UnwrittenStore(self.folder, self._roots, turned, self._made, self._spooled)
+        return UnwrittenStore(self.folder, self._roots, turned, self._made, self._steps)
 
     def put(self, run: Run) -> None:
         """Let there be a run, or this one in the place of the one on disk."""
         self._made[run.run_id] = run
 
-    def put_steps(self, steps: Mapping[str, Sequence[ToolStep]], *, left: int) -> None:
-        """Let these tool steps, by their runs, stand behind those in the logs, and `left` calls wait on."""
-        self._spooled.steps.update(steps)
-        self._spooled.left[:] = [left]
+    def put_steps(self, steps: Mapping[str, Sequence[ToolStep]]) -> None:
+        """Let these tool steps, by their runs, stand behind those in the logs."""
+        self._steps.update(steps)
 
     def unlogged(self, run_id: str) -> Sequence[ToolStep]:
         """Give the tool steps that were put here."""
-        return self._spooled.steps.get(run_id, ())
-
-    def calls_waiting(self) -> int:
-        """As the store's, without those that were put here as steps."""
-        return self._spooled.left[0] if self._spooled.left else super().calls_waiting()
+        return self._steps.get(run_id, ())
 
     def has(self, run_id: str) -> bool:
         """As the store's, with what was put here."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
     from loomctl.model.packing import Packed, Piece
-    from loomctl.model.tool_steps import ToolStep
     from loomctl.model.triggers import Event
 
 _INTRODUCTION = (
@@ -330,17 +329,17 @@ def _told(entry: Mapping[str, Any]) -> str:
 def _tool_steps(
     space: Workspace, run: Run, event: Event, budget: Budget, lines: slip.Lines
 ) -> tuple[str, Mapping[str, int] | None]:
-    unlogged: Sequence[ToolStep] = space.store.unlogged(run.run_id)
-    logged = os.path.exists(os.path.join(run.folder, "tool_steps.jsonl"))
-    if not logged and not unlogged:  # then nothing of what reads it is imported
-        return "", None
-    from loomctl.engine import telling_steps
+    from loomctl.disk import spool
 
-    waiting = space.store.calls_waiting()
-    if waiting and not unlogged:
+    unlogged, waiting = space.store.unlogged(run.run_id), 0
+    if not unlogged and spool.waiting(space.store.local):
         from loomctl.engine import recording
 
         unlogged, waiting = recording.newest(space, run.run_id)
+    if not unlogged and not os.path.exists(os.path.join(run.folder, "tool_steps.jsonl")):
+        return "", None  # then nothing of what reads it is imported
+    from loomctl.engine import telling_steps
+
     before = lines.newest(slip.MOST_HISTORY)  # more does not count
     return telling_steps.told(run.folder, run.state, event, budget, before=before, waiting=waiting, unlogged=unlogged)
 

@@ -57,25 +57,43 @@ def digest(space: Workspace, limit: float | None = None) -> Digested:
         return Digested(left=len(waiting), trouble=f"what tools gave could not be recorded: {trouble.said(error)}")
 
 
-def foreseen(space: Workspace) -> tuple[dict[str, Sequence[ToolStep]], int]:
-    """Give the steps that digesting would append now, by their runs, and how many calls would wait on.
-
-    Nothing is written, moved or removed.
-    """
-    return _Digester(space, 0.0, None, foresees=True).foresee()
+def foreseen(space: Workspace) -> dict[str, Sequence[ToolStep]]:
+    """Give the steps that digesting would append now, by their runs; nothing is written, moved or removed."""
+    digester = _Digester(space, 0.0, None, foresees=True)
+    for spooled in spool.waiting(space.store.local):
+        digester.foresee(spooled)
+    return digester.fresh
 
 
 def newest(space: Workspace, run_id: str) -> tuple[Sequence[ToolStep], int]:
-    """Give the steps of a run's newest calls that wait in the spool, and how many calls before them wait.
+    """Give the steps of a run's newest calls that wait in the spool, and how many other calls of it wait.
 
     Nothing is written: the log gets them in their order (D59).
     """
-    waiting = spool.waiting(space.store.local)
-    begins, room = len(waiting), NEWEST_BYTES
-    while begins and len(waiting) - begins < NEWEST and (room := room - waiting[begins - 1].bytes) > 0:
-        begins -= 1
-    digester = _Digester(space, 0.0, None, foresees=True, passed_over=begins)
-    return digester.reduced(waiting[begins:]).get(run_id, ()), begins
+    bound: dict[str, bool] = {}
+
+    def drives(session_id: str) -> bool:
+        if session_id not in bound:
+            binding = space.local.binding(session_id) if ids.is_fit(session_id) else None
+            bound[session_id] = binding is not None and binding["run_id"] == run_id
+        return bound[session_id]
+
+    waiting = [
+        one
+        for one in spool.waiting(space.store.local)
+        if one.plain and any(map(drives, spool.sessions_of(one.name)))
+    ]
+    chosen: list[Spooled] = []
+    room = NEWEST_BYTES
+    for spooled in reversed(waiting):
+        if spooled.bytes <= room // 2 and len(chosen) < NEWEST:  # no large one takes the room of the others
+            chosen.append(spooled)
+            room -= spooled.bytes
+    left = len(waiting) - len(chosen)
+    digester = _Digester(space, 0.0, None, foresees=True, passed_over=left)
+    for spooled in reversed(chosen):
+        digester.foresee(spooled)
+    return digester.fresh.get(run_id, ()), left
 
 
 def noted(space: Workspace) -> list[str]:
@@ -123,19 +141,14 @@ class _Digester:
         self._flush(batch)
         return Digested(self._steps, len(waiting) - done, tuple(self._aside))
 
-    def reduced(self, waiting: Sequence[Spooled]) -> dict[str, Sequence[ToolStep]]:
-        """Reduce what is fit to be, and give it by its runs."""
-        for spooled in waiting:
-            self._reduce(spooled, self._binding(spooled.name))
-        return {run_id: log.fresh for run_id, log in self._logs.items()}
+    def foresee(self, spooled: Spooled) -> None:
+        """Reduce a file, if it is fit to be; the steps of all stand in `fresh`."""
+        self._reduce(spooled, self._binding(spooled.name))
 
-    def foresee(self) -> tuple[dict[str, Sequence[ToolStep]], int]:
-        """Reduce what is fit to be, and give it, with how many are not and would stay."""
-        left = 0
-        for spooled in spool.waiting(self._space.store.local):
-            if not self._reduce(spooled, self._binding(spooled.name)) and _may_be_written(spooled):
-                left += 1
-        return {run_id: log.fresh for run_id, log in self._logs.items()}, left
+    @property
+    def fresh(self) -> dict[str, Sequence[ToolStep]]:
+        """Give the steps that were not appended yet, by their runs."""
+        return {run_id: log.fresh for run_id, log in self._logs.items()}
 
     def _is_over(self) -> bool:
         return self._deadline is not None and time.monotonic() > self._deadline

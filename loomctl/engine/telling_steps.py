@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import tool_log
 from loomctl.model import history, slip
+from loomctl.model.counts import counted
 from loomctl.model.fences import fenced, visible
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -48,8 +49,7 @@ def told(
 
     A change of phase happens within a conversation, which has seen its steps. before: the other history that is told;
     both come out of one share, of which it leaves half. waiting: calls that a hook had no time for and that are not in
-    the log yet; unlogged: steps behind those and the log's. Subagents' steps are not
-    of the main line (D48).
+    the log yet; unlogged: steps behind those and the log's. Subagents' steps are not of the main line (D48).
     """
     if "session_start" not in event.facts and not event.is_manual:
         return Told()
@@ -63,9 +63,8 @@ def told(
     share -= min(budget.measure(before), share // 2)
     units = slip.MOST_HISTORY - min(utf16_units(before), slip.MOST_HISTORY // 2)
     asked = masked_line(str(state.get("goal") or ""), 400)
-    later = (
-        f"\n({waiting:,} calls before the newest are not among these yet: loomctl steps has them)" if waiting else ""
-    )
+    number = f"{counted(waiting, 'call')} {'is' if waiting == 1 else 'are'} not among these yet"
+    later = f"\n({number}, most of them before the newest: loomctl steps has all)" if waiting else ""
     for tokens in (TOKENS, 400, 300, 200, 120, 60):
         made = history.compacted(steps, tokens, asked=asked, index=index)
         text = f"{_HEAD}\n{fenced(visible(made.text))}{later}" if made.text else ""

@@ -49,8 +49,7 @@ def of_run(space: Workspace, run_id: str, event: str, session_id: str | None = N
     pid = _pid(latest) if event in ("compact", "clear") else None
     simulated = _workspace(space, session_id, path if isinstance(path, str) else None, pid)
     assert isinstance(simulated.store, UnwrittenStore)
-    steps, left = recording.foreseen(simulated)
-    simulated.store.put_steps(steps, left=left)
+    simulated.store.put_steps(recording.foreseen(simulated))
     if binding is None and latest is not None and event in _INHERITS:
         bound = {"host": claude_events.HOST, "pid": pid, "inherited_from": latest["session_id"]}
         simulated.local.bind(session_id, run_id, **bound)

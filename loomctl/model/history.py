@@ -13,14 +13,16 @@ from loomctl.model.tool_rules import EDIT, OTHER, READ, SEARCH, SHELL, WRITE, ru
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from loomctl.model.tool_steps import ToolStep
 
 KEPT_WHOLE = 5  # so many steps need no compaction
 RECENT = 3
+NEWEST = 20  # so many are told each, if only by the beginning of a line
 BUDGET = 500
 _LINE = 160  # UTF-16 units of an earlier step's line
+_CUTS = (160, 100, 72, 52, 36, 24)  # what is left of such a line where twenty of them have to fit
 _ARGS = 60  # of the arguments of a tool that has no words of its own
 _ORDINARY = 2  # the rank of a step that neither failed nor wrote
 _EARLIER, _RECENT = "Earlier steps:", "Recent steps:"
@@ -41,8 +43,9 @@ def compact_history(
     """Give the steps, oldest first, in at most `token_budget` tokens; "" where not even their number fits.
 
     Up to five steps are given in full, of more the last `recent`, as far as there is room; the others, and Loom's own
-    commands, by a line each. What is kept first: what the user asked for, the recent, failed steps, files written, the
-    newest; the rest is counted. For failed steps and files written a third of the budget is kept, if they need it.
+    commands, by a line each. What is kept first: what the user asked for, the twenty newest, cut if need be, the recent
+    whole, failed steps, files written, the newest of the others; the rest is counted. For failed steps and files
+    written a third of what the twenty leave is kept, if they need it.
     index: where everything can be found, named where something was left out. Steps may lack anything; nothing is
     raised.
     """
@@ -62,14 +65,19 @@ def compacted(
     given: dict[int, str] = {}
     earlier = sorted(range(len(steps) - whole), key=lambda number: (_rank(steps[number]), -number))
     lines = {number: f"• {line(steps[number])}" for number in earlier}
-    kept = page.keeps([lines[number] for number in earlier if _rank(steps[number]) < _ORDINARY], token_budget // 3)
+    short = page.shares({number: lines.get(number) or line(steps[number]) for number in range(len(steps))[-NEWEST:]})
+    important = [lines[number] for number in earlier if number not in short and _rank(steps[number]) < _ORDINARY]
+    kept = page.keeps(important, page.left // 3)
     for number in reversed(range(len(steps) - whole, len(steps))):  # the newest first
-        forms = (line(steps[number]),) if _is_looms(steps[number]) else (full(steps[number]), line(steps[number]))
-        form = next((form for form in forms if page.takes(form)), None)
+        page.gives_back(short.get(number, ""))
+        forms = [line(steps[number])] if _is_looms(steps[number]) else [full(steps[number]), line(steps[number])]
+        form = next((form for form in (*forms, short.get(number)) if form and page.takes(form)), None)
         given.update({} if form is None else {number: form})
-    page.gives_back(kept)
+    page.left += kept
     for number in earlier:
-        given.update({number: lines[number]} if page.takes(lines[number]) else {})
+        page.gives_back(short.get(number, ""))
+        form = next((form for form in (lines[number], short.get(number)) if form and page.takes(form)), None)
+        given.update({} if form is None else {number: form})
     text = _joined(goal, given, len(steps), whole, index)
     while given and at_most(text) > token_budget:  # joined they can measure a little more than one by one
         given.popitem()  # what was taken last
@@ -85,13 +93,13 @@ class _Page:
     """What is left of a budget while lines are put one below the other."""
 
     def __init__(self, budget: int) -> None:
-        self._left = budget
+        self.left = budget
 
     def takes(self, text: str) -> bool:
         cost = at_most(text) + 1
-        if cost > self._left:
+        if cost > self.left:
             return False
-        self._left -= cost
+        self.left -= cost
         return True
 
     def keeps(self, lines: Sequence[str], most: int) -> int:
@@ -99,15 +107,27 @@ class _Page:
         kept = 0
         for form in lines:
             cost = at_most(form) + 1
-            if kept + cost > min(most, self._left):
+            if kept + cost > most:
                 break
             kept += cost
-        self._left -= kept
+        self.left -= kept
         return kept
 
-    def gives_back(self, kept: int) -> None:
-        """Give back what was kept, now that the lines come."""
-        self._left += kept
+    def shares(self, lines: Mapping[int, str]) -> dict[int, str]:
+        """Keep room for all of these lines, each cut to its share; gives them, the newest alone where not all fit."""
+        share = self.left // max(1, len(lines)) - 1
+        cuts = {number: _cut(text, share) for number, text in lines.items()}
+        return {number: cuts[number] for number in sorted(cuts, reverse=True) if self.takes(cuts[number])}
+
+    def gives_back(self, text: str) -> None:
+        """Give back what was kept for a line, now that it comes."""
+        self.left += at_most(text) + 1 if text else 0
+
+
+def _cut(text: str, tokens: int) -> str:
+    """Cut a line so that it has at most so many tokens, or to the shortest of _CUTS."""
+    cuts = [one_line(text, units) for units in _CUTS]
+    return next((cut for cut in cuts if at_most(cut) <= tokens), cuts[-1])
 
 
 def _joined(goal: str, given: dict[int, str], count: int, whole: int, index: str) -> str:

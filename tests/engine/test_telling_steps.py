@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -46,17 +47,33 @@ def log(scene: Scene, *told: dict[str, Any]) -> None:
     tool_log.append(str(scene.run_dir), steps)
 
 
-def spooled(scene: Scene, command: str) -> None:
-    """What the launcher wrote of a call."""
-    told = {
-        "session_id": SESSION,
-        "hook_event_name": "PostToolUse",
-        "tool_name": "Bash",
-        "tool_input": {"command": command},
-        "tool_response": {"stdout": "fine", "stderr": "", "interrupted": False},
-        "tool_use_id": "toolu_new",
-    }
-    (scene.store / f"local/spool/{SESSION}-1.json").write_text(json.dumps(told))
+def spooled(scene: Scene, *commands: str, session: str = SESSION) -> None:
+    """What the launcher wrote of calls, one after the other."""
+    for number, command in enumerate(commands, 1):
+        failed = "pytest" in command
+        told = {
+            "session_id": session,
+            "hook_event_name": "PostToolUseFailure" if failed else "PostToolUse",
+            "tool_name": "Bash",
+            "tool_input": {"command": command},
+            "tool_use_id": f"toolu_new_{number}",
+            **({"error": "Exit code 1\nE  assert 3 == 4"} if failed else {"tool_response": {"stdout": "fine"}}),
+        }
+        path = scene.store / f"local/spool/{session}-{number}.json"
+        path.write_text(json.dumps(told))
+        os.utime(path, ns=(number * 10**9, number * 10**9))
+
+
+def realistic(count: int) -> list[str]:
+    """Give commands of a working day, each with its number near its beginning."""
+    forms = [
+        "cat part-{}.py",
+        "rg relay-{} src/",
+        "pytest t-{}.py -k 'a long expression that nobody reads to its end, and more of it behind that'",
+        "git log -{} --oneline -- src/station/relays/a_module_with_a_long_name.py",
+        "sed -n {}p docs/spec.md",
+    ]
+    return [forms[number % len(forms)].format(number) for number in range(count)]
 
 
 @pytest.mark.parametrize("source", ["compact", "resume", "clear"])
@@ -74,16 +91,66 @@ def test_a_session_that_goes_on_is_told_what_tools_did(begun: Scene, source: str
     assert text.splitlines()[-1].startswith(slip.MARK)
 
 
+@pytest.mark.parametrize("count", [1, 19, 20, 21, 300, 1000])
+@pytest.mark.parametrize("goal", ["x", "renew the relays " * 30])
+def test_after_many_calls_in_a_turn_the_newest_are_told(begun: Scene, count: int, goal: str) -> None:
+    """The hook digests the oldest for its time; the newest twenty are there all the same, in order, each once (D59)."""
+    begun.edit(goal=goal)
+    commands = realistic(count)
+    newest = list(enumerate(commands))[-20:]
+    spooled(begun, *commands)
+    text = begun.hook("session-start", source="compact").context
+    told = text[text.index(HEAD) :]
+    places = [told.index(f"`{command[: command.index(str(at)) + len(str(at))]}") for at, command in newest]
+    assert places == sorted(places)
+    assert all(told.count(f"`{command[:40]}`") <= 1 for _, command in newest)
+    run_id = begun.run_dir.name
+    assert recording.digest(begun.space()).left == 0
+    logged = [step.minimal_args["command"] for step in tool_log.read(str(begun.run_dir))]
+    assert logged == commands
+    assert not list((begun.store / "local/spool").iterdir())
+    assert recording.newest(begun.space(), run_id) == ((), 0)
+
+
+def test_calls_that_wait_are_not_told_twice_where_a_kill_left_them(begun: Scene) -> None:
+    """They stand in the log and in the spool, for the hook died between appending and taking them away."""
+    spooled(begun, *realistic(8))
+    kept = {path: path.read_bytes() for path in (begun.store / "local/spool").iterdir()}
+    recording.digest(begun.space())
+    for path, content in kept.items():
+        path.write_bytes(content)
+    steps, before = recording.newest(begun.space(), begun.run_dir.name)
+    assert (list(steps), before) == ([], 0)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'"x"', b"\xff\xfe{}", b'{"hook_event_name": 7}', b"{}" * 10**6, b"{" * 10**7])
+def test_what_waits_and_is_no_call_takes_nobodys_place(begun: Scene, content: bytes) -> None:
+    """Nor do calls of a session that drives another run, or none."""
+    spooled(begun, *realistic(30))
+    spooled(begun, "make other", session="of-nobody")
+    for number in range(900, 903):
+        path = begun.store / f"local/spool/{SESSION}-{number}.json"
+        path.write_bytes(content)
+        os.utime(path, ns=(number * 10**9, number * 10**9))
+    (begun.store / f"local/spool/{SESSION}-999.json").symlink_to("/etc/passwd")
+    steps, before = recording.newest(begun.space(), begun.run_dir.name)
+    commands = [step.minimal_args["command"] for step in steps]
+    assert commands == realistic(30)[30 - len(commands) :]
+    assert len(commands) >= 20
+    assert before == 33 - recording.NEWEST
+    assert "make other" not in begun.hook("session-start", source="compact").context
+
+
 def test_what_a_hook_had_no_time_for_is_said(begun: Scene) -> None:
-    """The history is then not of the newest calls, and who reads it knows."""
+    """The history has a gap then, and who reads it knows."""
     log(begun, {}, {})
+    spooled(begun, *realistic(60))
     space = begun.space()
-    for number in range(3):
-        (begun.store / f"local/spool/{SESSION}-{number}.json").write_text("{")
     run = space.store.read(begun.run_dir.name)
     event = triggers.session_start("compact")
     made = priming.prime(space, run, event, priming.hook_budget(space), may_write=True, force=True)
-    assert "(3 later calls are not among these yet: loomctl steps has them)" in made.text
+    assert "(36 calls are not among these yet, most of them before the newest: loomctl steps has all)" in made.text
+    assert "sed -n 59p" in made.text
 
 
 def test_a_command_that_takes_the_run_up_tells_it_too(begun: Scene) -> None:
