@@ -334,7 +334,7 @@ def judged(work: Work, event: str, given: Given, empty: Size) -> Cell:
     lines = [line for line in window.splitlines() if not line.startswith("-- ")]
     stale = sum(line.count(fact) for line in lines for fact in old if fact in line)
     files = sum((work.project / path).stat().st_size for path in FILES.values())
-    receipt = receipt_is_right(work, whole) if work.is_looms else None
+    receipt = receipt_is_right(work, event, whole) if work.is_looms else None
     put_in = window if event in LATER else whole
     size = len(put_in.encode()) - empty.bytes
     words = len(put_in.split()) - empty.words - words_of_files(work.project, put_in)
@@ -353,9 +353,46 @@ def is_named(path: str, seen: str) -> bool:
     return path in seen if path else "/loom:resume" in seen or "loomctl next" in seen
 
 
-def receipt_is_right(work: Work, seen: str) -> bool | None:  # noqa: ARG001
-    """Hold Loom's newest receipt against what the request shows, artifact by artifact; None where there is none."""
-    return None
+STARTS = {
+    "/compact": "compact",
+    "automatic compaction": "compact",
+    "three in a turn, changed": "compact",
+    "/clear": "clear",
+    "killed, new session": "startup",
+    "resumed, changed": "resume",
+    "copied, /loom:resume": "move",
+    "cloned, /loom:resume": "move",
+}
+"""The receipt that is looked for after an event. A run that was not taken up here is announced, and has none yet."""
+
+
+def receipt_is_right(work: Work, event: str, seen: str) -> bool | None:
+    """Hold Loom's newest receipt against what the request shows, artifact by artifact; None where none is due.
+
+    Of another Loom, that knows none, there is none either.
+    """
+    if event not in STARTS:
+        return None
+    launcher = f"{work.assistant.plugin_dir}/bin/loomctl"
+    shown = subprocess.run(
+        [launcher, "prove", "--json"],
+        cwd=work.project,
+        env=work.assistant.machine.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    proof = json.loads(shown.stdout)
+    if "starts" not in proof:
+        return None
+    newest = proof["starts"][-1] if proof["starts"] else {"event": "", "artifacts": {}}
+    every = facts(work.version)
+    fates = {}
+    for name, path in FILES.items():
+        whole = all(fact in seen for fact in every[path])
+        fates[name] = ("present", "restored") if whole else ("reachable",) if path in seen else ("lost",)
+    told = newest["artifacts"]
+    return newest["event"] == STARTS[event] and all(told.get(name) in fates[name] for name in FILES)
 
 
 def measured(base: Path, who: str, plugin: Path | None, event: str, size: int, empty: Size) -> Cell:
@@ -413,7 +450,7 @@ def shown(cells: Sequence[Cell], *, words: bool = False) -> str:
         of_row = {cell.size: cell for cell in cells if (cell.event, cell.who) == (event, who)}
         told = "yes" if all(cell.told for cell in of_row.values()) else "-"
         known = [cell.receipt for cell in of_row.values()]
-        right = "-" if None in known else "right" if all(known) else "WRONG"
+        right = "-" if None in known or not known else "right" if all(known) else "WRONG"
         told_of = " | ".join(_said(of_row[size]) if size in of_row else "" for size in sizes)
         lines.append(f"| {event} | {who} | {told_of} | {told} | {right} |")
     return "\n".join(lines)

@@ -66,6 +66,14 @@ def _checked(properties: Mapping[str, Any]) -> list[str]:
     return [", ".join(counts), *_plain(properties, "proven", "kept", "restored", "notes", "compaction")]
 
 
+def _checked_start(properties: Mapping[str, Any]) -> list[str]:
+    """Tell the receipt of a start: how many artifacts there were of each fate."""
+    artifacts = properties.get("artifacts")
+    fates = [one for one in artifacts.values() if isinstance(one, str)] if isinstance(artifacts, dict) else []
+    counts = [f"{fates.count(fate)} {one_line(fate, _PROPERTY)}" for fate in dict.fromkeys(fates)]
+    return [_word(properties.get("event")), ", ".join(counts), *_plain(properties, "event", "at", "artifacts")]
+
+
 def _restored_items(properties: Mapping[str, Any]) -> list[str]:
     listed = properties.get("items")
     names = [one_line(str(name), _PROPERTY) for name in listed] if isinstance(listed, list) else []
@@ -377,6 +385,7 @@ LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "session.started": _words("source"),
     "session.resumed": _words("source"),
     "session.compacted": _words("trigger"),
+    "context.checked": _checked_start,
     "survival.checked": _checked,
     "survival.restored": _restored_items,
     "survival.declared": _words(),

@@ -1,4 +1,4 @@
-"""`loomctl prove`: what survived the compactions of a run."""
+"""`loomctl prove`: what survived the compactions of a run, and what its conversations had at each start."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import click
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.engine import proving
-from loomctl.model import survival
+from loomctl.model import receipts, survival
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
 from loomctl.model.fences import one_line
 
 if TYPE_CHECKING:
     from loomctl.engine.proving import Proof
-    from loomctl.model.receipts import Compacted, Receipt
+    from loomctl.model.receipts import Compacted, Receipt, Start
 
 _SHOWN, _NOTE = 100, 200  # UTF-16 units of an item, and of what is noted of it
 _KINDS = {survival.TEXT: "text", survival.PATH: "path", survival.ARTIFACT: "artifact"}
@@ -30,12 +30,15 @@ _ABSENT = "absent, had no text then"
 @click.option("--drop", "dropped", metavar="ITEM", multiple=True, help="Take back an ITEM that was added so.")
 @json_option
 def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_json: bool) -> int:
-    """Say what survived each compaction of RUN: kept, lost, put back or still pending; unproven without a summary.
+    """Say what survived each compaction of RUN, and which artifacts its conversations had from each start on.
 
+    Of what must survive: kept, lost, put back or still pending; unproven without a summary. Of artifacts, at a new
+    session, resume, clear, compaction, take-up and move: present; restored by the host, or a Read; reachable, for it
+    is named with how to read it; stale, for an older content stands there; lost.
     ITEM is a text, the id of a critical artifact, or a path into the run's state that begins with `$.`, which is
     looked for by the value it has when the compaction comes. What the workflow declares stands under must_survive.
-    Exit code 1: something was lost and not put back. What is pending, for its session's next tool result or prompt
-    brings it back, is no finding as long as that session lives.
+    Exit code 1: something was lost and not put back, or is stale. What is pending, for its session's next tool result
+    or prompt brings it back, is no finding as long as that session lives.
 
     \b
     Examples:
@@ -53,21 +56,32 @@ def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_
         printing.document(found.to_dict())
     else:
         printing.text("\n".join(_lines(found)))
-    return EXIT_FINDINGS if found.lost else EXIT_OK
+    return EXIT_FINDINGS if found.lost or found.stale else EXIT_OK
 
 
 def _lines(found: Proof) -> list[str]:
-    if not found.items and not any(one.receipt for one in found.compactions):
+    if not found.items and not found.starts and not any(one.receipt for one in found.compactions):
         said = "declares nothing that must survive: must_survive in its workflow, or loomctl prove --add"
         return [f"run {found.run_id} {said}"]
     items = counted(len(found.items), "item")
     lines = [f"run {found.run_id}: {items} must survive, {counted(len(found.compactions), 'compaction')}"]
     lines += [f"  {_KINDS[item.kind]}: {one_line(item.name, _SHOWN)}" for item in found.items]
-    if not found.compactions:
+    if not found.compactions and not found.starts:
         return lines
     for one in found.compactions:
         lines += _of_one(one)
+    if found.starts:
+        lines.append(f"artifacts, at {counted(len(found.starts), 'start')}:")
+    for start in found.starts:
+        lines += _of_start(start)
     return [*lines, proving.CLAIM]
+
+
+def _of_start(one: Start) -> list[str]:
+    head = f"{one_line(one.at, 40)} {receipts.BEGUN[one.event]}, session {one_line(one.session_id, 8)}"
+    counts = ", ".join(f"{fate} {len(one.of(fate))}" for fate in receipts.FATES if one.of(fate))
+    named = [f"  {fate}: {one_line(', '.join(one.of(fate)), _NOTE)}" for fate in receipts.FATES if one.of(fate)]
+    return [f"{head}: {counts or 'nothing was due'}", *named]
 
 
 def _of_one(one: Compacted) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import asking
 from loomctl.disk import parts
-from loomctl.engine import catching_up, gate_texts, prompts
+from loomctl.engine import gate_texts, prompts
 from loomctl.hosts import claude_events
 from loomctl.model import gates, places, run_life, visits
 from loomctl.model.fences import fenced, one_line, visible
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # What may stand beside a slip's text, so that the host shows all of a command's output inline.
 BESIDE = 4000
+_BESIDE_PARTS = 1_400  # UTF-16 units, beside three parts of a slip
 
 
 def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
@@ -202,7 +203,7 @@ def with_slip(space: Workspace, lines: Sequence[str], made: Slip) -> str:
     """
     if len(made.parts) < parts.MOST:
         return f"{beside(chr(10).join(lines))}\n\n{made.text}"
-    own = cut_lines(visible("\n".join(lines)), catching_up.BESIDE, utf16_units)
+    own = cut_lines(visible("\n".join(lines)), _BESIDE_PARTS, utf16_units)
     *first, last = made.parts
     parts.leave_behind_a_call(
         space.store.local, space.caller.session_id, space.caller.pid, claude_events.context("PostToolUse", last, None)

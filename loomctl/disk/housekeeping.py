@@ -36,7 +36,7 @@ class Found(NamedTuple):
 
 
 class SessionFile(NamedTuple):
-    """A file of `local/sessions`, `local/primed` or `local/owed`. run_id: None where the file does not say it."""
+    """A file of `local/` that bears the id of a session. run_id: None where the file does not say it."""
 
     path: str
     session_id: str
@@ -105,8 +105,8 @@ def changed(path: str) -> float | None:
 
 
 def session_files(local: str) -> Iterator[SessionFile]:
-    """Give the files that name a session: bindings, what sessions were given and are owed, and their status lines."""
-    for name in ("sessions", "primed", "owed"):
+    """Give the files that name a session: bindings, what it was given and is owed, receipts, its status line."""
+    for name in ("sessions", "primed", "owed", "opened", "receipts"):
         for found in below(os.path.join(local, name)):
             session_id, dot, ending = os.path.basename(found.path).rpartition(".")
             if dot and ending in ("json", "given", "watch", "unsure"):

@@ -36,6 +36,8 @@ class Local:
         self._primed = os.path.join(folder, "primed")
         self._live = os.path.join(folder, "live")
         self._turns = os.path.join(folder, "turns")
+        self._opened = os.path.join(folder, "opened")
+        self._receipts = os.path.join(folder, "receipts")
 
     def binding(self, session_id: str | None) -> dict[str, Any] | None:
         """Give the session's binding, or None: it is of this store, at this place, or it does not count.
@@ -65,13 +67,7 @@ class Local:
 
     def damaged_bindings(self) -> list[str]:
         """Give the paths of all bindings that cannot be read as one."""
-        if files.leads_away(self._store_folder, self._sessions):
-            return []
-        try:
-            names = sorted(os.listdir(self._sessions))
-        except OSError:
-            return []
-        found = (self.damaged_binding(name.removesuffix(".json")) for name in names if name.endswith(".json"))
+        found = (self.damaged_binding(one) for one in self._named(self._sessions))
         return [path for path in found if path]
 
     def _store(self) -> str:
@@ -235,14 +231,7 @@ class Local:
 
     def primed_of(self, run_id: str) -> list[str]:
         """List the sessions that were given something of a run."""
-        if files.leads_away(self._store_folder, self._primed):
-            return []
-        try:
-            names = sorted(os.listdir(self._primed))
-        except OSError:
-            return []
-        known = [name.removesuffix(".json") for name in names if name.endswith(".json")]
-        return [session_id for session_id in known if self.primed(session_id).get("run_id") == run_id]
+        return [one for one in self._named(self._primed) if self.primed(one).get("run_id") == run_id]
 
     def note_primed(self, session_id: str, primed: dict[str, Any]) -> None:
         """Keep what a session was given (D15)."""
@@ -267,6 +256,47 @@ class Local:
     def note_turns(self, session_id: str, turns: dict[str, Any]) -> None:
         """Keep what is to be known of a session's turns at its next stop."""
         self._write(self._turns, session_id, turns)
+
+    def opened(self, session_id: str | None) -> dict[str, Any] | None:
+        """Give what was due to a session at its last start and nobody has looked for yet: `{run_id, event, at, …}`."""
+        found = self._read(self._opened, session_id) or {}
+        fits = all(isinstance(found.get(key), str) for key in ("run_id", "event", "at"))
+        return found if fits and isinstance(found.get("artifacts"), dict) else None
+
+    def note_opened(self, session_id: str, opened: dict[str, Any]) -> None:
+        """Note what is due to a session from its start on; the launcher looks whether there is such a note."""
+        self._write(self._opened, session_id, opened)
+
+    def drop_opened(self, session_id: str) -> None:
+        """Forget what was due, for it was looked for."""
+        path = self._path(self._opened, session_id)
+        if not files.leads_away(self._store_folder, path):
+            files.remove(path)
+
+    def receipts(self, session_id: str) -> dict[str, Any]:
+        """Give a session's receipts on this machine: `{run_id, starts: […]}`, oldest first."""
+        found = self._read(self._receipts, session_id) or {}
+        starts = found.get("starts")
+        return {"run_id": found.get("run_id"), "starts": starts if isinstance(starts, list) else []}
+
+    def note_receipts(self, session_id: str, receipts: dict[str, Any]) -> None:
+        """Keep a session's receipts."""
+        self._write(self._receipts, session_id, receipts)
+
+    def receipts_of(self, run_id: str) -> dict[str, list[Any]]:
+        """Give the receipts of a run by the sessions of this machine that have some."""
+        found = {one: self.receipts(one) for one in self._named(self._receipts)}
+        return {one: kept["starts"] for one, kept in found.items() if kept["run_id"] == run_id}
+
+    def _named(self, folder: str) -> list[str]:
+        """List the sessions that have a file in a folder."""
+        if files.leads_away(self._store_folder, folder):
+            return []
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            return []
+        return [name.removesuffix(".json") for name in names if name.endswith(".json")]
 
     @staticmethod
     def _path(folder: str, session_id: str) -> str:

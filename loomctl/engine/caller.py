@@ -22,12 +22,31 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 
+class Sent(NamedTuple):
+    """What a host wrote down of a conversation that stands before the assistant.
+
+    slips: those of the ids that were asked for. copies: texts of whole files, by absolute path, whoever brought them.
+    given_again: of what the host itself gave as it compacted the conversation, the same.
+    """
+
+    slips: frozenset[str]
+    copies: Mapping[str, Sequence[str]]
+    given_again: Mapping[str, str]
+
+
 class Conversation:
     """What can be seen of the asking session's conversation; this one sees nothing, a host's own class sees more."""
 
     def holds(self, slips: Collection[str]) -> frozenset[str]:  # noqa: ARG002 - the shape of a host's own
         """Tell which slip ids stand live in the conversation; what cannot be seen is sent again (D15)."""
         return frozenset()
+
+    def sent(self, wanted: Collection[str], older: Collection[str]) -> Sent | None:  # noqa: ARG002 - as above
+        """Tell which slips stand in the conversation, and which whole files; None where nothing can be seen.
+
+        wanted: slips that are waited for a little, for a host writes down later than it gives.
+        """
+        return None
 
     def said_since(self, at: str) -> str | None:  # noqa: ARG002 - as above
         """Give what the assistant said since a time (UTC, with or without milliseconds); None if that is not known."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.disk import parts
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import priming, remembering
+from loomctl.model.receipts import BEGUN
 from loomctl.model.triggers import Event
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from loomctl.model.slip import Budget
 
 _KEY = "owed_by_next"
-BESIDE = 1_400
-"""UTF-16 units that a command says beside three parts of a slip, so that a host shows all of its output."""
 
 
 def budget(space: Workspace) -> Budget:
@@ -33,11 +32,14 @@ def budget(space: Workspace) -> Budget:
     return priming.hook_budget(space, parts.MOST)
 
 
-def owe(space: Workspace, run: Run, event: Event) -> Slip:
-    """Note what is due to the caller's session; gives the slip that stands for it, with nothing in it."""
+def owe(space: Workspace, run: Run, event: Event, begun: str) -> Slip:
+    """Note what is due to the caller's session; gives the slip that stands for it, with nothing in it.
+
+    begun: as for `remembering.remember`.
+    """
     session_id = space.caller.session_id
     if session_id is not None:
-        owed = {"run_id": run.run_id, "event": event.name, "facts": list(event.facts), "lines": []}
+        owed = {"run_id": run.run_id, "event": event.name, "facts": list(event.facts), "begun": begun, "lines": []}
         space.local.note_primed(session_id, {**space.local.primed(session_id), _KEY: owed})
     return priming.nothing(run, event, budget(space))
 
@@ -60,7 +62,8 @@ def give(space: Workspace, run: Run, besides: Slip | None) -> tuple[Slip, list[s
     if session_id is None or owed.get("run_id") != run.run_id:
         return None
     event = Event(owed["event"], (*owed["facts"], *([besides.event] if besides else [])))
-    made = remembering.record(space, run.run_id, priming.prime(space, run, event, budget(space), may_write=True))
+    made = priming.prime(space, run, event, budget(space), may_write=True)
+    made = remembering.record(space, run.run_id, made, begun=owed["begun"])
     left = space.local.primed(session_id)
     left.pop(_KEY, None)
     space.local.note_primed(session_id, left)
@@ -70,7 +73,7 @@ def give(space: Workspace, run: Run, besides: Slip | None) -> tuple[Slip, list[s
 def _owed(space: Workspace) -> dict[str, Any]:
     """Read what is owed; empty where nothing is, or what stands there is not what `owe` writes."""
     owed = space.local.primed(space.caller.session_id).get(_KEY)
-    if not isinstance(owed, dict) or not isinstance(owed.get("event"), str):
+    if not isinstance(owed, dict) or not isinstance(owed.get("event"), str) or owed.get("begun") not in BEGUN:
         return {}
     listed = [owed.get("facts"), owed.get("lines")]
     fits = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in listed)

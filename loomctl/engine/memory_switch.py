@@ -78,13 +78,16 @@ def on(space: Workspace, file: str) -> Standing:
         is_there = content is not None and memory_files.has_line(content, found.line)
         added = memory_files.addition(content or b"", found.line)
         if not noted or not is_there:
-            folders = [one for one in _folders(file) if not os.path.isdir(os.path.join(_home(space), one))]
+            ours = noted["folders"] if noted else []  # a kill may have come between
+            folders = [
+                one for one in _folders(file) if one in ours or not os.path.isdir(os.path.join(_home(space), one))
+            ]
             note = {
                 "schema_version": 1,
                 "file": file,
                 "added": "" if is_there else added.decode(),
                 "makes": content is None or (bool(noted) and noted["makes"] and not content),
-                "folders": folders or noted.get("folders", []),
+                "folders": folders,
             }
             files.write_atomically(memory.switch(store), files.to_json(note), locked=True)
         memory.write(space)

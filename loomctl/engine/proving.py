@@ -1,4 +1,4 @@
-"""What a run's compactions kept, lost and got back, from its receipts; and what it adds to what must survive."""
+"""What a run's compactions and starts kept, lost and got back, by its receipts; what it adds to what must survive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import earlier_sessions
 from loomctl.disk.events import Event
-from loomctl.engine import finding, leasing, told_receipts
+from loomctl.engine import finding, leasing, receiving, told_receipts
 from loomctl.model import sessions, survival, survival_checks
 from loomctl.model.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.model.problems import errors
@@ -19,29 +19,35 @@ if TYPE_CHECKING:
 
     from loomctl.engine.caller import Workspace
     from loomctl.model.problems import Problem
-    from loomctl.model.receipts import Compacted
+    from loomctl.model.receipts import Compacted, Start
     from loomctl.model.state import State
     from loomctl.model.survival import Item
 
 ADDED, BEGUN_WITH = "--add", "--must-survive"  # where an item stands that is wrong
 _PASTED = 200  # characters of an item that a hint repeats
 CLAIM = (
-    "Claimed is that a text was present in the host's summary or in what Loom gave after it, white space aside; not "
-    "that the assistant heeds it."
+    "Claimed is that a text was present in the host's summary or in what Loom gave after it, white space aside, and an "
+    "artifact in what the host wrote down; not that the assistant heeds it."
 )
 
 
 class Proof(NamedTuple):
-    """items: what must survive now; compactions: of all of the run's sessions, oldest first."""
+    """items: what must survive now; compactions, starts: of all of the run's sessions, oldest first."""
 
     run_id: str
     items: Sequence[Item]
     compactions: Sequence[Compacted]
+    starts: Sequence[Start]
 
     @property
     def lost(self) -> bool:
         """Tell whether something was lost, was not put back, and does not come back by itself."""
-        return any(one.still_lost for one in self.compactions)
+        return any(one.still_lost for one in self.compactions) or any(one.of("lost") for one in self.starts)
+
+    @property
+    def stale(self) -> bool:
+        """Tell whether an older content of an artifact stood in a conversation as if it were the present one."""
+        return any(one.of("stale") for one in self.starts)
 
     @property
     def pending(self) -> bool:
@@ -54,7 +60,9 @@ class Proof(NamedTuple):
             "run_id": self.run_id,
             "must_survive": [{"name": item.name, "kind": item.kind} for item in self.items],
             "compactions": [_document(one) for one in self.compactions],
+            "starts": [{"session_id": one.session_id, **one.to_dict()} for one in self.starts],
             "lost": self.lost,
+            "stale": self.stale,
             "pending": self.pending,
             "claim": CLAIM,
         }
@@ -75,7 +83,7 @@ def proof(space: Workspace, named: str | None) -> Proof:
     known = {record.get("session_id") for record in here}
     records = [*(one for one in earlier_sessions.every(space.store, run_id) if one["session_id"] not in known), *here]
     found = told_receipts.of_records(space, run, records)
-    return Proof(run_id, survival.items(run.plan, run.state), found)
+    return Proof(run_id, survival.items(run.plan, run.state), found, receiving.of_run(space, run))
 
 
 def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: Sequence[str]) -> list[Problem]:

@@ -79,9 +79,7 @@ def newest(space: Workspace, run_id: str) -> tuple[Sequence[ToolStep], int]:
         return bound[session_id]
 
     waiting = [
-        one
-        for one in spool.waiting(space.store.local)
-        if one.plain and any(map(drives, spool.sessions_of(one.name)))
+        one for one in spool.waiting(space.store.local) if one.plain and any(map(drives, spool.sessions_of(one.name)))
     ]
     chosen: list[Spooled] = []
     room = NEWEST_BYTES

@@ -6,7 +6,7 @@ from loomctl.disk import clock
 from loomctl.disk.events import Event
 from loomctl.engine import finding, leasing
 from loomctl.model import sessions, slip
-from loomctl.model.due import DEFER, ERROR, OVER, WHOLE, Given
+from loomctl.model.due import DEFER, ERROR, LOAD, OVER, WHOLE, Given
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FORMS = (*WHOLE, "head", "pointer")
 WATCHED = (*WHOLE, "head")
 """The forms after which a session is told of an edit (D80)."""
+_KEPT_SLIPS = 20  # of before the last compaction, that tell an older content where they still stand
 _LONGEST_READING = 3.0  # seconds from the reading of the first file until it is noted that all were given
 
 
@@ -61,10 +62,10 @@ def given_of(entry: Mapping[str, Any]) -> Given:
     return Given(entry["sha256"], entry["form"], entry["slip"], text if isinstance(text, str) else "", slips)
 
 
-def record(space: Workspace, run_id: str, made: Slip, *, may_write: bool = True) -> Slip:
+def record(space: Workspace, run_id: str, made: Slip, *, may_write: bool = True, begun: str = "") -> Slip:
     """Remember what a slip gave, here and (if the caller may write it) in the run.
 
-    Where that cannot be, the slip says so and is given all the same.
+    begun: as for `remember`. Where that cannot be, the slip says so and is given all the same.
     """
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -72,7 +73,7 @@ def record(space: Workspace, run_id: str, made: Slip, *, may_write: bool = True)
         return (after, happened) if made.id or after != state else (state, [])  # nothing is written for nothing's sake
 
     try:
-        remember(space, made)
+        remember(space, made, begun)
         if may_write:
             leasing.watching(space).store.update(run_id, change, durable=False)
     except (LoomError, OSError) as error:
@@ -82,12 +83,83 @@ def record(space: Workspace, run_id: str, made: Slip, *, may_write: bool = True)
     return made
 
 
-def remember(space: Workspace, made: Slip) -> None:
-    """Note in this machine's local files what the caller's session was given (D15)."""
+def remember(space: Workspace, made: Slip, begun: str = "") -> None:
+    """Note in this machine's local files what the caller's session was given (D15).
+
+    begun: what began with it, a key of `receipts.BEGUN`; then it is looked for later whether that arrived (D81).
+    """
     session_id = space.caller.session_id
-    if session_id is None or not made.id:
+    if session_id is None:
         return
     before = space.local.primed(session_id)
+    after = _remembered(space, session_id, made, before) if made.id else before
+    if begun:
+        same_run = before.get("run_id") == made.run_id
+        _expect(space, made, begun, before if same_run else {**before, "artifacts": {}}, after)
+
+
+def _expect(space: Workspace, made: Slip, begun: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Note what is due to the caller's conversation from a start on.
+
+    begun: what began, a key of `receipts.BEGUN`; before, after: what was noted of the session as `Local.primed` gives
+    it, before this slip and with it.
+    """
+    session_id = space.caller.session_id
+    due = [entry for entry in made.entries if entry.decision == LOAD or entry.reason in ("fresh", "memory")]
+    if session_id is None or not due:
+        return
+    artifacts = {}
+    for entry in due:
+        known, known_before = after["artifacts"].get(entry.id), before["artifacts"].get(entry.id)
+        given = given_of(known) if _is_given(known) else None
+        older = _older(before, entry.id, entry.sha256)
+        if _is_given(known_before) and known_before["sha256"] != entry.sha256:
+            older += [known_before["slip"], *given_of(known_before).needs]
+        artifacts[entry.id] = {
+            "sha256": entry.sha256,
+            "whole": given is not None and given.form in WHOLE,
+            "slips": [given.slip, *given.needs] if given is not None else [made.id],
+            "named": given is not None or entry.form == "pointer",
+            "older": sorted(set(older)),
+            "file": entry.file,
+        }
+    told = {"run_id": made.run_id, "event": begun, "at": clock.now(), "artifacts": artifacts}
+    space.local.note_opened(session_id, told)
+
+
+def _with_earlier(before: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Give the slips of a conversation that ends here, each with the SHA-256 of what it gave, by the artifacts' ids.
+
+    before: as `Local.primed` gives it. What an artifact's diff builds on is of an older content.
+    """
+    found = _earlier(before)
+    for name, known in before["artifacts"].items():
+        if not _is_given(known):
+            continue
+        given = given_of(known)
+        for one in (given.slip, *given.needs):
+            is_part = one.partition("-")[0] == given.slip
+            found.setdefault(one, {})[name] = given.sha256 if is_part else ""
+    return dict(list(found.items())[-_KEPT_SLIPS:])
+
+
+def _earlier(before: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    kept = before.get("earlier")
+    return {
+        slip: dict(names) for slip, names in (kept.items() if isinstance(kept, dict) else ()) if isinstance(names, dict)
+    }
+
+
+def _older(before: Mapping[str, Any], name: str, sha256: str | None) -> list[str]:
+    """Name the slips of before the last compaction that gave another content of an artifact."""
+    return [slip for slip, names in _earlier(before).items() if name in names and names[name] != sha256]
+
+
+def _is_given(entry: object) -> bool:
+    return isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("sha256", "form", "slip"))
+
+
+def _remembered(space: Workspace, session_id: str, made: Slip, before: dict[str, Any]) -> dict[str, Any]:
     kept = before["artifacts"] if before.get("run_id") == made.run_id else {}
     gone = {
         entry.id
@@ -107,8 +179,10 @@ def remember(space: Workspace, made: Slip) -> None:
             gave[entry.id] = {"sha256": entry.sha256, "form": "full", "slip": made.id}
             gave[entry.id] |= _more(space, made.id, whole, kept)
     artifacts = {**kept, **gave}
-    space.local.note_primed(session_id, {**before, "run_id": made.run_id, "artifacts": artifacts, "slip": made.id})
+    after = {**before, "run_id": made.run_id, "artifacts": artifacts, "slip": made.id}
+    space.local.note_primed(session_id, after)
     space.local.note_watched(session_id, artifacts, age=_LONGEST_READING)
+    return after
 
 
 def _more(space: Workspace, slip_id: str, entry: Entry, before: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,6 +221,8 @@ def forget_run(space: Workspace, run_id: str) -> None:
 def _forget(space: Workspace, session_id: str) -> None:
     before = space.local.primed(session_id)
     gone = {**before, "epoch": before["epoch"] + 1, "artifacts": {}, "slip": ""}
+    if before["artifacts"]:
+        gone["earlier"] = _with_earlier(before)
     for key in ("compacting", "preamble"):
         gone.pop(key, None)
     space.local.note_primed(session_id, gone)

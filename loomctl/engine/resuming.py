@@ -23,7 +23,7 @@ from loomctl.engine import (
     stages,
 )
 from loomctl.engine.starting import bind, others_under_way
-from loomctl.model import frozen_plan, lease, places, run_life, triggers, visits
+from loomctl.model import frozen_plan, lease, places, run_life, sessions, triggers, visits
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import masked_line
@@ -84,6 +84,7 @@ def resume(
     space.store.prepare(commit_runs=space.settings.commit_runs)
     notes += recording.noted(space)
     environment = presence.surroundings(space)
+    begun = "move" if sessions.was_elsewhere(run.state, environment) else "take_up"
     differences = differing.lines(space, run, environment)
     bound = space.local.binding(space.caller.session_id)
     bind(space, run.run_id)
@@ -112,7 +113,7 @@ def resume(
     run = run._replace(state=_driven(space, run.run_id, change, bound))
     notes += _told(space, run.run_id, came_from)
     notes += settling.begun(space, run, held[0])
-    made = _primed(space, run, held[0], later=later)
+    made = _primed(space, run, held[0], begun, later=later)
     notes += presence.noted_stage(space, run.state)
     notes += _write_prompt_anew(space, run)
     run = run._replace(state=space.store.read(run.run_id).state)
@@ -144,16 +145,16 @@ def _settled(space: Workspace, run: Run, state: State) -> settling.Settled:
     return settling.Settled(state, [], [], False, run_life.Move("approval", step=state.get("current_step")))
 
 
-def _primed(space: Workspace, run: Run, settled: settling.Settled, *, later: bool) -> Slip:
+def _primed(space: Workspace, run: Run, settled: settling.Settled, begun: str, *, later: bool) -> Slip:
     """Load what a run's start asks for, and each phase that was entered; what is owed comes with it."""
     event = triggers.run_start(run.state.get("current_phase"))
     for before, after in settled.entered:
         event = event._replace(facts=(*event.facts, *triggers.phase_transition(before, after).facts))
     event = settling.with_owed(event, run.state)
     if later:
-        return catching_up.owe(space, run, event)
+        return catching_up.owe(space, run, event, begun)
     made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
-    return remembering.record(space, run.run_id, made)
+    return remembering.record(space, run.run_id, made, begun=begun)
 
 
 def _pulled(space: Workspace, run: Run, came_from: Mapping[str, Any]) -> list[Event]:

@@ -189,10 +189,10 @@ def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]
     if held[0].engine_primed:
         event = event._replace(facts=(*event.facts, triggers.MANUAL))
     if later:
-        made = catching_up.owe(space, run, event)
+        made = catching_up.owe(space, run, event, "run")
     else:
         made = priming.prime(space, run, event, priming.command_budget(space), may_write=True)
-        made = remembering.record(space, run.run_id, made)
+        made = remembering.record(space, run.run_id, made, begun="run")
     notes = [*notes, *presence.noted_stage(space, run.state)]
     return Started(run, held[0].move, made, notes, warnings)
 

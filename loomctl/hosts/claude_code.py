@@ -162,7 +162,7 @@ def session_start(space: Workspace, event: dict[str, Any]) -> Given | None:
             run = space.store.read(found.run_id)
             line = announcing.held_elsewhere(found.run_id, holders, space.store.held(found.run_id, run.state))
             return Given(announcing.beside(run, line), line)
-        return primed(space, found.run_id, triggers.session_start(source), notes, may_write=False)
+        return primed(space, found.run_id, triggers.session_start(source), notes, may_write=False, begun=source)
     environment = presence.surroundings(space) if source != "compact" else {}
     return enter_and_prime(space, found.run_id, source, environment, compaction, path, notes)
 
@@ -221,7 +221,7 @@ def enter_and_prime(
             made.append(priming.prime(space, run, started, budget, may_write=True))
         notes.append(f"this could not be recorded: {words(error)}")
     kept(notes, lambda: presence.note_stage(space, after, transcript_path=transcript_path, told=bool(made[0].text)))
-    return _delivered(space, made[0], notes)
+    return _delivered(space, made[0], notes, source)
 
 
 def _with_receipt(space: Workspace, run: Run, made: Slip) -> State:
@@ -252,8 +252,8 @@ def _with_owed(event: Event, state: State) -> Event:
     return settling.with_owed(event, state)
 
 
-def primed(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool) -> Given:
-    """Prime a session whose record need not change; at a prompt, in one part."""
+def primed(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool, begun: str = "") -> Given:
+    """Prime a session whose record need not change; at a prompt, in one part. begun: as for `remembering.remember`."""
     from loomctl.engine import leasing, presence, priming, remembering
 
     run = space.store.read(run_id)
@@ -269,15 +269,15 @@ def primed(space: Workspace, run_id: str, event: Event, notes: list[str], *, may
             notes.append(f"this could not be recorded: {words(error)}")
     if may_write and made.text:
         kept(notes, lambda: presence.note_stage(space, run.state))
-    return _delivered(space, made, notes)
+    return _delivered(space, made, notes, begun)
 
 
-def _delivered(space: Workspace, made: Slip, notes: list[str]) -> Given:
+def _delivered(space: Workspace, made: Slip, notes: list[str], begun: str) -> Given:
     """Remember what was given, and say it in one line."""
     from loomctl.engine import priming, remembering
     from loomctl.model.secrets import masked_line
 
-    kept(notes, lambda: remembering.remember(space, made))
+    kept(notes, lambda: remembering.remember(space, made, begun))
     line = "; ".join([priming.one_line_for_people(made), *(masked_line(note, 600) for note in notes)])
     return Given(made.text, line, made)
 
@@ -326,18 +326,30 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
         line = f"this session's binding cannot be read: {damaged}; loomctl resume binds it again, then end the step"
         return context("Stop", None, line)
     if binding is None or not space.store.has(binding["run_id"]):
-        return None
+        missing = _missing(space)
+        return context("Stop", None, missing) if missing else None
     from loomctl.engine import leasing
     from loomctl.hosts import claude_stop
 
     digested(space)
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=text(event, "transcript_path") or None)
     answer = claude_stop.answer(space, binding, event)
+    missing = _missing(space)
     leasing.refresh(space, binding["run_id"])  # last, for what ended a step is a sign by itself
     output: dict[str, Any] = {"decision": "block", "reason": answer.block} if answer.block else {}
-    if answer.line:
-        output["systemMessage"] = for_people(answer.line)
+    if answer.line or missing:
+        lines = [for_people(line) for line in (answer.line, missing) if line]
+        output["systemMessage"] = "\n".join(lines)
     return quick_json.plain(output) if output else None
+
+
+def _missing(space: Workspace) -> str:
+    """Tell what the conversation has not of what its start gave, once (D81)."""
+    if space.local.opened(space.caller.session_id) is None:
+        return ""
+    from loomctl.engine import receiving  # most turns are not the first
+
+    return kept([], lambda: receiving.settle(space)) or ""
 
 
 def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -428,7 +440,7 @@ def _restored(space: Workspace, conversation: Transcript, session_id: str) -> st
     space.local.note_primed(session_id, {**before, "restores": {boundary: tried + 1}})
     remembering.forget(space)
     event_now = triggers.session_start("compact")
-    given = primed(space, run_id, event_now, [], may_write=found.may_write)
+    given = primed(space, run_id, event_now, [], may_write=found.may_write, begun="compact")
     return context("UserPromptSubmit", given.text, given.line)
 
 

@@ -62,6 +62,41 @@ def texts_of(entry: dict[str, Any]) -> list[str]:
     return blocks(entry, "text") + blocks(entry, "tool_result")
 
 
+def bodies_of(entry: dict[str, Any]) -> list[str]:
+    """Give the bodies of commands and skills that a host gives again as it compacts a conversation, as they were."""
+    skills = _attached(entry, "invoked_skills").get("skills")
+    return [str(one.get("content")) for one in (skills if isinstance(skills, list) else ()) if isinstance(one, dict)]
+
+
+def files_given_again(entry: dict[str, Any]) -> dict[str, str]:
+    """Give the whole files of an entry of the host's own: what was Read before, and what its memory imports."""
+    content = _attached(entry, "file").get("content")
+    found = _whole_file(content.get("file")) if isinstance(content, dict) else {}
+    listed = _attached(entry, "instructions").get("files")
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("content"), str):
+            found[text(one, "path")] = one["content"]
+    return found
+
+
+def file_read(entry: dict[str, Any]) -> dict[str, str]:
+    """Give the whole file of a Read's result, by its absolute path."""
+    result = entry.get("toolUseResult")
+    return _whole_file(result.get("file")) if isinstance(result, dict) and not entry.get("isSidechain") else {}
+
+
+def _whole_file(raw: object) -> dict[str, str]:
+    if not isinstance(raw, dict) or raw.get("startLine", 1) != 1 or raw.get("numLines") != raw.get("totalLines"):
+        return {}
+    return {text(raw, "filePath"): raw["content"]} if isinstance(raw.get("content"), str) else {}
+
+
+def _attached(entry: dict[str, Any], kind: str) -> dict[str, Any]:
+    attachment = entry.get("attachment")
+    found = entry.get("type") == "attachment" and isinstance(attachment, dict) and attachment.get("type") == kind
+    return attachment if found and isinstance(attachment, dict) else {}
+
+
 def blocks(entry: dict[str, Any], kind: str) -> list[str]:
     """Give the texts of a message's blocks of a kind, `text` or `tool_result`."""
     message = entry.get("message")

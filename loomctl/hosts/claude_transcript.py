@@ -9,7 +9,7 @@ import os
 import time
 
 from loomctl.disk import files
-from loomctl.engine.caller import Conversation
+from loomctl.engine.caller import Conversation, Sent
 from loomctl.hosts import claude_entries as entries
 from loomctl.model.errors import LoomError
 from loomctl.model.ids import checked_id
@@ -26,6 +26,7 @@ _LONGEST_CHAIN = 50  # of notices that led to notices
 _FOR_A_PROMPT = 3.0  # seconds; whether Loom drives a turn hangs on it
 _FOR_A_FILE = 0.5  # seconds; a session that is kept in none is common, a file that late is not
 _FOR_A_MESSAGE = 1.0  # seconds; without it the last block alone is known
+_FOR_A_SLIP = 1.0  # seconds; where none came it is told to be lost
 _LOOKS_EVERY = 0.02
 _MARK = "Loom slip "  # as model.slip has it; not imported, for most hooks need nothing else of that
 
@@ -65,6 +66,30 @@ class Transcript(Conversation):
                 if _MARK in text:
                     lines.update(text.split("\n"))
         return frozenset(slip for slip in wanted if f"{_MARK}{slip}" in lines)
+
+    def sent(self, wanted: Collection[str], older: Collection[str]) -> Sent | None:
+        """Tell which slips and whole files stand before the assistant; None where there is no transcript.
+
+        An older slip counts in the body of a command, too, that the host gave again.
+        """
+        begun = time.monotonic()
+        while not self.holds(wanted).issuperset(wanted) and time.monotonic() - begun < _FOR_A_SLIP:
+            time.sleep(_LOOKS_EVERY)
+            if self._size() != len(self._read()):
+                self._data = None
+        if not self._read():
+            return None
+        slips = set(self.holds({*wanted, *older}))
+        copies: dict[str, list[str]] = {}
+        again: dict[str, str] = {}
+        for entry in self._live():
+            lines = {line for body in entries.bodies_of(entry) for line in body.split("\n")}
+            slips.update(slip for slip in older if f"{_MARK}{slip}" in lines)
+            given = entries.files_given_again(entry)
+            again = {**given, **again}
+            for path, text in (*given.items(), *entries.file_read(entry).items()):
+                copies.setdefault(path, []).append(text)
+        return Sent(frozenset(slips), copies, again)
 
     def said_since(self, at: str) -> str | None:
         """Give the assistant's text blocks since a time, joined; None if there is no transcript or it said nothing.

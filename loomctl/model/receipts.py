@@ -1,4 +1,4 @@
-"""What became of the items that must survive a compaction: the receipt in the session's record. Pure."""
+"""Receipts: what became of the items that must survive a compaction, and of the artifacts at each start. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,21 @@ if TYPE_CHECKING:
     from loomctl.model.state import State
 
 _LISTS = ("kept", "lost", "restored", "absent")
+BEGUN = {
+    "startup": "new session",
+    "resume": "resumed",
+    "clear": "after /clear",
+    "fork": "forked",
+    "compact": "after a compaction",
+    "run": "the run's beginning",
+    "take_up": "taken up",
+    "move": "taken up in another place",
+}
+"""What a conversation was given something at: the host's words for why a session starts, and Loom's own, in words."""
+FATES = ("present", "restored", "reachable", "stale", "lost")
+"""What became of an artifact: given whole by Loom; whole by the host, or a Read; named, with how to read it; an older
+content stands there; none of these."""
+FINDINGS = ("stale", "lost")
 NOT_SOUGHT = "masked: a secret is not looked for"
 """The note of an item whose text is, but for a word or two, a secret."""
 
@@ -68,11 +83,38 @@ class Compacted(NamedTuple):
         return [name for name in self.receipt.still_lost if name not in self.pending] if self.receipt else []
 
 
+class Start(NamedTuple):
+    """What a conversation was seen to have from a start on. event: a key of BEGUN; fates: by the artifacts' ids."""
+
+    session_id: str
+    at: str
+    event: str
+    fates: Mapping[str, str]
+
+    def of(self, fate: str) -> list[str]:
+        """Give the ids of the artifacts of one fate."""
+        return [name for name, one in self.fates.items() if one == fate]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give what is kept, and what an event tells; the session is the event's own."""
+        return {"at": self.at, "event": self.event, "artifacts": {**self.fates}}
+
+
+def read_start(session_id: str, raw: object) -> Start | None:
+    """Read the receipt of a start as `Start.to_dict` gives it; None for what has not its form."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("at"), str) or raw.get("event") not in BEGUN:
+        return None
+    artifacts = raw.get("artifacts")
+    if not isinstance(artifacts, dict):
+        return None
+    return Start(session_id, raw["at"], raw["event"], {name: one for name, one in artifacts.items() if one in FATES})
+
+
 def read(raw: object) -> Receipt | None:
     """Read a receipt as a record holds it; None for what has not its form."""
     if not isinstance(raw, dict) or not isinstance(raw.get("proven"), bool):
         return None
-    kept, lost, restored, absent = (_texts(raw.get(key)) for key in _LISTS)
+    kept, lost, restored, absent = (texts(raw.get(key)) for key in _LISTS)
     return Receipt(raw["proven"], kept, lost, [name for name in restored if name in lost], absent, read_notes(raw))
 
 
@@ -83,7 +125,8 @@ def read_notes(raw: Mapping[str, Any]) -> dict[str, str]:
     return {name: note for name, note in told if isinstance(name, str) and isinstance(note, str)}
 
 
-def _texts(raw: object) -> list[str]:
+def texts(raw: object) -> list[str]:
+    """Give the texts of what should be a list of them."""
     return [one for one in raw if isinstance(one, str)] if isinstance(raw, list) else []
 
 

@@ -102,6 +102,16 @@ def root_of(record: Mapping[str, Any]) -> str | None:
     return root if isinstance(root, str) else None
 
 
+def was_elsewhere(state: Mapping[str, Any], environment: Mapping[str, Any]) -> bool:
+    """Tell whether the session that came last worked on another machine, or in another folder, than this one."""
+    record = last(state)
+    before = record.get("environment")
+    if not isinstance(before, dict):
+        return False
+    machines = (before.get("hostname"), environment.get("hostname"))
+    return machines[0] != machines[1] or root_of(record) not in (None, environment.get("project_root"))
+
+
 def roots(state: Mapping[str, Any]) -> list[str]:
     """Give every project root in which the run was worked on, each once: what paths of other places begin with (D9)."""
     kept = state["sessions"].get("earlier_roots")

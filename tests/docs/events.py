@@ -297,6 +297,14 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "warnings": "codes",
         },
     ),
+    "context.checked": (
+        "it was looked whether a conversation has the artifacts that were due at its start",
+        {
+            "at": "when that was",
+            "event": "`startup`, `resume`, `clear`, `fork`, `compact`, `run`, `take_up` or `move`",
+            "artifacts": "id: `present`, `restored`, `reachable`, `stale` or `lost`",
+        },
+    ),
     "hook.failed": (
         "a hook of the session could not do its work; the assistant goes on without it",
         {"hook": "such as `stop`", "error": "what went wrong"},

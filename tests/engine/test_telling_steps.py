@@ -123,7 +123,9 @@ def test_calls_that_wait_are_not_told_twice_where_a_kill_left_them(begun: Scene)
     assert (list(steps), before) == ([], 0)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'"x"', b"\xff\xfe{}", b'{"hook_event_name": 7}', b"{}" * 10**6, b"{" * 10**7])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'"x"', b"\xff\xfe{}", b'{"hook_event_name": 7}', b"{}" * 10**6, b"{" * 10**7]
+)
 def test_what_waits_and_is_no_call_takes_nobodys_place(begun: Scene, content: bytes) -> None:
     """Nor do calls of a session that drives another run, or none."""
     spooled(begun, *realistic(30))

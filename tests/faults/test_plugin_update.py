@@ -184,8 +184,9 @@ def test_a_new_lock_makes_the_old_environment_no_longer_count(host: Host) -> Non
 
 
 def test_two_sessions_on_two_versions_share_a_run(host: Host) -> None:
-    """While one session still has the old plugin another has the new one; both are primed, and neither is lost."""
+    """While one session still has the old plugin another has the new one; who drives is primed, neither is lost."""
     old, new = install(host.plugins / "1", "1.0.0"), install(host.plugins / "2", "2.0.0")
+    assert "# Loom 1.0.0" in host.hook(old, "session-start", source="compact").context
     environ = host.scene.environ(OTHER)
     resumed = run(
         [sys.executable, "-I", str(new / "loomctl" / "__main__.py"), "resume", "--take-over"],
@@ -193,7 +194,7 @@ def test_two_sessions_on_two_versions_share_a_run(host: Host) -> None:
         environ=environ,
     )
     assert resumed.code == 0
-    assert "# Loom 1.0.0" in host.hook(old, "session-start", source="compact").context
+    assert "--take-over takes it over" in host.hook(old, "session-start", source="compact").context
     assert "# Loom 2.0.0" in host.hook(new, "session-start", session=OTHER, source="compact").context
     sound(host.scene)
     assert len(host.scene.state["sessions"]["session_history"]) == 2

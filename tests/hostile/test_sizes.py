@@ -89,7 +89,8 @@ def test_a_state_of_ten_megabytes_is_read_shown_and_primed(scene: Scene) -> None
     scene.begin()
     scene.edit(context={f"key{number}": "x" * 1_000 for number in range(10_000)})
     message = fails_open(hook(scene, "session-start", source="startup"))
-    assert "1 artifact" in message
+    assert "2 artifacts" in message
+    assert message.endswith("not in full: state")
     for words in (["show"], ["runs"], ["next", "--json"], ["state", "show", "--path", "status"]):
         assert in_good_order(loomctl(scene, *words)) == "", words
 

@@ -450,7 +450,8 @@ def test_a_closing_step_takes_the_final_message(begun: Scene, tmp_path: Path) ->
     file.says("first paragraph", message="m")
     file.says("second paragraph", message="m")
     answer = begun.hook("stop", last_assistant_message="second paragraph", transcript_path=str(file.path))
-    assert answer.json == {"systemMessage": "Loom: frame/ask partially_succeeded. Now: build/make"}
+    told = "Loom: frame/ask partially_succeeded. Now: build/make\nLoom: the run's beginning: lost: spec (loomctl prove)"
+    assert answer.json == {"systemMessage": told}  # for nothing of the beginning stands in this transcript
     response = begun.run_dir / "stages" / "001-frame.ask@1" / "response.md"
     assert response.read_text() == "first paragraph\n\nsecond paragraph"
     assert begun.state["current_step"] == "build/make"

@@ -1,0 +1,125 @@
+"""Receipts of what a session was given as it began, came back, was cleared or compacted, or took a run up (D81).
+
+A start leaves a note of what is due to the conversation (`local/opened`); the first Stop, or the next compaction, looks
+into the host's transcript for it. What became of each artifact stands on this machine (`local/receipts`), and in the
+run's log where the session is bound to it. Presence of a text is what is claimed, no more.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from loomctl.disk import digests
+from loomctl.disk.events import Event
+from loomctl.disk.lock import HOOK_PATIENCE
+from loomctl.model import receipts
+from loomctl.model.errors import LoomError
+from loomctl.model.receipts import Start
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from loomctl.disk.store import Run
+    from loomctl.engine.caller import Sent, Workspace
+
+_CHECKED = "context.checked"
+_COMPACT = "compact"
+_KEPT = 20  # receipts that this machine keeps of a session; the run's log has all of a bound one
+
+
+def settle(space: Workspace) -> str:
+    """Look whether the caller's conversation has what its last start was to give; gives a line on what it has not.
+
+    Without a transcript nothing can be seen, and there is no receipt.
+    """
+    session_id = space.caller.session_id
+    opened = space.local.opened(session_id)
+    if session_id is None or opened is None:
+        return ""
+    space.local.drop_opened(session_id)
+    artifacts = {name: one for name, one in opened["artifacts"].items() if isinstance(one, dict)}
+    wanted = {slip for one in artifacts.values() for slip in receipts.texts(one.get("slips"))}
+    older = {slip for one in artifacts.values() for slip in receipts.texts(one.get("older"))}
+    sent = space.caller.conversation.sent(wanted, older)
+    if sent is None:
+        return ""
+    is_compaction = opened["event"] == _COMPACT
+    found = {name: _fate(one, sent, is_compaction=is_compaction) for name, one in artifacts.items()}
+    receipt = Start(session_id, opened["at"], opened["event"], found)
+    run_id = opened["run_id"]
+    kept = space.local.receipts(session_id)
+    before = kept["starts"] if kept["run_id"] == run_id else []
+    space.local.note_receipts(session_id, {"run_id": run_id, "starts": [*before, receipt.to_dict()][-_KEPT:]})
+    binding = space.local.binding(session_id)
+    if binding is not None and binding["run_id"] == run_id:
+        told = Event(_CHECKED, receipt.to_dict(), session_id)
+        try:
+            space.store.tell(run_id, lambda _: [told], durable=False, patience=HOOK_PATIENCE)
+        except (LoomError, OSError):  # this machine has it
+            pass
+    return _line(receipt)
+
+
+def of_run(space: Workspace, run: Run) -> list[Start]:
+    """Give the receipts of a run's starts, oldest first: those of its log, and those that this machine alone has."""
+    found = [(one.session_id, one) for one in _in_the_log(run.folder)]
+    for session_id, kept in space.local.receipts_of(run.run_id).items():
+        found += [(session_id, one) for raw in kept if (one := receipts.read_start(session_id, raw)) is not None]
+    return sorted({(session_id, one.at, one.event): one for session_id, one in found}.values(), key=lambda one: one.at)
+
+
+def _in_the_log(run_dir: str) -> Iterator[Start]:
+    from loomctl.disk import event_log  # no hook asks
+
+    def is_one(entry: Mapping[str, Any]) -> bool:
+        return entry.get("event") == _CHECKED
+
+    try:
+        lines = event_log.tail(run_dir, sys.maxsize, is_one, (_CHECKED.encode(),))
+    except (OSError, LoomError):
+        return
+    for line in lines:
+        entry = line.entry or {}
+        one = receipts.read_start(str(entry.get("session_id") or ""), entry.get("properties"))
+        if one is not None:
+            yield one
+
+
+def _fate(noted: Mapping[str, Any], sent: Sent, *, is_compaction: bool) -> str:
+    """Tell what became of an artifact.
+
+    After a compaction an older content is stale wherever it stands; else it was superseded by what was given since,
+    unless that did not arrive.
+    """
+    slips = receipts.texts(noted.get("slips"))
+    arrived = bool(slips) and sent.slips.issuperset(slips)
+    is_whole = arrived and noted.get("whole") is True
+    older = not sent.slips.isdisjoint(receipts.texts(noted.get("older")))
+    copies = sent.copies.get(str(noted.get("file")), ())
+    is_back = any(_is_of(text, noted.get("sha256")) for text in copies)
+    if is_compaction:
+        again = sent.given_again.get(str(noted.get("file")))
+        older = older or (again is not None and not _is_of(again, noted.get("sha256")))
+    if older and (is_compaction or not (is_whole or is_back)):
+        return "stale"
+    if is_whole:
+        return "present"
+    if is_back:
+        return "restored"
+    return "reachable" if arrived and noted.get("named") is True else "lost"
+
+
+def _is_of(text: str, sha256: object) -> bool:
+    """Tell whether a text is a file's content. A host leaves out the last line's end, and shows each as a newline."""
+    forms: Sequence[str] = (text, f"{text}\n", text.replace("\n", "\r\n"), f"{text}\n".replace("\n", "\r\n"))
+    return any(digests.of_text(form) == sha256 for form in forms)
+
+
+def _line(receipt: Start) -> str:
+    """Say in a line what a conversation has not as it should; empty where all is well."""
+    from loomctl.model.fences import one_line
+
+    told = [f"{fate}: {', '.join(receipt.of(fate))}" for fate in receipts.FINDINGS if receipt.of(fate)]
+    return one_line(f"{receipts.BEGUN[receipt.event]}: {'; '.join(told)} (loomctl prove)", 600) if told else ""
