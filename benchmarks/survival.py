@@ -32,7 +32,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -385,7 +385,7 @@ def receipt_is_right(work: Work, event: str, seen: str) -> bool | None:
     proof = json.loads(shown.stdout)
     if "starts" not in proof:
         return None
-    newest = proof["starts"][-1] if proof["starts"] else {"event": "", "artifacts": {}}
+    newest: dict[str, Any] = proof["starts"][-1] if proof["starts"] else {"event": "", "artifacts": {}}
     every = facts(work.version)
     fates = {}
     for name, path in FILES.items():

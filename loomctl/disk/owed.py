@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FOLDER = "owed"
-_OWED, _GIVEN, _BEGUN = ".json", ".given", ".begun"
+_OWED, _GIVEN = ".json", ".given"
 _LARGEST = 1 << 20
 
 
@@ -72,17 +72,6 @@ def note_given(local: str, session_id: str, what: dict[str, Any]) -> None:
     _write(_path(local, session_id, _GIVEN), local, what)
 
 
-def note_begun(local: str, session_id: str, what: dict[str, Any]) -> None:
-    """Note a compaction of which the state tells nothing, for another drives the run. Raises OSError, UNSAFE_LINK."""
-    _write(_path(local, session_id, _BEGUN), local, what)
-
-
-def begun(local: str, session_id: str) -> dict[str, Any] | None:
-    """Give what was noted of such a compaction; None where there was none since the last start."""
-    path = _path(local, session_id, _BEGUN)
-    return None if files.leads_away(os.path.dirname(local), path) else _read(path)
-
-
 def owe_on(local: str, session_id: str) -> None:
     """Owe what is left of what was taken: from now on another hook may take it. Raises OSError."""
     given, path = _path(local, session_id, _GIVEN), _path(local, session_id, _OWED)
@@ -125,7 +114,7 @@ def drop(local: str, session_id: str | None) -> None:
     """Forget all of it: another compaction came, or the conversation was cleared."""
     if not session_id:
         return
-    for ending in (_OWED, _GIVEN, _BEGUN):
+    for ending in (_OWED, _GIVEN):
         _remove(local, _path(local, session_id, ending))
 
 

@@ -123,8 +123,6 @@ def _record(space: Workspace, noted: dict[str, Any], part: dict[str, Any]) -> No
     told = Event("survival.restored", {"items": names, "at": part.get("by"), "compaction": which, **size}, session_id)
 
     def change(state: State) -> tuple[State, list[Event]]:
-        if noted.get("beside") is True:
-            return state, [told]
         compaction = receipts.last(state, session_id)
         if compaction is None or {**compaction.which, **which} != compaction.which:
             return state, []

@@ -1,8 +1,8 @@
 """Receipts of what a session was given as it began, came back, was cleared or compacted, or took a run up (D81).
 
 A start leaves a note of what is due to the conversation (`local/opened`); the first Stop, or the next compaction, looks
-into the host's transcript for it. What became of each artifact stands on this machine (`local/receipts`), and in the
-run's log where the session is bound to it. Presence of a text is what is claimed, no more.
+into the host's transcript for it. What became of each artifact stands in the log of the run that the session is bound
+to, else on this machine alone (`local/receipts`). Presence of a text is what is claimed, no more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _CHECKED = "context.checked"
 _COMPACT = "compact"
-_KEPT = 20  # receipts that this machine keeps of a session; the run's log has all of a bound one
+_KEPT = 20  # receipts that this machine keeps of a session
 
 
 def settle(space: Workspace) -> str:
@@ -39,6 +39,8 @@ def settle(space: Workspace) -> str:
     if session_id is None or opened is None:
         return ""
     space.local.drop_opened(session_id)
+    if opened["event"] not in receipts.BEGUN:
+        return ""
     artifacts = {name: one for name, one in opened["artifacts"].items() if isinstance(one, dict)}
     wanted = {slip for one in artifacts.values() for slip in receipts.texts(one.get("slips"))}
     older = {slip for one in artifacts.values() for slip in receipts.texts(one.get("older"))}
@@ -48,26 +50,31 @@ def settle(space: Workspace) -> str:
     is_compaction = opened["event"] == _COMPACT
     found = {name: _fate(one, sent, is_compaction=is_compaction) for name, one in artifacts.items()}
     receipt = Start(session_id, opened["at"], opened["event"], found)
-    run_id = opened["run_id"]
-    kept = space.local.receipts(session_id)
-    before = kept["starts"] if kept["run_id"] == run_id else []
-    space.local.note_receipts(session_id, {"run_id": run_id, "starts": [*before, receipt.to_dict()][-_KEPT:]})
-    binding = space.local.binding(session_id)
+    _keep(space, opened["run_id"], receipt)
+    return _line(receipt)
+
+
+def _keep(space: Workspace, run_id: str, receipt: Start) -> None:
+    """Tell a receipt in the run's log; keep it here where its session is not bound to the run, or may not write it."""
+    binding = space.local.binding(receipt.session_id)
     if binding is not None and binding["run_id"] == run_id:
-        told = Event(_CHECKED, receipt.to_dict(), session_id)
+        told = Event(_CHECKED, receipt.to_dict(), receipt.session_id)
         try:
             space.store.tell(run_id, lambda _: [told], durable=False, patience=HOOK_PATIENCE)
-        except (LoomError, OSError):  # this machine has it
+        except (LoomError, OSError):
             pass
-    return _line(receipt)
+        else:
+            return
+    kept = space.local.receipts(receipt.session_id)
+    before = kept["starts"] if kept["run_id"] == run_id else []
+    space.local.note_receipts(receipt.session_id, {"run_id": run_id, "starts": [*before, receipt.to_dict()][-_KEPT:]})
 
 
 def of_run(space: Workspace, run: Run) -> list[Start]:
     """Give the receipts of a run's starts, oldest first: those of its log, and those that this machine alone has."""
-    found = [(one.session_id, one) for one in _in_the_log(run.folder)]
-    for session_id, kept in space.local.receipts_of(run.run_id).items():
-        found += [(session_id, one) for raw in kept if (one := receipts.read_start(session_id, raw)) is not None]
-    return sorted({(session_id, one.at, one.event): one for session_id, one in found}.values(), key=lambda one: one.at)
+    here = space.local.receipts_of(run.run_id)
+    read = (receipts.read_start(session_id, raw) for session_id, kept in here.items() for raw in kept)
+    return sorted([*_in_the_log(run.folder), *(one for one in read if one is not None)], key=lambda one: one.at)
 
 
 def _in_the_log(run_dir: str) -> Iterator[Start]:

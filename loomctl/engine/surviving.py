@@ -13,7 +13,7 @@ from loomctl.engine import leasing, survivors
 from loomctl.model import receipts, survival
 from loomctl.model.due import LOAD
 from loomctl.model.fences import one_line
-from loomctl.model.receipts import Compacted, Receipt
+from loomctl.model.receipts import Receipt
 from loomctl.model.records import NamedTuple
 from loomctl.model.survival import ARTIFACT
 from loomctl.model.units import utf16_units
@@ -77,23 +77,20 @@ def judge(space: Workspace, run_id: str, summary: str | None) -> Judged | None:
     """
     session_id = space.caller.session_id
     run = space.store.read(run_id)
-    beside = _beside(space, run_id)
-    compaction = beside or (receipts.last(run.state, session_id) if session_id else None)
+    compaction = receipts.last(run.state, session_id) if session_id else None
     if session_id is None or compaction is None or compaction.receipt is None or compaction.receipt.proven:
         return None
     receipt, never = compaction.receipt, list[str]()
     if summary is not None and summary.strip():
         receipt, never = _found(space, run, receipt, summary)
     if receipt.lost:
-        which = {"run_id": run_id, "at": compaction.at, "number": compaction.number, "beside": beside is not None}
+        which = {"run_id": run_id, "at": compaction.at, "number": compaction.number}
         told_later = {"left": receipt.lost, "parts": [], "never": never}
         owed.note(space.store.local, session_id, {**which, **receipt.to_dict(), **told_later})
-    when = {"at": compaction.at} if beside is not None else {"compaction": compaction.which}
-    told = Event("survival.checked", {**receipt.to_dict(), "trigger": compaction.trigger, **when}, session_id)
+    about = {"trigger": compaction.trigger, "compaction": compaction.which}
+    told = Event("survival.checked", {**receipt.to_dict(), **about}, session_id)
 
     def change(state: State) -> tuple[State, list[Event]]:
-        if beside is not None:
-            return state, [told]
         now = receipts.last(state, session_id)
         if now is None or now.which != compaction.which or now.receipt is None or now.receipt.proven:
             return state, []
@@ -101,16 +98,6 @@ def judge(space: Workspace, run_id: str, summary: str | None) -> Judged | None:
 
     leasing.watching(space).store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)
     return Judged(receipt, bool(receipt.lost))
-
-
-def _beside(space: Workspace, run_id: str) -> Compacted | None:
-    """Give the caller's last compaction where its run's state tells nothing of it, for another drove the run then."""
-    session_id = space.caller.session_id
-    noted = owed.begun(space.store.local, session_id) if session_id else None
-    if session_id is None or noted is None or noted.get("run_id") != run_id:
-        return None
-    receipt = Receipt(False, owed.names(noted, "kept"), [], [], [], receipts.read_notes(noted))
-    return Compacted(session_id, str(noted.get("at")), str(noted.get("trigger")), receipt)
 
 
 def _found(space: Workspace, run: Run, begun_with: Receipt, summary: str) -> tuple[Receipt, list[str]]:

@@ -264,7 +264,6 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "notes": "of some by name: why one could not be looked for, or what of an artifact it is",
             "trigger": "`auto` or `manual`",
             "compaction": "which it was: `at`, and its `number` in the session's record",
-            "at": "when it was, where another drove the run and its state tells nothing of it",
         },
     ),
     "survival.restored": (

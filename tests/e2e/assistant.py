@@ -300,15 +300,13 @@ class Conversation:
 
     def end(self) -> None:
         """Close it as its user would, and wait."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(TIME_LIMIT)
+        self._process.communicate(timeout=TIME_LIMIT)
 
     def kill(self) -> None:
         """End it and all that it started, as a crash would."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self._process.communicate()
 
 
 def entries(transcript: Path) -> list[dict[str, Any]]:

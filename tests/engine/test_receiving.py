@@ -1,0 +1,274 @@
+"""What a conversation was seen to have of the artifacts that were due at its start: the receipts of D81."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loomctl.engine import receiving
+from loomctl.model import receipts
+from tests.scenes import SESSION, Json, Scene, TranscriptFile, artifact
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OTHER = "5f0c9a52-0000-4000-8000-000000000002"
+SPEC, TASKS = "# The spec\n\nThe heliotrope switch survives a reload.\n", "# Tasks\n\n- Mow.\n"
+LONG = "".join(f"Line {number} of a text that no part holds.\n" for number in range(2_000))
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run with two artifacts, begun by the session."""
+    scene.write("spec.md", SPEC)
+    scene.write("tasks.md", TASKS)
+    scene.workflow([artifact("spec", "spec.md"), artifact("tasks", "tasks.md", required=False)])
+    scene.begin()
+    return scene
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> TranscriptFile:
+    """The session's transcript, in which nothing stands yet."""
+    return TranscriptFile(tmp_path / "t.jsonl")
+
+
+def start(scene: Scene, file: TranscriptFile, source: str = "clear", session: str = SESSION) -> list[str]:
+    """Let a session start; gives what the hook entries printed for the model."""
+    return scene.hook("session-start", source=source, session=session, transcript_path=str(file.path)).parts
+
+
+def stop(scene: Scene, file: TranscriptFile, session: str = SESSION) -> str:
+    """Let a turn end; gives what its user is told."""
+    return scene.hook("stop", session=session, transcript_path=str(file.path), last_assistant_message="So.").message
+
+
+def starts(scene: Scene, code: int = 0) -> list[Json]:
+    """The receipts that `prove` tells, oldest first."""
+    told = scene.loomctl("prove", "--json")
+    assert told.code == code, told.stderr
+    found: list[Json] = told.json["starts"]
+    return found
+
+
+def given(file: TranscriptFile, parts: list[str]) -> None:
+    """Write what hooks gave, and a prompt behind it, as the host does."""
+    for part in parts:
+        file.hook_text(part)
+    file.prompt("go on")
+    file.says("So.")
+
+
+def read_again(file: TranscriptFile, path: Path, text: str, *, lines: int | None = None) -> None:
+    """Write a file that the host gives again after a compaction. lines: so many of it."""
+    count = len(text.splitlines())
+    shown = {"filePath": str(path), "content": text, "numLines": lines or count, "startLine": 1, "totalLines": count}
+    attached = {"type": "file", "filename": str(path), "content": {"type": "text", "file": shown}}
+    file.add({"type": "attachment", "attachment": attached})
+
+
+@pytest.mark.parametrize("source", ["startup", "resume", "clear", "compact"])
+def test_what_was_given_and_stands_there_is_present(begun: Scene, file: TranscriptFile, source: str) -> None:
+    """One receipt for each start, in the log too; the next Stop adds none, and its user is told nothing of it."""
+    if source == "compact":
+        file.compacts()
+    given(file, start(begun, file, source))
+    assert stop(begun, file) == ""
+    stop(begun, file)
+    (one,) = starts(begun)
+    assert (one["session_id"], one["event"]) == (SESSION, source)
+    assert one["artifacts"] == {"spec": "present", "tasks": "present"}
+    (told,) = (event["properties"] for event in begun.events() if event["event"] == "context.checked")
+    assert {"session_id": SESSION, **told} == one
+
+
+@pytest.mark.parametrize("source", ["startup", "clear", "compact"])
+def test_what_a_host_dropped_is_lost_and_its_user_is_told(begun: Scene, file: TranscriptFile, source: str) -> None:
+    """The hook answered, and nothing of it reached the conversation: a finding."""
+    if source == "compact":
+        file.compacts()
+    start(begun, file, source)
+    given(file, [])
+    told = stop(begun, file)
+    assert told.endswith(": lost: spec, tasks (loomctl prove)")
+    (one,) = starts(begun, code=1)
+    assert set(one["artifacts"].values()) == {"lost"}
+    text = begun.loomctl("prove").stdout
+    assert f"{receipts.BEGUN[source]}, session {SESSION[:7]}…: lost 2\n  lost: spec, tasks\n" in text
+
+
+def test_a_part_that_is_lacking_takes_what_stood_on_it(begun: Scene, file: TranscriptFile) -> None:
+    """An artifact on two parts is whole with both alone; the others are judged by theirs."""
+    begun.write("spec.md", "".join(LONG.splitlines(keepends=True)[:350]))
+    parts = start(begun, file, "clear")
+    assert len(parts) == 2
+    given(file, parts[:1])
+    assert "lost: spec" in stop(begun, file)
+    assert starts(begun, code=1)[0]["artifacts"] == {"spec": "lost", "tasks": "present"}
+
+
+def test_what_does_not_fit_is_reachable_and_what_the_host_gives_of_it_is_restored(
+    begun: Scene, file: TranscriptFile
+) -> None:
+    """A beginning and where to read on; the host's own copy counts if it is whole and as the file is."""
+    spec = begun.write("spec.md", LONG)
+    given(file, start(begun, file))
+    stop(begun, file)
+    for shown, lines in ((LONG, 9), (LONG[:-1], None)):
+        file.compacts()
+        parts = start(begun, file, "compact")
+        read_again(file, spec, shown, lines=lines)
+        given(file, parts)
+        assert stop(begun, file) == ""
+    assert [one["artifacts"]["spec"] for one in starts(begun)] == ["reachable", "reachable", "restored"]
+
+
+def test_a_read_counts_as_restored(begun: Scene, file: TranscriptFile) -> None:
+    """What was asked for with the beginning is there once the assistant has Read it."""
+    spec = begun.write("spec.md", LONG)
+    parts = start(begun, file)
+    given(file, parts)
+    count = LONG.count("\n")
+    shown = {"filePath": str(spec), "content": LONG, "numLines": count, "startLine": 1, "totalLines": count}
+    block = {"type": "tool_result", "tool_use_id": "toolu", "content": "…"}
+    file.add({"type": "user", "message": {"content": [block]}, "toolUseResult": {"type": "text", "file": shown}})
+    stop(begun, file)
+    assert starts(begun)[0]["artifacts"]["spec"] == "restored"
+
+
+def test_an_older_content_that_a_host_gives_again_is_stale(begun: Scene, file: TranscriptFile) -> None:
+    """As a file that it kept, in the body of a command, or in what a compaction left standing; beside the new one."""
+    spec = begun.root / "spec.md"
+    first = start(begun, file)
+    given(file, first)
+    stop(begun, file)
+    begun.write("spec.md", SPEC.replace("heliotrope", "cobalt"))
+
+    file.compacts()
+    parts = start(begun, file, "compact")
+    read_again(file, spec, SPEC)
+    given(file, parts)
+    assert stop(begun, file) == "Loom: after a compaction: stale: spec (loomctl prove)"
+
+    file.compacts()
+    parts = start(begun, file, "compact")
+    skills = [{"name": "x:y", "path": "plugin:x:y", "content": f"Look:\n{first[0]}\n"}]
+    file.add({"type": "attachment", "attachment": {"type": "invoked_skills", "skills": skills}})
+    given(file, parts)
+    assert "stale: spec" in stop(begun, file)
+
+    kept = file.hook_text(first[0])
+    file.compacts(kept=[kept])
+    given(file, start(begun, file, "compact"))
+    assert "stale: spec" in stop(begun, file)
+
+    file.compacts()
+    given(file, start(begun, file, "compact"))
+    assert stop(begun, file) == ""
+    told = [one["artifacts"] for one in starts(begun, code=1)]
+    assert [one["spec"] for one in told] == ["present", "stale", "stale", "stale", "present"]
+    assert {one["tasks"] for one in told} == {"present"}
+
+
+def test_a_diff_on_what_a_resumed_conversation_has_is_no_stale_text(begun: Scene, file: TranscriptFile) -> None:
+    """The older text is superseded by name; if the diff does not arrive it is stale."""
+    given(file, start(begun, file))
+    stop(begun, file)
+    begun.write("spec.md", SPEC + "Cobalt.\n")
+    given(file, start(begun, file, "resume"))
+    assert stop(begun, file) == ""
+    begun.write("spec.md", SPEC + "Viridian.\n")
+    start(begun, file, "resume")
+    given(file, [])
+    assert "stale: spec" in stop(begun, file)
+    assert [one["artifacts"]["spec"] for one in starts(begun, code=1)] == ["present", "present", "stale"]
+
+
+def test_an_edit_after_the_start_is_none_of_its_receipt(begun: Scene, file: TranscriptFile) -> None:
+    """What the assistant changed in the same turn was present when it started."""
+    file.compacts()
+    parts = start(begun, file, "compact")
+    read_again(file, begun.root / "spec.md", SPEC)
+    given(file, parts)
+    begun.write("spec.md", "# Another\n")
+    stop(begun, file)
+    assert starts(begun)[0]["artifacts"]["spec"] == "present"
+
+
+def test_a_session_that_only_reads_has_its_receipt_on_this_machine(begun: Scene, file: TranscriptFile) -> None:
+    """Nothing is written of it to the run (the third rule), and `prove` tells it."""
+    begun.let_go()
+    begun.space().local.mark_ended(SESSION)
+    given(file, start(begun, file, "startup", OTHER))
+    before = begun.events()
+    stop(begun, file, OTHER)
+    assert begun.events() == before
+    (one,) = starts(begun)
+    assert (one["session_id"], one["event"], set(one["artifacts"].values())) == (OTHER, "startup", {"present"})
+
+
+def test_a_session_beside_a_driver_has_none(begun: Scene, file: TranscriptFile) -> None:
+    """It is given five lines, and no artifact is due to it."""
+    begun.space().local.refresh(begun.space().local.binding(SESSION) or {}, pid=1, transcript_path=None)
+    given(file, start(begun, file, "startup", OTHER))
+    stop(begun, file, OTHER)
+    assert starts(begun) == []
+
+
+def test_without_a_transcript_there_is_no_receipt(begun: Scene, file: TranscriptFile) -> None:
+    """Nobody can see what arrived, and nothing is claimed."""
+    start(begun, file)
+    assert begun.hook("stop", last_assistant_message="So.").stdout == ""
+    assert starts(begun) == []
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "",
+        "{",
+        "[]",
+        '{"run_id": 1, "event": "clear", "at": "x", "artifacts": {}}',
+        '{"run_id": "r", "event": "clear", "at": "x", "artifacts": []}',
+        '{"run_id": "r", "event": "another", "at": "x", "artifacts": {"spec": {}}}',
+        '{"run_id": "r", "event": "clear", "at": "x", "artifacts": {"spec": 7, "tasks": {"slips": 7, "older": [[]]}}}',
+    ],
+)
+def test_a_damaged_note_breaks_nothing(begun: Scene, file: TranscriptFile, note: str) -> None:
+    """It is read as hostile; a Stop ends its turn as ever."""
+    given(file, start(begun, file))
+    path = begun.store / "local/opened" / f"{SESSION}.json"
+    path.write_text(note, encoding="utf-8")
+    ended = begun.hook("stop", transcript_path=str(file.path), last_assistant_message="So.")
+    assert (ended.code, "could not" in ended.stdout) == (0, False)
+
+
+def test_damaged_receipts_are_passed_over(begun: Scene, file: TranscriptFile) -> None:
+    """Those that can be read are told."""
+    begun.let_go()
+    begun.space().local.mark_ended(SESSION)
+    given(file, start(begun, file, "startup", OTHER))
+    stop(begun, file, OTHER)
+    path = begun.store / "local/receipts" / f"{OTHER}.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    more: list[object] = [
+        7,
+        {},
+        {"at": "x", "event": "no such"},
+        {"at": "x", "event": "clear", "artifacts": {"a": "b"}},
+    ]
+    path.write_text(json.dumps({**kept, "starts": [*more, *kept["starts"]]}), encoding="utf-8")
+    (begun.store / "local/receipts" / "x.json").write_text("[", encoding="utf-8")
+    assert [one["artifacts"] for one in starts(begun)] == [{"spec": "present", "tasks": "present"}, {}]
+
+
+def test_a_receipt_is_kept_where_the_run_cannot_be_written(begun: Scene, file: TranscriptFile) -> None:
+    """As while another writes: this machine has it then."""
+    given(file, start(begun, file))
+    space = begun.space(transcript=file.path, on_hook_path=True)
+    with space.store.lock(begun.run_dir.name, 1.0):
+        assert receiving.settle(space) == ""
+    assert "context.checked" not in begun.event_names()
+    assert len(starts(begun)) == 1
