@@ -150,8 +150,6 @@ def _prompts(base: Path, env: dict[str, str]) -> list[Case]:
         began = stand.begin(project, {**env, "PYTHONDONTWRITEBYTECODE": "1"})
         there = {**env, "CLAUDE_PROJECT_DIR": str(project), "PWD": str(project)}
         stand.output_of([sys.executable, "-I", stand.MAIN, "resume", began["run_id"]], cwd=project, env=there)
-        if not found:
-            there["LOOM_BENCH"] = "x"
         found.append(
             kind(name, limit, [str(ROOT / "bin" / "loomctl"), "hook", "user-prompt-submit"], given, project, there)
         )

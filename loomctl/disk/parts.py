@@ -2,7 +2,8 @@
 
 The first entry's launcher names the files: `local/parts/{session_id}-{pid}.2`, `.3`, … hold what the entry of that
 number prints, nothing where there is nothing for it. Whoever prints a part takes it away. `.by` stands while the first
-entry works: it says whom the others wait for. `.next` holds what the hook behind a tool call adds to its result.
+entry works: it says whom the others wait for, at `.bell`, a pipe. `.next` holds what the hook behind a tool call adds
+to its result.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 FOLDER = "parts"
 MOST = 4
 """Entries that the bundle has for one session start."""
-_WORKER, _BEHIND = ".by", ".next"
+_WORKER, _BELL, _BEHIND = ".by", ".bell", ".next"
 
 
 def leave_behind_a_call(local: str, session_id: str | None, pid: int | None, output: str) -> None:
@@ -45,12 +46,28 @@ def has_room(local: str) -> bool:
     return os.path.isdir(folder) and os.access(folder, os.W_OK) and not any(os.path.islink(one) for one in links)
 
 
-def leave(base: str, outputs: Sequence[str], count: int) -> None:
-    """Leave what the entries from the second to the last print: `outputs` in order, nothing for those behind them.
+def hold_bell(base: str) -> int:
+    """Make the pipe at which the others wait; it is held open by this process alone. Gives -1 where there is none.
 
-    base: the path that the launcher named; count: how many entries there are. Raises OSError.
+    base: as for `leave`.
+    """
+    try:
+        os.mkfifo(base + _BELL, 0o600)
+        return os.open(base + _BELL, os.O_RDWR)
+    except OSError:  # then they look again and again
+        return -1
+
+
+def leave(base: str, outputs: Sequence[str], count: int, bell: int = -1) -> None:
+    """Leave what the entries from the second to the last print, nothing for those behind; ring, a line for each.
+
+    base: the path that the launcher named; outputs: in order; count: how many entries there are; bell: as `hold_bell`
+    gives it. Raises OSError.
     """
     for number in range(2, count + 1):
         output = outputs[number - 2] if number - 2 < len(outputs) else ""
         files.write_atomically(f"{base}.{number}", output.encode("utf-8", "backslashreplace"), durable=False)
     files.remove(base + _WORKER)
+    files.remove(base + _BELL)
+    if bell >= 0:
+        os.write(bell, b"\n" * (count - 1))

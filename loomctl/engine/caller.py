@@ -19,19 +19,8 @@ if TYPE_CHECKING:
     from loomctl.disk.layouts import Home
     from loomctl.disk.project import Project
     from loomctl.disk.store import Freeze
+    from loomctl.engine.receiving import Sent
     from loomctl.model.state import State
-
-
-class Sent(NamedTuple):
-    """What a host wrote down of a conversation that stands before the assistant.
-
-    slips: those of the ids that were asked for. copies: texts of whole files, by absolute path, whoever brought them.
-    given_again: of what the host itself gave as it compacted the conversation, the same.
-    """
-
-    slips: frozenset[str]
-    copies: Mapping[str, Sequence[str]]
-    given_again: Mapping[str, str]
 
 
 class Conversation:
@@ -41,10 +30,16 @@ class Conversation:
         """Tell which slip ids stand live in the conversation; what cannot be seen is sent again (D15)."""
         return frozenset()
 
-    def sent(self, wanted: Collection[str], older: Collection[str]) -> Sent | None:  # noqa: ARG002 - as above
+    def sent(
+        self,
+        wanted: Collection[str],  # noqa: ARG002 - as above
+        older: Collection[str],  # noqa: ARG002
+        *,
+        patience: float = 0,  # noqa: ARG002
+    ) -> Sent | None:
         """Tell which slips stand in the conversation, and which whole files; None where nothing can be seen.
 
-        wanted: slips that are waited for a little, for a host writes down later than it gives.
+        patience: seconds for which those that are wanted are waited for, where a host may not have written them yet.
         """
         return None
 

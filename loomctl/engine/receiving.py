@@ -15,6 +15,7 @@ from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.model import receipts
 from loomctl.model.errors import LoomError
 from loomctl.model.receipts import Start
+from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,17 +23,32 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.disk.store import Run
-    from loomctl.engine.caller import Sent, Workspace
+    from loomctl.engine.caller import Workspace
 
 _CHECKED = "context.checked"
 _COMPACT = "compact"
 _KEPT = 20  # receipts that this machine keeps of a session
+PATIENCE = 1.0
+"""Seconds in which a host writes down what it gave: it calls its hooks before."""
 
 
-def settle(space: Workspace) -> str:
+class Sent(NamedTuple):
+    """What a host wrote down of a conversation that stands before the assistant.
+
+    slips: those of the ids that were asked for. copies: texts of whole files, by absolute path, whoever brought them.
+    given_again: of what the host itself gave as it compacted the conversation, the same.
+    """
+
+    slips: frozenset[str]
+    copies: Mapping[str, Sequence[str]]
+    given_again: Mapping[str, str]
+
+
+def settle(space: Workspace, *, patience: float = 0) -> str:
     """Look whether the caller's conversation has what its last start was to give; gives a line on what it has not.
 
-    Without a transcript nothing can be seen, and there is no receipt.
+    patience: seconds for which a host may still write down what it gave. Without a transcript nothing can be seen, and
+    there is no receipt.
     """
     session_id = space.caller.session_id
     opened = space.local.opened(session_id)
@@ -44,7 +60,7 @@ def settle(space: Workspace) -> str:
     artifacts = {name: one for name, one in opened["artifacts"].items() if isinstance(one, dict)}
     wanted = {slip for one in artifacts.values() for slip in receipts.texts(one.get("slips"))}
     older = {slip for one in artifacts.values() for slip in receipts.texts(one.get("older"))}
-    sent = space.caller.conversation.sent(wanted, older)
+    sent = space.caller.conversation.sent(wanted, older, patience=patience)
     if sent is None:
         return ""
     is_compaction = opened["event"] == _COMPACT

@@ -59,14 +59,14 @@ def main(arguments: list[str]) -> int:
         return 0
     space: Workspace | None = None
     try:
+        base, parts, bell = _entries(arguments[1:]) if arguments[1:] else ("", 1, -1)
         event = read_event()
         if event.get("agent_id") and name not in _OF_SUBAGENTS:
             return 0
-        base, parts = _entries(arguments[1:])
         space = workspace_of(event, parts=parts)
         output = answer(space, event) if space is not None else None
         if output is not None and not isinstance(output, str):
-            output = _left(output, base, parts)
+            output = _left(output, base, parts, bell)
         if space is not None and name in _CHANGING:
             _keep_memory(space)
     except Exception as error:  # noqa: BLE001 - a hook fails open, whatever happened (D55)
@@ -79,16 +79,20 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _entries(arguments: list[str]) -> tuple[str, int]:
-    """Read what the launcher says of a session start's entries: where parts are left for them, how many there are."""
+def _entries(arguments: list[str]) -> tuple[str, int, int]:
+    """Read what the launcher says of a session start's entries: where parts are left for them, how many there are.
+
+    The third is the bell at which the others wait from now on.
+    """
     from loomctl.disk import parts
 
     base, said = (*arguments, "", "")[:2]
     count = int(said) if said.isascii() and said.isdigit() and len(said) == 1 else 1
-    return (base, count) if os.path.isabs(base) and 1 < count <= parts.MOST else ("", 1)
+    fits = os.path.isabs(base) and 1 < count <= parts.MOST
+    return (base, count, parts.hold_bell(base)) if fits else ("", 1, -1)
 
 
-def _left(given: Given, base: str, count: int) -> str:
+def _left(given: Given, base: str, count: int, bell: int) -> str:
     """Leave the parts behind the first to the entries that print them; give the first."""
     first, *others = given.slip.parts if given.slip is not None and given.slip.parts else [given.text]
     line = given.line
@@ -96,7 +100,7 @@ def _left(given: Given, base: str, count: int) -> str:
         from loomctl.disk import parts
 
         try:
-            parts.leave(base, [context("SessionStart", one, None) for one in others], count)
+            parts.leave(base, [context("SessionStart", one, None) for one in others], count, bell)
         except OSError as error:
             line += f"; {len(others)} more parts could not be given: {words(error)}" if others else ""
     return context("SessionStart", first, line)
@@ -326,7 +330,7 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
         line = f"this session's binding cannot be read: {damaged}; loomctl resume binds it again, then end the step"
         return context("Stop", None, line)
     if binding is None or not space.store.has(binding["run_id"]):
-        missing = _missing(space)
+        missing = _missing(space, patient=True)  # of a bound session the turn's end was waited for
         return context("Stop", None, missing) if missing else None
     from loomctl.engine import leasing
     from loomctl.hosts import claude_stop
@@ -343,13 +347,13 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     return quick_json.plain(output) if output else None
 
 
-def _missing(space: Workspace) -> str:
-    """Tell what the conversation has not of what its start gave, once (D81)."""
+def _missing(space: Workspace, *, patient: bool = False) -> str:
+    """Tell what the conversation has not of what its start gave, once (D81). patient: the host may still write it."""
     if space.local.opened(space.caller.session_id) is None:
         return ""
     from loomctl.engine import receiving  # most turns are not the first
 
-    return kept([], lambda: receiving.settle(space)) or ""
+    return kept([], lambda: receiving.settle(space, patience=receiving.PATIENCE if patient else 0)) or ""
 
 
 def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:

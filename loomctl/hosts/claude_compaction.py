@@ -30,7 +30,7 @@ def before(space: Workspace, event: dict[str, Any]) -> str | None:
     if space.local.opened(space.caller.session_id) is not None:
         from loomctl.engine import receiving  # most compactions come after a turn's end
 
-        claude_events.kept([], lambda: receiving.settle(space))
+        claude_events.kept([], lambda: receiving.settle(space, patience=receiving.PATIENCE))
     found = finding.find(space, over=False)
     if found.run_id is None or not known.is_known(found.run_id, space.store.folder):
         return None

@@ -9,7 +9,7 @@ import os
 import time
 
 from loomctl.disk import files
-from loomctl.engine.caller import Conversation, Sent
+from loomctl.engine.caller import Conversation
 from loomctl.hosts import claude_entries as entries
 from loomctl.model.errors import LoomError
 from loomctl.model.ids import checked_id
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
+    from loomctl.engine.receiving import Sent
+
 LARGEST = 512 * 1024 * 1024
 NOTICE = "<task-notification>"  # how the prompt begins by which the host tells of a subagent's end
 _COMMANDS = "/loom:"
@@ -26,7 +28,6 @@ _LONGEST_CHAIN = 50  # of notices that led to notices
 _FOR_A_PROMPT = 3.0  # seconds; whether Loom drives a turn hangs on it
 _FOR_A_FILE = 0.5  # seconds; a session that is kept in none is common, a file that late is not
 _FOR_A_MESSAGE = 1.0  # seconds; without it the last block alone is known
-_FOR_A_SLIP = 1.0  # seconds; where none came it is told to be lost
 _LOOKS_EVERY = 0.02
 _MARK = "Loom slip "  # as model.slip has it; not imported, for most hooks need nothing else of that
 
@@ -67,13 +68,15 @@ class Transcript(Conversation):
                     lines.update(text.split("\n"))
         return frozenset(slip for slip in wanted if f"{_MARK}{slip}" in lines)
 
-    def sent(self, wanted: Collection[str], older: Collection[str]) -> Sent | None:
+    def sent(self, wanted: Collection[str], older: Collection[str], *, patience: float = 0) -> Sent | None:
         """Tell which slips and whole files stand before the assistant; None where there is no transcript.
 
         An older slip counts in the body of a command, too, that the host gave again.
         """
+        from loomctl.engine.receiving import Sent  # most hooks ask for less
+
         begun = time.monotonic()
-        while not self.holds(wanted).issuperset(wanted) and time.monotonic() - begun < _FOR_A_SLIP:
+        while self._path and time.monotonic() - begun < patience and not self.holds(wanted).issuperset(wanted):
             time.sleep(_LOOKS_EVERY)
             if self._size() != len(self._read()):
                 self._data = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from loomctl.disk import tool_log
 from tests.e2e import mcp_server
 from tests.e2e.scenes import run_folder, start_run
-from tests.e2e.scripted_api import bash, reply, tool
+from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply, tool
 
 if TYPE_CHECKING:
     from tests.e2e.assistant import Assistant
@@ -232,3 +233,31 @@ def test_what_an_mcp_server_gives_is_shortened_in_its_shape(patient: Assistant) 
         (calls[0]["id"], True), (calls[1]["id"], True), (calls[2]["id"], False),
     ]  # fmt: skip
     assert b"row 300: shop 6 sold 3900 things" in printed(patient, "steps", "show", calls[0]["id"])
+
+
+def test_the_newest_of_three_hundred_calls_in_one_turn_are_told_after_a_compaction(assistant: Assistant) -> None:
+    """The next request tells each of the newest twenty, in order; the log has all of them in the end.
+
+    Calls of one message end in any order, so the last of them come one by one.
+    """
+    first = start_run(assistant)
+    calls = [bash(f"echo call {number:03}") for number in range(300)]
+    answers = [reply(*calls[at : at + 55]) for at in range(0, 275, 55)]
+    answers += [reply(call) for call in calls[275:-1]]
+    answers += [reply(calls[-1], usage=AUTO_COMPACT), reply("finished")]
+    turn = assistant.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=answers)
+    kinds = [request.kind for request in turn.requests]
+    after = turn.requests[kinds.index("compaction") + 1].seen()
+    history = after.rpartition("Earlier steps:")[2].partition("## ")[0]
+    told = [int(one) for one in re.findall(r"`echo call (\d+)`", history)]
+    assert told[-20:] == list(range(280, 300))
+    kept = {str(step.minimal_args["command"]) for step in _all_steps(assistant)}
+    assert {f"echo call {number:03}" for number in range(300)} <= kept
+
+
+def _all_steps(assistant: Assistant) -> list[Any]:
+    """Let what waits be digested, as `loomctl steps` does; gives every call of the run."""
+    assert assistant.plugin_dir is not None
+    words = [f"{assistant.plugin_dir}/bin/loomctl", "steps", "--json"]
+    subprocess.run(words, cwd=assistant.project, env=assistant.environment(), capture_output=True, check=True)
+    return list(tool_log.read(str(run_folder(assistant.project))))

@@ -111,6 +111,15 @@ def test_an_entry_that_begins_after_the_first_has_ended_gives_its_part(driven: S
     assert sum(text.count("Sentence ") for text in found.values()) == 400
 
 
+def test_without_a_bell_the_others_look_again_and_again(driven: Scene) -> None:
+    """As where a file system has no pipes."""
+    (folder(driven) / f"{SESSION}-{PID}.bell").mkdir()
+    entries = Entries(driven)
+    for number in (2, 1, 3, 4):
+        entries.begin(number)
+    assert sum(text.count("Sentence ") for text in entries.given().values()) == 400
+
+
 @IN_EACH
 def test_a_killed_first_entry_leaves_the_others_silent(driven: Scene, shell: list[str]) -> None:
     """They see that it is gone, and do not wait for their time limit."""
@@ -150,6 +159,7 @@ def test_what_an_earlier_event_left_is_never_given(driven: Scene) -> None:
     stale = folder(driven) / f"{base}.2"
     stale.write_text('{"hookSpecificOutput": {"additionalContext": "old"}}')
     os.utime(stale, (time.time() - 600,) * 2)
+    os.mkfifo(folder(driven) / f"{base}.bell")
     entries = Entries(driven)
     for number in (2, 1, 3, 4):
         entries.begin(number)
