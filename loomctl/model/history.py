@@ -126,7 +126,7 @@ class _Page:
 
 def _cut(text: str, tokens: int) -> str:
     """Cut a line so that it has at most so many tokens, or to the shortest of _CUTS."""
-    cuts = [one_line(text, units) for units in _CUTS]
+    cuts = [one_line(text, units).replace(" (…", "…") for units in _CUTS]
     return next((cut for cut in cuts if at_most(cut) <= tokens), cuts[-1])
 
 
