@@ -408,9 +408,9 @@ def measured(base: Path, who: str, plugin: Path | None, event: str, size: int, e
 
 def misses(cell: Cell) -> list[str]:
     """Say which goals one of Loom's cells misses."""
-    share = cell.reachable if cell.event.startswith("laptop") or cell.size * 1_000 > ROOM else cell.present
-    if cell.who == "memory" and not cell.event.startswith("laptop"):
-        share = cell.present
+    by_hooks = cell.who == "loom" or cell.event in ("edited between prompts", "cloned, /loom:resume")
+    is_far = cell.event.startswith("laptop") or (by_hooks and cell.size * 1_000 > ROOM)
+    share = cell.reachable if is_far else cell.present
     found = [] if share == 100 else ["facts"]
     found += ["stale"] if cell.stale else []
     found += ["bytes"] if cell.bytes > cell.room else []

@@ -130,17 +130,15 @@ def for_the_summary(run: Run, given: Sequence[str]) -> str:
     given: the ids of the artifacts that the priming after the compaction will give in full.
     """
     state = run.state
-    at = f", phase {state['current_phase']}, step {state['current_step']}" if state.get("current_phase") else ""
+    at = f", step {state['current_step']}" if state.get("current_step") else ""
     lines = [masked_line(f"This conversation works on the Loom run {run.run_id}{at}.", 500)]
-    if state.get("goal"):
-        lines.append(f"Its goal: {masked_line(str(state['goal']), 300)}")
     lines.append(
-        "Keep in the summary: the run's id; the current step and what is done and open in it; decisions and their "
-        "reasons; exact file paths, names, numbers and error messages that the next steps need; what the user wants."
+        "Keep in the summary: what is done and open in the step; decisions and their reasons; exact paths, names, "
+        "numbers and errors that are still needed; what the user wants."
     )
     names = ", ".join(masked_line(name, 60) for name in given[:20])
     if names:
-        lines.append(f"Loom gives these back in full after the compaction, so they need no retelling: {names}.")
+        lines.append(f"Loom gives back in full, so they need no retelling: {names}.")
     entry = visits.open_visit(state)
     if entry is not None and entry["status"] == "closing":
         key = masked_line(entry["step_id"], 120)

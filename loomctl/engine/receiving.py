@@ -125,7 +125,7 @@ def _fate(noted: Mapping[str, Any], sent: Sent, *, is_compaction: bool) -> str:
     if is_compaction:
         again = sent.given_again.get(str(noted.get("file")))
         older = older or (again is not None and not _is_of(again, noted.get("sha256")))
-    if older and (is_compaction or not (is_whole or is_back)):
+    if older and (is_compaction or not (arrived or is_back)):
         return "stale"
     if is_whole:
         return "present"

@@ -7,14 +7,12 @@ from loomctl.model import history, slip
 from loomctl.model.counts import counted
 from loomctl.model.fences import fenced, visible
 from loomctl.model.records import NamedTuple
-from loomctl.model.secrets import masked_line
 from loomctl.model.tokens import at_most
 from loomctl.model.units import utf16_units
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
     from loomctl.model.slip import Budget
     from loomctl.model.tool_steps import ToolStep
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 TOKENS = 500
 _LOOKED_AT = 200  # steps at the log's end
-_HEAD = "What tools did in this run so far (loomctl steps lists all, loomctl steps show ID gives an original whole):"
+_HEAD = "What tools did in this run so far (`loomctl steps` has all, whole):"
 
 
 class Told(NamedTuple):
@@ -37,7 +35,6 @@ class Told(NamedTuple):
 
 def told(
     run_dir: str,
-    state: Mapping[str, Any],
     event: Event,
     budget: Budget,
     *,
@@ -47,26 +44,26 @@ def told(
 ) -> Told:
     """Give the history for a priming; empty where there is none, or where the conversation has it already.
 
-    A change of phase happens within a conversation, which has seen its steps. before: the other history that is told;
-    both come out of one share, of which it leaves half. waiting: calls that a hook had no time for and that are not in
-    the log yet; unlogged: steps behind those and the log's. Subagents' steps are not of the main line (D48).
+    A change of phase happens within a conversation, which has seen its steps; the goal stands above. before: the other
+    history that is told; both come out of one share, of which it leaves half. waiting: calls that a hook had no time
+    for and that are not in the log yet; unlogged: steps behind those and the log's. Subagents' steps are not of the
+    main line (D48).
     """
     if "session_start" not in event.facts and not event.is_manual:
         return Told()
     every = [*tool_log.tail(run_dir, _LOOKED_AT), *unlogged][-_LOOKED_AT:]
     steps = [step for step in every if not step.more.get("agent_id")]
-    if not steps:
+    if all(history.is_looms(step) for step in steps):  # of them the text around this one tells
         return Told()
     count = every[-1].more.get("number")
     index = "loomctl steps" + (f" ({count:,} in all)" if type(count) is int and count > len(every) else "")
     share = budget.history - 2
     share -= min(budget.measure(before), share // 2)
     units = slip.MOST_HISTORY - min(utf16_units(before), slip.MOST_HISTORY // 2)
-    asked = masked_line(str(state.get("goal") or ""), 400)
     number = f"{counted(waiting, 'call')} {'is' if waiting == 1 else 'are'} not among these yet"
     later = f"\n({number}, most of them before the newest: loomctl steps has all)" if waiting else ""
     for tokens in (TOKENS, 400, 300, 200, 120, 60):
-        made = history.compacted(steps, tokens, asked=asked, index=index)
+        made = history.compacted(steps, tokens, index=index)
         text = f"{_HEAD}\n{fenced(visible(made.text))}{later}" if made.text else ""
         if text and budget.measure(text) <= share and utf16_units(text) <= units:
             counts = {"steps": len(steps), "full": made.full, "short": made.short, "counted": made.counted}

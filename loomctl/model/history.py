@@ -70,7 +70,7 @@ def compacted(
     kept = page.keeps(important, page.left // 3)
     for number in reversed(range(len(steps) - whole, len(steps))):  # the newest first
         page.gives_back(short.get(number, ""))
-        forms = [line(steps[number])] if _is_looms(steps[number]) else [full(steps[number]), line(steps[number])]
+        forms = [line(steps[number])] if is_looms(steps[number]) else [full(steps[number]), line(steps[number])]
         form = next((form for form in (*forms, short.get(number)) if form and page.takes(form)), None)
         given.update({} if form is None else {number: form})
     page.left += kept
@@ -206,7 +206,7 @@ def _rank(step: ToolStep) -> int:
     return 1 if rule_for(step.tool_name).action in (WRITE, EDIT) else _ORDINARY
 
 
-def _is_looms(step: ToolStep) -> bool:
+def is_looms(step: ToolStep) -> bool:
     """Tell Loom's own commands: what they print stands in the run already."""
     command = step.minimal_args.get("command")
     if not isinstance(command, str) or rule_for(step.tool_name).action != SHELL:

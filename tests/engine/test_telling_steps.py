@@ -87,7 +87,7 @@ def test_a_session_that_goes_on_is_told_what_tools_did(begun: Scene, source: str
     history = text[text.index(HEAD) :]
     assert "make the-newest" in history
     assert "part-0" in history
-    assert "Asked: add dark mode" in history
+    assert text.count("add dark mode") == 1  # above, as the goal
     assert text.splitlines()[-1].startswith(slip.MARK)
 
 
@@ -241,7 +241,7 @@ def test_the_text_never_exceeds_its_budget(
     event = triggers.session_start("compact")
     made = priming.prime(space, run, event, budget, may_write=True, force=True)
     assert budget.measure(made.text) <= limit
-    told = telling_steps.told(run.folder, run.state, event, budget, before="x" * 100 * notes).text
+    told = telling_steps.told(run.folder, event, budget, before="x" * 100 * notes).text
     assert budget.measure(told) <= budget.history
     assert utf16_units(told) <= slip.MOST_HISTORY
 

@@ -642,17 +642,17 @@ def test_only_looms_own_progress_commands_are_decided_on(
 
 
 def test_the_summariser_is_told_what_to_keep(begun: Scene) -> None:
-    """Plain text: which run, phase and step, and what must stay in the summary."""
+    """Plain text: which run and step, and what must stay in the summary."""
     answer = begun.hook("pre-compact", trigger="auto", custom_instructions=None)
     assert not answer.stdout.startswith("{")
-    for words in (begun.run_dir.name, "phase frame", "step frame/ask", "add dark mode", "Keep in the summary", "spec"):
+    for words in (begun.run_dir.name, "step frame/ask", "Keep in the summary", "spec"):
         assert words in answer.stdout
     assert SENTENCE not in answer.stdout
 
 
-def test_a_secret_in_the_goal_is_not_told_to_the_summariser(begun: Scene) -> None:
+def test_a_secret_in_a_name_is_not_told_to_the_summariser(begun: Scene) -> None:
     """PreCompact masks as a priming does (D21)."""
-    begun.edit(goal="deploy with ghp_" + "a1B2" * 9)
+    begun.edit(current_step="deploy with ghp_" + "a1B2" * 9)
     answer = begun.hook("pre-compact", trigger="auto")
     assert "a1B2a1B2" not in answer.stdout
     assert "[masked" in answer.stdout

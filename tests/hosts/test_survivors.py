@@ -549,7 +549,7 @@ def test_what_an_older_loom_gave_comes_again_only_if_it_did_not_arrive(
     noted = owed.standing(local, SESSION)
     assert noted is not None
     (part,) = owed.parts(noted)
-    was = {key: noted[key] for key in ("run_id", "at", "kept", "lost", "beside")}
+    was = {key: noted[key] for key in ("run_id", "at", "kept", "lost")}
     given = {"mark": part["mark"], "given": ["AAA one"], "by": "PostToolUse", "characters": 9, "tries": 1}
     owed.note_given(local, SESSION, {**was, **given, **({"recorded": ["AAA one"]} if is_recorded else {})})
     told = prompted(scene, file).context
