@@ -61,6 +61,13 @@ def leftovers(folder: str) -> Iterator[Found]:
             yield found
 
 
+def parts(local: str) -> Iterator[Found]:
+    """Give what session starts left for their entries, pipes too."""
+    for entry in _entries(os.path.join(local, "parts")):
+        if not entry.is_dir(follow_symlinks=False):
+            yield _of(entry)
+
+
 def below(folder: str) -> Iterator[Found]:
     """Give every plain file below a folder; a link is neither given nor followed, nor is the folder if it is one."""
     for entry in _entries(folder):

@@ -51,11 +51,14 @@ def hold_bell(base: str) -> int:
 
     base: as for `leave`.
     """
+    new = f"{base}{_BELL}.new"
     try:
-        os.mkfifo(base + _BELL, 0o600)
-        return os.open(base + _BELL, os.O_RDWR)
+        os.mkfifo(new, 0o600)
+        bell = os.open(new, os.O_RDWR)
+        os.rename(new, base + _BELL)  # held before anybody sees it
     except OSError:  # then they look again and again
         return -1
+    return bell
 
 
 def leave(base: str, outputs: Sequence[str], count: int, bell: int = -1) -> None:

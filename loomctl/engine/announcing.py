@@ -84,7 +84,13 @@ def _its_files(space: Workspace, run: Run) -> list[str]:
         name = masked_line(place.shown, _LONGEST_NAME + 1)
         if len(name) <= _LONGEST_NAME and "`" not in name and os.path.isfile(place.path):
             names[f"`{name}`"] = None
-    fit = [name for at, name in enumerate(names) if sum(map(len, list(names)[: at + 1])) <= _LONGEST_NAMES]
+    fit: list[str] = []
+    room = _LONGEST_NAMES
+    for name in names:
+        room -= len(name)
+        if room < 0:
+            break
+        fit.append(name)
     more = f" and {len(names) - len(fit)} more" if len(names) > len(fit) else ""
     return [f"its files: {', '.join(fit)}{more}"] if fit else []
 

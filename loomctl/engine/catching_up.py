@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.disk import parts
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import priming, remembering
-from loomctl.model.receipts import BEGUN
+from loomctl.model.receipts import is_start
 from loomctl.model.triggers import Event
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def give(space: Workspace, run: Run, besides: Slip | None) -> tuple[Slip, list[s
 def _owed(space: Workspace) -> dict[str, Any]:
     """Read what is owed; empty where nothing is, or what stands there is not what `owe` writes."""
     owed = space.local.primed(space.caller.session_id).get(_KEY)
-    if not isinstance(owed, dict) or not isinstance(owed.get("event"), str) or owed.get("begun") not in BEGUN:
+    if not isinstance(owed, dict) or not isinstance(owed.get("event"), str) or not is_start(owed.get("begun")):
         return {}
     listed = [owed.get("facts"), owed.get("lines")]
     fits = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in listed)

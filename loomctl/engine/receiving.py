@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from loomctl.disk import digests
+from loomctl.disk import digests, files
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.model import receipts
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _CHECKED = "context.checked"
 _COMPACT = "compact"
+_LARGEST = 1 << 20  # bytes of an artifact (D17)
 _KEPT = 20  # receipts that this machine keeps of a session
 PATIENCE = 1.0
 """Seconds in which a host writes down what it gave: it calls its hooks before."""
@@ -35,7 +36,7 @@ PATIENCE = 1.0
 class Sent(NamedTuple):
     """What a host wrote down of a conversation that stands before the assistant.
 
-    slips: those of the ids that were asked for. copies: texts of whole files, by absolute path, whoever brought them.
+    slips: those of the ids that were asked for. copies: texts of whole files, by real path, whoever brought them.
     given_again: of what the host itself gave as it compacted the conversation, the same.
     """
 
@@ -55,7 +56,7 @@ def settle(space: Workspace, *, patience: float = 0) -> str:
     if session_id is None or opened is None:
         return ""
     space.local.drop_opened(session_id)
-    if opened["event"] not in receipts.BEGUN:
+    if not receipts.is_start(opened["event"]):
         return ""
     artifacts = {name: one for name, one in opened["artifacts"].items() if isinstance(one, dict)}
     wanted = {slip for one in artifacts.values() for slip in receipts.texts(one.get("slips"))}
@@ -66,7 +67,10 @@ def settle(space: Workspace, *, patience: float = 0) -> str:
     is_compaction = opened["event"] == _COMPACT
     found = {name: _fate(one, sent, is_compaction=is_compaction) for name, one in artifacts.items()}
     receipt = Start(session_id, opened["at"], opened["event"], found)
-    _keep(space, opened["run_id"], receipt)
+    try:
+        _keep(space, opened["run_id"], receipt)
+    except (LoomError, OSError):  # its user hears of it all the same
+        pass
     return _line(receipt)
 
 
@@ -120,24 +124,52 @@ def _fate(noted: Mapping[str, Any], sent: Sent, *, is_compaction: bool) -> str:
     arrived = bool(slips) and sent.slips.issuperset(slips)
     is_whole = arrived and noted.get("whole") is True
     older = not sent.slips.isdisjoint(receipts.texts(noted.get("older")))
-    copies = sent.copies.get(str(noted.get("file")), ())
-    is_back = any(_is_of(text, noted.get("sha256")) for text in copies)
-    if is_compaction:
-        again = sent.given_again.get(str(noted.get("file")))
-        older = older or (again is not None and not _is_of(again, noted.get("sha256")))
+    due, path = noted.get("sha256"), str(noted.get("file"))
+    copies = sent.copies.get(path, ())
+    now, is_due = _now(path, due) if copies else (None, False)
+    is_back = any(_is_of(text, due, now) for text in copies)
+    if is_compaction and is_due:  # else what differs may be newer
+        again = sent.given_again.get(path)
+        older = older or (again is not None and not _is_of(again, due, now))
     if older and (is_compaction or not (arrived or is_back)):
         return "stale"
-    if is_whole:
+    if is_whole or (is_back and noted.get("in_memory") is True):
         return "present"
     if is_back:
         return "restored"
     return "reachable" if arrived and noted.get("named") is True else "lost"
 
 
-def _is_of(text: str, sha256: object) -> bool:
-    """Tell whether a text is a file's content. A host leaves out the last line's end, and shows each as a newline."""
-    forms: Sequence[str] = (text, f"{text}\n", text.replace("\n", "\r\n"), f"{text}\n".replace("\n", "\r\n"))
-    return any(digests.of_text(form) == sha256 for form in forms)
+def _now(path: str, due: object) -> tuple[str | None, bool]:
+    """Read an artifact's file again, None where it cannot be read; tells whether it is still what was due."""
+    try:
+        data = files.read_bytes(path, limit=_LARGEST)
+    except (OSError, ValueError, LoomError):
+        return None, False
+    return data.decode("utf-8", "surrogateescape"), digests.of_bytes(data) == due
+
+
+def _is_of(text: str, sha256: object, now: str | None) -> bool:
+    """Tell whether a text is the content that was due, or the file's present one. now: that, None where there is none."""
+    if now is not None and _as_shown(text) == _as_shown(now):
+        return True
+    return any(digests.of_text(form) == sha256 for form in (text, f"{text}\n"))
+
+
+def _as_shown(text: str) -> str:
+    """Give a file as a host shows it: line ends alike, no front matter, no comments of HTML, nothing around it.
+
+    It does so with what its memory imports; of what was Read it leaves out a mark at the beginning and the last line's
+    end.
+    """
+    text = text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if text.startswith("---\n") and (end := text.find("\n---\n", 3)) >= 0:
+        text = text[end + 5 :]
+    kept: list[str] = []
+    while (start := text.find("<!--")) >= 0 and (end := text.find("-->", start)) >= 0:
+        kept.append(text[:start])
+        text = text[end + 3 :]
+    return "\n".join(line.rstrip() for line in "".join([*kept, text]).split("\n") if line.strip())
 
 
 def _line(receipt: Start) -> str:

@@ -117,7 +117,8 @@ def _expect(space: Workspace, made: Slip, begun: str, before: Mapping[str, Any],
             older += [known_before["slip"], *given_of(known_before).needs]
         artifacts[entry.id] = {
             "sha256": entry.sha256,
-            "whole": given is not None and given.form in WHOLE,
+            "whole": given is not None and given.form in WHOLE and entry.reason != "memory",
+            "in_memory": entry.reason == "memory",
             "slips": [given.slip, *given.needs] if given is not None else [made.id],
             "named": given is not None or entry.form == "pointer",
             "older": sorted(set(older)),
@@ -193,7 +194,8 @@ def _more(space: Workspace, slip_id: str, entry: Entry, before: Mapping[str, Any
 def _whole(space: Workspace, slip_id: str, entry: Entry, before: Mapping[str, Any]) -> dict[str, Any]:
     """Keep the text that was given whole, so that its next change can be told as a diff; name the parts it needs."""
     if entry.form not in WHOLE:
-        return {}
+        parts = slip.marks(slip_id, entry.parts)
+        return {"needs": parts} if parts else {}
     try:
         text = space.local.keep_given(entry.given)
     except (OSError, LoomError):  # then it is given whole again
@@ -223,7 +225,7 @@ def _forget(space: Workspace, session_id: str) -> None:
     gone = {**before, "epoch": before["epoch"] + 1, "artifacts": {}, "slip": ""}
     if before["artifacts"]:
         gone["earlier"] = _with_earlier(before)
-    for key in ("compacting", "preamble"):
+    for key in ("compacting", "untold", "preamble"):
         gone.pop(key, None)
     space.local.note_primed(session_id, gone)
 

@@ -146,6 +146,9 @@ def _leftovers(space: Workspace, now: float, going: Sequence[str]) -> Iterator[I
         for found in housekeeping.leftovers(folder) if folder else ():
             if found.changed < now - LEFTOVER_AFTER and os.path.dirname(found.path) not in going:
                 yield Item(LEFTOVER, found.path, found.bytes, "a writer that was killed left it", found.changed)
+    for found in housekeeping.parts(store.local):
+        if found.changed < now - LEFTOVER_AFTER:
+            yield Item(LEFTOVER, found.path, found.bytes, "a session start that was cut off left it", found.changed)
     for beginning, why in (
         (housekeeping.REMOVED, "what is left of a run that was removed"),
         (housekeeping.ARRIVING, "what is left of an archive or a fork that was not written to its end"),

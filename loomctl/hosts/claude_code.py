@@ -146,7 +146,9 @@ def session_start(space: Workspace, event: dict[str, Any]) -> Given | None:
     notes = [unrecorded] if unrecorded else []
     path = text(event, "transcript_path") or None
     kept(notes, lambda: claude_binding.inherit(space, source))
-    compaction = text(space.local.primed(space.caller.session_id), "compacting")
+    before = space.local.primed(space.caller.session_id)
+    compaction = text(before, "compacting")
+    notes += [untold] if (untold := text(before, "untold")) else []
     if source in ("compact", "clear"):
         kept(notes, lambda: remembering.forget(space))
     found = finding.find(space, over=False)

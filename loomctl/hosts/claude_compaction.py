@@ -27,17 +27,14 @@ def before(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.model import triggers
 
     claude_events.digested(space)
-    if space.local.opened(space.caller.session_id) is not None:
-        from loomctl.engine import receiving  # most compactions come after a turn's end
-
-        claude_events.kept([], lambda: receiving.settle(space, patience=receiving.PATIENCE))
+    is_manual = event.get("trigger") == "manual"
+    untold = _settled(space, is_manual=is_manual)
     found = finding.find(space, over=False)
     if found.run_id is None or not known.is_known(found.run_id, space.store.folder):
         return None
     session_id = space.caller.session_id
     if session_id is not None:
-        asked = "manual" if event.get("trigger") == "manual" else "auto"
-        noted = {**space.local.primed(session_id), "compacting": asked}
+        noted = {**space.local.primed(session_id), "compacting": "manual" if is_manual else "auto", "untold": untold}
         claude_events.kept([], lambda: space.local.note_primed(session_id, noted))
     run = space.store.read(found.run_id)
     budget = priming.hook_budget(space, parts.MOST)
@@ -45,11 +42,27 @@ def before(space: Workspace, event: dict[str, Any]) -> str | None:
     remembered = priming.in_memory(space, run)
     back = [entry.id for entry in coming.loaded if entry.form == "full" or entry.id in remembered]
     told = announcing.for_the_summary(run, back)
-    if (KEY not in run.plan and KEY not in run.state) or event.get("trigger") == "manual":
+    if (KEY not in run.plan and KEY not in run.state) or is_manual:
         return told  # after /compact the host shows the assistant this text again: the items would stand there twice
     from loomctl.engine import surviving  # most runs declare nothing
 
     return told + "".join(f"{line}\n" for line in surviving.for_the_summary(space, run, coming))
+
+
+def _settled(space: Workspace, *, is_manual: bool) -> str:
+    """Judge a start whose turn has not ended; gives what its user is to be told with the next start.
+
+    A person asks for a compaction between turns. What no turn has ended since, the host has not written down yet.
+    """
+    session_id = space.caller.session_id
+    if session_id is None or space.local.opened(session_id) is None:
+        return ""
+    if is_manual:
+        claude_events.kept([], lambda: space.local.drop_opened(session_id))
+        return ""
+    from loomctl.engine import receiving  # most compactions come after a turn's end
+
+    return claude_events.kept([], lambda: receiving.settle(space, patience=receiving.PATIENCE)) or ""
 
 
 def after(space: Workspace, event: dict[str, Any]) -> str | None:

@@ -62,6 +62,19 @@ def texts_of(entry: dict[str, Any]) -> list[str]:
     return blocks(entry, "text") + blocks(entry, "tool_result")
 
 
+def marked_lines(texts: Iterable[str], mark: str) -> set[str]:
+    """Give the lines that begin with a mark; of a text in JSON, where a line's end is two signs, the last one too."""
+    found: set[str] = set()
+    for one in texts:
+        if mark not in one:
+            continue
+        found.update(line for line in one.split("\n") if line.startswith(mark))
+        _, escaped, last = one.rpartition(f"\\n{mark}")
+        if escaped:
+            found.add(mark + last.partition('"')[0])
+    return found
+
+
 def bodies_of(entry: dict[str, Any]) -> list[str]:
     """Give the bodies of commands and skills that a host gives again as it compacts a conversation, as they were."""
     skills = _attached(entry, "invoked_skills").get("skills")

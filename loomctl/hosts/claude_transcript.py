@@ -56,16 +56,15 @@ class Transcript(Conversation):
     def holds(self, slips: Collection[str]) -> frozenset[str]:
         """Tell which slip ids stand in the live part: after the last compaction (or kept by it), on the live branch.
 
-        A slip's id counts where it is a line of its own in something that was given to the assistant.
+        A slip's id counts where it is a line of its own in something that was given to the assistant, or the end of a
+        text in JSON.
         """
         wanted = [slip for slip in slips if f"{_MARK}{slip}".encode("utf-8", "replace") in self._read()]
         if not wanted:
             return frozenset()
-        lines: set[str] = set()
+        lines = set[str]()
         for entry in self._live():
-            for text in entries.texts_of(entry):
-                if _MARK in text:
-                    lines.update(text.split("\n"))
+            lines.update(entries.marked_lines(entries.texts_of(entry), _MARK))
         return frozenset(slip for slip in wanted if f"{_MARK}{slip}" in lines)
 
     def sent(self, wanted: Collection[str], older: Collection[str], *, patience: float = 0) -> Sent | None:
@@ -76,23 +75,34 @@ class Transcript(Conversation):
         from loomctl.engine.receiving import Sent  # most hooks ask for less
 
         begun = time.monotonic()
-        while self._path and time.monotonic() - begun < patience and not self.holds(wanted).issuperset(wanted):
+        while True:
+            lines, bodies = set[str](), set[str]()
+            copies: dict[str, list[str]] = {}
+            again: dict[str, str] = {}
+            for entry in self._live():
+                lines.update(entries.marked_lines(entries.texts_of(entry), _MARK))
+                bodies.update(entries.marked_lines(entries.bodies_of(entry), _MARK))
+                given = {_real(path): text for path, text in entries.files_given_again(entry).items()}
+                again = {**given, **again}
+                read = {_real(path): text for path, text in entries.file_read(entry).items()}
+                for path, text in (*given.items(), *read.items()):
+                    copies.setdefault(path, []).append(text)
+            if all(f"{_MARK}{slip}" in lines for slip in wanted) or not self._grows(begun + patience):
+                break
+        if not self._read():
+            return None
+        found = {slip for slip in wanted if f"{_MARK}{slip}" in lines}
+        found.update(slip for slip in older if f"{_MARK}{slip}" in lines or f"{_MARK}{slip}" in bodies)
+        return Sent(frozenset(found), copies, again)
+
+    def _grows(self, until: float) -> bool:
+        """Wait until the host has written more, no longer than to a time of the clock; tells whether it has."""
+        while self._path and time.monotonic() < until:
             time.sleep(_LOOKS_EVERY)
             if self._size() != len(self._read()):
                 self._data = None
-        if not self._read():
-            return None
-        slips = set(self.holds({*wanted, *older}))
-        copies: dict[str, list[str]] = {}
-        again: dict[str, str] = {}
-        for entry in self._live():
-            lines = {line for body in entries.bodies_of(entry) for line in body.split("\n")}
-            slips.update(slip for slip in older if f"{_MARK}{slip}" in lines)
-            given = entries.files_given_again(entry)
-            again = {**given, **again}
-            for path, text in (*given.items(), *entries.file_read(entry).items()):
-                copies.setdefault(path, []).append(text)
-        return Sent(frozenset(slips), copies, again)
+                return True
+        return False
 
     def said_since(self, at: str) -> str | None:
         """Give the assistant's text blocks since a time, joined; None if there is no transcript or it said nothing.
@@ -266,6 +276,13 @@ class Transcript(Conversation):
             except (OSError, ValueError, LoomError):
                 self._data = b""
         return self._data
+
+
+def _real(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # a name that no file can have
+        return path
 
 
 def find(session_id: str) -> str | None:

@@ -102,12 +102,17 @@ class Start(NamedTuple):
 
 def read_start(session_id: str, raw: object) -> Start | None:
     """Read the receipt of a start as `Start.to_dict` gives it; None for what has not its form."""
-    if not isinstance(raw, dict) or not isinstance(raw.get("at"), str) or raw.get("event") not in BEGUN:
+    if not isinstance(raw, dict) or not isinstance(raw.get("at"), str) or not is_start(raw.get("event")):
         return None
     artifacts = raw.get("artifacts")
-    if not isinstance(artifacts, dict):
-        return None
-    return Start(session_id, raw["at"], raw["event"], {name: one for name, one in artifacts.items() if one in FATES})
+    fates = artifacts.items() if isinstance(artifacts, dict) else ()
+    known = {name: one for name, one in fates if isinstance(name, str) and isinstance(one, str) and one in FATES}
+    return Start(session_id, raw["at"], raw["event"], known)
+
+
+def is_start(word: object) -> bool:
+    """Tell a word of BEGUN."""
+    return isinstance(word, str) and word in BEGUN
 
 
 def read(raw: object) -> Receipt | None:

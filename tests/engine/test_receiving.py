@@ -197,6 +197,123 @@ def test_an_edit_after_the_start_is_none_of_its_receipt(begun: Scene, file: Tran
     assert starts(begun)[0]["artifacts"]["spec"] == "present"
 
 
+def imported(file: TranscriptFile, path: Path, text: str) -> None:
+    """Write what the host's memory imports, as it shows it."""
+    shown = [{"path": str(path), "type": "Local", "content": text}]
+    file.add({"type": "attachment", "attachment": {"type": "instructions", "files": shown}})
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (SPEC + "\n\n", SPEC.strip()),
+        (SPEC.replace("\n", "\r\n"), SPEC),
+        ("---\ntitle: x\n---\n" + SPEC, SPEC.strip()),
+        (SPEC + "<!-- a note -->\nMore. <!-- open\n", SPEC + "\nMore. <!-- open"),
+        ("\ufeff" + SPEC, SPEC),
+        ("one\r\ntwo\nthree\r", "one\ntwo\nthree"),
+    ],
+)
+def test_a_copy_is_held_against_the_file_as_a_host_shows_it(
+    begun: Scene, file: TranscriptFile, text: str, shown: str
+) -> None:
+    """It leaves out what is none of the text; that is no older content."""
+    spec = begun.write("spec.md", text.encode())
+    file.compacts()
+    parts = start(begun, file, "compact")
+    imported(file, spec, shown)
+    given(file, parts)
+    assert stop(begun, file) == ""
+    assert starts(begun)[0]["artifacts"]["spec"] == "present"
+
+
+def test_a_newer_copy_is_not_stale(begun: Scene, file: TranscriptFile) -> None:
+    """Edited between a compaction and the next prompt, with which the host reads its memory."""
+    file.compacts()
+    parts = start(begun, file, "compact")
+    imported(file, begun.write("spec.md", "# Another\n"), "# Another")
+    given(file, parts)
+    assert "stale" not in stop(begun, file)
+    assert starts(begun)[0]["artifacts"]["spec"] == "present"
+
+
+@pytest.mark.parametrize("imports", [True, False])
+def test_what_is_left_to_memory_is_present_where_its_import_stands(
+    begun: Scene, file: TranscriptFile, *, imports: bool
+) -> None:
+    """A host may import nothing; then it is named, with its path."""
+    assert begun.loomctl("memory", "on", "--yes").code == 0
+    file.compacts()
+    parts = start(begun, file, "compact")
+    assert "In your memory: spec" in parts[0]
+    if imports:
+        imported(file, begun.root / "spec.md", SPEC.strip())
+    given(file, parts)
+    stop(begun, file)
+    assert starts(begun)[0]["artifacts"]["spec"] == ("present" if imports else "reachable")
+
+
+def test_a_file_behind_a_link_is_known_by_both_of_its_names(begun: Scene, file: TranscriptFile) -> None:
+    """A host names the path that it was asked for."""
+    begun.write("real.md", LONG)
+    spec = begun.root / "spec.md"
+    spec.unlink()
+    spec.symlink_to("real.md")
+    file.compacts()
+    parts = start(begun, file, "compact")
+    read_again(file, spec, LONG)
+    given(file, parts)
+    stop(begun, file)
+    assert starts(begun)[0]["artifacts"]["spec"] == "restored"
+
+
+def test_a_beginning_on_a_part_that_is_lacking_is_lost(scene: Scene, file: TranscriptFile) -> None:
+    """Neither its name nor its beginning stands there."""
+    scene.write("a.md", "".join(LONG.splitlines(keepends=True)[:560]))
+    scene.write("b.md", LONG)
+    scene.workflow([artifact("a", "a.md"), artifact("b", "b.md")])
+    scene.begin()
+    parts = start(scene, file)
+    at = next(number for number, part in enumerate(parts) if "### b: b.md" in part)
+    assert at > 0
+    given(file, [part for number, part in enumerate(parts) if number != at])
+    stop(scene, file)
+    assert starts(scene, code=1)[0]["artifacts"]["b"] == "lost"
+
+
+def test_a_compaction_by_hand_before_any_answer_leaves_no_receipt(begun: Scene, file: TranscriptFile) -> None:
+    """The host writes down what it gave behind that hook, so nobody knows; the compaction has its own."""
+    start(begun, file, "resume")
+    begun.hook("pre-compact", trigger="manual", transcript_path=str(file.path))
+    file.compacts()
+    given(file, start(begun, file, "compact"))
+    assert stop(begun, file) == ""
+    assert [(one["event"], one["artifacts"]["spec"]) for one in starts(begun)] == [("compact", "present")]
+
+
+def test_an_automatic_compaction_judges_the_start_before_it(begun: Scene, file: TranscriptFile) -> None:
+    """No turn has ended; what was found is told after it."""
+    start(begun, file, "clear")
+    file.prompt("go on")
+    file.says("I look.")
+    begun.hook("pre-compact", trigger="auto", transcript_path=str(file.path))
+    file.compacts()
+    ended = begun.hook("session-start", source="compact", transcript_path=str(file.path))
+    assert "after /clear: lost: spec, tasks (loomctl prove)" in ended.message
+    given(file, ended.parts)
+    assert stop(begun, file) == ""
+    assert [one["event"] for one in starts(begun, code=1)] == ["clear", "compact"]
+
+
+def test_what_was_given_in_json_was_given(begun: Scene, file: TranscriptFile) -> None:
+    """`loomctl … --json` carries the text in a document."""
+    (text,) = start(begun, file)
+    file.calls("loomctl resume --json")
+    file.result(json.dumps({"slip": {"text": text}, "notes": []}))
+    file.says("So.")
+    assert stop(begun, file) == ""
+
+
 def test_a_session_that_only_reads_has_its_receipt_on_this_machine(begun: Scene, file: TranscriptFile) -> None:
     """Nothing is written of it to the run (the third rule), and `prove` tells it."""
     begun.let_go()
@@ -245,6 +362,31 @@ def test_a_damaged_note_breaks_nothing(begun: Scene, file: TranscriptFile, note:
     assert (ended.code, "could not" in ended.stdout) == (0, False)
 
 
+@pytest.mark.parametrize(
+    "attachment",
+    [
+        {"type": "file", "content": {"file": {"filePath": "a\0b", "content": "x", "numLines": 1, "totalLines": 1}}},
+        {"type": "file", "content": {"file": {"filePath": [], "content": "x", "numLines": {}, "totalLines": {}}}},
+        {"type": "file", "content": {"file": 7}},
+        {"type": "file", "content": []},
+        {"type": "instructions", "files": [7, {}, {"path": 7, "content": "x"}, {"path": "a\0", "content": "x"}]},
+        {"type": "instructions", "files": {"path": "x"}},
+        {"type": "invoked_skills", "skills": [7, {}, {"content": [1]}]},
+        {"type": "invoked_skills", "skills": 7},
+        {"type": ["file"]},
+    ],
+)
+def test_what_a_host_writes_is_hostile(begun: Scene, file: TranscriptFile, attachment: Json) -> None:
+    """A shape that nobody knows is passed over."""
+    file.compacts()
+    parts = start(begun, file, "compact")
+    file.add({"type": "attachment", "attachment": attachment})
+    file.add({"type": "user", "message": {"content": "x"}, "toolUseResult": attachment.get("content", attachment)})
+    given(file, parts)
+    assert stop(begun, file) == ""
+    assert set(starts(begun)[0]["artifacts"].values()) == {"present"}
+
+
 def test_damaged_receipts_are_passed_over(begun: Scene, file: TranscriptFile) -> None:
     """Those that can be read are told."""
     begun.let_go()
@@ -272,3 +414,31 @@ def test_a_receipt_is_kept_where_the_run_cannot_be_written(begun: Scene, file: T
         assert receiving.settle(space) == ""
     assert "context.checked" not in begun.event_names()
     assert len(starts(begun)) == 1
+
+
+def test_what_is_lost_is_told_where_no_receipt_can_be_kept(begun: Scene, file: TranscriptFile) -> None:
+    """Neither in the run nor here."""
+    start(begun, file)
+    given(file, [])
+    (begun.store / "local/receipts").write_text("in the way", encoding="utf-8")
+    space = begun.space(transcript=file.path, on_hook_path=True)
+    with space.store.lock(begun.run_dir.name, 1.0):
+        assert receiving.settle(space).endswith("lost: spec, tasks (loomctl prove)")
+
+
+@pytest.mark.parametrize("word", ['["x"]', "{}", "7", "null", '"no such"'])
+def test_what_a_log_brings_is_hostile(begun: Scene, word: str) -> None:
+    """It travels with a run; no word of it is believed unread."""
+    like = {**begun.events()[-1], "event": "context.checked"}
+    told = [
+        {"at": "x", "event": json.loads(word), "artifacts": {}},
+        {"at": "y", "event": "clear", "artifacts": json.loads(word)},
+    ]
+    with (begun.run_dir / "events.jsonl").open("a", encoding="utf-8") as log:
+        log.writelines(json.dumps({**like, "properties": one}) + "\n" for one in told)
+    assert [one["artifacts"] for one in starts(begun)] == [{}]
+    primed = begun.store / "local/primed" / f"{SESSION}.json"
+    owed = {"run_id": begun.run_dir.name, "event": "session_start", "facts": [], "lines": [], "begun": json.loads(word)}
+    before = json.loads(primed.read_text(encoding="utf-8"))
+    primed.write_text(json.dumps({**before, "owed_by_next": owed}), encoding="utf-8")
+    assert begun.loomctl("next").code == 0

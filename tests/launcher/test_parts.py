@@ -146,6 +146,22 @@ def test_a_killed_python_leaves_the_others_silent(driven: Scene) -> None:
     assert list(folder(driven).iterdir()) == []
 
 
+@IN_EACH
+def test_a_first_entry_that_fails_lets_the_others_go_at_once(driven: Scene, shell: list[str]) -> None:
+    """Also one that comes to the bell as it is taken away; they do not wait for their time limit."""
+    for round_ in range(12):
+        entries = Entries(driven, shell)
+        entries.event = b"no JSON"
+        entries.begin(1)
+        time.sleep(0.03 + round_ * 0.004)  # about when Python ends
+        for number in (2, 3, 4):
+            entries.begin(number)
+        began = time.monotonic()
+        assert set(list(entries.given().values())[1:]) <= {""}
+        assert time.monotonic() - began < 6
+        assert list(folder(driven).iterdir()) == []
+
+
 def test_what_an_earlier_event_left_is_never_given(driven: Scene) -> None:
     """A part that nobody printed goes before the next compaction, and as the next first entry begins."""
     base = f"{SESSION}-{PID}"
