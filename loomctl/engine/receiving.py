@@ -150,7 +150,7 @@ def _now(path: str, due: object) -> tuple[str | None, bool]:
 
 
 def _is_of(text: str, sha256: object, now: str | None) -> bool:
-    """Tell whether a text is the content that was due, or the file's present one. now: that, None where there is none."""
+    """Tell whether a text is the content that was due, or the file's present one. now: that; None where it has none."""
     if now is not None and _as_shown(text) == _as_shown(now):
         return True
     return any(digests.of_text(form) == sha256 for form in (text, f"{text}\n"))
