@@ -61,7 +61,10 @@ def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_
 
 def _lines(found: Proof) -> list[str]:
     if not found.items and not found.starts and not any(one.receipt for one in found.compactions):
-        said = "declares nothing that must survive: must_survive in its workflow, or loomctl prove --add"
+        said = (
+            "declares nothing that must survive (must_survive in its workflow, or loomctl prove --add), and no start "
+            "of a session was looked at yet"
+        )
         return [f"run {found.run_id} {said}"]
     items = counted(len(found.items), "item")
     lines = [f"run {found.run_id}: {items} must survive, {counted(len(found.compactions), 'compaction')}"]

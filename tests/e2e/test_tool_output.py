@@ -235,24 +235,25 @@ def test_what_an_mcp_server_gives_is_shortened_in_its_shape(patient: Assistant) 
     assert b"row 300: shop 6 sold 3900 things" in printed(patient, "steps", "show", calls[0]["id"])
 
 
-def test_the_newest_of_three_hundred_calls_in_one_turn_are_told_after_a_compaction(assistant: Assistant) -> None:
+@pytest.mark.parametrize("count", [300, 1000])
+def test_the_newest_of_many_calls_in_one_turn_are_told_after_a_compaction(assistant: Assistant, count: int) -> None:
     """The next request tells each of the newest twenty, in order; the log has all of them in the end.
 
     Calls of one message end in any order, so the last of them come one by one.
     """
     first = start_run(assistant)
-    calls = [bash(f"echo call {number:03}") for number in range(300)]
-    answers = [reply(*calls[at : at + 55]) for at in range(0, 275, 55)]
-    answers += [reply(call) for call in calls[275:-1]]
+    calls = [bash(f"echo call {number:04}") for number in range(count)]
+    answers = [reply(*calls[at : min(at + 60, count - 25)]) for at in range(0, count - 25, 60)]
+    answers += [reply(call) for call in calls[-25:-1]]
     answers += [reply(calls[-1], usage=AUTO_COMPACT), reply("finished")]
     turn = assistant.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=answers)
     kinds = [request.kind for request in turn.requests]
     after = turn.requests[kinds.index("compaction") + 1].seen()
     history = after.rpartition("Earlier steps:")[2].partition("## ")[0]
     told = [int(one) for one in re.findall(r"`echo call (\d+)`", history)]
-    assert told[-20:] == list(range(280, 300))
+    assert told[-20:] == list(range(count - 20, count))
     kept = {str(step.minimal_args["command"]) for step in _all_steps(assistant)}
-    assert {f"echo call {number:03}" for number in range(300)} <= kept
+    assert {f"echo call {number:04}" for number in range(count)} <= kept
 
 
 def _all_steps(assistant: Assistant) -> list[Any]:
