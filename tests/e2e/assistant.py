@@ -187,11 +187,12 @@ class Assistant:
         allowed_tools: str | None = None,
         extra_args: Sequence[str] = (),
         watch_hooks: bool = False,
+        seconds: int = TIME_LIMIT,
     ) -> Turn:
         """Give the assistant one prompt and wait until it has ended.
 
         answers: what the scripted model says; "OK" when they have run out.
-        resume, session_id, fork: which conversation; a new one by default.
+        resume, session_id, fork: which conversation; a new one by default. seconds: how long it may take.
         """
         self.api.script(*answers)
         before = len(self.api.requests)
@@ -204,7 +205,7 @@ class Assistant:
         ]
         form = ["stream-json", "--verbose", "--include-hook-events"] if watch_hooks else ["json"]
         words = self.command_line("-p", prompt, *options, "--output-format", *form)
-        printed = _output(self._start(words))
+        printed = _output(self._start(words), seconds)
         events = tuple(json.loads(line) for line in printed.splitlines())
         result = events[-1]
         assert result["type"] == "result", printed
@@ -314,11 +315,11 @@ def entries(transcript: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in transcript.read_text(encoding="utf-8").splitlines()]
 
 
-def _output(process: subprocess.Popen[str]) -> str:
+def _output(process: subprocess.Popen[str], seconds: int = TIME_LIMIT) -> str:
     """Wait for the assistant; give its standard output. Ends it with all that it started when the time is up."""
     with process:
         try:
-            printed, complaint = process.communicate(timeout=TIME_LIMIT)
+            printed, complaint = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise

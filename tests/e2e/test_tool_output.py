@@ -246,7 +246,7 @@ def test_the_newest_of_many_calls_in_one_turn_are_told_after_a_compaction(assist
     answers = [reply(*calls[at : min(at + 60, count - 25)]) for at in range(0, count - 25, 60)]
     answers += [reply(call) for call in calls[-25:-1]]
     answers += [reply(calls[-1], usage=AUTO_COMPACT), reply("finished")]
-    turn = assistant.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=answers)
+    turn = assistant.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=answers, seconds=240)
     kinds = [request.kind for request in turn.requests]
     after = turn.requests[kinds.index("compaction") + 1].seen()
     history = after.rpartition("Earlier steps:")[2].partition("## ")[0]
