@@ -12,7 +12,8 @@ Who: `loom`, this checkout, with a workflow that declares the four files; `memor
 Read the four files; `nothing`; a bundle is a plugin of another folder, the files lie in the project; one with a
 loomctl in it is another Loom, and does what `loom` does.
 
-Columns: the share of facts that stand in the next request, before the model does anything; in brackets the share that
+Columns: the share of facts that stand in the next request, before the model does anything (after `/loom:resume`: behind
+its first `loomctl next`); in brackets the share that
 does or whose file is named there; sentences that an edit has outdated and that stand in it (in a diff: not the lines
 that it takes out); bytes, the request's beyond what `nothing` has there; whether the user was told; and whether Loom's
 receipt says what the request shows. Where a conversation goes on as it was (resumed, an edit between prompts), what was

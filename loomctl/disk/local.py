@@ -273,20 +273,19 @@ class Local:
         if not files.leads_away(self._store_folder, path):
             files.remove(path)
 
-    def receipts(self, session_id: str) -> dict[str, Any]:
-        """Give a session's receipts on this machine: `{run_id, starts: […]}`, oldest first."""
-        found = self._read(self._receipts, session_id) or {}
-        starts = found.get("starts")
-        return {"run_id": found.get("run_id"), "starts": starts if isinstance(starts, list) else []}
+    def receipts(self, session_id: str) -> list[dict[str, Any]]:
+        """Give a session's receipts on this machine, each with its `run_id`, oldest first."""
+        starts = (self._read(self._receipts, session_id) or {}).get("starts")
+        return [one for one in starts if isinstance(one, dict)] if isinstance(starts, list) else []
 
-    def note_receipts(self, session_id: str, receipts: dict[str, Any]) -> None:
-        """Keep a session's receipts."""
-        self._write(self._receipts, session_id, receipts)
+    def note_receipts(self, session_id: str, starts: list[dict[str, Any]]) -> None:
+        """Keep a session's receipts; the file names the run of the newest."""
+        self._write(self._receipts, session_id, {"run_id": starts[-1]["run_id"], "starts": starts})
 
-    def receipts_of(self, run_id: str) -> dict[str, list[Any]]:
-        """Give the receipts of a run by the sessions of this machine that have some."""
-        found = {one: self.receipts(one) for one in self._named(self._receipts)}
-        return {one: kept["starts"] for one, kept in found.items() if kept["run_id"] == run_id}
+    def receipts_of(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
+        """Give the receipts of a run that stand on this machine, each behind its session's id."""
+        found = [(session_id, one) for session_id in self._named(self._receipts) for one in self.receipts(session_id)]
+        return [(session_id, one) for session_id, one in found if one.get("run_id") == run_id]
 
     def _named(self, folder: str) -> list[str]:
         """List the sessions that have a file in a folder."""

@@ -60,6 +60,9 @@ def put_back(space: Workspace, budget: Budget, at: str) -> str:
         owed.settle(local, session_id)
         return ""
     run = space.store.read(binding["run_id"])
+    if space.store.held(run.run_id, run.state) is not None:  # another has taken it over: nothing is due here (D64)
+        owed.settle(local, session_id)
+        return ""
     due = set(owed.left(taken))
     items = [item for item in survival.items(run.plan, run.state) if item.name in due]
     made = _composed(run, items, survivors.found(space, run, items), budget)
@@ -109,10 +112,7 @@ def _leave(space: Workspace, session_id: str, noted: dict[str, Any]) -> None:
 
 
 def _record(space: Workspace, noted: dict[str, Any], part: dict[str, Any]) -> None:
-    """Record in the run what was put back, once; a receipt that a kill kept from being written is written with it.
-
-    Beside another driver the events alone are written, and the receipt stays as it is: it was told when it was judged.
-    """
+    """Record in the run what was put back, once; a receipt that a kill kept from being written is written with it."""
     session_id, run_id = space.caller.session_id or "", str(noted["run_id"])
     names = owed.names(part, "given")
     if not names or part.get("recorded") is True:
@@ -127,8 +127,6 @@ def _record(space: Workspace, noted: dict[str, Any], part: dict[str, Any]) -> No
         if compaction is None or {**compaction.which, **which} != compaction.which:
             return state, []
         before, happened = compaction.receipt, []
-        if space.store.held(run_id, state) is not None:
-            return state, [told]
         if before is None or not before.proven:
             kept, lost, absent = (owed.names(noted, key) for key in ("kept", "lost", "absent"))
             before = Receipt(True, kept, lost, [], absent, receipts.read_notes(noted))

@@ -85,15 +85,13 @@ def _keep(space: Workspace, run_id: str, receipt: Start) -> None:
             pass
         else:
             return
-    kept = space.local.receipts(receipt.session_id)
-    before = kept["starts"] if kept["run_id"] == run_id else []
-    space.local.note_receipts(receipt.session_id, {"run_id": run_id, "starts": [*before, receipt.to_dict()][-_KEPT:]})
+    kept = [*space.local.receipts(receipt.session_id), {"run_id": run_id, **receipt.to_dict()}]
+    space.local.note_receipts(receipt.session_id, kept[-_KEPT:])
 
 
 def of_run(space: Workspace, run: Run) -> list[Start]:
     """Give the receipts of a run's starts, oldest first: those of its log, and those that this machine alone has."""
-    here = space.local.receipts_of(run.run_id)
-    read = (receipts.read_start(session_id, raw) for session_id, kept in here.items() for raw in kept)
+    read = (receipts.read_start(session_id, raw) for session_id, raw in space.local.receipts_of(run.run_id))
     return sorted([*_in_the_log(run.folder), *(one for one in read if one is not None)], key=lambda one: one.at)
 
 

@@ -1,7 +1,6 @@
-"""Receipts that the log tells and the state does not hold: of a session that did not drive its run when it was looked.
+"""Receipts that the log tells and the state does not hold: of a session whose run was taken over meanwhile.
 
-Beside a driver a session writes events alone, so what became of the items stands in `survival.checked` and
-`survival.restored`.
+From then on it writes events alone, so what became of the items stands in `survival.checked` and `survival.restored`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from loomctl.disk import clock, event_log, events
 from loomctl.engine import pending
 from loomctl.model import receipts
 from loomctl.model.errors import LoomError
-from loomctl.model.receipts import Compacted
 from loomctl.model.survival import KEY
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
-    from loomctl.model.receipts import Receipt
+    from loomctl.model.receipts import Compacted, Receipt
 
 _CHECKED, _RESTORED = "survival.checked", "survival.restored"
 
@@ -51,16 +49,11 @@ def _size(run_dir: str) -> int:
 def completed(run_dir: str, found: Sequence[Compacted]) -> list[Compacted]:
     """Give compactions with the receipts that the log tells, where the state has none that is proven.
 
-    Those of which the log alone tells stand behind the others. found: oldest first. A log that cannot be read tells
-    nothing.
+    found: oldest first. A log that cannot be read tells nothing.
     """
     every = list(found)
     open_ones = {at for at, one in enumerate(every) if one.receipt is None or not one.receipt.proven}
     for entry in _told(run_dir):
-        unknown = _alone(every, entry)
-        if unknown is not None:
-            open_ones.add(len(every))
-            every.append(unknown)
         at = _of(every, entry)
         if at in open_ones:
             every[at] = every[at]._replace(receipt=_with(every[at].receipt, entry))
@@ -79,20 +72,6 @@ def _is_receipt(entry: Mapping[str, Any]) -> bool:
     return entry.get("event") in (_CHECKED, _RESTORED)
 
 
-def _alone(every: Sequence[Compacted], entry: Mapping[str, Any]) -> Compacted | None:
-    """Give the compaction of which an event tells and the state does not; None where it does.
-
-    One is judged once, so what is told of a moment whose compaction has its receipt tells of another of that second.
-    """
-    raw = entry.get("properties")
-    at = raw.get("at") if isinstance(raw, dict) and entry["event"] == _CHECKED else None
-    session_id = str(entry.get("session_id") or "")
-    same = [one for one in every if (one.session_id, one.at) == (session_id, at)]
-    if not isinstance(at, str) or (same and not (same[-1].receipt and same[-1].receipt.proven)):
-        return None
-    return Compacted(session_id, at, str(raw.get("trigger") or "") if isinstance(raw, dict) else "", None)
-
-
 def _of(every: Sequence[Compacted], entry: Mapping[str, Any]) -> int:
     """Give the place of the compaction that an event tells of; -1 where there is none.
 
@@ -102,7 +81,7 @@ def _of(every: Sequence[Compacted], entry: Mapping[str, Any]) -> int:
     raw = entry.get("properties")
     properties = raw if isinstance(raw, dict) else {}
     own = [place for place, one in enumerate(every) if one.session_id == entry.get("session_id")]
-    which = properties.get("compaction", {"at": properties.get("at")} if entry["event"] == _CHECKED else None)
+    which = properties.get("compaction")
     if isinstance(which, dict) and which.get("at"):
         number = which.get("number", 0)
         same = [place for place in own if every[place].at == which["at"]]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Nothing is given here: a session that ends now never gets it.
 _COMING = "what fits of them comes back with the next tool result or prompt"
-_HELD = ("HELD", "HELD_BY_ANOTHER")  # another writes just now, or drives: what is owed is noted all the same
+_HELD = "HELD"  # another writes just now: what is owed is noted all the same
 
 
 def before(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -72,10 +72,12 @@ def after(space: Workspace, event: dict[str, Any]) -> str | None:
     binding = space.local.binding(space.caller.session_id)
     if binding is None or not space.store.has(binding["run_id"]):
         return None
+    if space.store.held(binding["run_id"], space.store.read_state(binding["run_id"])) is not None:
+        return None  # it was taken over meanwhile, and what is lost here is nobody's loss (D64)
     try:
         judged = surviving.judge(space, binding["run_id"], claude_events.text(event, "compact_summary"))
     except LoomError as error:
-        if error.code not in _HELD:
+        if error.code != _HELD:
             raise
         return claude_events.context("PostCompact", None, f"Loom: no receipt of the compaction now: {error.what}")
     if judged is None or not judged.receipt.lost:

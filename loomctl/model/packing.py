@@ -202,8 +202,8 @@ class _Part:
     def _whole(self, sheets: _Sheets, others: int) -> bool:
         """Take the whole text, or the diff that leads to it: on the first part that has room, else on several."""
         allowed = max(sheets.left() - others, self.kept)
-        if self.diff:
-            return self._on_one(sheets, self.diff, self.measure(self.diff), "diff", allowed)
+        if self.diff and self._on_one(sheets, self.diff, self.measure(self.diff), "diff", allowed):
+            return True
         if self.cost + sheets.between > allowed:
             return False
         if self._on_one(sheets, self._block(0, len(self.text or "")), self.cost, "full", allowed):

@@ -193,47 +193,45 @@ def test_driver_and_compactions_are_told_as_far_as_they_are_known(begun: Scene, 
 
 
 @pytest.fixture
-def beside(scene: Scene) -> Scene:
-    """A run of which the log alone tells two compactions of a session that does not drive it."""
+def overtaken(scene: Scene) -> Scene:
+    """A run of which the log tells what became of the last compaction, for it was taken from its session meanwhile."""
     scene.workflow(must_survive=["no second stylesheet", "7:1"])
     scene.begin()
     (record,) = scene.state["sessions"]["session_history"]
-    record["compactions"] = [{"at": "2026-01-01T00:00:00Z", "trigger": "auto", "receipt": {"proven": False}}]
+    ats = [f"2026-01-0{day}T00:00:00Z" for day in (1, 2)]
+    record["compactions"] = [{"at": at, "trigger": "manual", "receipt": {"proven": False}} for at in ats]
     scene.edit(sessions={**scene.state["sessions"], "session_history": [record]})
     receipt = {"proven": True, "kept": ["7:1"], "lost": ["no second stylesheet"], "restored": [], "trigger": "manual"}
-    told = [Event("survival.checked", {**receipt, "at": f"2026-01-0{day}T00:00:00Z"}, OTHER) for day in (2, 3)]
-    back = Event("survival.restored", {"items": ["no second stylesheet"], "at": "PostToolUse"}, OTHER)
-    events.append(str(scene.run_dir), scene.run_dir.name, [*told, back], durable=False)
+    which = {"compaction": {"at": ats[1], "number": 2}}
+    told = Event("survival.checked", {**receipt, **which}, SESSION)
+    back = Event("survival.restored", {"items": ["no second stylesheet"], "at": "PostToolUse", **which}, SESSION)
+    events.append(str(scene.run_dir), scene.run_dir.name, [told, back], durable=False)
     return scene
 
 
-@pytest.mark.usefixtures("beside")
-def test_a_compaction_beside_the_driver_is_told_as_prove_and_the_report_tell_it(cli: Cli) -> None:
-    """Its session has no record in the state; what was lost there, and put back, stands in the log alone."""
+@pytest.mark.usefixtures("overtaken")
+def test_a_receipt_that_the_log_alone_has_is_told_as_prove_and_the_report_tell_it(cli: Cli) -> None:
+    """What was lost there, and put back, stands in no record."""
     proved = cli("prove", "--json").json["compactions"]
     told = cli("status", "--json").json["compactions"]
-    assert (told["count"], told["last"]["at"]) == (3, "2026-01-03T00:00:00Z")
+    assert (told["count"], told["last"]["at"]) == (2, "2026-01-02T00:00:00Z")
     assert told["last"]["receipt"]["restored"] == proved[-1]["restored"] == ["no second stylesheet"]
     assert fields(cli("status").stdout)["compacted"].endswith("(manual): kept 1, lost 1, restored 1")
-    shown = cli("report", "--json").json["sessions"]
-    assert [(one["session_id"], [each["at"][:10] for each in one["compactions"]]) for one in shown] == [
-        (SESSION, ["2026-01-01"]),
-        (OTHER, ["2026-01-02", "2026-01-03"]),
-    ]
-    assert [each["receipt"]["restored"] for each in shown[1]["compactions"]] == [[], ["no second stylesheet"]]
+    (shown,) = cli("report", "--json").json["sessions"]
+    assert [each["receipt"]["restored"] for each in shown["compactions"]] == [[], ["no second stylesheet"]]
     page = cli("report", "-o", "-")
     assert (page.code, page.stderr) == (0, "")
-    assert "2026-01-03 00:00:00" in page.stdout
+    assert "2026-01-02 00:00:00" in page.stdout
 
 
+@pytest.mark.usefixtures("overtaken")
 def test_a_log_that_is_too_long_for_a_glance_is_not_read_for_receipts(
-    beside: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the state has is told, and no more."""
     monkeypatch.setattr("loomctl.cli.status._LARGEST_LEDGER", 10)
     told = cli("status", "--json").json
-    assert (told["compactions"]["count"], told["ledger"]) == (1, None)
-    assert beside.state["sessions"]["session_history"][0]["compactions"][-1]["at"] == told["compactions"]["last"]["at"]
+    assert (told["compactions"]["last"]["receipt"]["proven"], told["ledger"]) == (False, None)
 
 
 def test_what_leads_on_is_what_this_session_may_do(begun: Scene, cli: Cli) -> None:

@@ -387,6 +387,15 @@ def test_what_a_host_writes_is_hostile(begun: Scene, file: TranscriptFile, attac
     assert set(starts(begun)[0]["artifacts"].values()) == {"present"}
 
 
+def test_a_look_at_another_run_forgets_no_receipt(begun: Scene) -> None:
+    """One session of this machine may read several runs."""
+    local = begun.space(OTHER).local
+    for run_id in (begun.run_dir.name, "another", begun.run_dir.name):
+        kept = {"run_id": run_id, "at": "2026-11-24T00:00:00Z", "event": "startup", "artifacts": {}}
+        local.note_receipts(OTHER, [*local.receipts(OTHER), kept])
+    assert len(starts(begun)) == 2
+
+
 def test_damaged_receipts_are_passed_over(begun: Scene, file: TranscriptFile) -> None:
     """Those that can be read are told."""
     begun.let_go()
@@ -395,12 +404,9 @@ def test_damaged_receipts_are_passed_over(begun: Scene, file: TranscriptFile) ->
     stop(begun, file, OTHER)
     path = begun.store / "local/receipts" / f"{OTHER}.json"
     kept = json.loads(path.read_text(encoding="utf-8"))
-    more: list[object] = [
-        7,
-        {},
-        {"at": "x", "event": "no such"},
-        {"at": "x", "event": "clear", "artifacts": {"a": "b"}},
-    ]
+    own = {"run_id": begun.run_dir.name, "at": "x"}
+    strange = {**own, "event": "clear", "artifacts": {"a": "b"}}
+    more: list[object] = [7, {}, own, {**own, "event": "no such"}, strange]
     path.write_text(json.dumps({**kept, "starts": [*more, *kept["starts"]]}), encoding="utf-8")
     (begun.store / "local/receipts" / "x.json").write_text("[", encoding="utf-8")
     assert [one["artifacts"] for one in starts(begun)] == [{"spec": "present", "tasks": "present"}, {}]

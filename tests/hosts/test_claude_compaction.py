@@ -275,6 +275,15 @@ def test_what_does_not_fit_is_named_and_not_claimed(begun: Scene) -> None:
     assert receipt(begun)["restored"] == LOST[:1]
 
 
+def test_nothing_is_put_back_into_a_session_whose_run_was_taken_over(begun: Scene) -> None:
+    """What is due is due to who works on it (D64)."""
+    compact(begun, compact_summary=SUMMARY)
+    resuming.resume(begun.space(OTHER), begun.state["run_id"], take_over=True)
+    for _ in range(2):
+        assert "ledger table" not in prompted(begun).stdout
+    assert not owed.is_any(str(begun.store / "local"), SESSION)
+
+
 def test_what_did_not_fit_beside_the_rest_is_given_next(begun: Scene, tmp_path: Path) -> None:
     """The first part settles its own debt alone: two texts that do not fit together come one after the other."""
     begun.write("rules.md", "# Rules\n" + "Cobalt before viridian. 🟦\n" * 250)
@@ -310,37 +319,20 @@ def test_a_text_whose_secret_was_masked_on_the_way_is_not_lost(begun: Scene) -> 
     assert told.code == 0
 
 
-def test_a_session_that_lost_the_run_gets_its_receipt_and_its_texts(begun: Scene, tmp_path: Path) -> None:
-    """Another takes the run over before the summary comes: no error, no refusal in the log, and the debt is settled."""
+def test_a_session_that_lost_the_run_gets_no_receipt(begun: Scene, tmp_path: Path) -> None:
+    """Another takes the run over before the summary comes: no error, no refusal in the log, and nothing is owed."""
     file = TranscriptFile(tmp_path / "t.jsonl")
     hook(begun, "pre-compact", file, trigger="auto")
     file.compacts()
     file.hook_text(hook(begun, "session-start", file, source="compact").context)
     resuming.resume(begun.space(OTHER), begun.state["run_id"], take_over=True)
-    told = hook(begun, "post-compact", file, trigger="auto", compact_summary=SUMMARY)
-    assert "lost 2 of 5" in told.json["systemMessage"]
-    text = prompted(begun, file).context
-    assert "Cobalt" in text
-    file.hook_text(text, "UserPromptSubmit")
-    for _ in range(3):
-        assert "Cobalt" not in prompted(begun, file).stdout
-    assert not list((begun.store / "local/owed").iterdir())
+    assert hook(begun, "post-compact", file, trigger="auto", compact_summary=SUMMARY).stdout == ""
+    assert "Cobalt" not in prompted(begun, file).stdout
+    assert not owed.is_any(str(begun.store / "local"), SESSION)
     names = begun.event_names()
-    assert (names.count("survival.checked"), names.count("survival.restored")) == (1, 1)
-    assert "lease.refused" not in names
-    assert "hook.failed" not in names
+    assert not [name for name in names if name.startswith("survival.") or name in ("lease.refused", "hook.failed")]
     (proven,) = json.loads(begun.loomctl("prove", "--json").stdout)["compactions"]
-    assert (proven["proven"], proven["kept"], proven["lost"], proven["restored"]) == (True, KEPT, LOST, LOST)
-    report = reporting.gather(begun.space(), begun.state["run_id"], lambda _: "")
-    (shown,) = [one for session in report["sessions"] for one in session["compactions"]]
-    assert shown["receipt"] == {
-        "proven": True,
-        "kept": KEPT,
-        "lost": LOST,
-        "restored": LOST,
-        "pending": [],
-        "absent": [],
-    }
+    assert proven["proven"] is False
     assert begun.state["lease"]["session_id"] == OTHER
 
 

@@ -313,6 +313,16 @@ def test_a_diff_stands_for_the_whole_where_it_is_shorter(diff: str, room: int, f
     assert ("(then 01234567)" in made.texts[0]) == (form == "diff")
 
 
+@pytest.mark.parametrize(("lines", "form"), [(1400, "full"), (200, "diff")])
+def test_a_diff_that_no_part_holds_gives_way_to_the_whole_on_several(lines: int, form: str) -> None:
+    """It is not told as a beginning."""
+    diff = "@@ -1 +1 @@\n" + "-a line\n" * lines
+    one = piece("notes", "line of the text\n" * 1400)._replace(diff=diff, base="0123456789abcdef")
+    made = pack([one], rooms=[9000] * 4, measure=utf16_units)
+    assert (made.packed[0].form, made.packed[0].rest) == (form, "")
+    assert made.texts[0].count("from line") == 0
+
+
 @given(WITH_DIFFS, ROOMS)
 def test_diffs_keep_under_the_budget(pieces: list[Piece], rooms: list[int]) -> None:
     """Whatever they hold; and nothing in one can close its fence."""
