@@ -237,6 +237,7 @@ def test_a_paused_run_lets_its_command_end(scene: Scene, monkeypatch: pytest.Mon
     assert scene.loomctl("next", "--json").json["ran"][0]["status"] == "succeeded"
 
 
+@pytest.mark.shows("An assistant cannot end a command step by saying so")
 def test_done_is_no_way_past_a_command(scene: Scene) -> None:
     """The assistant cannot say how a command ended; a person in a terminal can, in words of an outcome."""
     run_id = begin(scene, "exit 1", trusted=False)

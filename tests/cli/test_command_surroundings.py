@@ -22,6 +22,7 @@ def test_a_command_works_in_the_projects_root_or_below(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("workdir", ["/", "link", "/etc"])
+@pytest.mark.shows("in the project's root or a folder below it")
 def test_a_workdir_outside_is_refused(scene: Scene, workdir: str) -> None:
     """Also by a link; nothing is run (D10)."""
     (scene.root / "link").symlink_to("/")

@@ -14,6 +14,7 @@ from tests.cli.terminal import at_a_terminal
 from tests.scenes import Scene
 
 
+@pytest.mark.shows("after you have trusted exactly that")
 def test_without_trust_nothing_is_run_and_the_way_on_is_said(scene: Scene) -> None:
     """Neither by next nor by any other verb; `trust` without --yes shows and does not trust."""
     run_id = begin(scene, "touch sprung; echo \x1b[31mred", trusted=False)
@@ -93,6 +94,7 @@ def test_a_step_that_a_stop_ends_before_an_untrusted_command(scene: Scene) -> No
     assert scene.state["status"] == "awaiting_feedback"
 
 
+@pytest.mark.shows("never by a hook")
 def test_hooks_run_no_commands(scene: Scene) -> None:
     """Trusted or not: whatever event comes."""
     begin(scene, "touch sprung")
@@ -109,6 +111,7 @@ def test_hooks_run_no_commands(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("field", ["run", "workdir"])
+@pytest.mark.shows("A plan or a state that was changed since makes them untrusted")
 def test_a_plan_that_was_changed_is_not_trusted_any_more(scene: Scene, field: str) -> None:
     """What counts is what would be run, not what the plan lists; put back as it was, it is trusted again."""
     (scene.root / "sub").mkdir(parents=True, exist_ok=True)
@@ -124,6 +127,7 @@ def test_a_plan_that_was_changed_is_not_trusted_any_more(scene: Scene, field: st
     assert (scene.root / "fine").exists()
 
 
+@pytest.mark.shows("A plan or a state that was changed since makes them untrusted")
 def test_a_state_that_changes_what_would_be_run_is_not_trusted(scene: Scene) -> None:
     """A placeholder's value is a part of the command, and is quoted where it stands."""
     scene.workflow(phases=steps("echo {work_id} > told"))

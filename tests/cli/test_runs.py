@@ -172,6 +172,7 @@ def test_looking_writes_nothing_to_the_run(begun: Scene, cli: Cli) -> None:
     assert fingerprint(begun.run_dir) == before
 
 
+@pytest.mark.shows("`loomctl trust RUN` first shows what the run loads and runs")
 def test_trust_shows_what_it_trusts(begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a run loads is shown, and then its sessions are primed on this machine (D23)."""
     monkeypatch.setenv("LOOM_STATE_HOME", str(begun.root.parent / "another machine"))

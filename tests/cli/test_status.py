@@ -290,6 +290,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[2J\u202edrawkcab\u2066 AKIAIOSFODNN7EXAMPLE ä¸–ç
 
 
 @pytest.mark.parametrize("wide", ["80", "40", "24", "1", "300"])
+@pytest.mark.shows("in the conversation and in the terminal")
 def test_hostile_text_is_harmless_and_fits(begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch, wide: str) -> None:
     """Controls and turns are visible, secrets masked, wide characters counted twice, in whatever width."""
     monkeypatch.setenv("COLUMNS", wide)

@@ -167,6 +167,7 @@ HOSTILE: dict[str, list[tuple[tarfile.TarInfo, bytes]]] = {
 
 
 @pytest.mark.parametrize("members", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.shows("What comes out of an archive is checked before it counts, and never replaces a run")
 def test_nothing_of_a_hostile_archive_leads_elsewhere(
     tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]
 ) -> None:
@@ -265,6 +266,7 @@ def test_a_damaged_or_lying_archive_is_refused(tmp_path: Path, write: Callable[[
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
+@pytest.mark.shows("What comes out of an archive is checked before it counts, and never replaces a run")
 def test_no_forged_bytes_are_more_than_an_error(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """An archive with bytes changed anywhere is unpacked inside its folder or refused; nothing else is raised."""
     base = tmp_path_factory.mktemp("forged")

@@ -37,6 +37,8 @@ STRATEGIES = st.sampled_from([None, "full", "summary", "latest_only", "all", "od
 
 @settings(max_examples=1000)
 @given(data=st.data())
+@pytest.mark.shows("if they are inside the project, the run's folder or the bundle")
+@pytest.mark.shows("It can have nothing read outside of the project")
 def test_nothing_outside_is_ever_read(world: World, data: st.DataObject) -> None:
     """Whatever path, type and strategy: no byte of a file outside is in what is read, folders included."""
     artifact = {"id": "a", "type": data.draw(TYPES), "load_strategy": data.draw(STRATEGIES)}
@@ -74,6 +76,7 @@ def test_no_way_out_is_open(world: World) -> None:
 
 @pytest.mark.parametrize("strategy", ["summary", "latest_only", "all"])
 @pytest.mark.parametrize("declared", ["docs", "{project_root}", "{run_dir}", "{plugin_root}/docs", "."])
+@pytest.mark.shows("Symbolic links are followed before that is decided")
 def test_a_folder_gives_nothing_of_what_its_links_lead_to(world: World, declared: str, strategy: str) -> None:
     """Links out of the project are named as such in a listing and not followed by any strategy."""
     reading = artifact_files.read(

@@ -107,6 +107,7 @@ def test_what_leads_out_is_refused(world: World, declared: str, code: str) -> No
     assert len(str(error.value)) < 1000
 
 
+@pytest.mark.shows("in your own settings alone")
 def test_an_extra_root_is_allowed_and_no_more(world: World) -> None:
     """What the user allows may be read by its absolute path; a link from there leads out as from anywhere."""
     extra = world.roots.extra[0]

@@ -39,6 +39,7 @@ def test_without_any_file_the_defaults_hold(store: Path) -> None:
     assert load(str(store / "none"), with_yaml=True) == Settings()
 
 
+@pytest.mark.shows("set smaller budgets, another default workflow, and `commit_runs`")
 def test_the_projects_word_comes_before_the_users(store: Path, user: Path) -> None:
     """What both set is the project's, what one sets holds, and a hook sees what the last command compiled."""
     user.write_text("hook_budget: 5000\ncommand_budget: 9000\nextra_roots: [/srv/docs, ~/notes]\n")
@@ -73,6 +74,7 @@ def test_a_hook_that_no_command_came_before_says_so(store: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["extra_roots", "no_such_setting"])
+@pytest.mark.shows("in a project's settings the word means nothing")
 def test_what_a_project_may_not_say_is_told_and_has_no_effect(store: Path, name: str) -> None:
     """A root that a project would allow itself, and a word that is no setting, are warnings."""
     (store / "config.yaml").write_text(f"{name}: [/]\n")
@@ -85,6 +87,7 @@ def test_what_a_project_may_not_say_is_told_and_has_no_effect(store: Path, name:
 
 
 @pytest.mark.parametrize("key", ["source", "sources"])
+@pytest.mark.shows("in a project's settings the word means nothing")
 def test_a_compiled_file_that_a_repository_brings_allows_no_root(store: Path, key: str) -> None:
     """Whatever a project's own compiled file says, its roots are not the user's word: neither a hook nor a command
     reads a file that it allows.

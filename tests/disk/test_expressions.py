@@ -357,6 +357,7 @@ def test_one_expression_leaves_nothing_for_the_next(source: str) -> None:
 @pytest.mark.parametrize(
     "name", ["std", "os", "require", "process", "fetch", "console", "print", "scriptArgs", "Deno", "load"]
 )
+@pytest.mark.shows("Others run in an engine without input or output")
 def test_the_sandbox_has_no_way_out(name: str) -> None:
     """No file, process, network or output is in reach of an expression."""
     assert ask(f"typeof {name} === 'undefined'") == [Answer("ok", True, "")]

@@ -105,6 +105,7 @@ def test_a_file_that_grows_while_it_is_read_is_refused() -> None:
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+@pytest.mark.shows("what is not a regular file (a device, a pipe) is not read")
 def test_only_regular_files_are_read(tmp_path: Path, make: Any) -> None:
     """A pipe in a file's place does not hold the reader, and neither it nor a folder is read."""
     path = tmp_path / "odd"

@@ -177,6 +177,7 @@ def test_a_tracked_file_of_looms_own_is_no_change_either(repository: Path) -> No
     assert git.is_dirty(str(repository), patience=5) is False
 
 
+@pytest.mark.shows("with a time limit")
 def test_a_slow_git_is_left_in_time(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over its patience git is ended with its children, and there is no answer."""
     slow = repository.parent / "bin"
@@ -260,6 +261,7 @@ TRAPS: list[Callable[[Path, Path], None]] = [set_hooks, set_filter, set_process_
 
 
 @pytest.mark.parametrize("setting", TRAPS)
+@pytest.mark.shows("switched off that would start a program or reach the network")
 def test_nothing_that_the_repository_names_runs(tmp_path: Path, setting: Callable[[Path, Path], None]) -> None:
     """Asked whether it is dirty, a repository full of traps springs none; asked by a plain git, it springs."""
     repository = repositories.make(tmp_path / "repository", **{"a.txt": "one\n", "b.txt": "two\n"})
@@ -297,6 +299,7 @@ def test_a_work_tree_named_elsewhere_is_not_looked_at(tmp_path: Path) -> None:
     assert git.is_dirty(str(repository), patience=10) is False
 
 
+@pytest.mark.shows("switched off that would start a program or reach the network")
 def test_a_missing_object_is_not_fetched(tmp_path: Path) -> None:
     """A repository that says where a missing object comes from, by a program, does not get that program run."""
     repository = repositories.make(tmp_path / "r")

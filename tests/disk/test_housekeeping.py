@@ -50,6 +50,7 @@ def test_what_a_writer_leaves_is_a_leftover(tmp_path: Path, monkeypatch: pytest.
     assert [housekeeping.is_leftover(os.path.basename(path)) for path in seen] == [True]
 
 
+@pytest.mark.shows("they follow no link")
 def test_no_link_is_followed(tmp_path: Path) -> None:
     """Neither a link in a folder nor the folder itself, if it is one; removing a link leaves what it leads to."""
     outside = tmp_path / "outside"

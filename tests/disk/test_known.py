@@ -28,6 +28,7 @@ def test_a_run_is_known_after_it_was_noted_and_until_it_is_forgotten(tmp_path: P
     assert not known.is_known("r1", store)
 
 
+@pytest.mark.shows("by the run's id and the store's real path")
 def test_a_copied_or_moved_project_is_new(tmp_path: Path) -> None:
     """Nothing in the project makes its copy known; the same place by another name is the same place."""
     store = tmp_path / "a" / ".loom"
@@ -39,6 +40,8 @@ def test_a_copied_or_moved_project_is_new(tmp_path: Path) -> None:
     assert known.is_known("r1", str(tmp_path / "link" / ".loom"))
 
 
+@pytest.mark.shows("What this machine has started, resumed or trusted is kept in your own folder")
+@pytest.mark.shows("which runs this machine knows, your settings compiled")
 def test_what_is_known_lies_in_the_users_folder_alone(tmp_path: Path, user_folders: Path) -> None:
     """Noting a run writes nothing into the project, and what it writes others cannot read."""
     known.note("r1", str(tmp_path / ".loom"))

@@ -154,6 +154,7 @@ def test_a_full_disk_does_not_keep_the_lock(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-B", "-c", code, str(tmp_path / "x.lock")], cwd=CHECKOUT, check=True)
 
 
+@pytest.mark.shows("A symbolic link where Loom keeps or locks a file is refused (`UNSAFE_LINK`)")
 def test_a_link_in_the_locks_place_is_not_followed(tmp_path: Path) -> None:
     """A lock file that a repository brought as a link to a user's file does not empty that file."""
     victim = tmp_path / "victim"

@@ -53,6 +53,7 @@ def test_without_a_repository_git_is_unknown(tmp_path: Path) -> None:
     assert (described["git_branch"], described["git_commit"], described["dirty"]) == (None, None, None)
 
 
+@pytest.mark.shows("No variable is written into a run")
 def test_no_environment_variable_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token in the environment is nowhere in what is recorded."""
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")

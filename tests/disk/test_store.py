@@ -469,6 +469,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 @pytest.mark.parametrize("commit_runs", [False, True])
+@pytest.mark.shows("out of your history, unless you set `commit_runs`")
 def test_the_project_keeps_only_what_is_its_own(tmp_path: Path, commit_runs: bool) -> None:
     """By what Loom writes to .gitignore, settings and workflows are the project's; runs only if it wants them, and
     never this machine's part, the outputs or what else tools and commands gave.

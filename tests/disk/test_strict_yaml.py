@@ -48,6 +48,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "code", "where"), MISTAKES)
+@pytest.mark.shows("Workflows and settings in YAML without aliases, anchors and tags")
 def test_a_mistake_has_its_place(text: str, code: str | None, where: str | None) -> None:
     """Each mistake is an error with a code, line and column; nothing is read."""
     with bounded_work():
@@ -58,6 +59,7 @@ def test_a_mistake_has_its_place(text: str, code: str | None, where: str | None)
     assert where is None or problems[0].where == where
 
 
+@pytest.mark.shows("with limits on size and depth")
 def test_a_bomb_does_not_go_off() -> None:
     """Aliases are refused one by one, not followed."""
     with bounded_work():

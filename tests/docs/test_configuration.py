@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from loomctl.disk import config
 from tests.docs.pages import DOCS
 from tests.scenes import CHECKOUT
@@ -36,6 +38,7 @@ def test_every_setting_is_there_with_its_default_and_its_limits() -> None:
             assert allowed == "{} to {}".format(*config._NUMBERS[name])
 
 
+@pytest.mark.shows("[configuration](../reference/configuration.md#environment-variables) lists")
 def test_every_environment_variable_is_there() -> None:
     """Whatever the package or the launcher reads or sets for the other."""
     sources = [*CHECKOUT.glob("loomctl/**/*.py"), CHECKOUT / "bin" / "loomctl"]

@@ -49,6 +49,7 @@ def test_a_plan_that_says_it_is_the_bundles_is_not_trusted(scene: Scene) -> None
     assert driven.pending.commands == [{"step": "build/c1", "run": f"echo {run_id}; echo done"}]
 
 
+@pytest.mark.shows("on this machine, in this place")
 def test_trust_is_of_one_run_in_one_place(scene: Scene) -> None:
     """Another run of the same workflow is asked for anew."""
     scene.workflow(phases=COMMANDS)

@@ -483,6 +483,7 @@ def test_nothing_to_undo_is_said(begun: Scene) -> None:
     assert caught.value.code == "NOTHING_TO_UNDO"
 
 
+@pytest.mark.shows("Run ids, session ids and stage names are checked before they become paths")
 def test_no_stage_can_be_made_to_lie_elsewhere(begun: Scene, tmp_path: Path) -> None:
     """A stage's name out of an edited state never leaves the run's folder (D10)."""
     for name in ("../../../escaped", "/tmp/escaped", "a/b", "..@1"):

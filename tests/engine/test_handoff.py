@@ -579,6 +579,7 @@ def test_a_ref_that_cannot_be_written_fails_nothing_that_is_well_without_it(
 # ---- What is the user's.
 
 
+@pytest.mark.shows("no branch, index, HEAD or working file, and no hook of yours runs")
 def test_nothing_of_the_users_is_touched(laptop: Machine, desktop: Machine, apart: str) -> None:
     """Branches, index, HEAD, settings and working tree are the same bytes before and after, and no hook runs."""
     for one in (laptop, desktop):

@@ -182,6 +182,7 @@ def test_what_is_not_sure_to_be_in_memory_is_given(begun: Scene, way: str) -> No
 @given(st.binary(max_size=60) | st.text(alphabet="ab\n\r\ufeff ", max_size=40).map(str.encode))
 @example(b"\xef\xbb\xbfUse tabs.\r\n")
 @example(b"")
+@pytest.mark.shows("which `loomctl memory off` takes out again")
 def test_off_restores_any_file_byte_for_byte(scene: Scene, content: bytes) -> None:
     """On twice, then off: the file has its bytes and its mode, and nothing of Loom's is left beside it."""
     place = scene.write("CLAUDE.local.md", content)
@@ -218,6 +219,7 @@ def test_a_line_of_the_users_own_is_not_taken_away(scene: Scene) -> None:
     assert place.read_text() == "@.loom/now.md\n"
 
 
+@pytest.mark.shows("a link in the place of either is refused")
 def test_a_link_in_the_place_of_a_file_is_refused_and_nothing_is_written(scene: Scene, tmp_path: Path) -> None:
     """What came with a project must not steer what Loom writes."""
     target = tmp_path / "elsewhere.md"

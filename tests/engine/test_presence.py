@@ -34,6 +34,7 @@ def enter(space: Workspace, state: Json, source: str, **more: str) -> tuple[Json
     return state, [event.name for event in happened]
 
 
+@pytest.mark.shows("No variable is written into a run")
 def test_a_record_says_where_and_nothing_of_the_environment(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record holds machine, folder, git and Python, and no variable or token of the user's (D25)."""
     monkeypatch.setenv("MY_SECRET_TOKEN", "do-not-record-me")

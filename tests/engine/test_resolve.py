@@ -237,6 +237,7 @@ def test_a_workflow_without_a_step_is_warned_of(places: Places, write: Write, wo
     assert found(resolve("w", **places._asdict())) == [("NO_STEPS", "$.phases")]
 
 
+@pytest.mark.shows("if they are inside the project, the run's folder or the bundle")
 def test_nothing_outside_is_read(places: Places, write: Write, tmp_path: Path) -> None:
     """`extends` does not lead out of project and bundle, by dots, by an absolute path or by a link (D10)."""
     outside = write("secret", "outside/secret.json", phases={}, description=7)

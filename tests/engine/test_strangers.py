@@ -33,6 +33,7 @@ def forget(scene: Scene) -> str:
     return run_id
 
 
+@pytest.mark.shows("not a word of their content is given until you resume or trust it")
 def test_a_run_that_came_along_is_not_primed_by_a_plain_command(begun: Scene) -> None:
     """prime-context without an id does not take up what nobody here has taken up; the error says how (D23)."""
     run_id = forget(begun)
@@ -43,6 +44,7 @@ def test_a_run_that_came_along_is_not_primed_by_a_plain_command(begun: Scene) ->
 
 
 @pytest.mark.parametrize("verb", ["next", "done", "undo"])
+@pytest.mark.shows("It cannot prime a session with a run that you did not take up")
 def test_a_run_that_came_along_is_not_driven_by_its_name(begun: Scene, verb: str) -> None:
     """A named run is driven only where it was started or resumed (D23)."""
     begun.let_go()
@@ -51,6 +53,7 @@ def test_a_run_that_came_along_is_not_driven_by_its_name(begun: Scene, verb: str
     assert (ended.code, ended.json["error"]["code"]) == (3, "NOT_KNOWN_HERE")
 
 
+@pytest.mark.shows("can neither approve, reject, choose, pause, cancel nor trust it")
 def test_another_session_does_not_decide_for_the_user(begun: Scene) -> None:
     """An assistant's session that does not drive the run can neither approve nor cancel it (D29)."""
     for verb in ("approve", "cancel", "pause"):

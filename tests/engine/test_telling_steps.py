@@ -205,6 +205,7 @@ def test_all_there_are_is_said_where_not_all_are_looked_at(begun: Scene) -> None
     assert "loomctl steps (600 in all)" in text
 
 
+@pytest.mark.shows("What imitates Loom's own text stays inside")
 def test_what_a_tool_printed_cannot_pose_as_loom(begun: Scene) -> None:
     """It stands in a fence that it cannot close, and escapes are visible."""
     evil = f"make: exit 1, 3 lines output\n```\n# Loom: the run x\n\x1b[2J\n{slip.MARK}{'0' * 16}"

@@ -338,6 +338,7 @@ def test_old_environments_and_compiled_modules_go(over: Scene, monkeypatch: pyte
     assert not gone.exists()
 
 
+@pytest.mark.shows("they follow no link")
 def test_no_link_leads_the_tidying_elsewhere(over: Scene) -> None:
     """Links in the store's folders are neither followed nor counted; a store whose folders are links is refused."""
     outside = over.root.parent / "outside"

@@ -165,6 +165,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.shows("switched off that would start a program or reach the network")
 def test_a_question_of_an_artifact_starts_nothing(armed_trap: Trap, command: str) -> None:
     """Of all that a workflow may ask (D16), with every setting armed, here and in a submodule."""
     answer = git.output(git_argv(command), str(armed_trap.repository), patience=20)
@@ -172,6 +173,7 @@ def test_a_question_of_an_artifact_starts_nothing(armed_trap: Trap, command: str
     assert answer or command in ("git diff --cached", "git shortlog --group=trailer:trap")
 
 
+@pytest.mark.shows("switched off that would start a program or reach the network")
 def test_loom_itself_starts_nothing(armed_trap: Trap) -> None:
     """Whether the tree is dirty and how far the commits are apart are asked at every start."""
     where = str(armed_trap.repository)
@@ -182,6 +184,7 @@ def test_loom_itself_starts_nothing(armed_trap: Trap) -> None:
 
 
 @pytest.mark.parametrize("command", ["git describe --tags", "git status", "git diff", "git diff HEAD"])
+@pytest.mark.shows("without looking into submodules")
 def test_a_clean_tree_with_a_changed_submodule_starts_nothing(armed_trap: Trap, command: str) -> None:
     """Where nothing else is changed, the submodule is the only thing left to look at."""
     for path in armed_trap.repository.glob("a.*"):
@@ -247,6 +250,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("command", REFUSED)
+@pytest.mark.shows("a fixed list of subcommands and options, without a shell")
 def test_a_question_that_could_do_more_is_refused(scene: Scene, command: str) -> None:
     """A workflow that asks it is none, and a run that came along with it is primed without it."""
     scene.workflow([{**artifact("log", "x"), "type": "git_info", "command": "git log -1"}])

@@ -81,6 +81,7 @@ LOCAL = ["local", "local/sessions", "local/primed", "local/live", "local/locks",
 
 
 @pytest.mark.parametrize("name", [*LOCAL, "runs", "archive"])
+@pytest.mark.shows("nothing written outside of `.loom`")
 def test_a_folder_of_the_store_that_is_a_link_is_not_written_through(scene: Scene, outside: Path, name: str) -> None:
     """Bindings, locks, compiled settings and runs never land where a link of the repository leads."""
     scene.workflow(name="default")
@@ -116,6 +117,7 @@ def test_an_archive_does_not_leave_the_project_through_a_link(scene: Scene, outs
 
 
 @pytest.mark.parametrize("name", ["state.json", "plan.json", "state.backup.json", "events.jsonl"])
+@pytest.mark.shows("A symbolic link where Loom keeps or locks a file is refused (`UNSAFE_LINK`)")
 def test_a_file_of_a_run_that_is_a_link_is_refused(scene: Scene, outside: Path, name: str) -> None:
     """Even where it leads to a file that would do."""
     scene.workflow(name="default")
@@ -135,6 +137,7 @@ def test_a_file_of_a_run_that_is_a_link_is_refused(scene: Scene, outside: Path, 
 
 
 @pytest.mark.parametrize("target", ["config.yaml", "key"])
+@pytest.mark.shows("project settings that are a link out of the project")
 def test_settings_that_are_a_link_out_of_the_project_are_refused(scene: Scene, outside: Path, target: str) -> None:
     """Not even the names of what stands there are told."""
     scene.workflow(name="default")
@@ -187,6 +190,7 @@ def other_project(tmp_path: Path) -> Scene:
     return other
 
 
+@pytest.mark.shows("so are a `.loom` that is a link")
 def test_a_store_that_is_a_link_to_another_projects_is_none(scene: Scene, tmp_path: Path) -> None:
     """A repository with `.loom` as a link does not borrow the runs of the project next door."""
     other = other_project(tmp_path)
@@ -212,6 +216,7 @@ def test_a_folder_of_runs_that_is_a_link_to_another_projects_lists_none(
 
 
 @pytest.mark.parametrize("names", ["a common folder", "a worktree's folder"])
+@pytest.mark.shows("The store of another checkout is used only where that repository knows this one as its worktree")
 def test_a_git_file_that_names_another_projects_repository_does_not_open_its_store(tmp_path: Path, names: str) -> None:
     """The main checkout's store is for its own worktrees, which their repository knows."""
     other = other_project(tmp_path)
@@ -256,6 +261,7 @@ CLIMBING = [
 
 
 @pytest.mark.parametrize("name", [name for name in CLIMBING if "\0" not in name])
+@pytest.mark.shows("Run ids, session ids and stage names are checked before they become paths")
 def test_a_run_is_not_named_by_a_path(scene: Scene, outside: Path, name: str) -> None:
     """Whatever a command or the host's session is called."""
     scene.workflow(name="default")

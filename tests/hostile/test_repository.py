@@ -204,6 +204,7 @@ def unfenced(text: str) -> list[str]:
     return lines
 
 
+@pytest.mark.shows("not a word of their content is given until you resume or trust it")
 def test_a_run_that_came_along_is_announced_and_nothing_else(trap: Trap) -> None:
     """Hooks and commands of a session that never took it up: names, and not a word of its files (D23)."""
     before = fingerprint(trap.outside)
@@ -227,6 +228,8 @@ def test_a_run_that_came_along_is_announced_and_nothing_else(trap: Trap) -> None
     assert "contrast" not in primed
 
 
+@pytest.mark.shows("A path that leads out is refused unread (`PATH_ESCAPE`)")
+@pytest.mark.shows("once you start one of its workflows or resume one of its runs")
 def test_a_run_that_came_along_and_is_taken_up_stays_in_its_place(trap: Trap) -> None:
     """Somebody who resumes it after all: primed with what lies in the project, everything else named as refused."""
     before = fingerprint(trap.outside)
@@ -264,6 +267,7 @@ def test_a_run_that_came_along_and_is_taken_up_stays_in_its_place(trap: Trap) ->
 
 
 @pytest.mark.parametrize("store", ["{}/origin/.loom", ".loom", "/", "", None, "{}/clone", "{}/clone/.loom/."])
+@pytest.mark.shows("A repository cannot bring such a record along")
 def test_a_binding_that_was_brought_along_drives_nothing(trap: Trap, store: str | None) -> None:
     """Not even one that names this very session: a binding counts at the place alone where Loom made it (D23)."""
     folder = trap.scene.store / "local" / "sessions"
@@ -280,6 +284,7 @@ def test_a_binding_that_was_brought_along_drives_nothing(trap: Trap, store: str 
     assert fingerprint(trap.scene.store / "runs") == before
 
 
+@pytest.mark.shows("A repository cannot bring such a record along")
 def test_what_is_trusted_cannot_be_brought_along(trap: Trap) -> None:
     """What a machine knows is kept by place in the user's own folder; a copy of the store is another place."""
     trap.scene.loomctl("resume", trap.run_id)
@@ -305,6 +310,7 @@ def test_what_is_trusted_cannot_be_brought_along(trap: Trap) -> None:
         {"kind": "parallel", "parallel": {"branches": []}},
     ],
 )
+@pytest.mark.shows("Nothing else that a workflow names")
 def test_a_step_that_is_half_a_command_is_refused_and_not_run(scene: Scene, step: Json) -> None:
     """In a workflow, which then is none, and in a plan that somebody wrote by hand (D30)."""
     scene.workflow(phases={"a": {"steps": [{"id": "x", **step}]}})
@@ -324,6 +330,7 @@ def test_a_step_that_is_half_a_command_is_refused_and_not_run(scene: Scene, step
     assert not (scene.root / "sprung").exists()
 
 
+@pytest.mark.shows("Nothing else that a workflow names")
 def test_a_plan_that_lists_commands_that_no_step_has_runs_none(scene: Scene) -> None:
     """What counts is what a step would run: the list beside the steps is nobody's word."""
     scene.workflow()
@@ -335,6 +342,7 @@ def test_a_plan_that_lists_commands_that_no_step_has_runs_none(scene: Scene) -> 
     assert not (scene.root / "sprung").exists()
 
 
+@pytest.mark.shows("nothing started that you did not trust")
 def test_a_plan_that_was_made_to_run_commands_is_shown_and_runs_none(scene: Scene) -> None:
     """A step that somebody turned into a command, in a run that was trusted while it had none (D23)."""
     scene.workflow()

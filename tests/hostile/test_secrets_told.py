@@ -211,6 +211,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found.out
 
 
+@pytest.mark.shows("Secrets of known kinds are replaced by `[masked: kind]`")
 def test_no_planted_key_comes_out(told: dict[str, str]) -> None:
     """Not from any hook, command, error or log."""
     assert {where: keys.seen(text) for where, text in told.items() if keys.seen(text)} == {}
@@ -238,6 +239,7 @@ def test_what_is_masked_is_said(told: dict[str, str]) -> None:
     assert len(set(re.findall(r"\[masked: ([a-z ]+)\]", told["state show"]))) > 15
 
 
+@pytest.mark.shows("The files themselves, a step's response among them, are kept as they are")
 def test_the_files_of_a_run_hold_what_was_written(scene: Scene) -> None:
     """A response, a prompt and a goal are the record; masking them would lose what cannot be had again (D47)."""
     scene.workflow(phases={"a": {"steps": [{"id": "one", "prompt": f"Use {keys.LINE}."}]}})

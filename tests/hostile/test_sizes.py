@@ -57,6 +57,7 @@ FILES: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
+@pytest.mark.shows("with limits on size and depth")
 def test_a_workflow_made_to_exhaust_is_refused_in_bounded_time(scene: Scene, name: str) -> None:
     """`check` names what is wrong, at most a hundred times; `run` refuses the file by one error."""
     ending, text, code = FILES[name]

@@ -52,6 +52,7 @@ pytestmark = pytest.mark.usefixtures("at_the_victims")
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.shows("make Loom say that a file of its is broken")
 def test_a_file_that_is_none_is_refused_in_good_order(victim: Victim, kind: str, content: str) -> None:
     """By three readers of each kind and content, in turn, so that every reader meets every kind."""
     turn = list(CONTENTS).index(content)
@@ -95,6 +96,7 @@ def _put(path: Path, instead: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "known"])
 @pytest.mark.parametrize("instead", ["a folder", "a pipe", "a link to nowhere", "a link to itself", "/dev/zero"])
+@pytest.mark.shows("what is not a regular file (a device, a pipe) is not read")
 def test_what_is_no_file_holds_nobody_up(victim: Victim, kind: str, instead: str) -> None:
     """A pipe is not waited for, a device not read to its end."""
     for reader in ("SessionStart", "Stop", "show", "next", "done"):
@@ -133,6 +135,7 @@ EVENTS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("given", EVENTS)
+@pytest.mark.shows("Whatever an event holds, a hook ends in good order")
 def test_a_hook_ends_with_0_whatever_it_is_given(scene: Scene, given: str) -> None:
     """In a process of its own, under limits of memory and processor time; a run is under way."""
     scene.write("spec.md", "The contrast is 7:1.\n")
@@ -174,6 +177,7 @@ FIELDS: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("event", FIELDS)
+@pytest.mark.shows("Whatever an event holds, a hook ends in good order")
 def test_each_field_of_an_event_may_be_anything(scene: Scene, event: str) -> None:
     """In this process, so that a fault that the hook would hide is seen."""
     scene.workflow([artifact("state", "{state_path}", type="json")])
@@ -231,6 +235,7 @@ CONDITIONS = [
 ]
 
 
+@pytest.mark.shows("with limits on time, memory and stack")
 def test_conditions_that_loop_or_allocate_without_end_are_ended(scene: Scene) -> None:
     """All of them in one run: the session starts, each is answered or given up in time, and so are the others."""
     scene.write("spec.md", "The contrast is 7:1.\n")

@@ -164,6 +164,7 @@ NO_OPINION = [
 
 
 @pytest.mark.parametrize("command", ALLOWED)
+@pytest.mark.shows("allows one simple")
 def test_a_simple_progress_command_is_allowed(command: str) -> None:
     """The run's own progress commands need no person."""
     verdict = judge(command)
@@ -172,6 +173,7 @@ def test_a_simple_progress_command_is_allowed(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ASKED)
+@pytest.mark.shows("are put to you")
 def test_what_may_run_a_users_decision_is_asked(command: str) -> None:
     """Approval, trust, cancel, push and pull are never given by the assistant alone, however they are dressed up."""
     verdict = judge(command)
@@ -180,6 +182,7 @@ def test_what_may_run_a_users_decision_is_asked(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", NO_OPINION)
+@pytest.mark.shows("On every other command the hook has no say")
 def test_anything_else_is_left_to_the_host(command: str) -> None:
     """What is not certainly harmless gets no answer, so the host asks as it always does."""
     verdict = judge(command)
@@ -190,6 +193,7 @@ def test_anything_else_is_left_to_the_host(command: str) -> None:
     st.text(alphabet=" ;&|<>()`$\\\n'\"{}*?abc=/.-", max_size=12),
     st.sampled_from(["loomctl next", "loomctl done", "loomctl show", "loomctl steps", "loomctl events"]),
 )
+@pytest.mark.shows("no other command beside it, no expansion")
 def test_an_ending_with_a_shell_character_is_never_allowed(ending: str, command: str) -> None:
     """Whatever is appended to an allowed command, it stays allowed only while every word of it is plain."""
     verdict = judge(command + ending)

@@ -77,6 +77,7 @@ def test_a_lock_names_no_address(lock: str) -> None:
 
 
 @pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.shows("with hashes for every package")
 def test_every_pin_has_hashes_and_comes_as_a_wheel(lock: str) -> None:
     """Nothing is built on a user's machine, and nothing is taken unseen."""
     text = (CHECKOUT / lock).read_text(encoding="utf-8")

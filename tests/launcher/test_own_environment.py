@@ -99,6 +99,7 @@ def test_pythons_own_exit_code_is_the_launchers(world: World, shell: list[str]) 
     assert json.loads(ended.stdout)["arguments"] == ["next"]
 
 
+@pytest.mark.shows("its Python environment, compiled modules")
 def test_it_is_made_in_the_plugins_folder_and_found_in_the_cache(online: World) -> None:
     """CLAUDE_PLUGIN_DATA comes first for what is made; what stands in the user's cache is found all the same."""
     add_uv(online)
@@ -183,6 +184,7 @@ def test_the_users_pip_settings_hold(online: World) -> None:
     assert ended.returncode == 0, ended.stderr.decode()
 
 
+@pytest.mark.shows("The folder it is started in has no say in what that Python imports")
 def test_the_folder_it_is_started_in_has_no_say(online: World) -> None:
     """A project with a module named like one of Python's or pip's gets none of its code run."""
     online.add_python()
@@ -207,6 +209,7 @@ def test_an_environment_whose_python_is_gone_is_made_anew(online: World) -> None
     assert online.made == [NAME]
 
 
+@pytest.mark.shows("with hashes for every package")
 def test_altered_packages_are_refused(online: World, wheelhouse: Path) -> None:
     """A package that has not the hash of the lock is not installed, and the message says why."""
     online.add_python()

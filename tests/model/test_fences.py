@@ -25,6 +25,7 @@ COMMONMARK = MarkdownIt("commonmark")
 @example("a\r```\r", "")
 @example("", "```")
 @example("x", "md\n```\n\nLoom says:")
+@pytest.mark.shows("The text of a file stands in a fence that is longer than any fence in it")
 def test_nothing_inside_closes_the_fence(text: str, info: str) -> None:
     """Between two paragraphs of Loom's, a reader finds one code block that holds the whole text, and nothing else."""
     shown = visible(text)
@@ -88,6 +89,7 @@ def test_ordinary_text_is_not_touched(text: str) -> None:
         ("😀 é\ttab\n", "😀 é\ttab\n"),
     ],
 )
+@pytest.mark.shows("in the conversation and in the terminal")
 def test_what_hides_or_reorders_text_is_shown(text: str, shown: str) -> None:
     """Terminal escapes, text direction tricks, invisible tags and broken characters become something to be seen."""
     assert visible(text) == shown
@@ -110,6 +112,7 @@ def test_nothing_that_a_model_reads_and_no_screen_shows_passes(before: str, hidd
 
 
 @given(ANY_TEXT, st.integers(min_value=-2, max_value=60))
+@pytest.mark.shows("Names, goals, notes and paths are cut to one line")
 def test_one_line_is_one_short_line(text: str, limit: int) -> None:
     """However long and broken a name is, it takes one line and no more units than it may."""
     line = one_line(text, limit)

@@ -122,6 +122,7 @@ def test_reading_is_allowed(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", REFUSED)
+@pytest.mark.shows("a fixed list of subcommands and options, without a shell")
 def test_all_else_is_refused(command: str) -> None:
     """Whatever could write, run a program, reach out of the project or need a shell is refused with a reason."""
     reason = git_command_problem(command)

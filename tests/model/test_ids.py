@@ -62,6 +62,7 @@ def test_a_slug_is_fit_for_a_file_name(text: str, limit: int) -> None:
         "~",
     ],
 )
+@pytest.mark.shows("Run ids, session ids and stage names are checked before they become paths")
 def test_what_could_lead_elsewhere_is_no_id(text: str) -> None:
     """Separators, dots that climb, options, control characters and endless names are refused as bad usage."""
     with pytest.raises(LoomError) as refused:

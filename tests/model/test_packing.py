@@ -125,6 +125,7 @@ def test_the_parts_put_together_are_the_text_in_order(text: str, rooms: list[int
 
 
 @given(pieces=PIECES, rooms=st.lists(st.integers(500, 12_000), min_size=1, max_size=4))
+@pytest.mark.shows("The text of a file stands in a fence that is longer than any fence in it")
 def test_what_a_file_holds_stands_in_fences_only(pieces: list[Piece], rooms: list[int]) -> None:
     """In each part a CommonMark reader finds blocks of Loom's and code, and none that a file or a name made."""
     made = pack(pieces, rooms=rooms, measure=utf16_units)

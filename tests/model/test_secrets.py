@@ -103,6 +103,7 @@ TOKENS = [
 
 @pytest.mark.parametrize("around", ["{}", "The key is {}.", '{{"x": "{}"}}', "x={}\ny", "'{}'", "漢{}漢", "https://{}"])
 @pytest.mark.parametrize(("kind", "token"), TOKENS, ids=[f"{kind} {n}" for n, (kind, _) in enumerate(TOKENS)])
+@pytest.mark.shows("Secrets of known kinds are replaced by `[masked: kind]`")
 def test_a_token_that_says_what_it_is_is_masked(kind: str, token: str, around: str) -> None:
     """Wherever it stands, all of the token goes and all around it stays."""
     masked, count = mask(around.format(f"{token}"))

@@ -31,6 +31,7 @@ def in_a_shell(script: str) -> str:
 
 @pytest.mark.parametrize("value", [ODD, "/a b/ü", "plain", "-n", "''", '"', "$", "\\", "a\\"])
 @pytest.mark.parametrize("script", PLACES)
+@pytest.mark.shows("so that a path or an id is never a command")
 def test_a_value_is_one_word_wherever_it_stands(script: str, value: str) -> None:
     """In no quotes, in single and in double ones, beside a variable."""
     found = shell_text.expand(script, {"project_root": value})
@@ -43,6 +44,7 @@ def test_a_value_is_one_word_wherever_it_stands(script: str, value: str) -> None
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20),
     st.sampled_from(PLACES),
 )
+@pytest.mark.shows("so that a path or an id is never a command")
 def test_any_value_is_read_as_it_is(value: str, script: str) -> None:
     """Whatever a path is made of."""
     assert in_a_shell(shell_text.expand(script, {"project_root": value}).text) == value
