@@ -103,9 +103,10 @@ class Seen(Conversation):
 class Scene:
     """A project in a folder of its own, and what can be done in it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, new: bool = True) -> None:
         self.root = root
-        (root / ".git").mkdir(parents=True)
+        if new:
+            (root / ".git").mkdir(parents=True)
         self.store = root / ".loom"
 
     def write(self, path: str, text: str | bytes) -> Path:

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 # A repository's configuration may name programs; none of them is run for Loom.
-SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "diff.external=", "--no-pager")
+SAFE = (
+    *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "diff.external="),
+    *("-c", "safe.bareRepository=explicit", "--no-pager"),
+)
 _SURROUNDINGS = {
     "GIT_ALLOW_PROTOCOL": "none",  # objects that are missing are not fetched, whatever the repository allows
     "GIT_NO_LAZY_FETCH": "1",
@@ -134,16 +137,22 @@ def output(
 ) -> bytes | None:
     """Run git without a shell in `folder` and give what it printed; None if it failed or took over `patience` seconds.
 
-    What goes beyond `limit` bytes is not read. The checkout is the one that the folder lies in, whatever
-    `core.worktree` says, and filters that the repository's own configuration names are off. given: the descriptor of
-    its standard input; more: of its environment, such as an index that is not the user's.
+    What goes beyond `limit` bytes is not read. Git is told which repository it is about, and looks for none itself: it
+    would take a folder of the project that only looks like a repository for one, with the programs that its
+    configuration names. Without a repository it is asked nothing. The checkout is the one that the folder lies in,
+    whatever `core.worktree` says, and filters that the repository's own configuration names are off. given: the
+    descriptor of its standard input; more: of its environment, such as an index that is not the user's.
     """
     deadline = time.monotonic() + patience
-    surroundings = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | _SURROUNDINGS
-    surroundings |= more or {}
     top = top_of(os.path.realpath(folder))
-    command = ["git", *SAFE] if top is None else ["git", f"--work-tree={top}", *SAFE]
-    filters = _own_filters(top, surroundings, deadline) if top is not None else []
+    folders = git_folders(top) if top is not None else None
+    if top is None or folders is None:
+        return None
+    surroundings = {**_surroundings(), "GIT_CEILING_DIRECTORIES": os.path.dirname(top), **(more or {})}
+    if not is_trusted(top, folders[0], patience=patience):
+        return None
+    command = ["git", f"--git-dir={folders[0]}", f"--work-tree={top}", *SAFE]
+    filters = _own_filters(command, top, folders, surroundings, deadline)
     if filters is None:
         return None
     for name in filters:
@@ -151,18 +160,42 @@ def output(
     return _run([*command, *arguments], folder, surroundings, deadline, limit, given=given)
 
 
-def _own_filters(top: str, surroundings: Mapping[str, str], deadline: float) -> list[str] | None:
+def said(*arguments: str, patience: float) -> bytes | None:
+    """Ask git what no repository has a say in, such as the user's own settings; None as with `output`."""
+    return _run(["git", *SAFE, *arguments], os.sep, _surroundings(), time.monotonic() + patience, 1 << 20)
+
+
+def _surroundings() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | _SURROUNDINGS
+
+
+def is_trusted(top: str, folder: str, *, patience: float) -> bool:
+    """Tell whether git would work in a checkout without being told where its git folder is.
+
+    It looks then whose the repository is. It is asked only of what belongs to somebody else, which `safe.directory`
+    may allow.
+    """
+    try:
+        if all(os.lstat(one).st_uid == os.geteuid() for one in (top, os.path.join(top, ".git"), folder)):
+            return True
+    except OSError:
+        return False
+    command = ["git", *SAFE, "rev-parse", "--absolute-git-dir"]
+    found = _run(command, top, _surroundings(), time.monotonic() + patience, 1 << 16)
+    return found is not None and os.path.realpath(os.fsdecode(found.rstrip(b"\n"))) == os.path.realpath(folder)
+
+
+def _own_filters(
+    git: Sequence[str], top: str, folders: tuple[str, str], surroundings: Mapping[str, str], deadline: float
+) -> list[str] | None:
     """Name the filter settings of the repository's own configuration; None where they cannot be told and turned off.
 
     Git is asked only where a configuration file may hold any. A filter of the user's own configuration is theirs.
     """
-    folders = git_folders(top)
-    if folders is None:
-        return []
     own = (os.path.join(folders[1], "config"), os.path.join(folders[0], "config.worktree"))
     if not any(word in _content(path).lower() for path in own for word in (b"filter", b"include")):
         return []
-    command = ["git", "config", "--null", "--show-scope", "--includes", "--get-regexp", r"^filter\..*"]
+    command = [*git, "config", "--null", "--show-scope", "--includes", "--get-regexp", r"^filter\..*"]
     answer = _run(command, top, surroundings, deadline, 1 << 20, fine=(0, 1))
     if answer is None:
         return None

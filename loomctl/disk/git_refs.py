@@ -344,6 +344,15 @@ def of_store(store: str, *, asks: bool = False) -> Repository:
             hint="git init",
             exit_code=EXIT_SETUP,
         )
+    if not git.is_trusted(top, folders[0], patience=LOCAL):
+        raise LoomError(
+            "NO_REPOSITORY",
+            "the project's repository belongs to another user, and git would not work in it",
+            where=folders[0],
+            why="what another user put into its settings could be run",
+            hint=f"git config --global --add safe.directory {quoted(top)}",
+            exit_code=EXIT_SETUP,
+        )
     made = Repository(top, folders[1], asks=asks)
     done = made.run("rev-parse", "--git-dir")
     if done.code != 0:

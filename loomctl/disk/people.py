@@ -20,7 +20,8 @@ def user_name(folder: str) -> str:
 
     The login name is the account's own, not what an environment variable says of it.
     """
-    said = git.output(["config", "user.name"], folder, patience=_PATIENCE)
+    asked = ("config", "user.name")
+    said = git.output(asked, folder, patience=_PATIENCE) or git.said(*asked, patience=_PATIENCE)
     name = said.decode("utf-8", "replace").strip() if said else ""
     return name or _login()
 

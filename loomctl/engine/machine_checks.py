@@ -280,7 +280,7 @@ def git_found(patient: Patient) -> Finding:  # noqa: ARG001 - all checks have on
     path = shutil.which("git")
     if path is None:
         return Finding(WARN, "no git on PATH: whether a tree is dirty is not known, and git_info artifacts are missing")
-    said = git.output(["--version"], os.sep, patience=5)
+    said = git.said("--version", patience=5)
     if said is None:
         return Finding(WARN, f"{path} does not answer", f"{shlex.quote(path)} --version")
     return Finding(PASS, f"{said.decode('utf-8', 'replace').strip()} at {path}")

@@ -6,6 +6,7 @@ Each program would leave a mark. The last tests show that git without care does 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -291,3 +292,62 @@ def test_a_submodules_filter_would_start(armed_trap: Trap) -> None:
     command = ["git", *git.SAFE, *off, "status"]
     subprocess.run(command, cwd=armed_trap.repository, check=False, capture_output=True, timeout=60)
     assert armed_trap.mark.exists()
+
+
+@pytest.fixture(params=["cloned", "unpacked", "copied"])
+def brought(request: pytest.FixtureRequest, tmp_path: Path) -> Trap:
+    """Give a folder that a project brought along as ordinary files and that git takes for a bare repository.
+
+    It holds a store of Loom's, and its configuration names the program that git runs for the project's files.
+    """
+    mark, program = tmp_path / "sprung", tmp_path / "program.sh"
+    program.write_text(f'#!/bin/sh\necho "$0 $*" >> "{mark}"\ncat\n', encoding="utf-8")
+    program.chmod(0o755)
+    top = made(tmp_path / "theirs", "trap")
+    folder = top / "bär 1"
+    shutil.copytree(top / ".git", folder)
+    (folder / "config").write_text(f'[filter "trap"]\n\tclean = {program}\n\tprocess = {program}\n', encoding="utf-8")
+    (folder / ".loom").mkdir()
+    (folder / ".loom" / "config.yaml").write_text("{}\n", encoding="utf-8")
+    call(top, "add", "-f", ".")
+    call(top, "commit", "-q", "-m", "brought along")
+    if request.param == "cloned":
+        call(tmp_path, "clone", "-q", str(top), "mine")
+    else:
+        shutil.copytree(top, tmp_path / "mine", ignore=shutil.ignore_patterns(".git"))
+    if request.param == "copied":  # into a project of the user's own, whose `.git` git does not take for a repository
+        (tmp_path / "mine" / ".git").mkdir()
+    for path in (tmp_path / "mine").glob("a.*"):
+        os.utime(path, (1, 1))
+    mark.unlink(missing_ok=True)
+    return Trap(tmp_path / "mine" / folder.name, mark)
+
+
+@pytest.mark.shows("looks for no repository by itself")
+def test_a_folder_that_only_looks_like_a_repository_starts_nothing(brought: Trap) -> None:
+    """A run in it, its steps, hooks, and all that Loom asks git of it; git that looks for itself does start it."""
+    scene = Scene(brought.repository, new=False)
+    started = scene.loomctl("run", "goal", "--workflow", "core", "--json")
+    assert started.code == 0, started.stderr
+    for words in (["next"], ["done"], ["show"], ["memory", "on", "--dry-run"], ["push", "--yes"], ["doctor"]):
+        scene.loomctl(*words, given="said")
+    for source in ("startup", "compact", "clear", "resume"):
+        scene.hook("session-start", source=source)
+    scene.hook("stop")
+    git.is_dirty(str(brought.repository), patience=10)
+    assert not brought.mark.exists()
+    top = brought.repository.parent
+    command = ["git", f"--work-tree={top}", "-c", "safe.bareRepository=all", "status", "--porcelain"]
+    subprocess.run(command, cwd=brought.repository, check=False, capture_output=True)
+    assert brought.mark.exists(), "the trap would spring"
+
+
+def test_a_repository_of_somebody_else_is_asked_nothing(armed_trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git is told where the repository is, and so does not look whose it is; Loom does, and heeds `safe.directory`."""
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(git, "_SURROUNDINGS", {**git._SURROUNDINGS, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"})
+    assert git.output(["rev-parse", "HEAD"], str(armed_trap.repository), patience=10) is None
+    assert git.is_dirty(str(armed_trap.repository), patience=10) is None
+    settings = Path(os.environ["HOME"]) / ".gitconfig"
+    settings.write_text("[safe]\n\tdirectory = *\n", encoding="utf-8")
+    assert git.output(["rev-parse", "HEAD"], str(armed_trap.repository), patience=10)
