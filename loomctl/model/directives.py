@@ -21,6 +21,9 @@ RESERVED_KEYS = ("last_stage", "last_response")
 RESERVED_PREFIXES = ("_", "response.", "output.", "command.", "parallel.", "internal.", "human.gate.")
 _UPDATES = '"context_updates"'
 _QUOTES = (('"', '"'), ("'", "'"), ('\\"', '\\"'), ("“", "”"))
+_OPENING = ('"', "'", "\\", "“", *FIELDS)
+_BLANKS = " \t\n\r"
+_LONGEST_KEY = 200  # characters of the first key of an object that does not parse
 _SHOWN = 60
 _TYPES = {str: "text", list: "a list", dict: "an object", int: "a number", float: "a number"}
 
@@ -79,21 +82,20 @@ def read(sources: Sequence[Source], schema: str | None = None) -> Reading:
     """Read the directive of the first source that has one (D35).
 
     schema: None for loose reading (what is wrong is left out, with a warning), ROUTING to hold it to the types, every
-    fault an error (D34). The last object that parses and has a recognised field at its top counts; in ROUTING, JSON
-    that does not parse and names such a field in quotes is an error where no object counts. Raises nothing.
+    fault an error (D34). The last object with a recognised field at its top counts. JSON that does not parse, names
+    such a field and ends behind that object is an error in ROUTING, a warning without. Raises nothing.
     """
     passed: list[Fault] = []
     for source in sources:
-        found, bare = _scanned(source.text)
-        where = _around(source.text, bare) if found is None and bare else None
-        if found:
+        found, broken = _scanned(source.text)
+        fault = None if broken is None else _not_json(source.text, broken)
+        if fault is not None and schema == ROUTING:
+            return Reading(found=True, source=source.name, errors=[fault], warnings=passed)
+        if fault is not None:
+            passed.append(Fault("MALFORMED_DIRECTIVE", "", f"{source.name}: {fault.message}; it is passed over"))
+        if found is not None:
             reading = _understood(found.value, source.name, strict=schema == ROUTING)
             return reading._replace(warnings=[*passed, *reading.warnings])
-        if where is not None and schema == ROUTING:
-            return Reading(found=True, source=source.name, errors=[_not_json(source.text, where)], warnings=passed)
-        if where is not None:
-            told = _not_json(source.text, where).message
-            passed.append(Fault("MALFORMED_DIRECTIVE", "", f"{source.name}: {told}; it is passed over"))
     if schema != ROUTING:
         return Reading(warnings=passed)
     names = ", ".join(source.name for source in sources) or "nothing"
@@ -115,10 +117,9 @@ def last_object(text: str) -> tuple[dict[str, Any] | None, Fault | None]:
     last: Found | None = None
     for found in json_objects.objects(text):
         last = found
-    for start, end in json_objects.broken(text):
-        after = last is None or start >= last.end or end >= last.end
-        if after and json_objects.begins_with_key(text, start):
-            return None, _not_json(text, start)
+    broken = [start for start, _ in _broken_behind(text, last) if _begins_with_key(text, start)]
+    if broken:
+        return None, _not_json(text, broken[0])
     if last is None:
         return None, Fault("NO_OBJECT", "", "there is no JSON object in the response")
     return mended(last.value), None
@@ -146,13 +147,13 @@ def mended(value: Any) -> Any:
 # ---- Which object counts.
 
 
-def _scanned(text: str) -> tuple[Found | None, list[int]]:
-    """Give the object that counts, and where the text names a routing field in quotes outside of all that parse.
+def _scanned(text: str) -> tuple[Found | None, int | None]:
+    """Give the object that counts, and where a broken one begins that should have counted instead.
 
-    It is the last object with a recognised field at its top, context updates of a broken one left out.
+    The first is the last object with a recognised field at its top, context updates of a broken one left out.
     """
     named = _named(text)
-    bare: list[int] = []
+    bare: list[int] = []  # where a field is named outside of all that parse
     at, last = 0, None
     for one in json_objects.objects(text):
         while at < len(named) and named[at] < one.end:
@@ -164,7 +165,9 @@ def _scanned(text: str) -> tuple[Found | None, list[int]]:
     bare += named[at:]
     if last is not None and any(at < last.start and text.startswith(_UPDATES, at) for at in bare):
         last = _last_outside(text)
-    return last, bare
+    if last is None:  # a key without its quotes means JSON only where there is a directive besides
+        bare = [at for at in bare if not text[at].isalpha()]
+    return last, _broken_with(text, bare, last) if bare else None
 
 
 def _counts(text: str, one: Found) -> bool:
@@ -192,46 +195,74 @@ def _is_updates(text: str, start: int) -> bool:
 
 
 def _before_blanks(text: str, at: int) -> int:
-    while at > 0 and text[at - 1] in " \t\n\r":
+    while at > 0 and text[at - 1] in _BLANKS:
         at -= 1
     return at
 
 
-def _around(text: str, places: list[int]) -> int | None:
-    """Give the first broken brace that has one of the places (in order) in it."""
-    reach, begins, following = -1, 0, iter(places)
-    at: int | None = next(following)
+def _broken_with(text: str, places: list[int], last: Found | None) -> int | None:
+    """Give the last broken brace that has one of the places (in order) in it: the outermost one there."""
+    at, found, reach = 0, None, -1
+    for start, end in _broken_behind(text, last):
+        while at < len(places) and places[at] < start:
+            at += 1
+        if at == len(places):
+            break
+        # One that is never closed was cut off, or is a brace in the prose.
+        within = places[at] < end if end >= 0 else text.startswith(_OPENING, _past_blanks(text, start + 1))
+        if within and start >= reach:
+            found, reach = start, end
+    return found
+
+
+def _broken_behind(text: str, last: Found | None) -> Iterator[tuple[int, int]]:
+    """Give the broken braces that follow the last object or hold it, as `json_objects.broken` does."""
+    is_part = last is not None and _is_part(text, last.start)
     for start, end in json_objects.broken(text):
-        while at is not None and at < start:
-            if at < reach:
-                return begins
-            at = next(following, None)
-        until = end
-        if end < 0:  # never closed: an answer that was cut off, or a brace in the prose
-            until = len(text) if _begins_quoted(text, start) else -1
-        if until > reach:
-            reach, begins = until, begins if start < reach else start
-    while at is not None and at >= reach:
-        at = next(following, None)
-    return begins if at is not None else None
+        if last is None or start >= last.end or (end >= last.end if end >= 0 else is_part):
+            yield start, end
 
 
-def _begins_quoted(text: str, start: int) -> bool:
-    at = start + 1
-    while text[at : at + 1] and text[at] in " \t\n\r":
+def _is_part(text: str, start: int) -> bool:
+    """Tell whether the brace at `start` opens a member of something, by what stands before it."""
+    at = _before_blanks(text, start)
+    if text[at - 1 : at] == ":":
+        return text.endswith(('"', "'", "”"), 0, _before_blanks(text, at - 1))
+    return text[at - 1 : at] in ("[", ",")
+
+
+def _begins_with_key(text: str, start: int) -> bool:
+    """Tell whether a brace is followed by a key in quotes of whatever kind, and its colon: then somebody meant JSON."""
+    at = _past_blanks(text, start + 1)
+    for opening, closing in _QUOTES:
+        if text.startswith(opening, at):
+            at += len(opening)
+            key, closed, _ = text[at : at + _LONGEST_KEY].partition(closing)
+            return bool(closed) and text.startswith(":", _past_blanks(text, at + len(key + closed)))
+    return False
+
+
+def _past_blanks(text: str, at: int) -> int:
+    while text[at : at + 1] and text[at] in _BLANKS:
         at += 1
-    return text[at : at + 1] in ('"', "'", "\\", "“")
+    return at
 
 
 def _named(text: str) -> list[int]:
-    """Give every place where a routing field stands in quotes, of whatever kind, in order."""
+    """Give every place where a routing field stands in quotes, of whatever kind, or as a key without, in order."""
     return sorted(
-        at - len(opening)
-        for field in FIELDS
-        for at in _places(text, field)
-        for opening, closing in _QUOTES
-        if text.endswith(opening, 0, at) and text.startswith(closing, at + len(field))
+        begins for field in FIELDS for at in _places(text, field) for begins in _beginnings(text, at, at + len(field))
     )
+
+
+def _beginnings(text: str, at: int, end: int) -> Iterator[int]:
+    for opening, closing in _QUOTES:
+        if text.endswith(opening, 0, at) and text.startswith(closing, end):
+            yield at - len(opening)
+    before = _before_blanks(text, at)
+    opens = text[before - 1 : before] in ("{", ",") or "\n" in text[before:at]
+    if opens and text.startswith(":", _past_blanks(text, end)):
+        yield at
 
 
 def _places(text: str, word: str) -> Iterator[int]:

@@ -36,8 +36,8 @@ def repair_message(step: Mapping[str, Any], reading: Reading, attempt: int, allo
 
     attempt: the number of this corrective turn, from 1, of `allowed`.
     """
-    name = _name(step)
-    lines = [f"The response of step {step['key']} does not match its output schema, {name}:", ""]
+    file = f" ({_cut(reading.file, _LONGEST_ERROR)})" if reading.file else ""
+    lines = [f"The response of step {step['key']}{file} does not match its output schema, {_name(step)}:", ""]
     lines += [f"- {_told(one)}" for one in reading.errors[:MOST_ERRORS]]
     if len(reading.errors) > MOST_ERRORS:
         lines.append(f"- and {len(reading.errors) - MOST_ERRORS} more")

@@ -380,6 +380,25 @@ def test_a_file_of_the_runs_own_folder_may_say_it(scene: Scene) -> None:
     assert status_of(scene, "001-build.one@1")["directive"]["file"] == str(path.relative_to(scene.root))
 
 
+def test_a_draft_before_a_broken_directive_routes_no_run(scene: Scene) -> None:
+    """The last object is asked for again, by its place, and the corrected one chooses the way (D34)."""
+    ways = [{"to": "fix", "label": "Fix"}, {"to": "ship", "label": "Ship"}]
+    begun(scene, {"id": "one", "output_schema": "routing", "transitions": ways}, {"id": "fix"}, {"id": "ship"})
+    draft = 'At first: {"preferred_next_label": "Ship"}\nBut then:\n'
+    asked = done(scene, draft + '{"preferred_next_label": "Fix",}')
+    assert asked.ended is None
+    assert "a key in double quotes is expected, not a comma before it (line 3, column 32)" in asked.repair
+    assert done(scene, '{"preferred_next_label": "Fix"}').ended
+    assert scene.state["current_step"] == "build/fix"
+
+
+def test_a_broken_directive_in_a_file_is_asked_for_by_the_files_name(scene: Scene) -> None:
+    """The response itself has nothing to correct."""
+    begun(scene, {"id": "one", "output_schema": "routing"})
+    scene.write("status.json", '{"outcome": "failed",}')
+    assert "The response of step build/one (status.json)" in done(scene, "It is done.").repair
+
+
 @pytest.mark.parametrize("name", ["status.json", "notes.md"])
 @pytest.mark.parametrize("schema", [None, "routing"])
 def test_a_file_that_is_too_large_to_be_looked_at_is_named(scene: Scene, name: str, schema: str | None) -> None:

@@ -91,18 +91,20 @@ def test_a_whole_directive_is_read_in_either_mode(schema: str | None) -> None:
         ('{"preferred_next_label": "a"} then {"preferred_next_label": "b"}', "b"),
         ('{"preferred_next_label": "a"} then {"coverage": 72}', "a"),
         ('[{"preferred_next_label": "a"}]', "a"),
-        ('{"preferred_next_label": "a"} and {"preferred_next_label": "b",}', "a"),
         ('{ oops {"preferred_next_label": "a"}', "a"),
         ('it\'s "quoted { {"preferred_next_label": "a"}', "a"),
         ('{"note": "{\\"preferred_next_label\\": \\"b\\"}", "preferred_next_label": "a"}', "a"),
         ('{"x": {"preferred_next_label": "a"}, oops}', "a"),
         ('{"preferred_next_label": "x", "preferred_next_label": "a"}', "a"),
         ('{"preferred_next_label": "a", "context_updates": {"preferred_next_label": "b"}}', "a"),
-        ('{"preferred_next_label": "a"} {"context_updates": {"preferred_next_label": "b"},}', "a"),
-        ('{"preferred_next_label": "a"} {"context_updates": {"x": {"preferred_next_label": "b"}, oops}}', "a"),
-        ('{"preferred_next_label": "a"} {"context_updates" : \n{"preferred_next_label": "b"}', "a"),
         ('{"context_updates": {"x": \n\nAgain: {"preferred_next_label": "a"}', "a"),
         ('{"context_updates": {"outcome": "x"}, oops} {"preferred_next_label": "a"}', "a"),
+        ('{"outcome": "fai\n\nOnce more: {"preferred_next_label": "a"}', "a"),
+        ('```json\n{"outcome": failed}\n```\nNo:\n```json\n{"preferred_next_label": "a"}\n```', "a"),
+        ('{"preferred_next_label": "a"} The "outcome" is what it says, {see} above.', "a"),
+        ('{"preferred_next_label": "a"} and then {"coverage": 72,} or {"coverage"', "a"),
+        ('{"preferred_next_label": "a"}\ntype End = { outcome?: string } and {outcome}', "a"),
+        ('{"a": "outcome", oops} {"preferred_next_label": "a"} a stray { and the "outcome"', "a"),
         ('{"preferred\\u005fnext_label": "a"}', "a"),
     ],
 )
@@ -110,6 +112,72 @@ def test_the_last_object_with_a_field_at_its_top_counts(text: str, label: str, s
     """What follows without a field, stands in context updates, or does not parse changes nothing."""
     reading = read([Source("response", text)], schema)
     assert (reading.preferred_next_label, codes(reading.errors)) == (label, [])
+
+
+DRAFT = '{"preferred_next_label": "a"} '
+BROKEN_LAST = [
+    ('{"preferred_next_label": "b",}', 1),
+    ('and then {"preferred_next_label": "b"', 1),
+    ('and then {"preferred_next_label": "b', 1),
+    ('and then {"preferred_next_label": ', 1),
+    ('no: {"preferred_next_label"', 1),
+    ('\n```json\n{\n  "outcome": failed\n}\n```\n', 4),
+    ('\n```json\n{\n  "outcome": "failed",\n  "context_updates": {"a": 1},\n}\n```\nThat is all.', 6),
+    ('\n{"outcome": "failed", "failure_reason": "line\nbreak"}', 2),
+    ('\n{"outcome": "failed", "failure_reason": "the 5" disk"}', 2),
+    ("or {'outcome': 'failed'}", 1),
+    ('or {\\"outcome\\": \\"failed\\"}', 1),
+    ("or {“outcome”: “failed”}", 1),
+    ("or {outcome: 'failed'}", 1),
+    ('or { "note": 1, outcome : "failed" }', 1),
+    ("or { // why\n outcome: 'failed' }", 1),
+    ('{"context_updates": {"preferred_next_label": "b"},}', 1),
+    ('{"context_updates": {"x": {"preferred_next_label": "b"}, oops}}', 1),
+    ('{"context_updates" : \n{"preferred_next_label": "b"}', 2),
+    ('{"checks": [{"id": 1, "outcome": "succeeded"}], "outcome": failed}', 1),
+    ('{"outcome": "failed", "checks": [{"id": 1, "outcome": "succeeded"}, {"outcome": "skipped"}]', 1),
+    ('{"outcome": "failed", "failure_reason": "the 5" disk", "last": {"outcome": "succeeded"}}', 1),
+    ('{"failure_reason": "it gave {"outcome": "succeeded"} back", "outcome": "failed"}', 1),
+    ('{"outcome": "failed",} and {"coverage": 72}', 1),
+    ('{"outcome": "failed",} where "outcome" was `{see}`', 1),
+]
+
+
+@pytest.mark.parametrize(("last", "line"), BROKEN_LAST)
+def test_a_broken_last_object_fails_under_the_schema_whatever_stands_before_it(last: str, line: int) -> None:
+    """D34: no draft of the same answer routes the run, and no file does; the fault says where the object is broken."""
+    sources = [Source("response", DRAFT + last), Source("status.json", '{"outcome": "succeeded"}')]
+    reading = read(sources, ROUTING)
+    assert (reading.found, reading.source, codes(reading.errors)) == (True, "response", [("MALFORMED_JSON", "")])
+    assert f"(line {line}, column " in reading.errors[0].message
+    assert set(said(reading)) == {"source", "errors"}
+
+
+@pytest.mark.parametrize(("last", "line"), BROKEN_LAST)
+def test_loosely_what_is_broken_behind_the_last_object_is_passed_over_with_a_warning(last: str, line: int) -> None:
+    """The last object that parses counts (D33), and nobody is left to find out that another was meant."""
+    reading = loosely(DRAFT + last)
+    assert reading.found
+    assert ("MALFORMED_DIRECTIVE", "") in codes(reading.warnings)
+    assert f"(line {line}, column " in reading.warnings[0].message
+
+
+def test_of_several_broken_objects_the_last_is_named() -> None:
+    """It is the one that the answer ends with, and the one to correct."""
+    reading = strictly('{"outcome": failed}\nsee {the end}:\n{"outcome": "failed" "x": 1}')
+    assert "(line 3, column " in reading.errors[0].message
+
+
+@given(st.data())
+def test_no_draft_counts_where_the_last_directive_was_damaged(data: st.DataObject) -> None:
+    """Whatever one character makes of the last directive: it is read, or it fails, or it names no field any more."""
+    last = json.dumps(FULL, indent=data.draw(st.sampled_from([None, 2])))
+    at = data.draw(st.integers(0, len(last) - 1))
+    damaged = data.draw(st.sampled_from([last[:at], last[:at] + last[at + 1 :], f"{last[:at]},{last[at:]}"]))
+    reading = strictly(f'{{"preferred_next_label": "draft"}}\n```\n{damaged}\n```\n')
+    left = damaged.strip()
+    if left.startswith("{") and any(f'"{field}"' in left for field in FIELDS):
+        assert reading.preferred_next_label != "draft"
 
 
 @pytest.mark.parametrize(
@@ -128,6 +196,25 @@ def test_a_response_with_directives_is_scanned_once(between: str) -> None:
     assert len(list(objects(scanned))) >= 20
     assert loosely(counted).outcome == "failed"
     assert counted.looked < 1.2 * scanned.looked
+
+
+@pytest.mark.parametrize("end", ["", '{"outcome": "failed"}', '[{"outcome": "failed"}', '{"outcome"'], ids=repr)
+@pytest.mark.parametrize(
+    "pattern",
+    ['"outcome"', "outcome ", '{"outcome": ', '{"outcome" }', '{outcome: "', "{'", "{“a", "{ ", '{"context_updates":{'],
+    ids=repr,
+)
+def test_what_is_looked_at_for_a_directive_grows_with_the_text_alone(pattern: str, end: str) -> None:
+    """Twice the text is twice the work, whatever is repeated in it, and whatever it ends with."""
+    looked = []
+    for size in (3_000, 6_000):
+        text = Scanned(pattern * (size // len(pattern)) + " " * size + end)
+        text.looked = 0
+        loosely(text)
+        last_object(text)
+        looked.append(text.looked)
+    assert looked[1] <= 2.1 * looked[0] + 1_000
+    assert looked[1] <= 100 * 12_000
 
 
 @pytest.mark.parametrize(
@@ -356,6 +443,13 @@ def test_no_source_at_all_is_no_directive() -> None:
         ('{"a": 1} but really {"a": 2,}', None, "MALFORMED_JSON"),
         ('{"a": 1} but really {"a": [1, 2', None, "MALFORMED_JSON"),
         ('{"a": {"b": 1}, oops}', None, "MALFORMED_JSON"),
+        ('{"score": 3, "detail": {"b": 1}', None, "MALFORMED_JSON"),
+        ('{"score": 3, "details": [{"b": 1}, {"b": 2}', None, "MALFORMED_JSON"),
+        ("{\"a\": 1} but really {'a': 2}", None, "MALFORMED_JSON"),
+        ('{"a": 1} but really {“a”: 2}', None, "MALFORMED_JSON"),
+        ('{"a": 1} but really {\\"a\\": 2}', None, "MALFORMED_JSON"),
+        ("{'a': 1} no: {\"a\": 2}", {"a": 2}, None),
+        ('{"a": 1} for {id: number}', {"a": 1}, None),
     ],
 )
 def test_the_final_object_is_what_a_custom_schema_is_asked_about(
