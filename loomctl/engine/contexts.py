@@ -80,7 +80,7 @@ class Set(NamedTuple):
 
 def held(space: Workspace, run: Run, key: str) -> Held:
     """Give what a key holds, built-in ones too (D44). Raises NO_SUCH_KEY, and as `context_values.value_of`."""
-    scope = run_context.scope(run.state, run.plan)
+    scope = run_context.scope(run.state)
     if key not in scope:
         known = ", ".join(one_line(name, 60) for name in [one for one in scope if not is_reserved(one)][:20])
         raise LoomError(
@@ -98,7 +98,7 @@ def held(space: Workspace, run: Run, key: str) -> Held:
 
 def listed(space: Workspace, run: Run, *, engine: bool = False) -> list[Held]:
     """Give what every key holds, in the order in which they were set. engine: Loom's own too, built-in ones last."""
-    scope = run_context.scope(run.state, run.plan)
+    scope = run_context.scope(run.state)
     return [_held(space, run, key, value) for key, value in scope.items() if engine or not is_reserved(key)]
 
 
@@ -338,7 +338,7 @@ class RunContext:
     def keys(self) -> list[str]:
         """List the keys, the engine's own and the built-in ones too."""
         run = self._run()
-        return list(run_context.scope(run.state, run.plan))
+        return list(run_context.scope(run.state))
 
     def __iter__(self) -> Iterator[str]:
         """Give the keys."""

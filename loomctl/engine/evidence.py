@@ -160,7 +160,7 @@ def _scope(run: Run, outcome: str, updates: Mapping[str, Any]) -> dict[str, Any]
     from loomctl.model import route_scope, run_context  # most ends have nothing to show
 
     state = {**run.state, "context": {**run.state["context"], **updates}}
-    nested = route_scope.nested(run_context.scope(state, run.plan))
+    nested = route_scope.nested(run_context.scope(state))
     return {"state": {**state, "context": nested}, "outcome": outcome, "context": nested, "preferred_label": None}
 
 

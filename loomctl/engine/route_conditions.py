@@ -81,7 +81,7 @@ def _context(
     space: Workspace, run: Run, state: Mapping[str, Any], sources: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Give the context, with what references stand for where a condition names their key; others stay references."""
-    context, warnings = run_context.scope(state, run.plan), []
+    context, warnings = run_context.scope(state), []
     for key, value in context.items():
         named = any(all(part in source for part in key.split(".")) for source in sources)
         if not named:

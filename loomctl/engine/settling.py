@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.engine import finding, priming, remembering, stages
+from loomctl.engine import finding, priming, remembering, route_conditions, stages
 from loomctl.model import gates, phase_marks, places, run_life, sessions, standing, triggers, visits
 from loomctl.model.records import NamedTuple
 
@@ -59,7 +59,7 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
                 happened=happened, entered=[*entered, *came.entered], engine_primed=engine_primed or came.engine_primed
             )
         engine_primed = True
-        state, goes_on = _primed(run, state, happened, place, space.caller.session_id, at=at)
+        state, goes_on = _primed(space, run, state, happened, place, at=at)
         if not goes_on:
             return Settled(state, happened, entered, engine_primed, rest(state).move)
 
@@ -114,11 +114,13 @@ def _come_to(
 
 
 def _primed(
-    run: Run, state: State, happened: list[Event], place: places.Place, session_id: str | None, *, at: str
+    space: Workspace, run: Run, state: State, happened: list[Event], place: places.Place, *, at: str
 ) -> tuple[State, bool]:
     """Pass a step that is only a priming; gives whether the run goes on from there."""
     state, _ = visits.start_visit(state, place.key, str(place.phase["id"]), at=at, by_engine=True)
-    came = run_life.end_visit(state, run.plan, outcome="succeeded", at=at)
+    judge = route_conditions.judge(space, run)
+    came = run_life.end_visit(state, run.plan, outcome="succeeded", at=at, judge=judge)
+    session_id = space.caller.session_id
     happened.append(Event("step.primed", {}, session_id, place.key))
     if came.follows == "stop":
         told = {"step_id": place.key, "failure_reason": came.way.why}

@@ -59,7 +59,7 @@ def until(
 
 def without_disk(python: str | None) -> Judge:
     """Make what evaluates conditions over a context that holds plain values. python: as `judge_with` takes it."""
-    return route_conditions.judge_with(lambda state, _: (dict(state["context"]), []), python)
+    return route_conditions.judge_with(lambda state, _: (run_context.scope(state), []), python)
 
 
 def play(

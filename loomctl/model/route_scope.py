@@ -64,7 +64,7 @@ def simple_truths(
         return [None] * len(step.get("transitions") or ()), ()
     from loomctl.model import run_context  # which stands on `run_life`, and that on this module
 
-    found = evaluated(step, scope(state, ended, run_context.scope(state, {})))
+    found = evaluated(step, scope(state, ended, run_context.scope(state)))
     return found.truths, [*found.warnings, *(warned(source, "it takes an engine") for _, source in found.left)]
 
 

@@ -69,15 +69,15 @@ def taken_back(context: Mapping[str, Any], before: object) -> dict[str, Any]:
 # ---- What the engine itself says (D44).
 
 
-def scope(state: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the flat context as whoever reads it meets it: what is set, and the built-in keys over it.
+def scope(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the flat context as a run and a simulation read it: what is set, and the built-in keys over it.
 
     References to blobs and responses stand in it as they are kept.
     """
-    return {**state["context"], **builtin(state, plan)}
+    return {**state["context"], **builtin(state)}
 
 
-def builtin(state: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
+def builtin(state: Mapping[str, Any]) -> dict[str, Any]:
     """Give the built-in keys of a run, or of a branch that is seen as one, as they are true now; none is ever stored.
 
     The current node is the step that is worked on; between two steps the one that ended last; None before the first,
@@ -94,7 +94,7 @@ def builtin(state: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]
     return {
         "_current_node": current["step_id"] if current is not None else None,
         "_previous_node": previous["step_id"] if previous is not None else None,
-        "_pipeline_name": plan.get("workflow_id") or state.get("workflow_id"),
+        "_pipeline_name": state.get("workflow_id"),
         "_run_id": state["run_id"],
         "_retry_count": attempt - 1 if type(attempt) is int and attempt > 0 else retries,
         "_start_time": begun or None,

@@ -18,12 +18,13 @@ from loomctl.engine import (
     moves,
     preambles,
     resuming,
+    simulating,
     stage_records,
     stopping,
     undoing,
 )
 from loomctl.engine.driving import Driven
-from loomctl.model import run_life
+from loomctl.model import run_life, scripts
 from tests.engine.test_ending import status_of
 from tests.scenes import SESSION, Json, Scene
 
@@ -158,6 +159,61 @@ def test_a_condition_decides(scene: Scene, condition: str, answer: str, wanted: 
     (chosen,) = events(scene, "transition.chosen")
     assert chosen["weighed"][0]["truth"] is (wanted == "yes")
     assert chosen["weighed"][0]["condition"] == condition
+
+
+PRIME: Json = {"id": "prime", "prompt": "/loom:prime-context"}
+BUILT_IN = [
+    "context._pipeline_name == 'tiny'",
+    "context['_pipeline_name'].startsWith('ti')",
+    "state.workflow_id == context._pipeline_name",
+    "context._current_node == 'build/ask'",
+    "context._previous_node == 'build/prime'",
+    "context._previous_node == null",
+    "context._retry_count == 1",
+    "context._retry_count > 0 || outcome == 'failed'",
+    "context._run_id == state.run_id",
+    "context._run_id.length > 0 && [1, 2].includes(2)",
+    "context._start_time && context._node_start_time >= context._start_time",
+    "'_retry_count' in context",
+    "context._mine == 1",
+    "context.last_stage == 'build/ask'",
+    "state.context.last_stage == 'build/ask'",
+    "state.context._run_id",
+]
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+@pytest.mark.parametrize("primes", [False, True])
+def test_a_simulation_weighs_ways_as_the_run_does(scene: Scene, failures: int, primes: bool) -> None:
+    """Its conditions see the engine's own keys (D44), behind a priming and a retry too."""
+    ways = [{"to": "yes", "condition": one, "on_failure": True} for one in BUILT_IN]
+    steps = [{"id": "ask", "prompt": "Ask.", "max_retries": 1, "transitions": ways}, {"id": "yes", "prompt": "Go on."}]
+    scene.workflow(phases={"build": {"pre_steps": [PRIME] * primes, "steps": steps}})
+    scene.begin()
+    said: list[Json] = [{"outcome": "failed"}] * failures + [{"outcome": "succeeded"}]
+    for one in said:
+        driving.next_step(scene.space(), scene.run_dir.name)
+        done(scene, json.dumps(one))
+    plan = scene.space().store.read(scene.run_dir.name).plan
+    script, _ = scripts.read({"build/ask": said}, plan)
+    played = simulating.play(plan, script, judge=simulating.without_disk(None))
+    weighed = [one["weighed"] for one in played.stages if one["weighed"]]
+    assert [one["weighed"] for one in events(scene, "transition.chosen") if one["step_id"]] == weighed
+    assert {one["truth"] for one in weighed[-1]} == {True, False}
+
+
+@pytest.mark.parametrize("condition", ["[1, 2].includes(2)", "[1, 2].includes(3)", "state.goal.startsWith('add')"])
+def test_the_way_on_from_a_priming_is_judged_as_any_other(scene: Scene, condition: str) -> None:
+    """By an engine where a condition takes one, in a run as in a simulation."""
+    ways = [{"to": "yes", "condition": condition}, {"to": "no"}]
+    steps = [{"id": one, "prompt": "Go on."} for one in ("no", "yes")]
+    scene.workflow(phases={"build": {"pre_steps": [{**PRIME, "transitions": ways}], "steps": steps}})
+    scene.begin()
+    driving.next_step(scene.space(), scene.run_dir.name)
+    plan = scene.space().store.read(scene.run_dir.name).plan
+    script, _ = scripts.read(None, plan)
+    played = simulating.play(plan, script, judge=simulating.without_disk(None), goal=scene.state["goal"])
+    assert scene.state["current_step"] == played.stages[1]["step_id"]
 
 
 def test_a_condition_reads_a_blob_that_it_names(scene: Scene) -> None:

@@ -24,6 +24,8 @@ CONDITIONS = (
     "preferred_label == 'fix'",
     "context.flag",
     "state.goal.length",
+    "context._retry_count > 0",
+    "context._pipeline_name == 'any' && context._previous_node != null",
 )
 JUDGE = simulating.without_disk(None)
 

@@ -10,8 +10,6 @@ from loomctl.model.directives import is_reserved
 from loomctl.model.run_context import Changes, builtin, scope, taken_back, written
 from tests.scenes import BUILT_IN
 
-PLAN = {"workflow_id": "review-loop", "phases": []}
-
 
 def state(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Give a state with visits, the first at minute 0, the next at minute 1."""
@@ -68,7 +66,7 @@ def test_built_in_keys_are_true(
     steps: list[dict[str, Any]], more: dict[str, Any], expected: tuple[str | None, str | None, int, int | None]
 ) -> None:
     """All seven are always there; what there is none of is null."""
-    found = builtin(state(*steps, **more), PLAN)
+    found = builtin(state(*steps, **more))
     current, previous, retries, minute = expected
     assert tuple(found) == BUILT_IN
     assert found == {
@@ -84,15 +82,15 @@ def test_built_in_keys_are_true(
 
 def test_a_state_without_the_time_of_its_beginning_has_that_of_its_first_visit() -> None:
     """As FABER's have; without any visit it has none."""
-    assert builtin(state(A, created_at=None), PLAN)["_start_time"] == "2026-01-01T00:00:00Z"
-    assert builtin(state(created_at=None), PLAN)["_start_time"] is None
+    assert builtin(state(A, created_at=None))["_start_time"] == "2026-01-01T00:00:00Z"
+    assert builtin(state(created_at=None))["_start_time"] is None
 
 
 def test_the_scope_is_what_is_set_and_the_built_in_keys_over_it() -> None:
     """What somebody wrote under a built-in name is never seen; the state stays as it is."""
     given = state(visit("p/a", OPEN), context={"auth.ok": True, "_current_node": "lie", "_mine": 1})
-    found = scope(given, PLAN)
-    assert found == {"auth.ok": True, "_mine": 1, **builtin(given, PLAN)}
+    found = scope(given)
+    assert found == {"auth.ok": True, "_mine": 1, **builtin(given)}
     assert given["context"]["_current_node"] == "lie"
 
 
