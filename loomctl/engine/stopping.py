@@ -92,6 +92,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         level=str((run.plan.get("autonomy") or {}).get("level") or ""),
         open=is_under_way(run.state) and step.get("kind") != "command",
         untold=is_under_way(run.state) and turn.told != entry["stage"],
+        paused=run.state["status"] == "paused",
         closing=here,
         settled=_is_settled(entry),
         driven=turn.driven,
@@ -170,7 +171,21 @@ def _left_open(
         return Stopped(line=" ".join(filter(None, (asks, _unchecked(reading)))), waits=True)
     if verdict == turn_ends.PAUSE:
         return Stopped(line=standing_still.pause_at_cap(space, run))
+    if verdict == turn_ends.KEEP and run.state["status"] == "paused" and reading.found and reading.errors:
+        return Stopped(line=_kept(run, entry, reading))
     return Stopped(line=_not_seen(entry, reading) if verdict == turn_ends.KEEP else "")
+
+
+def _kept(run: Run, entry: Mapping[str, Any], reading: Reading, known: ending.Gathered | None = None) -> str:
+    """Say of an answer that came as its run was paused why it ends nothing, and where it is."""
+    from loomctl.engine import evidence
+
+    lacking = known.evidence if known is not None and not reading.errors else None
+    why = evidence.missing(lacking) if lacking is not None else output_checks.first_errors(reading)
+    if not why:
+        return ""
+    told = f"Loom: {entry['step_id']} is not ended: the run is paused, and {why}"
+    return f"{told}. The message is kept as its candidate; to give it again: {evidence.again(run, entry, None)}"
 
 
 def _asked(entry: Mapping[str, Any]) -> str:
@@ -325,8 +340,12 @@ def _ended(
         entry = visits.open_visit(state)
         if entry is None or entry["stage"] != known.for_stage or state["status"] in OVER:  # somebody else was first
             return state, []
-        if turn_ends.decide(stop._replace(open=stop.open and is_under_way(state))) not in _ENDS:  # or paused it
+        now_open, paused_now = stop.open and is_under_way(state), state["status"] == "paused"
+        verdict = turn_ends.decide(stop._replace(open=now_open, paused=paused_now))
+        asks = not is_under_way(state) and _would_ask(run, state, closing.Ready(given, known))
+        if verdict not in _ENDS or asks:  # somebody paused it, and nothing is asked for there
             stages.write_candidate(run.folder, entry["stage"], given.response or "")
+            held[:] = [Stopped(line=_kept(run, entry, known.reading, known) if paused_now else "")]
             return state, []
         happened: list[Event] = []
         ended = ending.end(space, run, state, happened, given, known)

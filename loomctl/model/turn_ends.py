@@ -38,17 +38,19 @@ class Stop(NamedTuple):
     """What is known at a stop of a session that is bound to a run.
 
     open: a visit that an assistant may end is open in a run that goes on; untold: it is another one than the session
-    was told of. closing: it is this session's to be closed by this message (D27). settled: an outcome was given that
-    needs no result. driven: Loom drives the turn. planning: the host's plan mode; busy: work goes on in the background.
-    spoken: the message has words; questions: behind its last object it asks something. found: ABSENT, FITS or UNFIT;
-    schema: the step asks for a result. repairs_left: corrective turns; asked: the assistant was asked in this turn, and
-    has called no tool since; nudges_left: how often it may still be sent on or asked at this visit in this turn,
-    whatever it calls; blocks_left: that the host would still honour.
+    was told of. paused: its user has paused the run. closing: it is this session's to be closed by this message (D27).
+    settled: an outcome was given that needs no result. driven: Loom drives the turn. planning: the host's plan mode;
+    busy: work goes on in the background. spoken: the message has words for the step that the session was told of;
+    questions: behind its last object it asks something. found: ABSENT, FITS or UNFIT; schema: the step asks for a
+    result. repairs_left: corrective turns; asked: the assistant was asked in this turn, and has called no tool since;
+    nudges_left: how often it may still be sent on or asked at this visit in this turn, whatever it calls; blocks_left:
+    that the host would still honour.
     """
 
     level: str
     open: bool = True
     untold: bool = False
+    paused: bool = False
     closing: bool = False
     settled: bool = False
     driven: bool = False
@@ -86,7 +88,9 @@ _TABLE: tuple[tuple[Callable[[Stop], bool], str], ...] = (
     # The session was not told of the step that is open.
     (lambda stop: stop.untold and stop.driven and stop.goes_on and not stop.busy, HAND),
     (lambda stop: stop.untold, NOTHING),
-    # The run stands still (the message may be the step's when it goes on), or only its user ends its steps.
+    # A result that comes as the run is paused ends its step, as `done` would; the run goes no further by it.
+    (lambda stop: stop.paused and stop.spoken and stop.goes_on and stop.has == FITS, END),
+    # The run stands still otherwise, or only its user ends its steps.
     (lambda stop: not stop.open or not stop.goes_on, KEEP),
     (lambda stop: stop.has == FITS, END),
     (lambda stop: not stop.driven, KEEP),

@@ -779,13 +779,38 @@ def test_a_stop_that_fails_a_step_tells_why(scene: Scene) -> None:
     assert "build/review failed: the database is missing. The run failed." in stopped.line
 
 
-def test_what_is_said_while_a_run_stands_still_is_kept(scene: Scene) -> None:
-    """It may be the step's response when the run goes on; it ends nothing (D27)."""
-    begun(scene, {"id": "one"}, {"id": "two"})
+def paused(scene: Scene) -> None:
+    """Pause the run from outside."""
     standing_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
-    assert stop(scene, GOOD) == stopping.Stopped()
-    assert (scene.run_dir / "stages" / "001-build.one@1" / "candidate.md").read_text() == GOOD
+
+
+def test_an_answer_that_comes_as_its_run_is_paused_counts(scene: Scene) -> None:
+    """It ends its step as `done` would; the run goes no further until it is resumed (D27)."""
+    begun(scene, {"id": "one"}, {"id": "two"})
+    paused(scene)
+    assert stop(scene, "Which colour?") == stopping.Stopped()
     assert scene.state["steps"][0]["status"] == "in_progress"
+    last = stop(scene, GOOD)
+    assert (last.block, last.line.partition(". To go")[0]) == ("", "Loom: build/one succeeded. The run is paused")
+    assert (scene.run_dir / "stages" / "001-build.one@1" / "response.md").read_text() == GOOD
+    assert (scene.state["status"], [one["status"] for one in scene.state["steps"]]) == ("paused", ["succeeded"])
+    resuming.resume(scene.space(), scene.run_dir.name)
+    assert (scene.state["current_step"], scene.state["context"]["coverage"]) == ("build/two", 72)
+
+
+def test_an_answer_to_a_paused_run_that_ends_nothing_is_kept_and_told(scene: Scene) -> None:
+    """One that does not fit, or whose evidence is missing; nothing is asked for (D27)."""
+    shown = [{"file": "report.md"}]
+    begun(scene, {"id": "one", "output_schema": "routing", "evidence": shown}, {"id": "two"}, autonomy="autonomous")
+    paused(scene)
+    for message in (BAD, GOOD):
+        told = stop(scene, message)
+        assert told.block == ""
+        assert told.line.startswith("Loom: build/one is not ended: the run is paused, and ")
+        assert "candidate" in told.line
+        assert (scene.run_dir / "stages" / "001-build.one@1" / "candidate.md").read_text() == message
+    assert (scene.state["status"], scene.state["steps"][0]["status"]) == ("paused", "in_progress")
+    assert "repairs" not in scene.state["steps"][0]
 
 
 def test_an_undo_keeps_what_the_stage_changed_aside(scene: Scene) -> None:
@@ -805,12 +830,14 @@ def test_what_is_paused_while_a_stop_is_decided_is_neither_asked_nor_sent_on(sce
     space = scene.space()
     run = space.store.read(scene.run_dir.name)
     standing_still.set_standing(space, run.run_id, "paused", "run.paused", allowed=("in_progress",))
-    for message in (BAD, "Which colour?", GOOD):
-        turn = stopping.Turn(told="001-build.one@1", driven=True, blocks_left=8)
+    turn = stopping.Turn(told="001-build.one@1", driven=True, blocks_left=8)
+    for message in (BAD, "Which colour?"):
         assert stopping.stopped(space, run, turn, message).block == ""
         assert (scene.run_dir / "stages" / "001-build.one@1" / "candidate.md").read_text() == message
     assert (scene.state["status"], scene.state["steps"][0]["status"]) == ("paused", "in_progress")
     assert "repairs" not in scene.state["steps"][0]
+    assert stopping.stopped(space, run, turn, GOOD).block == ""
+    assert (scene.state["status"], [one["status"] for one in scene.state["steps"]]) == ("paused", ["succeeded"])
 
 
 def test_a_closing_step_of_a_paused_run_waits_where_its_answer_does_not_fit(scene: Scene) -> None:

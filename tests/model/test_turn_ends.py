@@ -36,6 +36,15 @@ TABLE: list[tuple[str, dict[str, Any], str]] = [
     ("an assisted run is ended by its user's word alone", {"level": "assist", "found": FITS}, KEEP),
     ("in plan mode nothing is done", {"found": FITS, "planning": True, "driven": True}, KEEP),
     ("a run that stands still", {"open": False, "found": FITS}, KEEP),
+    ("a result that comes as the run is paused", {"open": False, "paused": True, "found": FITS}, END),
+    ("a paused run of an assisted level", {"open": False, "paused": True, "found": FITS, "level": "assist"}, KEEP),
+    ("a paused run's bad object", {"open": False, "paused": True, "found": UNFIT, "driven": True}, KEEP),
+    ("a question in a paused run", {"open": False, "paused": True, "found": FITS, "questions": True}, KEEP),
+    (
+        "a paused run's step of another session",
+        {"open": False, "paused": True, "found": FITS, "spoken": False},
+        NOTHING,
+    ),
     ("a run that stands still, without words", {"open": False, "spoken": False}, NOTHING),
     ("a step that was handed on and not taken up", {"untold": True, "driven": True, "found": FITS}, HAND),
     ("it is not handed on for ever", {"untold": True, "driven": True, "blocks_left": 0}, PAUSE),
@@ -117,10 +126,11 @@ def test_nothing_blocks_a_turn_that_loom_does_not_drive_or_the_host_does_not_hon
 
 
 def test_a_run_that_stands_still_is_neither_asked_nor_failed() -> None:
-    """Over every stop there is: what ends in a paused run is a closing step's result that fits, and no plan (D27)."""
+    """Over every stop there is: what ends in a paused run is a result that fits, and no plan (D27)."""
     still = [(stop, verdict) for stop, verdict in every() if not stop.open and not stop.untold]
     assert {verdict for _, verdict in still} == {END, KEEP, NOTHING}
-    assert all(stop.closing and not stop.planning for stop, verdict in still if verdict == END)
+    ends = [stop for stop, verdict in still if verdict == END]
+    assert all((stop.closing or (stop.paused and stop.has == FITS)) and not stop.planning for stop in ends)
 
 
 def test_no_verdict_is_given_for_ever() -> None:
