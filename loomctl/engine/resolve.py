@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 class Resolved(NamedTuple):
-    """workflow and merged: None if there are errors; sources: `{id, path, sha256}`, the root ancestor first.
+    """workflow and merged: None if there are errors, but for NO_STEPS, for FABER's give artifacts without a step (D5).
 
-    path: the file that was asked for. Problems of an ancestor carry its portable path before their JSON path.
+    sources: `{id, path, sha256}`, the root ancestor first. path: the file that was asked for. Problems of an ancestor
+    carry its portable path before their JSON path.
     """
 
     path: str
@@ -36,7 +37,7 @@ class Resolved(NamedTuple):
     def checked(self) -> dict[str, Any]:
         """Give the merged workflow for `build_plan`. Raises one LoomError that says every error."""
         refused = refusal(self.problems, what="this workflow cannot be used", where=self.path)
-        if self.merged is None:
+        if refused is not None or self.merged is None:
             raise refused or AssertionError("a workflow without errors was not merged")
         return self.merged
 
@@ -122,13 +123,12 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
         problems += link.said(references.dangling(link.own, workflow) if link.own else ())
         problems += link.said(survival_checks.unknown_artifacts(link.own, workflow, merged) if link.own else ())
         problems += link.said(graph_checks.unknown_targets(link.own, workflow) if link.own else ())
-    problems += references.stepless(workflow)
     if not errors(problems):
         plan = build_plan(merged, plan_id="check", created_at="", sources=[])
         problems += _placed_in(chain, graph_checks.problems(plan, lambda key: _place_in(chain, key)))
     if errors(problems):
         return Resolved(path, None, None, sources, problems)
-    return Resolved(path, workflow, merged, sources, problems)
+    return Resolved(path, workflow, merged, sources, [*problems, *references.stepless(workflow)])
 
 
 def _place_in(chain: list[_Link], key: str) -> str:

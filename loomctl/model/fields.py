@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from loomctl.model.problems import at, choices, error, kind_of, nearest, shown, warning
+from loomctl.model.problems import POSSIBLE_TYPO, at, choices, error, kind_of, nearest, shown, warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -171,10 +171,10 @@ class Fields:
         known = sorted(self._taken)
         extra = {key: value for key, value in self._raw.items() if key not in self._taken}
         for key in extra:
-            meant = nearest(key, [name for name in known if name not in self._raw], cutoff=0.82)
+            meant = nearest(key.lower(), [name for name in known if name not in self._raw], cutoff=0.82)
             if meant:
                 hint = f"write {meant} if you meant that; else nothing needs to be done"
-                self.warn("POSSIBLE_TYPO", key, f"Loom knows no {shown(key)} here; did you mean {meant}?", hint)
+                self.warn(POSSIBLE_TYPO, key, f"Loom knows no {shown(key)} here; did you mean {meant}?", hint)
         return {**kept, **extra}
 
     def _take(self, key: str, *, required: bool) -> Any:

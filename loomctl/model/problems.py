@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
+POSSIBLE_TYPO = "POSSIBLE_TYPO"
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
 _SHOWN = 12
 
@@ -125,8 +126,8 @@ def choices(word: object, known: Sequence[str]) -> str:
     return f"did you mean {meant}? known: {listed}" if meant else f"known: {listed}"
 
 
-def refusal(problems: Iterable[Problem], *, what: str, where: str, code: str = "INVALID_WORKFLOW") -> LoomError | None:
-    """Make the one error that says all that stops `run`, or None if nothing does.
+def refusal(problems: Sequence[Problem], *, what: str, where: str, code: str = "INVALID_WORKFLOW") -> LoomError | None:
+    """Make the one error that says all that stops `run`, and the slips that may be why, or None if nothing does.
 
     Its code is the findings' own where they agree (`NOT_SUPPORTED`, `EXTENDS_CYCLE`, …), else `code`.
     """
@@ -134,12 +135,13 @@ def refusal(problems: Iterable[Problem], *, what: str, where: str, code: str = "
     if not found:
         return None
     codes = {problem.code for problem in found}
+    said = [*found, *(problem for problem in problems if problem.code == POSSIBLE_TYPO)]
     lines = [
         f"{problem.where}: {problem.message}" + (f"; {problem.hint}" if problem.hint else "")
-        for problem in found[:_SHOWN]
+        for problem in said[:_SHOWN]
     ]
-    if len(found) > _SHOWN:
-        lines.append(f"and {len(found) - _SHOWN} more: loomctl check {quoted(where)}")
+    if len(said) > _SHOWN:
+        lines.append(f"and {len(said) - _SHOWN} more: loomctl check {quoted(where)}")
     return LoomError(
         codes.pop() if len(codes) == 1 else code,
         what,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loomctl.model import triggers
-from loomctl.model.problems import at, choices, shown, warning
+from loomctl.model.problems import at, choices, error, shown, warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,14 +44,14 @@ def dangling(own: Workflow, merged: Workflow) -> list[Problem]:
 
 
 def stepless(merged: Workflow) -> list[Problem]:
-    """Say if a run of this would be over before it began."""
+    """Refuse a workflow whose run would be completed at once, with nothing done."""
     skipped = merged.skip_steps or ()
     for phase in merged.phases or ():
         for _, step in phase.each_step():
             if phase.enabled is not False and step.id not in skipped and f"{phase.id}/{step.id}" not in skipped:
                 return []
     hint = "add a step to a phase, enable a phase, or extend a workflow that has some"
-    return [warning("NO_STEPS", "$.phases", "no step is left to do in any phase", hint)]
+    return [error("NO_STEPS", "$.phases", "no step is left to do in any phase", hint)]
 
 
 def _unknown_phases(where: str, artifact: CriticalArtifact, phases: Sequence[str]) -> Iterator[Problem]:

@@ -15,9 +15,11 @@ from loomctl.disk.workflow_files import Places
 from loomctl.engine.resolve import Resolved, resolve, resolve_file
 from loomctl.model.errors import LoomError
 from loomctl.model.inheritance import step_id
+from loomctl.model.problems import errors
 
 BUNDLE = str(Path(__file__).resolve().parents[2])
 STEP = {"id": "one", "prompt": "Do it."}
+CORE = ("frame", "architect", "build", "evaluate", "release")
 
 Write = Callable[..., Path]
 
@@ -191,7 +193,8 @@ PATHS = [("artifacts.x", None), ("$.a[0]['b c']", None), ("$..x", None), ("a[", 
 @pytest.mark.parametrize(("source", "code"), PATHS)
 def test_the_syntax_of_paths_is_checked(places: Places, write: Write, source: str, code: str | None) -> None:
     """What the JSONPath library would not read is found before a run begins (D11)."""
-    write("w", phases={}, critical_artifacts={"phase_specific": {"x": [without_path(path_from_state=source)]}})
+    artifacts = {"phase_specific": {"x": [without_path(path_from_state=source)]}}
+    write("w", phases={"x": {"steps": [STEP]}}, critical_artifacts=artifacts)
     codes = [problem.code for problem in resolve("w", **places._asdict()).problems if problem.severity == "error"]
     assert codes == ([code] if code else [])
 
@@ -227,14 +230,31 @@ EMPTY = [
     {"phases": {}},
     {"phases": {"build": {"enabled": False, "steps": [STEP]}}},
     {"phases": {"build": {"steps": [STEP]}}, "skip_steps": ["build/one"]},
+    {"phases": {"build": {"step": [STEP]}}},
+    {"phases": {"build": {"Steps": [STEP]}, "ship": {"steps": []}}},
+    {"extends": "core", "phases": {name: {"enabled": False} for name in CORE}},
 ]
 
 
 @pytest.mark.parametrize("workflow", EMPTY)
-def test_a_workflow_without_a_step_is_warned_of(places: Places, write: Write, workflow: dict[str, Any]) -> None:
-    """A run that would be over before it began is said to be so."""
+def test_a_workflow_without_a_step_is_refused(places: Places, write: Write, workflow: dict[str, Any]) -> None:
+    """A run of it would be completed at once, with nothing done; a key that was meant for one is named."""
     write("w", **workflow)
-    assert found(resolve("w", **places._asdict())) == [("NO_STEPS", "$.phases")]
+    resolved = resolve("w", **places._asdict())
+    assert [one.code for one in errors(resolved.problems)] == ["NO_STEPS"]
+    with pytest.raises(LoomError) as refused:
+        resolved.checked()
+    assert refused.value.code == "NO_STEPS"
+    misspelt = [key for key in workflow["phases"].get("build", {}) if key in ("step", "Steps")]
+    assert [f"Loom knows no {key!r} here; did you mean steps?" in refused.value.why for key in misspelt] in ([], [True])
+
+
+def test_a_slip_of_the_pen_is_said_with_what_it_led_to(places: Places, write: Write) -> None:
+    """An error alone would speak of what is not there, and not of what is written in its place."""
+    write("w", phase={"build": {"steps": [STEP]}})
+    with pytest.raises(LoomError) as refused:
+        resolve("w", **places._asdict()).checked()
+    assert "did you mean phases?" in refused.value.why
 
 
 @pytest.mark.shows("if they are inside the project, the run's folder or the bundle")
