@@ -18,6 +18,7 @@ from loomctl.model.directives import Reading
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.model.fences import one_line, visible
 from loomctl.model.secrets import mask, masked_line
+from loomctl.model.state import TERMINAL as OVER
 from loomctl.model.visits import OUTCOMES, SPELLINGS
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def next_command(run: str | None, branch: str | None, as_json: bool) -> int:
     finally:
         if line:
             line.clear()
-    if branch is None and driven.pending is None and (caught := catching_up.give(space, driven.run, driven.slip)):
+    may_go_on = branch is None and driven.pending is None and driven.run.state["status"] not in OVER
+    if may_go_on and (caught := catching_up.give(space, driven.run, driven.slip)):
         made, lines = caught
         driven = driven._replace(slip=made, notes=[*lines, *driven.notes])
     return told(space, driven, as_json=as_json)
@@ -224,6 +226,7 @@ def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
 def _document(space: Workspace, driven: Driven) -> dict[str, object]:
     visit = driven.closing or driven.ended
     reading = (driven.reading or Reading()).to_dict()
+    goes_on = driven.closing is None and driven.run.state["status"] not in OVER
     return {
         **reading,
         "run_id": driven.run.run_id,
@@ -234,9 +237,9 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
         "outcome": driven.ended["status"] if driven.ended else reading["outcome"],
         "failure_reason": visits.reason_of(driven.ended) or None if driven.ended else reading["failure_reason"],
         "repair": driven.repair or None,
-        "next": None if driven.closing is not None else telling.step_document(space, driven.run),
+        "next": telling.step_document(space, driven.run) if goes_on else None,
         "way": driven.ended.get("next") if driven.ended else None,
-        "preamble": None if driven.closing is not None else telling.preamble_document(space, driven.run),
+        "preamble": telling.preamble_document(space, driven.run) if goes_on else None,
         "pending_approvals": driven.run.state["pending_approvals"],
         "slip": driven.slip.with_text() if driven.slip is not None else None,
         "notes": list(driven.notes),

@@ -75,6 +75,8 @@ def next_step(
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
+        if state["status"] in OVER and not branch:
+            return state, []  # there is nothing to do in it, and that is no fault
         refusing.refuse_standing(state, run_id)
         closing.refuse_pending(space, state, run_id)
         ended, said = closing.close(space, run, state, happened, found)
@@ -87,6 +89,8 @@ def next_step(
         return presence.active(space, result.state), happened + result.happened
 
     run = lines.update(space, run, change)
+    if not settled:
+        return Driven(run, run_life.Move(run.state["status"]), notes=notes)
     notes += settling.begun(space, run, settled[0])
     notes += presence.noted_stage(space, run.state)
     come = commanding.carried(space, run, settled[0], tell)

@@ -22,6 +22,8 @@ def say_move(driven: Driven) -> str:
         return gate_texts.line(driven.run)
     if driven.move.kind == "completed":
         return "The run is completed."
+    if driven.move.kind == "cancelled":
+        return f"The run is cancelled. To take it up again: loomctl resume {driven.run.run_id} --reopen"
     if driven.move.kind == "failed":
         return _say_failed(driven.run)
     if driven.move.kind == "paused" and state["pending_approvals"]:

@@ -38,6 +38,20 @@ def test_next_shows_the_step_and_how_it_ends(cli: Cli) -> None:
     assert "loomctl done <<'LOOM'" in ended.stdout
 
 
+@pytest.mark.parametrize(("status", "line"), [("completed", "is completed."), ("cancelled", "is cancelled. To take")])
+def test_next_has_nothing_to_give_of_a_run_that_is_over(begun: Scene, cli: Cli, status: str, line: str) -> None:
+    """That is no fault: exit code 0, no step, a line that says so; named or bound, and nothing is written."""
+    begun.edit(status=status)
+    before = (begun.run_dir / "state.json").read_bytes()
+    for named in ((), (begun.run_dir.name,)):
+        told = cli("next", *named)
+        assert (told.code, told.stderr) == (0, "")
+        assert told.stdout.startswith(f"The run {line}")
+        document = cli("next", *named, "--json").json
+        assert (document["status"], document["next"], document["preamble"]) == (status, None, None)
+    assert (begun.run_dir / "state.json").read_bytes() == before
+
+
 def test_a_response_on_standard_input_ends_the_step(begun: Scene, cli: Cli) -> None:
     """The text is the response, byte for byte; the next step is shown."""
     words = "What was done.\n\n  Indented, `code`, $HOME, 'quotes' and 😀.\n"
