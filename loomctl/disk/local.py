@@ -42,7 +42,7 @@ class Local:
     def binding(self, session_id: str | None) -> dict[str, Any] | None:
         """Give the session's binding, or None: it is of this store, at this place, or it does not count.
 
-        `{session_id, run_id, host, process, bound_at, store, transcript_path?, step?, stage?, ended?}`
+        `{session_id, run_id, host, process, bound_at, store, root?, transcript_path?, step?, stage?, ended?}`
         """
         found = self._read(self._sessions, session_id) or {}
         if found.get("session_id") != session_id or not isinstance(found.get("run_id"), str):

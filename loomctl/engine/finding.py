@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from loomctl.disk import known, run_index
+import os
+
+from loomctl.disk import git, known, run_index
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.run_names import AmbiguousRunError, shown
 from loomctl.engine import leasing
@@ -60,15 +62,43 @@ def find(space: Workspace, named: str | None = None, *, over: bool = True) -> Fo
     if named is not None:
         return Found(space.store.match(named), "named")
     binding = space.local.binding(space.caller.session_id)
-    if binding is not None and space.store.has(binding["run_id"]) and (over or not _is_over(space, binding)):
+    bound = binding is not None and space.store.has(binding["run_id"]) and (over or not _is_over(space, binding))
+    if binding is not None and bound and not _is_of_another_worktree(space, binding):
         return Found(binding["run_id"], "bound")
     active, unreadable = _standing(space)
+    own = _of_this_worktree(space, active) if bound or len(active) > 1 else None
+    if own is not None:
+        return Found(own, "only", active, unreadable)
+    if binding is not None and bound:
+        return Found(binding["run_id"], "bound")
     if len(active) == 1:
         return Found(active[0], "only", active, unreadable)
     pointed = _pointed_at(space) if active else None
     if pointed in active:
         return Found(pointed, "only", active, unreadable)
     return Found(None, "none", active, unreadable)
+
+
+def _is_of_another_worktree(space: Workspace, binding: dict[str, Any]) -> bool:
+    """Tell whether a terminal was bound in another worktree than it is in now: a shell goes from one to the other."""
+    return binding.get("host") == TERMINAL and binding.get("root", space.project.root) != space.project.root
+
+
+def _of_this_worktree(space: Workspace, active: Sequence[str]) -> str | None:
+    """Give the one active run that was worked on last in this worktree; None outside of worktrees (D3)."""
+    if space.caller.on_hook_path or not git.worktrees(os.path.dirname(space.project.store)):
+        return None
+    own = [run_id for run_id in active if _last_root(space, run_id) == space.project.root]
+    return own[0] if len(own) == 1 else None
+
+
+def _last_root(space: Workspace, run_id: str) -> str | None:
+    from loomctl.model import sessions  # most projects have no worktrees
+
+    try:
+        return sessions.root_of(sessions.last(space.store.read_state(run_id)))
+    except LoomError:
+        return None
 
 
 def _pointed_at(space: Workspace) -> str | None:

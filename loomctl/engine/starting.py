@@ -221,6 +221,7 @@ def bind(space: Workspace, run_id: str) -> None:
     if left is not None and left != run_id and space.store.has(left):
         leasing.leave(space, left)
     kept = {"transcript_path": before["transcript_path"]} if before.get("transcript_path") else {}
+    kept["root"] = space.project.root
     space.local.bind(session_id, run_id, host=space.caller.host, pid=space.caller.pid, **kept)
 
 

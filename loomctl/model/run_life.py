@@ -29,7 +29,8 @@ class Move(NamedTuple):
     """Where a run stands after a change.
 
     kind: `step` (a step is current and may be worked on), `approval` (somebody must approve first),
-    `completed`, `failed`; or the status of a run that stands still or is over. before/after: the phases of a transition that the move made, `after` empty if none.
+    `completed`, `failed`; else the status of a run that stands still or is over. before/after: the phases of a
+    transition that the move made, `after` empty if none.
     """
 
     kind: str

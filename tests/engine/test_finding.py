@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from loomctl.engine import finding
+from loomctl.disk.local import TERMINAL
+from loomctl.engine import finding, starting
+from loomctl.engine.caller import Workspace
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from tests.scenes import OTHER, SESSION, Scene
 
@@ -39,6 +43,36 @@ def test_several_active_runs_are_listed_and_none_is_guessed(scene: Scene, two_ru
         finding.to_read(space)
     assert (caught.value.code, caught.value.exit_code) == ("AMBIGUOUS_RUN", EXIT_NO_RUN)
     assert all(run_id in caught.value.why for run_id in two_runs)
+
+
+def test_a_shell_in_another_worktree_sees_the_run_of_that_worktree(scene: Scene) -> None:
+    """Its own binding is of the place where it was made (D1, D3); an assistant's holds wherever it goes."""
+    scene.workflow()
+    tree = scene.root.parent / "tree"
+    git_folder = scene.root / ".git" / "worktrees" / "tree"
+    git_folder.mkdir(parents=True)
+    tree.mkdir()
+    (git_folder / "commondir").write_text("../..\n")
+    (git_folder / "gitdir").write_text(f"{tree / '.git'}\n")
+    (tree / ".git").write_text(f"gitdir: {git_folder}\n")
+
+    def shell(cwd: Path) -> Workspace:
+        return scene.space("terminal-1", host=TERMINAL, cwd=cwd)
+
+    here = starting.start(shell(scene.root), "here", workflow="tiny").run.run_id
+    assert finding.find(shell(tree)).run_id == here  # none was begun in the worktree
+    there = starting.start(scene.space(cwd=tree), "there", workflow="tiny").run.run_id
+    found = finding.find(shell(tree))
+    assert (found.run_id, found.how) == (there, "only")
+    with pytest.raises(LoomError, match="HELD_BY_ANOTHER"):
+        finding.to_drive(shell(tree))
+    assert finding.find(shell(scene.root)).run_id == here
+    assert finding.find(scene.space()).run_id == there  # an assistant that went to the main checkout
+    assert finding.find(scene.space(OTHER, cwd=tree)).run_id == there
+    assert finding.find(scene.space(OTHER)).run_id == here
+    third = starting.start(scene.space(OTHER, cwd=tree), "third", workflow="tiny").run.run_id
+    assert finding.find(shell(tree)).run_id == here  # two of the worktree's: neither is guessed
+    assert third != there
 
 
 def test_the_only_active_run_is_found_but_never_driven(scene: Scene) -> None:
