@@ -96,8 +96,16 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
 
         asked = [_instruction(step, known)] if step.get("prompt") else []
         return "\n\n".join([*lines, *asked, fan_texts.instruction(step)])
-    lines += [_instruction(step, known), *_where(step, known), *_ways(step), *_evidence(step)]
+    lines += [_instruction(step, known), *_where(step, known), *_ways(step), *_asked_for(step, known), *_evidence(step)]
     return "\n\n".join(lines)
+
+
+def _asked_for(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
+    if not step.get("output_schema"):
+        return []
+    from loomctl.model import output_checks  # most steps have no schema
+
+    return [output_checks.instruction(step, known.get("plan_path"))]
 
 
 def _evidence(step: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
-from loomctl.engine import finding, priming, remembering, route_conditions, stages
+from loomctl.engine import finding, priming, remembering, stages
 from loomctl.model import gates, phase_marks, places, run_life, sessions, standing, triggers, visits
 from loomctl.model.records import NamedTuple
 
@@ -118,6 +118,8 @@ def _primed(
 ) -> tuple[State, bool]:
     """Pass a step that is only a priming; gives whether the run goes on from there."""
     state, _ = visits.start_visit(state, place.key, str(place.phase["id"]), at=at, by_engine=True)
+    from loomctl.engine import route_conditions  # most steps are more than a priming
+
     judge = route_conditions.judge(space, run)
     came = run_life.end_visit(state, run.plan, outcome="succeeded", at=at, judge=judge)
     session_id = space.caller.session_id

@@ -65,6 +65,46 @@ def _name(step: Mapping[str, Any]) -> str:
     return str(step.get("output_schema") or ROUTING).removeprefix("@")
 
 
+def instruction(step: Mapping[str, Any], plan_path: str | None) -> str:
+    """Say before the first answer what a correction would ask for, so that none is needed.
+
+    plan_path: where the whole schema stands, named where its words here leave something out.
+    """
+    told = (
+        f"The result is checked against the output schema {_name(step)}; the last JSON object in it counts. "
+        f"Expected: {_expected(step)}"
+    )
+    if _says_all(step) or not plan_path:
+        return told
+    return f"{told}. All of it: `schema` of {step['key']} in {plan_path}"
+
+
+_SAID = frozenset(("type", "enum"))
+_SAYS_NOTHING = frozenset(("title", "description", "examples", "default", "$schema", "$id", "$comment"))
+_MOST_VALUES = 8
+
+
+def _says_all(step: Mapping[str, Any]) -> bool:
+    """Tell whether the words for a step's schema leave nothing of it out."""
+    schema = step.get("schema")
+    if not isinstance(schema, dict):
+        return True
+    properties = schema.get("properties")
+    every = properties.values() if isinstance(properties, dict) else ()
+    rest = schema.keys() - _SAYS_NOTHING - {"type", "properties", "required"}
+    return (
+        not rest
+        and len(_fields(schema)) <= _LONGEST_EXPECTED
+        and all(isinstance(one, dict) and _is_said(one) for one in every)
+    )
+
+
+def _is_said(field: Mapping[str, Any]) -> bool:
+    values = field.get("enum", [])
+    few = isinstance(values, list) and len(values) <= _MOST_VALUES
+    return few and field.keys() <= _SAID | _SAYS_NOTHING and field.get("type") not in ("object", "array")
+
+
 def _expected(step: Mapping[str, Any]) -> str:
     if step.get("output_schema") == ROUTING:
         return (
@@ -91,7 +131,7 @@ def _field(key: str, schema: object, needed: bool) -> str:  # noqa: FBT001 - tol
     words = [*([kind] if isinstance(kind, str) else kind if isinstance(kind, list) else [])]
     values = said.get("enum")
     if isinstance(values, list):
-        words.append("one of " + " | ".join(str(value) for value in values[:8]))
+        words.append("one of " + " | ".join(str(value) for value in values[:_MOST_VALUES]))
     notes = [" or ".join(map(str, words[:3])) if words else "", "" if needed else "optional"]
     note = ", ".join(one for one in notes if one)
     return f"{key} ({note})" if note else key

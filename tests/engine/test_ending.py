@@ -392,6 +392,16 @@ def test_a_draft_before_a_broken_directive_routes_no_run(scene: Scene) -> None:
     assert scene.state["current_step"] == "build/fix"
 
 
+def test_a_schema_is_said_before_the_first_answer(scene: Scene) -> None:
+    """In the words of the correction, so that none is paid (D36); a step without one costs nothing."""
+    begun(scene, {"id": "one", "output_schema": "routing"}, {"id": "two"})
+    expected = "Expected: one JSON object with at least one of outcome, "
+    assert expected in (scene.run_dir / "stages" / "001-build.one@1" / "prompt.md").read_text()
+    assert expected in done(scene, "It is done.").repair
+    done(scene, GOOD)
+    assert "Expected" not in (scene.run_dir / "stages" / "002-build.two@1" / "prompt.md").read_text()
+
+
 def test_a_broken_directive_in_a_file_is_asked_for_by_the_files_name(scene: Scene) -> None:
     """The response itself has nothing to correct."""
     begun(scene, {"id": "one", "output_schema": "routing"})

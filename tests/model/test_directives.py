@@ -548,6 +548,31 @@ def test_the_corrective_message_says_all_that_is_needed(step: Json, words: list[
     assert len(message) < 3_500
 
 
+MANY = {f"field{number}": {"type": "string"} for number in range(99)}
+
+
+@pytest.mark.parametrize(
+    ("step", "whole"),
+    [
+        (ROUTED, False),
+        ({**CUSTOM, "schema": {"type": "object", "required": ["a"], "properties": {"a": {"enum": ["x", "y"]}}}}, False),
+        ({**CUSTOM, "schema": {"properties": {"a": {"type": "array", "items": {"type": "string"}}}}}, True),
+        ({**CUSTOM, "schema": {"properties": {"a": {"type": "string", "pattern": "^x"}}}}, True),
+        ({**CUSTOM, "schema": {"additionalProperties": False, "properties": {}}}, True),
+        ({**CUSTOM, "schema": {"required": ["a"], "properties": MANY}}, True),
+        ({**CUSTOM, "schema": {"properties": [], "required": 1, "enum": 3}}, True),
+    ],
+)
+def test_a_step_says_beforehand_what_a_correction_would_ask_for(step: Json, whole: bool) -> None:
+    """In the same words, and where the rest of a schema stands that they leave something out of; in few of them."""
+    asked = output_checks.instruction(step, "/p/plan.json")
+    message = output_checks.repair_message(step, Reading(found=True), 1, 2)
+    expected = next(line for line in message.splitlines() if line.startswith("Expected: "))
+    assert expected in asked
+    assert asked.endswith("in /p/plan.json") is whole
+    assert len(asked.split()) <= 150
+
+
 @pytest.mark.parametrize(("said_retries", "meant"), [(None, 2), (0, 0), (5, 5), (-1, 0)])
 def test_corrective_turns_are_two_unless_said(said_retries: int | None, meant: int) -> None:
     """A negative number is none."""
