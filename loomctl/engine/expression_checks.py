@@ -43,11 +43,12 @@ _TEXTS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`|/(
 _SETS = re.compile(r"(?<![=!<>])=(?![=>])")
 
 
-def problems(raw: object) -> Iterator[Problem]:
+def problems(raw: object, *, of_dot: bool = False) -> Iterator[Problem]:
     """Find syntax errors in every `condition` (JavaScript, D12) and `path_from_state` (JSONPath, D11).
 
     A condition with a single = is warned of: in JavaScript it sets, so that it is true whatever the value was. So is
     one with a text that lacks its quotes: it throws, which counts as false (`bare_words`).
+    of_dot: what is JavaScript here was written in DOT's own words, which the error then speaks of.
     raw: a workflow as it was read; what is no text is passed over, the parser speaks of it.
     """
     for where, artifact in declared(raw):
@@ -57,7 +58,14 @@ def problems(raw: object) -> Iterator[Problem]:
         yield from _problem(wanted, where, *_OF_TRANSITION)
         yield from _problem(wanted, where, "state", *_KINDS[1][1:])
     for where, transition in transitions.declared(raw):
-        yield from _problem(transition, where, *_OF_TRANSITION)
+        for found in _problem(transition, where, *_OF_TRANSITION):
+            yield _in_dots_words(found) if of_dot and found.code == "CONDITION_SYNTAX" else found
+
+
+def _in_dots_words(found: Problem) -> Problem:
+    said = found.message.rpartition(" is no JavaScript expression: ")[2]
+    hint = "a regular expression behind matches is the usual cause; js: before a condition means JavaScript"
+    return found._replace(message=f"the condition of this edge cannot be evaluated: {said}", hint=hint)
 
 
 def _problem(

@@ -106,7 +106,13 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
         own, found = parse(asked)
         raw, of_schemas = frozen_schemas.frozen(asked, following, roots)
         link = _Link(following, name, raw, own, loaded.places)
-        said = (loaded.problems, of_prompts, found, of_schemas, expression_checks.problems(asked))
+        said = (
+            loaded.problems,
+            of_prompts,
+            found,
+            of_schemas,
+            expression_checks.problems(asked, of_dot=bool(loaded.places)),
+        )
         problems += link.said(problem for each in said for problem in each)
         chain.append(link)
         sources.append({"id": link.id, "path": workflow_files.portable(following, places), "sha256": loaded.sha256})

@@ -105,6 +105,19 @@ def test_files_that_cannot_be_read_are_findings(tmp_path: Path) -> None:
     assert check(tmp_path / "missing.json") == [("error", "UNREADABLE", "$")]
 
 
+def test_a_condition_in_dot_is_refused_in_dots_words(tmp_path: Path) -> None:
+    """What it is compiled to is nobody's writing."""
+    text = """digraph a { start [shape=Mdiamond]; x [prompt="Do it."]; start -> x
+        x -> x [condition="context.name matches '('"] }"""
+    (tmp_path / "a.dot").write_text(text, encoding="utf-8")
+    places = {"project_dir": str(tmp_path), "store": str(tmp_path / ".loom"), "bundle": str(ROOT)}
+    found = check_file(str(tmp_path / "a.dot"), **places)
+    ((where, said),) = [(one.where, one.message) for one in found if one.code == "CONDITION_SYNTAX"]
+    assert where.startswith("line 2, ")
+    assert "JavaScript" not in said
+    assert ".test(" not in said
+
+
 @pytest.mark.parametrize("text", ["[" * 1000 + "]" * 1000, '{"phases":' * 1000 + "1" + "}" * 1000, "[" * 1_000_000])
 def test_depth_never_breaks_it(tmp_path: Path, text: str) -> None:
     """A thousand levels and a million are the same clear error, at once."""
