@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import command_files, report_files
-from loomctl.engine import stage_changes, stage_records, stages
+from loomctl.engine import overview, stage_changes, stage_records, stages
 from loomctl.model import places, visits, ways
 from loomctl.model.errors import LoomError
 from loomctl.model.fences import visible
@@ -238,10 +238,9 @@ def _of(known: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def progress(run: Run) -> dict[str, int]:
-    """Count the plan's steps, those in branches apart, and how many need no more work."""
-    seen = visits.by_step(run.state)
-    keys = [place.key for place in places.places(run.plan)]
-    return {"done": sum(visits.is_done(seen.get(key, ())) for key in keys), "steps": len(keys)}
+    """Count the plan's steps and how many need no more work, as the status line does: branches and primings apart."""
+    phases = overview.progress(run)
+    return {name: sum(phase[name] for phase in phases) for name in ("done", "steps")}
 
 
 def files_of(told: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

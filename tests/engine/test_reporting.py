@@ -141,6 +141,14 @@ def test_what_only_a_process_holds_is_no_file_of_a_stage(scene: Scene) -> None:
     assert "command.lock" not in named
 
 
+def test_the_report_counts_steps_as_the_status_line_does(scene: Scene) -> None:
+    """A priming that Loom does itself is no step of anybody's."""
+    prime = {"id": "prime", "prompt": "/loom:prime-context"}
+    scene.workflow(phases={"build": {"pre_steps": [prime], "steps": [{"id": "one", "prompt": "Do it."}]}})
+    scene.begin()
+    assert gathered(scene)["progress"] == {"done": 0, "steps": 1}
+
+
 def test_the_first_step_of_a_run_is_enough(scene: Scene) -> None:
     """A fresh run has a report."""
     scene.workflow()
