@@ -114,9 +114,10 @@ def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
     branch = "" if state["status"] in _AFTER else visits.seen_from(state).name
     return LoomError(
         "NO_OPEN_STEP",
-        f"no step of this run is being worked on (status {state['status']})",
+        f"no step of {f'the branch {masked_line(branch, 80)}' if branch else 'this run'} is being worked on "
+        f"(status {state['status']})",
         where=run.state_path,
-        why="the run waits for its user's approval" if waits else "",
+        why="the run waits for its user's approval" if waits else "next begins it" if branch else "",
         hint=gates.command("approve" if waits else _AFTER.get(state["status"], "next"), run.run_id, "", branch),
         exit_code=EXIT_USAGE,
     )

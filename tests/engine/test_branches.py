@@ -809,7 +809,9 @@ def test_a_refused_undo_stops_no_command(scene: Scene, monkeypatch: pytest.Monke
 def test_a_branch_that_was_not_begun_is_ended_by_hand(scene: Scene) -> None:
     """As the step's own text says; with a result it is begun first, and the hint says how."""
     begun(scene)
-    assert refused("NO_OPEN_STEP", lambda: done(scene, "web")).hint.startswith("loomctl next --branch web")
+    unbegun = refused("NO_OPEN_STEP", lambda: done(scene, "web"))
+    assert unbegun.hint.startswith("loomctl next --branch web")
+    assert unbegun.what.startswith("no step of the branch web is being worked on")
     done(scene, "web", None, outcome="failed", note="nobody has time")
     assert statuses(scene) == {"api": "pending", "web": "failed"}
 
