@@ -10,7 +10,7 @@ import click
 from loomctl.cli import inputs, printing
 from loomctl.cli.options import json_option
 from loomctl.disk import output_schemas, trouble
-from loomctl.engine import outcomes
+from loomctl.engine import answers, outcomes
 from loomctl.model.directives import ROUTING
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
 from loomctl.model.fences import one_line
@@ -48,11 +48,15 @@ def outcome(source: str, schema: str | None, status_json: str | None, last_file:
     step: dict[str, Any] = {"kind": "agent", "output_schema": schema}
     if schema is not None and schema != ROUTING:
         step = {**step, "output_schema": f"@{schema}", "schema": _schema(schema)}
+    counts = last_file is None or last_file == inputs.STDIN or last_file.endswith(answers.ENDINGS)
+    if not counts:
+        ends = " and ".join(answers.ENDINGS)
+        printing.note(f"loomctl: {inputs.named(last_file or '')} is not read: of the file touched last {ends} count")
     reading = outcomes.understood(
         step,
         inputs.text(source, hint=_HELP),
         status_json=None if status_json is None else inputs.text(status_json, hint=_HELP),
-        last_file=None if last_file is None else inputs.text(last_file, hint=_HELP),
+        last_file=None if last_file is None or not counts else inputs.text(last_file, hint=_HELP),
     )
     if as_json:
         printing.document(reading.to_dict())

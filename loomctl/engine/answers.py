@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loomctl.model.directives import Reading
 
 LARGEST_SOURCE = 1 << 20  # bytes of a file that may stand in for a response
-_ENDINGS = (".json", ".md")
+ENDINGS = (".json", ".md")  # of the file touched last, where it may hold a directive
 _ROUTING = "routing"
 
 
@@ -49,7 +49,7 @@ def read(
         touched = tracking.last_written(space, run, entry) or ""
         roots = (space.project.root, run.folder, workdir)
         beside.append(_beside(roots, STATUS_JSON, status_json, since))
-        if touched.endswith(_ENDINGS) and touched != status_json:
+        if touched.endswith(ENDINGS) and touched != status_json:
             beside.append(_beside(roots, LAST_FILE, touched, since))
     texts = {one.source: one.text for one in beside}
     reading = outcomes.understood(

@@ -33,6 +33,7 @@ def test_the_document_is_the_one_that_others_rely_on(cli: Cli) -> None:
         ("done", ["--schema", "routing"], 1, ["no directive found", "error: NO_DIRECTIVE"]),
         ("done", ["--status-json", "s.json"], 0, ["found in: status.json", "outcome: skipped"]),
         ("done", ["--last-file", "n.md"], 0, ["found in: last_file", "preferred_next_label: fix"]),
+        ("done", ["--last-file", "tool.py"], 0, ["no directive found"]),
         ("done", ["--last-file", "n.md", "--status-json", "s.json"], 0, ["found in: status.json"]),
         ('{"outcome": 1}', ["--schema", "routing", "--status-json", "s.json"], 1, ["error: WRONG_TYPE at /outcome"]),
         ('{"suggested_next_ids": ["a", "b"]}', [], 0, ["suggested_next_ids: a, b"]),
@@ -54,6 +55,7 @@ def test_people_are_told_line_by_line(
     scene.write("r.md", response)
     scene.write("s.json", '{"outcome": "SKIPPED"}')
     scene.write("n.md", '# Notes\n{"preferred_next_label": "fix"}')
+    scene.write("tool.py", '{"outcome": "failed"}')  # a run reads no such file either (D35)
     scene.write("x.json", '{"properties": {"n": {"type": "number"}}}')
     ended = cli("outcome", "--from", "r.md", *words)
     assert ended.code == code
