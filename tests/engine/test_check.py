@@ -110,8 +110,8 @@ def test_a_condition_in_dot_is_refused_in_dots_words(tmp_path: Path) -> None:
     text = """digraph a { start [shape=Mdiamond]; x [prompt="Do it."]; start -> x
         x -> x [condition="context.name matches '('"] }"""
     (tmp_path / "a.dot").write_text(text, encoding="utf-8")
-    places = {"project_dir": str(tmp_path), "store": str(tmp_path / ".loom"), "bundle": str(ROOT)}
-    found = check_file(str(tmp_path / "a.dot"), **places)
+    store = str(tmp_path / ".loom")
+    found = check_file(str(tmp_path / "a.dot"), project_dir=str(tmp_path), store=store, bundle=str(ROOT))
     ((where, said),) = [(one.where, one.message) for one in found if one.code == "CONDITION_SYNTAX"]
     assert where.startswith("line 2, ")
     assert "JavaScript" not in said
