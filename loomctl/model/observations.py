@@ -274,13 +274,27 @@ def _ended(output: Output) -> str:
     code, facts = output.exit_code, output.facts
     if facts.get("interrupted") is True:
         return "interrupted"
+    if facts["timed_out"] or _says_that_it_timed_out(output):
+        return "timed out"
     if code is None and isinstance(facts.get("backgroundTaskId"), str):
         return f"runs in the background as {masked_line(facts['backgroundTaskId'], 60)}"
     if code is None and (facts.get("status") == "running" or output.text.startswith("<status>running")):
         return "running"
     if code is None and isinstance(facts.get("returnCodeInterpretation"), str):
         return masked_line(facts["returnCodeInterpretation"], 60)
-    return f"exit {0 if code is None else code}" if output.success or code is not None else "failed"
+    if code is None and output.success:  # a host that tells what was interrupted calls each other code a failure
+        return "exit 0" if facts.get("interrupted") is False else "no exit code"
+    if code is not None and code < 0:
+        return f"ended by signal {-code}" if code < -1 else "no exit code"
+    return "failed" if code is None else f"exit {code}"
+
+
+def _says_that_it_timed_out(output: Output) -> bool:
+    """Tell a command that a tool ended for its time; what a command prints of its own of time is none of this."""
+    if output.success or (output.exit_code or 0) > 0:
+        return False
+    said = "\n".join((output.text[:300], output.text[-300:], output.errors[:300]))
+    return "command timed out" in said.lower()
 
 
 def _printed(call: Call) -> str:

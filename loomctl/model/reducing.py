@@ -90,8 +90,10 @@ def rebuilt(minimal_args: Mapping[str, Any], rest: Mapping[str, Any], text: str 
 def kept_args(rule: Rule, args: dict[str, Any]) -> dict[str, Any]:
     """Give the arguments that tell what was done: short, and without the secrets that stand in them."""
     if rule.action == SHELL and isinstance(args.get("args"), list):  # the document's form: a program and its arguments
-        words = [args.get("command"), *args["args"]]
-        return {"command": observations.shortened(" ".join(str(word) for word in words if word is not None))}
+        import shlex  # no assistant's own calls have this form
+
+        words = shlex.join(str(word) for word in args["args"] if word is not None)
+        return {"command": observations.shortened(f"{args.get('command') or ''} {words}".strip())}
     named = rule.keep or [key for key, value in args.items() if not isinstance(value, str) or len(value) <= _SHORT]
     found: dict[str, Any] = {}
     for name in named:

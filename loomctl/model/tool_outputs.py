@@ -101,7 +101,9 @@ def read_output(rule: Rule, args: Mapping[str, Any], result: object, *, failed: 
     facts["images"] = sum(block.get("type") == "image" for block in blocks)
     refused = rule.action == VISIT and type(facts.get("status")) is int and facts["status"] >= 400
     ended_ill = code not in (None, 0) and not is_none_found
-    success = not (failed or said_no or ended_ill or refused or held.get("interrupted") is True)
+    facts["timed_out"] = held.get("timed_out") is True or held.get("timedOut") is True
+    stopped = held.get("interrupted") is True or facts["timed_out"]
+    success = not (failed or said_no or ended_ill or refused or stopped)
     return Output(text, at, errors, success, code, facts, result)
 
 

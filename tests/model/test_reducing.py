@@ -20,6 +20,7 @@ LOG = "\n".join(f"{number:07x} fix: bug {number}" for number in range(20)) + "\n
 ENTRIES = [f"file_{number}.py" for number in range(15)] + [f"folder_{number}/" for number in range(5)]
 RESULTS = [{"title": f"Bitcoin {n}", "url": f"https://example.com/{n}", "snippet": "…"} for n in range(10)]
 PAGE = {"status": 200, "title": "Example Article", "text": "An article about it. " * 2438, "links": ["a"] * 100}
+SAID = {"stdout": "a\nb", "stderr": "", "interrupted": False}
 
 DOCUMENT = [
     ("fs:read_file", {"path": "config.json"}, {"content": CONFIG}, "Read config.json (1523 bytes, JSON)"),
@@ -170,10 +171,29 @@ CLAUDE = [
         {"stdout": "", "stderr": "", "interrupted": True},
         "sleep: interrupted, no output",
     ),
-    ("Bash", {"command": "cd /p && X=1 timeout 60 pytest -q"}, {"stdout": "a\nb"}, "pytest: exit 0, 2 lines output"),
-    ("Bash", {"command": "python3 -m pytest -q"}, {"stdout": "a\nb"}, "python3 -m pytest: exit 0, 2 lines output"),
-    ("Bash", {"command": "git push"}, {"stdout": "", "stderr": "a\nb\n"}, "git push: exit 0, 2 lines stderr"),
-    ("Bash", {"command": "cat a.png"}, {"stdout": "\x00\x01" * 9}, "cat: exit 0, 18 bytes binary output"),
+    ("Bash", {"command": "cd /p && X=1 timeout 60 pytest -q"}, SAID, "pytest: exit 0, 2 lines output"),
+    ("Bash", {"command": "python3 -m pytest -q"}, SAID, "python3 -m pytest: exit 0, 2 lines output"),
+    (
+        "Bash",
+        {"command": "git push"},
+        {"stdout": "", "stderr": "a\nb\n", "code": 0},
+        "git push: exit 0, 2 lines stderr",
+    ),
+    ("Bash", {"command": "cat a.png"}, {"stdout": "\x00\x01" * 9, "code": 0}, "cat: exit 0, 18 bytes binary output"),
+    # What no tool said is not said for it: neither that a command went well nor that it has an exit code of -1.
+    ("system:shell", {"command": "ls"}, {"stdout": "a\nb"}, "ls: no exit code, 2 lines output"),
+    ("Bash", {"command": "ls"}, "a\nb", "ls: no exit code, 2 lines output"),
+    ("system:shell", {"command": "ls"}, {"stdout": "a", "exit_code": -1}, "ls: no exit code, 1 line output"),
+    ("system:shell", {"command": "ls"}, {"stdout": "", "returncode": -9}, "ls: ended by signal 9, no output"),
+    ("system:shell", {"command": "ls"}, {"stdout": "", "exit_code": -1, "timed_out": True}, "ls: timed out, no output"),
+    ("system:shell", {"command": "ls"}, {"stdout": "", "timedOut": True}, "ls: timed out, no output"),
+    ("system:shell", {"command": "ls"}, {"stdout": "", "exit_code": 0, "timed_out": False}, "ls: exit 0, no output"),
+    (
+        "system:shell",
+        {"command": "ls"},
+        {"stdout": "", "stderr": "Command timed out after 10 seconds", "exit_code": -1},
+        "ls: timed out, 1 line stderr",
+    ),
     (
         "Bash",
         {"command": "npm run dev", "run_in_background": True},
@@ -293,6 +313,22 @@ def test_of_a_host_too_a_search_that_found_nothing_has_not_failed(command: str, 
     assert reduction.success is success
     assert reduction.observation.endswith(": exit 1, no output")
     assert not reduce_call("Bash", {"command": command}, None, error="Exit code 1\ngrep: src: no such file").success
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["-c", "import os; print(1)"], "python3 -c 'import os; print(1)'"),
+        (["-m", "pytest", "-k", "it's"], "python3 -m pytest -k 'it'\"'\"'s'"),
+        (["-20", "", None, 3], "python3 -20 '' 3"),
+    ],
+)
+def test_arguments_that_are_joined_stay_what_they_were(words: list[Any], command: str) -> None:
+    """Each that a shell would take for several words, or none, is quoted; the call is rebuilt as it was (D47)."""
+    args = {"command": "python3", "args": words}
+    reduction = reduce_call("system:shell", args, {"stdout": "", "exit_code": 0})
+    assert reduction.minimal_args == {"command": command}
+    assert rebuilt(reduction.minimal_args, reduction.rest, reduction.text)[0] == args
 
 
 QUIET = [
