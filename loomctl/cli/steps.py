@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LAST = 20
 _SUMMARY = 100  # UTF-16 units of what a line of the table says
+_COMMAND = 60  # and of a shell's command in it
 _COMPLETED = 200  # of the newest steps
 _HELP_OF_REDUCE = "loomctl reduce --help"
 
@@ -121,7 +122,7 @@ def _row(step: ToolStep, wide: int) -> list[str]:
     return [
         one_line(step.id, 64),
         f"{tool} ({one_line(str(agent), 20)})" if agent else tool,
-        masked_line(step.observation.partition("\n")[0], _SUMMARY),
+        masked_line(history.called(step, _COMMAND), _SUMMARY),
         f"{step.tokens_before:>{wide},} → {step.tokens_after:,}",
         "ok" if step.success else "failed",
     ]

@@ -141,17 +141,21 @@ def _joined(goal: str, given: dict[int, str], count: int, whole: int, index: str
 
 def full(step: ToolStep) -> str:
     """Give a step with all its signal, and where the original stands."""
+    signal = step.observation.partition("\n")[2]
+    where = f" → {step.outcome_ref}" if step.outcome_ref else ""
+    return visible(f"{called(step)}{where}" + (f"\n{signal}" if signal else ""))
+
+
+def called(step: ToolStep, longest: int = _LINE) -> str:
+    """Say what was called, and what came of it. longest: UTF-16 units of a shell's command."""
     first, _, signal = (step.observation or step.tool_name or "a step without a name").partition("\n")
     command = step.minimal_args.get("command")
-    if isinstance(command, str) and command and rule_for(step.tool_name).action == SHELL:
-        ended = first.partition(": ")[2] or first
-        if step.outcome_ref is None and signal:  # its lines stand below, so they need not be counted
-            ended = ended.partition(",")[0]
-        first = f"`{one_line(command, _LINE)}`: {ended}"
-    else:
-        first = _with_args(step, first)
-    where = f" → {step.outcome_ref}" if step.outcome_ref else ""
-    return visible(f"{first}{where}" + (f"\n{signal}" if signal else ""))
+    if not isinstance(command, str) or not command or rule_for(step.tool_name).action != SHELL:
+        return _with_args(step, first)
+    ended = first.partition(": ")[2] or first
+    if step.outcome_ref is None and signal:  # its lines stand below, so they need not be counted
+        ended = ended.partition(",")[0]
+    return f"`{one_line(command, longest)}`: {ended}"
 
 
 def line(step: ToolStep) -> str:

@@ -55,17 +55,22 @@ def process(scene: Scene, *words: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def test_the_table_says_what_was_called_and_what_it_cost(called: Scene, cli: Cli) -> None:
-    """A line a step, oldest first: id, tool, the observation's first line, tokens before and after, how it ended."""
+    """A line a step, oldest first: id, tool, the call and what came of it, tokens before and after, how it ended."""
+    record(called, "Bash", {"command": f"make {'x' * 99}"}, {"stdout": "", "interrupted": False}, "toolu_05F")
+    record(called, "Task", {"description": "look around"}, "done", "toolu_06G")
     lines = cli("steps").stdout.splitlines()
     assert lines[0].split() == ["ID", "TOOL", "WHAT", "TOKENS", "ENDED"]
     assert len({line.index(" → ") for line in lines[1:5]}) == 1
     assert [line.split()[0] for line in lines[1:5]] == ["toolu_01A", "toolu_01B", "toolu_02C", "toolu_04E"]
-    assert "make" in lines[1]
-    assert "exit 0" in lines[1]
+    assert "`make all`: exit 0, 783 bytes" in lines[1]
     assert lines[1].endswith("  ok")
     assert lines[3].endswith("  failed")
     assert "Read a.json (4 bytes, JSON)" in lines[2]
-    assert lines[-1] == f"{called.run_dir.name}: 4 of 4 steps; 1 of subagents left out, --agents shows them"
+    assert "`pytest`: exit 1" in lines[3]
+    assert "mcp__db__query(sql=select): ok" in lines[4]
+    assert "x…`: exit 0, no output" in lines[5]
+    assert "Task(description=look around): ok" in lines[6]
+    assert lines[-1] == f"{called.run_dir.name}: 6 of 6 steps; 1 of subagents left out, --agents shows them"
 
 
 @pytest.mark.parametrize(
