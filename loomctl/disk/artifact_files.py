@@ -11,7 +11,7 @@ from loomctl.model.errors import LoomError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     # By the name of a placeholder: the kind of text, and what gives it.
@@ -65,31 +65,35 @@ def _read_place(
     if os.path.isdir(place.path):
         if artifact["type"] != "directory":
             return Reading(problem="unreadable", message="it is a folder; the type directory reads folders")
-        return _directory(place, strategy or "summary", roots)
+        return _directory(place, strategy or "summary", roots, required=bool(artifact.get("required")))
     if artifact["type"] == "directory":
         return Reading(problem="unreadable", message="it is a file, not a folder")
     return read_file(place.path, "json" if artifact["type"] == "json" else "markdown", summary=strategy == "summary")
 
 
-def _directory(place: Place, strategy: str, roots: Roots) -> Reading:
+def _directory(place: Place, strategy: str, roots: Roots, *, required: bool) -> Reading:
     entries = _entries(place.path, roots)
+    present = [entry for entry in entries if entry[2] is not None]
+    lists_folders = strategy == "summary" and any(kind == "folder" for _, kind, _, _ in entries)
+    if required and not present and not lists_folders:
+        return Reading(problem="missing", message="the folder holds no files", of="files")
     if strategy == "summary":
         return _listing(entries)
-    present = [entry for entry in entries if entry[2] is not None]
+    left_out = [f"{name} ({kind})" for name, kind, size, _ in entries if size is None and kind != "folder"]
     if not present:
-        return Reading("(no files)\n", digests.of_text("(no files)\n"), 0, of="files")
+        return Reading("(no files)\n", digests.of_text("(no files)\n"), 0, of="files", warnings=_unread(left_out))
     if strategy == "latest_only":
         name = max(present, key=lambda entry: (entry[3], entry[0]))[0]
         reading = read_file(os.path.join(place.path, name), "markdown")
         if reading.text is None:
             return reading._replace(message=f"{name}: {reading.message}")
         text = f"newest file: {name}\n\n{reading.text}"
-        return reading._replace(text=text, sha256=digests.of_text(text), of="newest")
+        warnings = (*reading.warnings, *_unread(left_out))
+        return reading._replace(text=text, sha256=digests.of_text(text), of="newest", warnings=warnings)
     total = sum(entry[2] or 0 for entry in present)
     if total > REFUSE_BYTES:
         return Reading(bytes=total, problem="too_large", message=f"its files have {total:,} bytes together")
     pieces: list[str] = []
-    left_out: list[str] = []
     for name, _, _, _ in present:
         reading = read_file(os.path.join(place.path, name), "markdown")
         if reading.text is None:
@@ -97,12 +101,20 @@ def _directory(place: Place, strategy: str, roots: Roots) -> Reading:
         else:
             pieces.append(f"=== {name} ===\n{reading.text}")
     text = "\n".join(pieces)
-    warnings = (("LEFT_OUT", "not read: " + ", ".join(left_out)),) if left_out else ()
-    return Reading(text, digests.of_text(text), total, of="some" if left_out else "files", warnings=warnings)
+    of = "some" if left_out else "files"
+    return Reading(text, digests.of_text(text), total, of=of, warnings=_unread(left_out))
+
+
+def _unread(left_out: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    more = f" and {len(left_out) - LISTED:,} more" if len(left_out) > LISTED else ""
+    return (("LEFT_OUT", f"not read: {', '.join(left_out[:LISTED])}{more}"),) if left_out else ()
 
 
 def _entries(folder: str, roots: Roots) -> list[tuple[str, str, int | None, int]]:
-    """List a folder one level deep: `(name, kind, size or None, mtime in ns)`; links leading out are named so."""
+    """List a folder one level deep: `(name, kind, size or None, mtime in ns)`.
+
+    A link that leads out is named so, and so is a hidden file, or a link to one, such as .env: neither is ever read.
+    """
     found: list[tuple[str, str, int | None, int]] = []
     allowed = [real(root) for root in (roots.project, roots.run_dir, roots.plugin, *roots.extra) if root]
     with os.scandir(folder) as listing:
@@ -116,11 +128,18 @@ def _entries(folder: str, roots: Roots) -> list[tuple[str, str, int | None, int]
             except OSError:
                 found.append((entry.name, "broken link", None, 0))
                 continue
-            if status.st_mode & 0o170000 == 0o100000:
-                found.append((entry.name, "file", status.st_size, status.st_mtime_ns))
-            else:
+            if status.st_mode & 0o170000 != 0o100000:
                 found.append((entry.name, "folder" if entry.is_dir() else "special", None, status.st_mtime_ns))
+            elif entry.name.startswith(".") or (entry.is_symlink() and _is_hidden(os.path.relpath(leads_to, folder))):
+                found.append((entry.name, "hidden", None, status.st_mtime_ns))
+            else:
+                found.append((entry.name, "file", status.st_size, status.st_mtime_ns))
     return sorted(found)
+
+
+def _is_hidden(path: str) -> bool:
+    """Tell a path, relative to a folder, that leads to a hidden file or through a hidden folder."""
+    return any(part.startswith(".") and part != os.pardir for part in path.split(os.sep))
 
 
 def _listing(entries: list[tuple[str, str, int | None, int]]) -> Reading:

@@ -273,6 +273,48 @@ def test_a_folder_is_listed_joined_or_its_newest_given(tmp_path: Path) -> None:
     assert reading.warnings == (("LEFT_OUT", "not read: d.bin (binary)"),)
 
 
+@pytest.mark.parametrize("strategy", ["all", "latest_only", "summary"])
+@pytest.mark.shows("no strategy reads a hidden file of it")
+def test_hidden_files_of_a_folder_are_named_and_never_read(tmp_path: Path, strategy: str) -> None:
+    """Nor what a link leads to through a hidden folder; a hidden folder that is itself declared is read."""
+    made = notes(tmp_path)
+    for path in (".env", "notes/.env", ".git/config", ".ssh/keys/id", "conf/.npmrc"):
+        (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / path).write_text(SECRET)
+    links = {"a-link.md": ".env", "b-link.md": "../.git/config", "c-link.md": "../.ssh/keys/id"}
+    for name, to in {**links, "d-link.md": "c-link.md", "e-link.md": "../conf/.npmrc", ".f": "a.md"}.items():
+        (made / name).symlink_to(to)
+    reading = read(tmp_path, "notes", "directory", load_strategy=strategy)
+    assert SECRET not in (reading.text or "")
+    assert "b.md" in (reading.text or "")
+    hidden = [".env", ".f", "a-link.md", "b-link.md", "c-link.md", "d-link.md", "e-link.md"]
+    if strategy == "summary":
+        assert all(f"{name}  (hidden)\n" in (reading.text or "") for name in hidden)
+    else:
+        told = "not read: " + ", ".join(f"{name} (hidden)" for name in hidden)
+        assert reading.warnings == (("LEFT_OUT", told),)
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github" / "notes.md").write_text("declared")
+    assert "notes.md" in (read(tmp_path, ".github", "directory", load_strategy=strategy).text or "")
+
+
+def test_a_required_folder_that_holds_nothing_is_missing(tmp_path: Path) -> None:
+    """With a placeholder of git's alone, too; an optional one says that it is empty (D18)."""
+    folder = tmp_path / "specs"
+    folder.mkdir()
+    for strategy in ("summary", "all", "latest_only", None):
+        for name in ("", ".gitkeep"):
+            if name:
+                (folder / name).touch()
+            reading = read(tmp_path, "specs", "directory", load_strategy=strategy, required=True)
+            assert (reading.text, reading.problem, reading.message) == (None, "missing", "the folder holds no files")
+            assert read(tmp_path, "specs", "directory", load_strategy=strategy, required=False).text
+            (folder / ".gitkeep").unlink(missing_ok=True)
+    (folder / "below").mkdir()
+    assert read(tmp_path, "specs", "directory", load_strategy="summary", required=True).text == "below/\n"
+    assert read(tmp_path, "specs", "directory", load_strategy="all", required=True).problem == "missing"
+
+
 def test_a_folder_of_too_much_is_refused_and_a_full_one_cut(tmp_path: Path) -> None:
     """Files of over 1 MiB together are refused; a listing of hundreds names the first and counts the rest."""
     made = notes(tmp_path)
