@@ -143,7 +143,7 @@ def _new_store(space: Workspace) -> list[str]:
             "NO_PROJECT",
             f"{root} is no project",
             why="a store here would be found from all folders below that are in no repository; go into a project first",
-            hint=f"ls -d {quoted(root.rstrip(os.sep))}/*/.git",
+            hint=f"ls -d {quoted(root).rstrip(os.sep)}/*/.git",
             exit_code=EXIT_USAGE,
         )
     return [f"Loom keeps this project's runs in {space.store.folder} (git ignores them)."]
