@@ -178,8 +178,9 @@ def _read_artifact(
         reason = git_command_problem(command)
         if reason is not None:
             fields.fail("GIT_COMMAND", "command", f"this git command is refused: {reason}", "git log --oneline -10")
-    problems += placeholder_problems(path, fields.path("path"))
-    problems += placeholder_problems(command, fields.path("command"))
+    required = fields.flag("required", required=True)
+    for text, key in ((path, "path"), (command, "command")):
+        problems += placeholder_problems(text, fields.path(key), optional=required is False)
     if path is not None and _leads_out(path):
         hint = "keep it in the project, or allow its folder under extra_roots in your own config"
         fields.warn("PATH_ESCAPE", "path", "this path leads out of the project and is not read by default", hint)
@@ -187,7 +188,6 @@ def _read_artifact(
     if description is None or not description.strip():
         message = "no description: say in a sentence what this is for, people see it in the packing slip"
         fields.warn("MISSING_DESCRIPTION", "description", message)
-    required = fields.flag("required", required=True)
     condition = _read_condition(fields, when)
     strategy = fields.choice("load_strategy", LOAD_STRATEGIES)
     words = _read_triggers(fields)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 LEFT_TO_ASSISTANT = ("pr_number", "pr_id")
 
 
-def placeholder_problems(text: str | None, where: str) -> list[Problem]:
-    """Find placeholders that no run can fill (D8)."""
+def placeholder_problems(text: str | None, where: str, *, optional: bool = False) -> list[Problem]:
+    """Find placeholders that no run can fill; what is optional goes without, with a warning (D8)."""
     found: list[Problem] = []
     for name in used(text or ""):
         if name in NAMES:
@@ -28,5 +28,9 @@ def placeholder_problems(text: str | None, where: str) -> list[Problem]:
         meant = nearest(name, NAMES)
         ask = f"did you mean {{{meant}}}? " if meant else ""
         hint = f"{ask}write {literal} for literal braces; known: {', '.join(NAMES)}"
-        found.append(error("UNRESOLVED_PLACEHOLDER", where, f"{{{name}}} is no placeholder that Loom knows", hint))
+        message = f"{{{name}}} is no placeholder that Loom knows"
+        if optional:
+            found.append(warning("UNRESOLVED_PLACEHOLDER", where, f"{message}: this artifact is left out", hint))
+        else:
+            found.append(error("UNRESOLVED_PLACEHOLDER", where, message, hint))
     return found

@@ -317,6 +317,27 @@ def test_what_cannot_be_given_is_named_with_its_reason(scene: Scene, path: str, 
     assert reason in made.text
 
 
+def test_an_optional_artifact_of_an_unknown_placeholder_is_left_out(scene: Scene) -> None:
+    """The run starts and says so, in its warnings and at each priming; a required one stops it (D8)."""
+    odd = [artifact("odd", "{nope}/x.md", required=False), artifact("log", "", required=False)]
+    del odd[1]["path"]
+    scene.write("spec.md", SPEC)
+    scene.workflow([*odd[:1], {**odd[1], "type": "git_info", "command": "git log {who}"}, artifact("spec", "spec.md")])
+    begun = scene.begin()
+    assert [(one.code, one.where.rpartition(".")[2]) for one in begun.warnings] == [
+        ("UNRESOLVED_PLACEHOLDER", "path"),
+        ("UNRESOLVED_PLACEHOLDER", "command"),
+    ]
+    assert begun.slip is not None
+    assert forms(begun.slip)["odd"] == forms(begun.slip)["log"] == ("error", "unresolved_placeholder", None)
+    assert forms(begun.slip)["spec"][0] == "load"
+    assert not begun.slip.failed
+    assert "odd: unresolved_placeholder" in begun.slip.text
+    scene.workflow([artifact("odd", "{nope}/x.md")], name="strict")
+    with pytest.raises(LoomError, match="nope"):
+        scene.begin(workflow="strict")
+
+
 def test_an_unknown_artifact_is_named_with_those_there_are(primed: Scene) -> None:
     """Asking for what is not declared is an error that lists what is."""
     made = prime(primed, only=["spec", "nonsense"], force=True)

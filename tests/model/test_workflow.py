@@ -199,6 +199,7 @@ WARNED = [
     (with_step(conditional="only_if_failures"), "IGNORED_FIELD", STEP_AT + ".conditional"),
     (with_step(timeout=10), "IGNORED_FIELD", STEP_AT + ".timeout"),
     (with_step(prompt="/repo:pr-merge {pr_number}"), "UNRESOLVED_PLACEHOLDER", STEP_AT + ".prompt"),
+    (with_artifact(path="{nope}/x", required=False), "UNRESOLVED_PLACEHOLDER", ALWAYS_AT + ".path"),
 ]
 
 
