@@ -22,7 +22,7 @@ LARGEST_JSON = 1 << 20
 LARGEST_YAML = LARGEST_DOT = 256 << 10
 DEEPEST = 64
 # FABER's own workflows go by these names; where FABER is not there, the bundle's of the same name stands in (D5).
-FABER_PREFIXES = ("fractary-faber:", "fractary-faber-", "faber:")
+_FABER_PLUGINS = ("fractary-faber", "faber")
 FABER_FOLDERS = (".fractary/faber/workflows", "plugins/faber/config/workflows")
 
 
@@ -92,7 +92,7 @@ def locate(ref: str, places: Places, *, base: str | None = None, named_in: str |
         raise LoomError(
             "BAD_ID",
             f"{shown(ref)} names no workflow",
-            why="a workflow is named by its id, loom:id, project:id or a path",
+            why="a workflow is named by its id, loom:id, project:id or a path; none of another plugin's is read",
             hint="loomctl check core",
             exit_code=EXIT_USAGE,
         )
@@ -177,12 +177,20 @@ def _folders(ref: str, places: Places, beside: str | None) -> tuple[str, list[st
     if ref.startswith("project:"):
         return ref[len("project:") :], project, False
     ours = is_id(ref) and any(_in_folder(folder, ref) for folder in project)
-    for prefix in FABER_PREFIXES:
-        if ref.startswith(prefix) and not ours:
-            return ref[len(prefix) :], [*project[1:], *([beside] if beside else []), bundled], True
+    name = faber_name(ref)
+    if name is not None and not ours:
+        return name, [*project[1:], *([beside] if beside else []), bundled], True
     if beside is not None and is_inside(beside, bundled):
         return ref, [bundled, *project], False
     return ref, [*project, bundled], False
+
+
+def faber_name(ref: str) -> str | None:
+    """Give the name of a workflow of FABER's, without the plugin's: `plugin:core`, `plugin@marketplace:core`."""
+    plugin, colon, name = ref.partition(":")
+    if colon and plugin.partition("@")[0] in _FABER_PLUGINS:
+        return name
+    return ref.removeprefix("fractary-faber-") if ref.startswith("fractary-faber-") else None
 
 
 def project_folders(places: Places) -> list[str]:

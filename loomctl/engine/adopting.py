@@ -128,7 +128,7 @@ def _to_look_at(
 def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
     """Say what is missing, where it was looked for, and where it may be put."""
     plans = faber_files.plan_places(home, plan_id)
-    bare = next((named[len(mark) :] for mark in workflow_files.FABER_PREFIXES if named.startswith(mark)), named)
+    bare = workflow_files.faber_name(named) or named
     places = [f"{folder}/{bare}.json" for folder in workflow_files.FABER_FOLDERS] if is_id(bare) else []
     wanted = f"FABER's plan belongs at {plans[0]}" + (f", its workflow at {places[0]}" if places else "")
     looked = f"looked for {', '.join(plans + places)}"

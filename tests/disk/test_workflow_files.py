@@ -42,6 +42,9 @@ FOUND = [
     ("loom:default", "bundle/config/workflows/default.json"),
     ("project:default", "project/.loom/workflows/default.json"),
     ("fractary-faber:old", "project/.fractary/faber/workflows/old.json"),
+    ("faber@fractary-faber:old", "project/.fractary/faber/workflows/old.json"),
+    ("faber@fractary-faber:core", "bundle/config/workflows/core.json"),
+    ("fractary-faber@fractary:core", "bundle/config/workflows/core.json"),
     ("fractary-faber-core", "bundle/config/workflows/core.json"),
     ("fractary-faber-own", "project/.loom/workflows/fractary-faber-own.json"),
     ("graph", "project/.loom/workflows/graph.dot"),
@@ -71,6 +74,10 @@ LOST = [
     ("flows/y.yml", "UNKNOWN_WORKFLOW"),
     ("y.json", "UNKNOWN_WORKFLOW"),
     ("acme:core", "BAD_ID"),
+    ("acme@market:core", "BAD_ID"),
+    ("faber@fractary-faber:nobody", "UNKNOWN_WORKFLOW"),
+    ("faber@fractary-faber:../core", "UNKNOWN_WORKFLOW"),
+    ("faber@fractary-faber", "BAD_ID"),
     ("", "BAD_ID"),
     ("..", "BAD_ID"),
     ("project:..", "BAD_ID"),
@@ -116,6 +123,7 @@ def test_the_bundle_means_its_own(places: Places, tmp_path: Path) -> None:
 def test_the_bundle_stands_in_for_faber(places: Places) -> None:
     """One of FABER's names that is nowhere here is answered by the bundle, and the answer says so."""
     assert locate("fractary-faber:core", places).stands_in
+    assert locate("faber@fractary-faber:core", places).stands_in
     assert not locate("fractary-faber:old", places).stands_in
 
 
