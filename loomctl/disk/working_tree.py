@@ -273,8 +273,11 @@ class _Checkout:
     # ---- What the index does not have.
 
     def others(self) -> list[str]:
-        """Name the files that the index does not have and nothing ignores; of a nested repository its folder."""
-        names = _names(self.ask("ls-files", "-o", "-z", "--exclude-standard"))
+        """Name the files that the index does not have and nothing ignores; of a nested repository its folder.
+
+        What an interpreter leaves behind is taken for ignored, for many a project forgets to say so.
+        """
+        names = _names(self.ask("ls-files", "-o", "-z", "--exclude-standard", "-x", "__pycache__/"))
         return [name.rstrip("/") for name in names if not name.endswith("/") or self._is_another(name.rstrip("/"))]
 
     def _is_another(self, name: str) -> bool:

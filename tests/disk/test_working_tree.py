@@ -176,6 +176,20 @@ def intend(top: Path) -> None:
     git(top, "add", "-N", "i")
 
 
+def run_python(top: Path) -> None:
+    """Let an interpreter leave compiled modules behind, beside one that was committed."""
+    for name in ("__pycache__/x.cpython-311.pyc", "src/deep/__pycache__/y.pyc"):
+        write(name, "compiled")(top)
+    write("src/__pycache__.py", "a module")(top)
+
+
+def compiled_and_committed(top: Path) -> None:
+    """Commit a compiled module."""
+    run_python(top)
+    git(top, "add", "-f", "__pycache__")
+    commit(top)
+
+
 def pipe_for_a_file(top: Path) -> None:
     """Put a pipe where a file was."""
     (top / "a.txt").unlink()
@@ -223,6 +237,16 @@ CASES: list[tuple[str, Callable[[Path], object], dict[str, str]]] = [
     ("a nested repository without a commit", lambda top: git(top, "init", "-q", "empty"), {}),
     ("another checkout of it inside", lambda top: git(top, "worktree", "add", "-q", "trees/one"), {}),
     ("an ignored file", write("ignored/y", "y"), {}),
+    ("compiled modules of Python's", run_python, {"src/__pycache__.py": "added"}),
+    (
+        "compiled modules that are committed",
+        compiled_and_committed,
+        {
+            "__pycache__/x.cpython-311.pyc": "added",
+            "src/deep/__pycache__/y.pyc": "added",
+            "src/__pycache__.py": "added",
+        },
+    ),
     ("a new ignored file", write("a.o", "o"), {}),
     ("an ignored file that is added", added_by_force, {"made.o": "added"}),
     ("nothing ignored any more", ignored_no_more, {".gitignore": "modified", "ignored/new": "added"}),
