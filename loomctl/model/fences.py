@@ -10,24 +10,33 @@ _INFO = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 _CONTROLS = {chr(code): chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"} | {"\x7f": "\u2421"}
 
 # What hides or reorders text has no symbol and is shown escaped: C1 controls, the two separators that some readers
-# take for line ends, marks, embeddings, overrides and isolates of text direction, and what no screen shows but a model
-# reads: spaces without width, invisible operators, annotations, tags and the selectors of rare variants. What joins
-# letters and emoji (U+200C, U+200D) and what picks a sign's colours (U+FE0F) belongs to ordinary text.
-_NEAR = (
-    *((0x80, 0x9F), (0x61C, 0x61C), (0x200B, 0x200B), (0x200E, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F)),
-    *((0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB)),
+# take for line ends, annotations, and what no screen shows but a model reads, which is every code point that Unicode
+# calls Default_Ignorable (DerivedCoreProperties.txt, the same from version 14 to 17). Where a script or an emoji cannot
+# be written without one, it stays (`hidden_characters`).
+_HIDDEN = frozenset(
+    chr(code)
+    for first, last in (
+        *((0x80, 0x9F), (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5)),
+        *((0x180B, 0x180F), (0x200B, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F)),
+        *((0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A)),
+    )
+    for code in range(first, last + 1)
 )
-_FAR = ((0xE0000, 0xE007F), (0xE0100, 0xE01EF))
-_HIDDEN_NEAR = tuple(chr(code) for first, last in _NEAR for code in range(first, last + 1))
-_HIDDEN_FAR = tuple(chr(code) for first, last in _FAR for code in range(first, last + 1))
-_FAR_BEGINS = "\U000e0000".encode("utf-16-le")[:2]  # as all of them do, and little else
+_TAGS = ("\U000e0000", "\U000e0fff")  # the first and the last, with the selectors of rare variants among them
+_TAGS_BEGIN = (b"\x40\xdb", b"\x41\xdb", b"\x42\xdb", b"\x43\xdb")  # in UTF-16, as little else does
+_SHORT = 500  # characters
 
 
-def _hidden(text: str) -> tuple[str, ...]:
-    """Give what may hide in a text; the many that few texts hold are told by a look at its bytes."""
-    if _FAR_BEGINS in text.encode("utf-16-le", "surrogatepass"):
-        return _HIDDEN_NEAR + _HIDDEN_FAR
-    return _HIDDEN_NEAR
+def _hidden(text: str) -> list[str]:
+    """List what hides in a text."""
+    # A search for one character runs at the speed of memory, so in a long text looking for each in turn costs less than
+    # any single pass that stops at every character; the thousands of tags are told by a look at the text's bytes.
+    is_plain = len(text) < _SHORT and _HIDDEN.isdisjoint(text)
+    found = [] if is_plain else [one for one in _HIDDEN if one in text]
+    units = text.encode("utf-16-le", "surrogatepass")
+    if len(units) > 2 * len(text) and b"\xdb" in units and any(begin in units for begin in _TAGS_BEGIN):
+        found += [one for one in set(text) if _TAGS[0] <= one <= _TAGS[1]]
+    return found
 
 
 def visible(text: str) -> str:
@@ -35,9 +44,7 @@ def visible(text: str) -> str:
 
     Newline and tab stay. What comes out can be encoded in UTF-8, and shown again it stays as it is.
     """
-    # A search for one character runs at the speed of memory, so for the usual text, which has none of these, looking
-    # for each in turn costs less than any single pass over the text that stops at every character.
-    if text.isprintable() and (text.isascii() or _hidden(text) is _HIDDEN_NEAR):  # a name, a line
+    if text.isascii() and text.isprintable():  # a name, a line
         return text
     text = text.replace("\r\n", "\n")
     for character, symbol in _CONTROLS.items():
@@ -45,9 +52,11 @@ def visible(text: str) -> str:
             text = text.replace(character, symbol)
     if text.isascii():
         return text
-    for character in _hidden(text):
-        if character in text:
-            text = text.replace(character, character.encode("ascii", "backslashreplace").decode())
+    found = _hidden(text)
+    if found:
+        from loomctl.model import hidden_characters  # few texts hold any
+
+        text = hidden_characters.escaped(text, found, _text_escape)
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -62,14 +71,21 @@ def visible_in_json(text: str) -> str:
     """
     if text.isascii() and "\x7f" not in text:  # the C0 controls are escaped in any JSON
         return text
-    for character in ("\x7f", *_hidden(text)):
-        if character in text:
-            text = text.replace(character, _json_escape(character))
+    text = text.replace("\x7f", _json_escape("\x7f"))
+    found = _hidden(text)
+    if found:
+        from loomctl.model import hidden_characters
+
+        text = hidden_characters.escaped(text, found, _json_escape)
     try:
         text.encode()
     except UnicodeEncodeError:
         text = "".join(_json_escape(one) if "\ud800" <= one <= "\udfff" else one for one in text)
     return text
+
+
+def _text_escape(character: str) -> str:
+    return character.encode("ascii", "backslashreplace").decode()
 
 
 def _json_escape(character: str) -> str:
