@@ -57,6 +57,23 @@ def cache_home() -> str:
     return os.path.join(base, *below, "loom") if os.path.isabs(base) else ""
 
 
+def unsafe_folders() -> list[str]:
+    """Name the folders that the launcher would run Python from and does not, for others could have put it there.
+
+    A plugin's data folder and the cache, where they are there: the launcher's own rule.
+    """
+    data = os.environ.get("CLAUDE_PLUGIN_DATA", "").rstrip("/")
+    return [base for base in (data, cache_home()) if os.path.isabs(base) and not _is_ours(base)]
+
+
+def _is_ours(folder: str) -> bool:
+    try:
+        status = os.lstat(folder)
+    except OSError:
+        return True
+    return status.st_mode & 0o170022 == 0o040000 and status.st_uid in (os.geteuid(), 0)
+
+
 def _xdg(variable: str, default: str) -> str:
     base = os.environ.get(variable, "")
     if not os.path.isabs(base):  # the XDG rules: a relative value is invalid and ignored

@@ -19,7 +19,7 @@ from loomctl.model.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.model.state import SCHEMA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from loomctl.engine.patient import Patient
 
@@ -54,8 +54,12 @@ def python(patient: Patient) -> Finding:
     found = f"Python {version} at {sys.executable}"
     if sys.flags.no_site or patient.is_helper:  # as the launcher starts it, or a wheel's own
         found += ", which hooks use" if sys.flags.no_site else ", this helper's own"
-    memory, remembered = _remembered()
+    unsafe = user_folders.unsafe_folders()
+    memory, remembered = _remembered(unsafe)
     facts = {"python": sys.executable, "version": version, "remembered": remembered}
+    if unsafe:
+        words = f"nothing is run from {unsafe[0]}: it is a link, another user owns it, or others may write to it"
+        return Finding(WARN, words, f"ls -ld {shlex.quote(unsafe[0])}", [found, *unsafe[1:]], facts)
     if remembered and not os.access(remembered, os.X_OK):
         details = [f"the Python that hooks remember is gone, so the next one looks for another: {remembered}"]
         return Finding(PASS, found, "", details, facts)
@@ -67,9 +71,11 @@ def python(patient: Patient) -> Finding:
     return Finding(PASS, found, "", [f"hooks remember {remembered}"], facts)
 
 
-def _remembered() -> tuple[str, str]:
+def _remembered(unsafe: Collection[str]) -> tuple[str, str]:
     """Give `(file, Python)` of what hooks remember, in the order in which the launcher looks; empty if they do not."""
-    for base in (os.environ.get("CLAUDE_PLUGIN_DATA", ""), user_folders.cache_home()):
+    for base in (os.environ.get("CLAUDE_PLUGIN_DATA", "").rstrip("/"), user_folders.cache_home()):
+        if base in unsafe:
+            continue
         memory = os.path.join(base, "python")
         try:
             line = (

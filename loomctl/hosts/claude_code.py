@@ -130,8 +130,14 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
         from loomctl.disk import watched
 
         kept([], lambda: watched.doubt(space.store.local, session_id))
-    given = session_start(space, event)
-    return given if given is not None else Given("", "")
+    given = session_start(space, event) or Given("", "")
+    unsafe = user_folders.unsafe_folders()
+    if unsafe:
+        from loomctl.model.secrets import masked_line
+
+        line = f"Loom: nothing is run from {masked_line(unsafe[0], 200)}, for others may write there (loomctl doctor)"
+        given = given._replace(line="; ".join(filter(None, (given.line, line))))
+    return given
 
 
 def session_start(space: Workspace, event: dict[str, Any]) -> Given | None:

@@ -1,0 +1,81 @@
+"""Nothing is run from a folder that another user could have filled."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.world import CHECKOUT, SHELLS, World, touch
+
+LOCK_ID = (CHECKOUT / "requirements.lock").read_text().splitlines()[0].split()[-1]
+SOMEBODY = 12345
+# Only root can give a folder to somebody else.
+WAYS = ["others", "group", "link", *(["owner", "inside"] if os.geteuid() == 0 else [])]
+
+
+def trap(world: World, base: Path, way: str) -> Path:
+    """Plant an environment, a remembered Python and compiled modules; gives the file that shows that one was run."""
+    mark = world.root / "mark"
+    real = world.root / "elsewhere" if way == "link" else base
+    for name in (f"env-{LOCK_ID}-3.13/bin/python", "evil"):
+        touch(real / name, f"#!/bin/sh\n: >'{mark}'\n").chmod(0o755)
+    touch(real / "python", f"{real}/evil\n")
+    (real / "pycache").mkdir()
+    if way == "link":
+        base.parent.mkdir(parents=True, exist_ok=True)
+        base.symlink_to(real)
+    base.chmod({"others": 0o757, "group": 0o775}.get(way, 0o700))
+    if way == "owner":
+        os.chown(base, SOMEBODY, SOMEBODY)
+    if way == "inside":
+        for name in (f"env-{LOCK_ID}-3.13", "python", "pycache"):
+            os.chown(base / name, SOMEBODY, SOMEBODY)
+    return mark
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("where", ["cache", "data"])
+@pytest.mark.shows("None of both is used where it is a link, another user owns it, or others may write to it")
+def test_nothing_is_run_from_a_folder_that_others_could_fill(
+    world: World, where: str, way: str, shell: list[str]
+) -> None:
+    """Neither by a hook, which does without, nor by a command."""
+    base = world.root / "shared/loom"
+    mark = trap(world, base, way)
+    settings = {"XDG_CACHE_HOME": str(base.parent)} if where == "cache" else {"CLAUDE_PLUGIN_DATA": f"{base}/"}
+    project = touch(world.root / "p/.loom/x").parents[1]
+    world.start("status", shell=shell, settings=settings)
+    assert not mark.exists()
+    world.add_python()
+    report = world.hook("session-start", cwd=project, shell=shell, stdin=b"{}", settings=settings)
+    assert not mark.exists()
+    assert report is not None
+    assert report["LOOM"]["LOOM_ENV_PYTHON"] == ""
+    assert not str(report["pycache_prefix"]).startswith(str(base))
+    if way != "inside":
+        assert (base / "python").read_text() != f"{report['python']}\n"
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "inside"])
+def test_that_a_folder_is_not_used_is_said(world: World, way: str) -> None:
+    """By a command that has no other, by the doctor, and by a session's start in one line."""
+    base = world.root / "shared/loom"
+    trap(world, base, way)
+    world.add_python()
+    settings = {"XDG_CACHE_HOME": str(base.parent)}
+    ended = world.start("status", "--json", settings=settings)
+    assert (ended.returncode, json.loads(ended.stdout)["error"]["code"]) == (8, "UNSAFE_FOLDER")
+    launcher = CHECKOUT / "bin/loomctl"
+    checks = json.loads(world.start("doctor", "--json", launcher=launcher, settings=settings).stdout)["checks"]
+    (check,) = [check for check in checks if check["id"] == "python"]
+    assert (check["status"], str(base) in check["found"]) == ("WARN", True)
+    project = touch(world.root / "p/.loom/x").parents[1]
+    event = {"hook_event_name": "SessionStart", "session_id": "s1", "source": "startup", "cwd": str(project)}
+    told = world.start(
+        "hook", "session-start", launcher=launcher, cwd=project, stdin=json.dumps(event).encode(), settings=settings
+    )
+    assert json.loads(told.stdout)["systemMessage"].startswith(f"Loom: nothing is run from {base}")
