@@ -5,6 +5,7 @@ Pure text; what is not certainly harmless gets no answer, and the host asks its 
 
 from __future__ import annotations
 
+from loomctl.model.records import NamedTuple
 from loomctl.model.visits import OUTCOMES
 
 # verb: (options that take a value, options that take none, most positional words)
@@ -13,8 +14,8 @@ _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
     "show": (frozenset(), frozenset({"--json"}), 2),
     "steps": (
         frozenset({"--last", "--tool"}),
-        frozenset({"--all", "--failed", "--agents", "--reduced", "--json"}),
-        3,  # show ID RUN
+        frozenset({"--all", "--failed", "--agents", "--json"}),
+        1,  # `show ID` gives what a tool gave, and masks nothing
     ),
     "preamble": (frozenset({"--step", "--fidelity", "--branch"}), frozenset({"--json"}), 1),
     "stages": (frozenset(), frozenset({"--json"}), 1),
@@ -33,33 +34,51 @@ _DELIMITER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123
 _UNPREDICTABLE = frozenset("$`*?[]{}!()")
 _SEPARATORS = ";&|\n<>"
 
+_UNQUOTED = {ord(mark): None for mark in "'\"\\"}
+_LONGEST = 10_000  # characters of a line whose words are looked at: hosts take no longer command for a simple one
+
+ALLOW, ASK = "allow", "ask"
+# Tools that have a shell run the `command` of their input, as hooks.json has them.
+SHELLS = ("Bash", "Monitor", "PowerShell")
 ALLOWED = "a loomctl command that only reads or records this run's progress"
 
 
-def judge(command: str) -> tuple[str, str] | None:
-    """Decide on a Bash command's full text: `("allow", reason)`, `("ask", reason)`, or None for no opinion.
+class Verdict(NamedTuple):
+    """decision: `ALLOW` or `ASK`. verbs: what the user is asked about, as far as the text names it."""
+
+    decision: str
+    reason: str
+    verbs: tuple[str, ...] = ()
+
+
+def judge(command: str) -> Verdict | None:
+    """Decide on a shell command's full text; None for no opinion.
 
     Allowed: exactly one simple `loomctl next`, `done`, or a command that only reads and masks what it gives; for
     `done` with at most one quoted heredoc that ends the command. Asked: whatever may run one of the verbs by which a
     person decides (`_ASK`), and what puts a run or its state away (`state restore`, `runs rm`, `runs archive`).
+
+    To ask is a courtesy: what is hidden from it is refused where it is carried out (D68).
     """
-    if "loomctl" not in command:
-        return None
     if _is_harmless(command.strip(" \n")):
-        return "allow", ALLOWED
-    plain = "".join(character for character in command if character not in "'\"\\")
+        return Verdict(ALLOW, ALLOWED)
+    plain = command.replace("\\\n", "").translate(_UNQUOTED)  # a shell joins such lines before it reads a word
+    if "loomctl" not in plain:
+        return None
     words = set(_split_words(plain))
     if "loomctl" in words or any(word.endswith("/loomctl") for word in words):
         named = [verb for verb in _ASK if verb in words]
         named += [f"{noun} {verb}" for noun, verb in _ASK_BOTH if noun in words and verb in words]
         if named:
-            return "ask", f"loomctl {named[0]} is decided by the user"
+            return Verdict(ASK, f"loomctl {named[0]} is decided by the user", tuple(named))
         if _hides_its_verb(plain):
-            return "ask", "this runs loomctl with words that cannot be read from the text"
+            return Verdict(ASK, "this runs loomctl with words that cannot be read from the text")
     return None
 
 
 def _is_harmless(command: str) -> bool:
+    if not command.startswith("loomctl "):
+        return False
     first, newline, body = command.partition("\n")
     delimiter = ""
     if newline:
@@ -73,7 +92,7 @@ def _is_harmless(command: str) -> bool:
             return False
         first = head.rstrip(" ")
     words = _words(first)
-    if words is None or words[:1] != ["loomctl"]:
+    if words is None:
         return False
     length = 2 if words[1:2] == ["context"] else 1
     verb, rest = words[1 : 1 + length], words[1 + length :]
@@ -107,6 +126,8 @@ def _arguments_fit(verb: str, words: list[str]) -> bool:
 
 def _words(line: str) -> list[str] | None:
     """Split a line of plain and quoted words at single spaces; None for anything that a shell would read otherwise."""
+    if len(line) > _LONGEST:
+        return None
     words: list[str] = []
     word: str | None = None
     at = 0
@@ -147,10 +168,7 @@ def _split_words(text: str) -> list[str]:
 
 def _hides_its_verb(plain: str) -> bool:
     """Tell whether a `loomctl` in the text is followed, in its own command, by something that a shell expands."""
-    at = plain.find("loomctl")
-    while at >= 0:
-        end = min((place for place in (plain.find(mark, at) for mark in _SEPARATORS) if place >= 0), default=len(plain))
-        if not _UNPREDICTABLE.isdisjoint(plain[at:end]):
-            return True
-        at = plain.find("loomctl", at + 1)
-    return False
+    for separator in _SEPARATORS:
+        plain = plain.replace(separator, "\n")
+    behind = (command.partition("loomctl")[2] for command in plain.split("\n"))
+    return any(not _UNPREDICTABLE.isdisjoint(words) for words in behind)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.hosts.loom_commands import judge
+from loomctl.hosts.loom_commands import Verdict, judge
+from tests.waiting import bounded_work
 
 ALLOWED = [
     "loomctl next",
@@ -29,8 +30,6 @@ ALLOWED = [
     "loomctl steps",
     "loomctl steps shop-258 --last 50 --failed --json",
     "loomctl steps --tool=Bash --all --agents",
-    "loomctl steps show toolu_01AbC",
-    "loomctl steps show toolu_01AbC shop-258 --reduced",
     "loomctl preamble",
     "loomctl preamble shop-258 --step build/review --fidelity summary:high --json",
     "loomctl context get coverage",
@@ -71,6 +70,10 @@ ASKED = [
     "loomctl app'ro've shop-258",
     'loomctl "approve"',
     "loomctl appr\\ove",
+    "loomctl ap\\\nprove",
+    "loom\\\nctl approve",
+    "loomctl runs \\\n rm x",
+    "loomctl done <<'A'\nx\\\nA\nloomctl approve\nA",
     "loomctl $VERB",
     "loomctl appr{o,}ve",
     "loomctl $(echo approve)",
@@ -88,6 +91,10 @@ ASKED = [
 
 NO_OPINION = [
     "ls -l",
+    "loomctl steps show toolu_01AbC",
+    "loomctl steps show toolu_01AbC shop-258 --reduced",
+    "loomctl steps --last 50 show toolu_01AbC",
+    "loomctl steps 'show' toolu_01AbC",
     "loomctl steps show toolu_01 > spec.md",
     "loomctl steps show toolu_01 | sh",
     "loomctl events -f",
@@ -179,6 +186,24 @@ def test_what_may_run_a_users_decision_is_asked(command: str) -> None:
     verdict = judge(command)
     assert verdict is not None
     assert verdict[0] == "ask"
+
+
+def test_all_that_is_asked_about_is_named() -> None:
+    """What the user is asked about counts, all of it; words that cannot be read stand for no verb."""
+    verdict = judge("loomctl approve && loomctl runs rm x --yes && loomctl push")
+    assert verdict == Verdict("ask", "loomctl approve is decided by the user", ("approve", "push", "runs rm"))
+    hidden = judge("loomctl $VERB")
+    assert hidden is not None
+    assert hidden.verbs == ()
+
+
+@pytest.mark.parametrize("unit", ["loomctl ", "loomctl x; ", "'loomctl'\n", "x", "x\\\n"])
+@pytest.mark.parametrize("begin", ["", "loomctl next ", "loomctl done <<'X'\n", "/loomctl "])
+def test_a_long_command_is_judged_in_one_go(begin: str, unit: str) -> None:
+    """However often `loomctl` stands in it, and however long its words are."""
+    with bounded_work():
+        verdict = judge(begin + unit * 500_000)
+    assert verdict is None or verdict.decision == "ask"
 
 
 @pytest.mark.parametrize("command", NO_OPINION)
