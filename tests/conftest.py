@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # What a developer's shell, host or git may have set and a test must not inherit.
-_FOREIGN = ("CLAUDE", "GIT_", "XDG_")
+_FOREIGN = ("CLAUDE", "CODEX_", "COPILOT_", "CURSOR_", "GEMINI_", "GIT_", "OPENCODE", "QWEN_", "XDG_")
 _OWN = (
     "LOOM_COMMAND_KEY",
     "LOOM_COMMAND_WAIT",

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loomctl.disk import clock, config, project
+from loomctl.disk import call_marks, clock, config, project
 from loomctl.disk.store import Store
 from loomctl.engine import starting
 from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
@@ -212,6 +212,13 @@ class Scene:
             own |= {"CLAUDE_CODE_SESSION_ID": session}
         return {**os.environ, **own, **more}
 
+    def rest(self) -> None:
+        """Let this process be an assistant's that rests: a command that it starts now is its user's own line (D68)."""
+        if (self.store / "local").is_dir():
+            mark = self.store / "local" / call_marks.FOLDER / f"{os.getpid()}.{call_marks.RESTED}"
+            mark.parent.mkdir(exist_ok=True)
+            mark.write_text("\n", encoding="utf-8")
+
     def hook(
         self,
         event: str,
@@ -246,7 +253,11 @@ class Scene:
     def loomctl(
         self, *arguments: str, session: str | None = SESSION, given: str | bytes | None = None, cwd: Path | None = None
     ) -> Ended:
-        """Run a command in a process of its own. given: its standard input; None for /dev/null."""
+        """Run a command in a process of its own, as a line that its user types.
+
+        given: its standard input; None for /dev/null.
+        """
+        self.rest()
         return run(
             [sys.executable, "-I", str(MAIN), *arguments],
             cwd=cwd or self.root,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, printing, step
+from loomctl.cli import asking, person, printing, step
 from loomctl.cli.options import branch_option, json_option, run_argument
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import deciding, finding, moves
@@ -50,7 +50,9 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
       loomctl approve --by Ada --note "the figures are right"
     """
     space = asking.space()
-    driven = deciding.approve(space, finding.to_drive(space, run, verb="approve"), by=by, note=note, branch=branch)
+    run_id = finding.to_drive(space, run, verb="approve")
+    person.must_decide(space, "approve", run_id)
+    driven = deciding.approve(space, run_id, by=by, note=note, branch=branch)
     return _told(space, driven, "approved", as_json=as_json)
 
 
@@ -73,7 +75,9 @@ def reject(run: str | None, by: str, note: str, branch: str | None, as_json: boo
       loomctl reject --reason "the migration cannot be undone"
     """
     space = asking.space()
-    driven = deciding.reject(space, finding.to_drive(space, run, verb="reject"), by=by, note=note, branch=branch)
+    run_id = finding.to_drive(space, run, verb="reject")
+    person.must_decide(space, "reject", run_id)
+    driven = deciding.reject(space, run_id, by=by, note=note, branch=branch)
     return _told(space, driven, "rejected", as_json=as_json)
 
 
@@ -96,6 +100,7 @@ def choose(label: str, run: str | None, by: str, note: str, branch: str | None, 
     """
     space = asking.space()
     run_id = finding.to_drive(space, run, verb="choose LABEL")
+    person.must_decide(space, "choose", label, run_id)
     driven = deciding.choose(space, run_id, label, by=by, note=note, branch=branch)
     return _told(space, driven, "", as_json=as_json)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, printing, retyped, system_errors
+from loomctl.cli import asking, person, printing, retyped, system_errors
 from loomctl.cli.options import complete_runs, json_option, run_argument
 from loomctl.engine import finding
 from loomctl.model import lease
@@ -92,6 +92,7 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
             raise LoomError("NOT_CONFIRMED", "nothing was pushed", why=why, hint=f"{again} --yes", exit_code=EXIT_USAGE)
     elif parcel.is_due and not as_json:
         printing.note(_listing(desk, parcel, "goes"))
+    person.must_decide(space, "push", run_id)
     pushed = pushing.send(desk, parcel)
     if as_json:
         told = {"commit": pushed.commit, "notes": list(pushed.notes)}

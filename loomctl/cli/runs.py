@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import asking, printing
+from loomctl.cli import asking, person, printing
 from loomctl.cli.listing import Listing
 from loomctl.cli.options import Command, complete_runs, json_option
 from loomctl.disk import run_index
@@ -184,6 +184,7 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
         raise LoomError(
             "NOT_CONFIRMED", "nothing was removed", hint=f"loomctl runs rm {run_id} --yes", exit_code=EXIT_USAGE
         )
+    person.must_decide(space, "runs rm", run_id)
     keeping.remove(space, run_id, force=force)
     if as_json:
         printing.document({"run_id": run_id, "removed": True})

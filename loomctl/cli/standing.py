@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import asking, printing, telling
+from loomctl.cli import asking, person, printing, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import command_ends, command_trust, finding, standing_still
@@ -51,9 +51,10 @@ def cancel(run: str | None, as_json: bool) -> int:
 def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *, as_json: bool) -> int:
     verb = "pause" if status == "paused" else "cancel"
     space = asking.space()
-    changed = standing_still.set_standing(
-        space, finding.to_drive(space, named, verb=verb), status, event, allowed=allowed
-    )
+    run_id = finding.to_drive(space, named, verb=verb)
+    if verb == "cancel":
+        person.must_decide(space, verb, run_id)
+    changed = standing_still.set_standing(space, run_id, status, event, allowed=allowed)
     said = command_ends.stop_all(space, changed) if status == "cancelled" else []
     if as_json:
         printing.document({"run_id": changed.run_id, "status": status, "notes": said})
@@ -108,6 +109,7 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
     if not yes and not _agreed(commands):
         hint = f"loomctl trust {found.run_id} --yes"
         raise LoomError("NOT_CONFIRMED", "the run is not trusted", hint=hint, exit_code=EXIT_USAGE)
+    person.must_decide(space, "trust", found.run_id)
     trouble = command_trust.trust(space, run_read, commands)
     if trouble:
         raise LoomError(

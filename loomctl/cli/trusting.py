@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from loomctl.cli import printing, telling
+from loomctl.cli import person, printing, telling
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import command_trust
 from loomctl.model.errors import LoomError
@@ -24,7 +24,8 @@ def asked(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
     if not commands:
         return []
     later = f"To see and trust its commands: loomctl trust {run.run_id}"
-    if not may_ask or space.caller.host != TERMINAL or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    has_terminal = may_ask and sys.stdin.isatty() and sys.stderr.isatty()
+    if not has_terminal or space.caller.host != TERMINAL or not person.decides(space, "trust"):
         count = "1 command step" if len(commands) == 1 else f"{len(commands)} command steps"
         return [f"This run has {count}, which this machine does not trust yet. {later}"]
     printing.unmasked("\n".join(["This run runs, in a shell:", *telling.command_lines(commands)]), err=True)

@@ -36,3 +36,9 @@ def seconds_of(stamped: str) -> int:
         return calendar.timegm(time.strptime(stamped[:19], "%Y-%m-%dT%H:%M:%S"))
     except ValueError:
         return 0
+
+
+def exact_seconds_of(stamped: str) -> float:
+    """Give a moment as hosts write it in seconds since the epoch; 0 for what is none."""
+    whole, milliseconds = seconds_of(stamped), stamped[20:23]
+    return whole + int(milliseconds) / 1000 if whole and len(milliseconds) == 3 and milliseconds.isdecimal() else whole

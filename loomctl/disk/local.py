@@ -90,8 +90,9 @@ class Local:
         return binding
 
     def _make_room(self) -> None:
-        from loomctl.disk import heartbeats, parts, spool
+        from loomctl.disk import call_marks, heartbeats, parts, spool
 
+        call_marks.make_room(self.folder)
         heartbeats.make_room(self.folder)
         parts.make_room(self.folder)
         spool.make_room(self.folder)

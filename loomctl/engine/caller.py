@@ -59,6 +59,10 @@ class Conversation:
         """Find where the host keeps another session's transcript, by its id; None if that is not known."""
         return None
 
+    def interrupted_at(self) -> float:
+        """Give when its user last broke a turn off, in seconds since 1970; 0 where that is not known."""
+        return 0
+
     def another(self, path: str | None) -> Conversation:  # noqa: ARG002 - as above
         """Give another session's conversation of the same host, by its transcript's path."""
         return self

@@ -312,21 +312,30 @@ def _post_compact(space: Workspace, event: dict[str, Any]) -> str | None:
 
 
 def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
-    """Decide on a shell command that is one of Loom's own (D29); on anything else Loom has no say."""
+    """Decide on a shell command that is one of Loom's own (D29); on anything else Loom has no say.
+
+    What is asked about is noted, for it counts only where that was done (D68).
+    """
     from loomctl.hosts import loom_commands
 
-    if event.get("tool_name") != "Bash" or space.local.binding(space.caller.session_id) is None:
-        return None
     given = event.get("tool_input")
     command = given.get("command") if isinstance(given, dict) else None
     verdict = loom_commands.judge(command) if isinstance(command, str) else None
     if verdict is None:
         return None
-    decision, reason = verdict
+    if verdict.decision == loom_commands.ALLOW:
+        if event.get("tool_name") != "Bash" or space.local.binding(space.caller.session_id) is None:
+            return None
+    elif event.get("tool_name") not in loom_commands.SHELLS:
+        return None
+    elif verdict.verbs and (pid := space.caller.pid) is not None:
+        from loomctl.disk import call_marks
+
+        kept([], lambda: call_marks.note_asked(space.store.local, pid, verdict.verbs))
     output = {
         "hookEventName": "PreToolUse",
-        "permissionDecision": decision,
-        "permissionDecisionReason": reason,
+        "permissionDecision": verdict.decision,
+        "permissionDecisionReason": verdict.reason,
     }
     return quick_json.plain({"hookSpecificOutput": output})
 

@@ -29,6 +29,7 @@ _FOR_A_PROMPT = 3.0  # seconds; whether Loom drives a turn hangs on it
 _FOR_A_FILE = 0.5  # seconds; a session that is kept in none is common, a file that late is not
 _FOR_A_MESSAGE = 1.0  # seconds; without it the last block alone is known
 _LOOKS_EVERY = 0.02
+_INTERRUPTED = "[Request interrupted by user"
 _MARK = "Loom slip "  # as model.slip has it; not imported, for most hooks need nothing else of that
 
 
@@ -127,6 +128,19 @@ class Transcript(Conversation):
             if text.strip()
         ]
         return "\n\n".join(said) or None
+
+    def interrupted_at(self) -> float:
+        """Give when its user last broke a turn off, or refused a call, in seconds since 1970; 0 if they never did.
+
+        No hook fires then, and the host writes it down.
+        """
+        from loomctl.disk import clock  # no hook asks
+
+        for entry in entries.backwards(self._read(), holding=_INTERRUPTED.encode()):
+            words = entries.blocks(entry, "text")
+            if entries.is_prompt(entry) and any(text.startswith(_INTERRUPTED) for text in words):
+                return clock.exact_seconds_of(entries.text(entry, "timestamp"))
+        return 0
 
     def await_turn(self, prompt_id: str, ending: str) -> None:
         """Wait until the host has written down what it calls a Stop hook for: it writes later than it calls.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from loomctl.cli.main import main
+from loomctl.disk import ancestry
+from loomctl.disk.ancestry import Process
 from tests.scenes import SESSION, Ended, Scene
 
 
@@ -37,6 +40,8 @@ class Cli:
                 patch.setenv(name, value)
             if session is None:
                 patch.delenv("CLAUDE_CODE_SESSION_ID", raising=False)
+            self.scene.rest()
+            patch.setattr(ancestry, "line", lambda: [Process(0, time.time()), Process(os.getpid(), 0)])
             code = main(list(arguments))
         printed = self._capfd.readouterr()
         return Ended(code, printed.out, printed.err)

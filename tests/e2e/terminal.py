@@ -52,6 +52,10 @@ class Terminal:
         time.sleep(0.3)
         self._tmux("send-keys", "Enter")
 
+    def press(self, key: str) -> None:
+        """Press one key, by tmux's name."""
+        self._tmux("send-keys", key)
+
     def wait_for(self, *words: str, within: float = 60) -> str:
         """Wait until all words are on the screen; give the screen. within: seconds."""
         deadline = time.monotonic() + within

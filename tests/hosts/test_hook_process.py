@@ -626,13 +626,16 @@ def test_a_session_end_closes_its_record(begun: Scene) -> None:
         (SESSION, "Bash", "ls", None),
         (SESSION, "Write", "loomctl next", None),
         (OTHER, "Bash", "loomctl next", None),
-        (OTHER, "Bash", "loomctl approve", None),
+        (OTHER, "Bash", "loomctl approve", "ask"),
+        (SESSION, "Monitor", "loomctl next", None),
+        (SESSION, "Monitor", "loomctl approve", "ask"),
+        (SESSION, "Write", "loomctl approve", None),
     ],
 )
 def test_only_looms_own_progress_commands_are_decided_on(
     begun: Scene, session: str, tool: str, command: str, decision: str | None
 ) -> None:
-    """In a bound session, for the shell tool, and for nothing that is dressed up (D29)."""
+    """Allowed in a bound session, for the shell tool, and for nothing that is dressed up; asked in each (D29)."""
     answer = begun.hook("pre-tool-use", session=session, tool_name=tool, tool_input={"command": command})
     if decision is None:
         assert silent(answer)

@@ -166,7 +166,7 @@ NEEDS = {
     "post-compact": {"bound"},
     "stop": {"bound"},
     "session-end": {"bound"},
-    "pre-tool-use": {"bound"},
+    "pre-tool-use": {"", "bound", "primed"},
 }
 
 

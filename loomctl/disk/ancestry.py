@@ -1,0 +1,45 @@
+"""The processes that this one descends from. Never on the hook path: psutil, where there is no /proc."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+
+
+class Process(NamedTuple):
+    """started: in seconds since 1970, exact to a hundredth; 0 where it is not known."""
+
+    pid: int
+    started: float
+
+
+def line() -> list[Process]:
+    """Give this process, its parent, and so on, as far as they can be seen."""
+    return _from_proc() if os.path.isdir("/proc/self") else _from_psutil()
+
+
+def _from_proc() -> list[Process]:
+    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    ticks = os.sysconf("SC_CLK_TCK")
+    found: list[Process] = []
+    pid = os.getpid()
+    while pid > 0:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as source:
+                fields = source.read().rpartition(b")")[2].split()
+            found.append(Process(pid, booted + int(fields[19]) / ticks))
+            pid = int(fields[1])
+        except (OSError, IndexError, ValueError):
+            break
+    return found
+
+
+def _from_psutil() -> list[Process]:
+    import psutil
+
+    try:
+        one = psutil.Process()
+        return [Process(process.pid, process.create_time()) for process in (one, *one.parents())]
+    except psutil.Error:
+        return []

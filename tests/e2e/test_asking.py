@@ -1,0 +1,144 @@
+"""Who decides, in the real assistant: its user, when they were asked or type it themselves, and nobody else (D68)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.scenes import run_folder, state_of
+from tests.e2e.scripted_api import bash, reply, tool
+from tests.e2e.terminal import PROMPT, Terminal, assistant_terminal
+from tests.e2e.test_outcomes import step, workflow
+
+if TYPE_CHECKING:
+    from tests.e2e.assistant import Assistant, Turn
+    from tests.e2e.scripted_api import Reply
+
+pytestmark = pytest.mark.e2e
+
+APPROVE = "loomctl approve"
+KEPT = 'PATH="$PATH" HOME="$HOME" XDG_CACHE_HOME="$XDG_CACHE_HOME" LOOM_STATE_HOME="$LOOM_STATE_HOME"'
+ALL_ALLOWED = "Bash Monitor Agent"
+ASKED = "loomctl approve is decided by the user"
+
+
+def begin(assistant: Assistant) -> Turn:
+    """Start a run that waits for its user, twice."""
+    gates = [{"id": name, "kind": "human", "prompt": f"Is the {name} good?"} for name in ("first", "second")]
+    workflow(assistant.project, *gates, step("after", transitions=[{"to": "end"}]))
+    turn = assistant.run('/loom:run "x" --workflow flow', answers=["It waits."])
+    (assistant.project / "x.sh").write_text(f"loomctl approve {run_folder(assistant.project).name}\n")
+    return turn
+
+
+def decided(assistant: Assistant) -> int:
+    """Count what was decided."""
+    return len(state_of(assistant.project)["approvals"])
+
+
+def terminal_of(assistant: Assistant, session_id: str) -> Terminal:
+    """Take the session up in a terminal, in the mode that asks, with every shell command allowed."""
+    return assistant_terminal(
+        assistant, "--resume", session_id, "--permission-mode", "default", "--allowedTools", "Bash"
+    )
+
+
+@pytest.mark.shows("only where that question was asked")
+def test_a_call_that_its_user_was_not_asked_about_decides_nothing(assistant: Assistant) -> None:
+    """Every command is allowed by a rule: what hides the verb runs, and is refused by Loom itself."""
+    first = begin(assistant)
+    hidden = ["sh x.sh", "env -u CLAUDE_CODE_SESSION_ID -u CLAUDECODE sh x.sh", f"env -i {KEPT} sh x.sh"]
+    shown = ["loomctl ap\\\nprove", APPROVE]
+    calls = reply(*(bash(command) for command in (*hidden, *shown)))
+    watching = reply(tool("Monitor", command="sh x.sh", description="watch", timeout_ms=3000, persistent=False))
+    turn = assistant.run(
+        "go on", resume=first.session_id, allowed_tools=ALL_ALLOWED, answers=[calls, watching, "No.", "No."]
+    )
+    results = turn.conversation[1].tool_results()[-len(hidden) - len(shown) :]
+    assert [result.is_error for result in results] == [True] * len(results)
+    assert all("ASK_FIRST" in result.text for result in results[: len(hidden)]), [one.text for one in results]
+    assert not any(
+        "ASK_FIRST" in result.text for result in results[len(hidden) :]
+    )  # its host asked, and nobody was there
+    assert any("ASK_FIRST" in request.seen() for request in turn.conversation[2:])
+    assert decided(assistant) == 0
+
+
+def test_a_subagent_decides_nothing(assistant: Assistant) -> None:
+    """Its calls are seen as the session's own."""
+    first = begin(assistant)
+    agent = tool(
+        "Agent", description="do it", prompt="approve it", subagent_type="general-purpose", run_in_background=False
+    )
+    answers: list[Reply | str] = [reply(agent), reply(bash("sh x.sh"), bash(APPROVE)), "I could not.", "It could not."]
+    turn = assistant.run("go on", resume=first.session_id, allowed_tools=ALL_ALLOWED, answers=answers)
+    seen = "".join(request.seen() for request in turn.requests)
+    assert "ASK_FIRST" in seen
+    assert decided(assistant) == 0
+
+
+@pytest.mark.usefixtures("tmux")
+def test_what_its_user_agrees_to_counts_once(assistant: Assistant) -> None:
+    """They are asked, and say yes; what the same turn calls behind that is not asked about, and is refused."""
+    first = begin(assistant)
+    assistant.api.script(reply(bash(APPROVE), bash("sh x.sh")), "That was it.")
+    with terminal_of(assistant, first.session_id) as terminal:
+        terminal.wait_for(PROMPT)
+        terminal.enter("approve it")
+        terminal.wait_for(ASKED)
+        assert decided(assistant) == 0
+        terminal.press("Enter")
+        terminal.wait_for("That was it.")
+    assert decided(assistant) == 1
+    assert "ASK_FIRST" in assistant.api.requests[-1].seen()
+
+
+@pytest.mark.usefixtures("tmux")
+@pytest.mark.shows("your own line")
+def test_a_line_of_the_users_own_counts(assistant: Assistant) -> None:
+    """Behind a !, after they said no to the assistant's call and after a turn; a process left behind is no line."""
+    first = begin(assistant)
+    over, said = assistant.project / "over", assistant.project / "said"
+    (assistant.project / "late.sh").write_text("until [ -e over ]; do sleep 0.1; done; sh x.sh >said 2>&1\n")
+    late = reply(tool("Bash", command="sh late.sh", description="wait", run_in_background=True))
+    assistant.api.script(
+        reply(bash(APPROVE)), "You have.", late, "It waits in the background.", "Refused.", "You have it."
+    )
+    with terminal_of(assistant, first.session_id) as terminal:
+        terminal.wait_for(PROMPT)
+        terminal.enter("approve it")
+        terminal.wait_for(ASKED)
+        terminal.press("Escape")
+        terminal.wait_for("Interrupted")
+        assert decided(assistant) == 0
+        terminal.enter(f"! {APPROVE}")
+        terminal.wait_for("You have.")
+        assert decided(assistant) == 1
+
+        terminal.enter("wait for it")
+        terminal.wait_for("It waits in the background.")
+        over.touch()
+        terminal.wait_for("Refused.")
+        assert "ASK_FIRST" in said.read_text()
+        assert decided(assistant) == 1
+        terminal.enter(f"! {APPROVE}")
+        terminal.wait_for("You have it.")
+    assert decided(assistant) == 2
+
+
+@pytest.mark.usefixtures("tmux")
+def test_a_user_who_breaks_a_call_off_decides(assistant: Assistant) -> None:
+    """No hook fires when they do."""
+    first = begin(assistant)
+    (assistant.project / "long.sh").write_text("echo $$ >begun; while :; do sleep 0.1; done\n")
+    assistant.api.script(reply(bash("sh long.sh")), "You have.")
+    with terminal_of(assistant, first.session_id) as terminal:
+        terminal.wait_for(PROMPT)
+        terminal.enter("try something")
+        terminal.wait_until((assistant.project / "begun").exists)
+        terminal.press("Escape")
+        terminal.wait_for("Interrupted")
+        terminal.enter(f"! {APPROVE}")
+        terminal.wait_for("You have.")
+    assert decided(assistant) == 1

@@ -1,0 +1,326 @@
+"""An assistant that decides for its user: every way round the question, and every way that is the user's own (D68)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomctl.disk import call_marks
+from loomctl.disk.local import Local
+from tests.scenes import CHECKOUT, MAIN, OTHER, PYTHON, SESSION, Ended, Scene, TranscriptFile, run
+from tests.waiting import until
+
+APPROVE = "loomctl approve"
+
+
+class Host:
+    """An assistant as its hooks and its shells show it. Its process is this one: what it starts descends from it."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.environ = {**scene.environ(), "CLAUDE_PID": str(os.getpid()), "CLAUDECODE": "1"}
+        tools = scene.root.parent / "tools"
+        tools.mkdir()
+        (tools / "loomctl").write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{MAIN}" "$@"\n', encoding="utf-8")
+        (tools / "loomctl").chmod(0o755)
+        self.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
+        # As the shells of Claude Code have it: only hooks are told where the project is.
+        self.shell_environ = {name: value for name, value in self.environ.items() if name != "CLAUDE_PROJECT_DIR"}
+
+    def fires(self, event: str, **told: Any) -> str:
+        """Call a hook through the launcher; gives the decision on a tool call, or nothing."""
+        body = {"session_id": SESSION, "cwd": str(self.scene.root), "hook_event_name": event, **told}
+        ended = run(
+            [str(CHECKOUT / "bin" / "loomctl"), "hook", event],
+            cwd=self.scene.root,
+            environ=self.environ,
+            given=json.dumps(body, separators=(",", ":")),
+        )
+        assert (ended.code, ended.stderr) == (0, "")
+        said = json.loads(ended.stdout) if ended.stdout else {}
+        return str(said.get("hookSpecificOutput", {}).get("permissionDecision", ""))
+
+    def shell(self, command: str, **environ: str) -> Ended:
+        """Run a command line as the host's shell does."""
+        line = f"eval {_quoted(command)} && pwd -P >/dev/null"
+        return run(["/bin/sh", "-c", line], cwd=self.scene.root, environ={**self.shell_environ, **environ})
+
+    def prompted(self) -> None:
+        """Let its user send a prompt."""
+        self.fires("user-prompt-submit", prompt="go on")
+
+    def stops(self) -> None:
+        """End the turn."""
+        self.fires("stop", last_assistant_message="so far so good")
+
+    def calls(self, command: str, *, tool: str = "Bash", agent: str = "") -> str:
+        """Announce a call of the model's; gives what the hook decides."""
+        more = {"agent_id": agent} if agent else {}
+        return self.fires("pre-tool-use", tool_name=tool, tool_input={"command": command}, **more)
+
+    @property
+    def decided(self) -> bool:
+        """Whether the run's gate is passed."""
+        return bool(self.scene.state["approvals"])
+
+
+def _quoted(command: str) -> str:
+    return "'" + command.replace("'", "'\"'\"'") + "'"
+
+
+@pytest.fixture
+def host(scene: Scene) -> Host:
+    """An assistant whose session drives a run that waits for its user, at work in a turn."""
+    gate = {"id": "gate", "kind": "human", "prompt": "Is it good?"}
+    scene.workflow(phases={"build": {"steps": [gate, {"id": "make", "prompt": "Make it."}]}})
+    scene.begin()
+    made = Host(scene)
+    made.fires("session-start", source="startup")
+    made.prompted()
+    return made
+
+
+def refused(ended: Ended) -> bool:
+    """Tell whether a command was refused with ASK_FIRST, whatever the script around it made of that."""
+    return "ASK_FIRST" in ended.stderr
+
+
+def answers() -> None:
+    """Let the model say something: it takes longer than clocks tick."""
+    begun = time.monotonic()
+    until(lambda: time.monotonic() > begun + 0.1)
+
+
+SCRIPTS = {
+    "a script": "sh x.sh",
+    "a script by another name": ". ./x.sh",
+    "no words": "printf 'loom''ctl app''rove' | sh",
+    "a pipe": "printf 'app%s' rove | xargs loomctl",
+    "a continued line": "loomctl ap\\\nprove",
+    "a continued name": "loom\\\nctl approve",
+    "no session": "env -u CLAUDE_CODE_SESSION_ID sh x.sh",
+    "no marks": "unset CLAUDE_CODE_SESSION_ID CLAUDECODE CLAUDE_PID; sh x.sh",
+    "nothing": 'env -i PATH="$PATH" HOME="$HOME" LOOM_STATE_HOME="$LOOM_STATE_HOME" sh x.sh',
+    "another session": f"CLAUDE_CODE_SESSION_ID={OTHER} sh x.sh",
+    "another process": "CLAUDE_PID=1 sh x.sh",
+    "another shell": "exec sh x.sh",
+    "another group": "setsid -w sh x.sh",
+    "a child of a child": "sh -c 'sh -c \"sh x.sh; true\"; true'",
+    "no hooks": "LOOM_DISABLED=1 sh x.sh",
+}
+
+
+@pytest.mark.parametrize("command", SCRIPTS.values(), ids=SCRIPTS)
+@pytest.mark.shows("only where that question was asked")
+def test_a_call_that_hides_what_it_does_decides_nothing(host: Host, command: str) -> None:
+    """Whatever the hook makes of the command line: the host runs it without a question, and it is refused."""
+    run_id = host.scene.run_dir.name
+    host.scene.write("x.sh", f"loomctl approve {run_id}\n")
+    if host.calls(command) == "ask":  # its user says no
+        return
+    ended = host.shell(command)
+    assert refused(ended) or "NOT_BOUND" in ended.stderr, ended
+    assert not host.decided
+
+
+@pytest.mark.parametrize("tool", ["Monitor", "mcp__shell__run", "Agent", "Read", "Edit"])
+def test_a_call_of_any_tool_is_a_call(host: Host, tool: str) -> None:
+    """What a tool starts is the assistant's, whichever it is."""
+    host.scene.write("x.sh", APPROVE)
+    assert host.calls("sh x.sh", tool=tool) == ""
+    assert refused(host.shell("sh x.sh"))
+    assert not host.decided
+
+
+def test_a_monitors_command_is_asked_about(host: Host) -> None:
+    """It is a shell's as much as Bash's is."""
+    assert host.calls("until loomctl approve; do true; done", tool="Monitor") == "ask"
+    assert host.calls("loomctl next", tool="Monitor") == ""
+
+
+VERBS = {
+    "approve": ["approve"],
+    "reject": ["reject"],
+    "choose": ["choose", "approve"],
+    "trust": ["trust", "--yes"],
+    "cancel": ["cancel"],
+    "runs rm": ["runs", "rm", "RUN", "--force", "--yes"],
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_of_a_persons_is_refused(host: Host, verb: str) -> None:
+    """And says what to type, in words and in JSON; push has a test of its own, for it needs a remote."""
+    run_id = host.scene.run_dir.name
+    before = host.scene.state
+    words = " ".join(run_id if word == "RUN" else word for word in VERBS[verb])
+    host.calls("sh x.sh")
+    ended = host.shell(f"loomctl {words} --json")
+    error = ended.json["error"]
+    assert (ended.code, error["code"]) == (2, "ASK_FIRST")
+    assert error["hint"].startswith(f"loomctl {verb} ")
+    assert run_id in error["hint"]
+    assert host.scene.state == before
+
+
+def test_what_its_user_was_asked_counts_once(host: Host) -> None:
+    """Asked for, agreed to, done; the next call is another one."""
+    assert host.calls(APPROVE) == "ask"
+    assert host.shell(APPROVE).code == 0
+    assert host.decided
+    host.calls("sh x.sh")
+    assert refused(host.shell("loomctl cancel"))
+    assert refused(host.shell(APPROVE))
+
+
+def test_what_its_user_refused_is_not_kept_for_the_next_call(host: Host) -> None:
+    """A no leaves no event behind; the question is over with the next one, whichever it is."""
+    host.scene.write("x.sh", APPROVE)
+    assert host.calls(APPROVE) == "ask"
+    host.calls("sh x.sh")
+    assert refused(host.shell("sh x.sh"))
+    assert host.calls(APPROVE) == "ask"
+    host.stops()
+    host.prompted()
+    host.calls("sh x.sh")
+    assert refused(host.shell("sh x.sh"))
+    assert not host.decided
+
+
+def test_a_question_about_one_verb_is_none_about_another(host: Host) -> None:
+    """Nor is one about words that nobody can read."""
+    assert host.calls("loomctl cancel") == "ask"
+    assert refused(host.shell(APPROVE))
+    assert host.calls("loomctl $VERB") == "ask"
+    assert refused(host.shell("VERB=approve; loomctl $VERB"))
+
+
+def test_a_process_that_is_left_behind_is_no_user(host: Host) -> None:
+    """A call in the background is answered at once, and its process goes on: it waits for the turn's end."""
+    scene = host.scene
+    scene.write("late.sh", "while [ ! -e over ]; do sleep 0.02; done; sh x.sh 2>said; : >ended\n")
+    scene.write("x.sh", APPROVE)
+    command = ["/bin/sh", "-c", "eval 'sh late.sh' && true"]
+    host.calls("sh late.sh")
+    with subprocess.Popen(command, cwd=scene.root, env=host.shell_environ):
+        host.fires("post-tool-use", tool_name="Bash", tool_input={}, tool_response={})
+        answers()
+        host.stops()
+        scene.write("over", "")
+        until((scene.root / "ended").exists)
+    assert "ASK_FIRST" in (scene.root / "said").read_text(encoding="utf-8")
+    assert not host.decided
+
+
+@pytest.mark.skipif(shutil.which("setsid") is None, reason="no setsid here")
+def test_a_process_that_nobody_waits_for_is_no_user(host: Host) -> None:
+    """One that has left its call behind, and begins anew when the turn is over, has no host above it."""
+    scene = host.scene
+    scene.write("late.sh", "while [ ! -e over ]; do sleep 0.02; done; setsid sh -c 'sh x.sh 2>said; : >ended' &\n")
+    scene.write("x.sh", APPROVE)
+    host.calls("sh late.sh")
+    assert host.shell("setsid sh late.sh >/dev/null 2>&1 &").code == 0
+    answers()
+    host.stops()
+    scene.write("over", "")
+    until((scene.root / "ended").exists)
+    assert "ASK_FIRST" in (scene.root / "said").read_text(encoding="utf-8")
+    assert not host.decided
+
+
+def test_a_subagent_is_asked_for_like_any_other(host: Host) -> None:
+    """Its calls are calls, and its questions are questions."""
+    host.scene.write("x.sh", APPROVE)
+    assert host.calls("sh x.sh", agent="a1") == ""
+    assert refused(host.shell("sh x.sh"))
+    assert host.calls(APPROVE, agent="a1") == "ask"
+    assert host.shell(APPROVE).code == 0
+
+
+def turn(host: Host) -> None:
+    """Let the assistant call something, and end its turn."""
+    host.calls("ls")
+    host.stops()
+
+
+OWN: dict[str, Callable[[Host], object]] = {
+    "behind a prompt, as a slash command's": lambda _: None,
+    "at rest": turn,
+    "after a no": lambda host: host.calls(APPROVE),
+    "in a session that has just begun": lambda host: host.fires("session-start", source="resume"),
+}
+
+
+@pytest.mark.parametrize("before", OWN.values(), ids=OWN)
+@pytest.mark.shows("your own line")
+def test_a_line_of_the_users_own_decides(host: Host, before: Callable[[Host], object]) -> None:
+    """No hook fires for it, and no call of the assistant's is under way."""
+    before(host)
+    ended = host.shell(APPROVE)
+    assert (ended.code, ended.stderr) == (0, "")
+    assert host.decided
+
+
+def test_a_user_who_broke_a_call_off_decides(host: Host) -> None:
+    """No hook fires when they do; the host writes it into the transcript, and a later call counts again."""
+    transcript = TranscriptFile(host.scene.root.parent / "t.jsonl")
+    local = Local(str(host.scene.store / "local"))
+    binding = local.binding(SESSION)
+    assert binding is not None
+    local.refresh(binding, pid=None, transcript_path=str(transcript.path))
+
+    def interrupt(at: float) -> None:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at * 1000) % 1000:03}Z"
+        block = {"type": "text", "text": "[Request interrupted by user for tool use]"}
+        transcript.add({"type": "user", "timestamp": stamp, "message": {"role": "user", "content": [block]}})
+
+    interrupt(time.time() - 1)
+    host.calls("sh x.sh")
+    assert refused(host.shell(APPROVE))
+    interrupt(call_marks.read(local.folder, os.getpid()).called + 0.1)
+    until(lambda: time.time() > call_marks.read(local.folder, os.getpid()).called + 0.2)
+    assert host.shell(APPROVE).code == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["CLAUDECODE", "CODEX_SESSION_ID", "GEMINI_CLI", "OPENCODE", "QWEN_CODE", "COPILOT_CLI"]
+)
+def test_an_assistant_without_hooks_decides_nothing(scene: Scene, name: str) -> None:
+    """Nobody there could have been asked: its user types it in a terminal, where no assistant is above."""
+    scene.workflow(phases={"build": {"steps": [{"id": "gate", "kind": "human", "prompt": "Good?"}]}})
+    scene.begin(session=None)
+    command = [sys.executable, "-I", str(MAIN), "approve"]
+    environ = {key: value for key, value in scene.environ(None).items() if key != name}
+    ended = run(command, cwd=scene.root, environ={**environ, name: "1"})
+    assert refused(ended)
+    assert run(command, cwd=scene.root, environ=environ).code == 0
+
+
+def test_the_marks_of_a_process_that_is_gone_are_nobodys(host: Host) -> None:
+    """Its number may be another process's by now; what was made before that began is not its own."""
+    folder = host.scene.store / "local" / call_marks.FOLDER
+    for mark in folder.iterdir():
+        os.utime(mark, (1_000, 1_000))
+    assert refused(host.shell(APPROVE))
+    with subprocess.Popen([PYTHON, "-c", "pass"]) as gone:
+        pass
+    (folder / f"{gone.pid}.called").write_text("\n")
+    call_marks.make_room(str(folder.parent))
+    assert {path.name.partition(".")[0] for path in folder.iterdir()} == {str(os.getpid())}
+
+
+def test_a_store_of_another_project_has_seen_no_hook(host: Host, tmp_path: Path) -> None:
+    """A session's hooks speak of the project that it was started in."""
+    elsewhere = Scene(tmp_path / "elsewhere")
+    elsewhere.workflow(phases={"build": {"steps": [{"id": "gate", "kind": "human", "prompt": "Good?"}]}})
+    elsewhere.begin()
+    assert refused(host.shell(f"cd {elsewhere.root} && loomctl approve"))
