@@ -212,10 +212,13 @@ class Scene:
             own |= {"CLAUDE_CODE_SESSION_ID": session}
         return {**os.environ, **own, **more}
 
-    def rest(self) -> None:
-        """Let this process be an assistant's that rests: a command that it starts now is its user's own line (D68)."""
+    def rest(self, pid: int | None = None) -> None:
+        """Let a process be an assistant's that rests: a command that it starts now is its user's own line (D68).
+
+        pid: whose; this one's by default.
+        """
         if (self.store / "local").is_dir():
-            mark = self.store / "local" / call_marks.FOLDER / f"{os.getpid()}.{call_marks.RESTED}"
+            mark = self.store / "local" / call_marks.FOLDER / f"{pid or os.getpid()}.{call_marks.RESTED}"
             mark.parent.mkdir(exist_ok=True)
             mark.write_text("\n", encoding="utf-8")
 

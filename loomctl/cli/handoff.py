@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,9 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
             raise LoomError("NOT_CONFIRMED", "nothing was pushed", why=why, hint=f"{again} --yes", exit_code=EXIT_USAGE)
     elif parcel.is_due and not as_json:
         printing.note(_listing(desk, parcel, "goes"))
-    person.must_decide(space, "push", run_id)
+    person.must_decide(
+        space, "push", run_id, *shlex.split(desk.option()), *(["--with-outputs"] if with_outputs else ())
+    )
     pushed = pushing.send(desk, parcel)
     if as_json:
         told = {"commit": pushed.commit, "notes": list(pushed.notes)}

@@ -184,7 +184,7 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
         raise LoomError(
             "NOT_CONFIRMED", "nothing was removed", hint=f"loomctl runs rm {run_id} --yes", exit_code=EXIT_USAGE
         )
-    person.must_decide(space, "runs rm", run_id)
+    person.must_decide(space, "runs rm", run_id, *(["--force"] if force else ()))
     keeping.remove(space, run_id, force=force)
     if as_json:
         printing.document({"run_id": run_id, "removed": True})

@@ -229,6 +229,7 @@ def test_a_push_from_below_names_the_remote_and_the_take_over_as_they_hold_elsew
     driver = {"epoch": 3, "session_id": OTHER, "host": "claude-code", "hostname": "there", "since": seen, "seen": seen}
     laptop.edit(lease=driver if drives else {"epoch": 4, "session_id": None})
     words = ["push", run_id, "--remote", "../../../server.git", "--yes"]
+    laptop.rest()
     pushed = subprocess.run(
         [sys.executable, "-I", str(MAIN), *words],
         cwd=below,

@@ -458,6 +458,8 @@ def test_both_push_at_once_and_one_is_refused_without_loss(laptop: Machine, desk
     desktop.done(run_id, "desktop 0")
     laptop.done(run_id, "laptop 0")
     command = [sys.executable, "-I", str(MAIN), "push", run_id, "--yes", "--json"]
+    for one in (laptop, desktop):
+        one.rest()
     both = [
         subprocess.Popen(command, cwd=one.root, env=one.environ(SESSION), stdout=subprocess.PIPE, text=True)
         for one in (laptop, desktop)

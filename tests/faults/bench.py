@@ -83,6 +83,11 @@ class Bench:
             command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
         )
 
+    @property
+    def pid(self) -> int:
+        """The process whose children do the work."""
+        return self._process.pid
+
     def close(self) -> None:
         """End the process."""
         self._process.communicate()

@@ -91,6 +91,7 @@ class Stand:
 
     def __init__(self, scene: Scene, forks: Bench, home: Path) -> None:
         self.scene, self.forks, self._home = scene, forks, home
+        scene.rest(forks.pid)
         self.keep()
 
     def keep(self) -> None:
