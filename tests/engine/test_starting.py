@@ -161,11 +161,12 @@ def test_a_step_that_only_primes_is_done_by_the_engine(scene: Scene) -> None:
     assert entries == [("frame/reload", "succeeded", None), ("frame/ask", "in_progress", "001-frame.ask@1")]
 
 
-def test_a_workflow_without_steps_is_completed_at_once(scene: Scene) -> None:
-    """There is nothing to do, and nothing hangs."""
+def test_a_workflow_without_a_step_starts_no_run(scene: Scene) -> None:
+    """There is nothing to do; the refusal says so, and nothing is written."""
     scene.workflow(phases={"frame": {"enabled": False, **PHASES["frame"]}})
-    assert scene.begin().move.kind == "completed"
-    assert scene.state["status"] == "completed"
+    with pytest.raises(LoomError, match="no step is left to do"):
+        scene.begin()
+    assert scene.run_dirs == []
 
 
 def test_a_caller_without_a_session_starts_an_unbound_run(scene: Scene) -> None:
