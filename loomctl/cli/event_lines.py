@@ -107,7 +107,7 @@ def _run_created(properties: Mapping[str, Any]) -> list[str]:
 
 def _stage_completed(properties: Mapping[str, Any]) -> list[str]:
     known = ("stage", "status", "failure_reason", "files_touched", "files_touched_count", "usage", "follows", "next")
-    for_machines = ("response_sha256",)
+    for_machines = ("response_sha256", "files_sha256")
     touched, more = properties.get("files_touched"), properties.get("files_touched_count")
     count = more if type(more) is int else len(touched) if isinstance(touched, list) else 0
     files = counted(count, "file") if count else ""

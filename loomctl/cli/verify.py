@@ -83,10 +83,11 @@ def _way_on(space: Workspace, verdict: Verdict, held: Files) -> WayOn | None:
     if not held.faults:
         return None
     first = held.faults[0]
-    if not first.stage:
+    if not first.stage and first.code == file_checks.DAMAGED_BLOB:
         return whole_copies.WayOn("the state refers to it; a backup of yours may have it whole", "loomctl doctor")
-    path = first.file if "/" in first.file else f"stages/{first.stage}/{first.file}"
-    return whole_copies.way_on(space, run_id, path, otherwise=f"loomctl show {run_id} {first.stage}")
+    whole = "/" in first.file or first.file in ("state.json", "plan.json")
+    path = first.file if whole else f"stages/{first.stage}/{first.file}"
+    return whole_copies.way_on(space, run_id, path, otherwise=f"loomctl show {run_id} {first.stage}".rstrip())
 
 
 def _every(space: Workspace) -> tuple[list[_Looked], list[tuple[str, LoomError]]]:
@@ -160,6 +161,10 @@ def _file_lines(held: Files) -> list[str]:
     lines += [f"  unproven: {_file(one)}" for one in held.open[:_SHOWN]]
     lines += [f"  and {counted(held.unproven - _SHOWN, 'file')} more"] if held.unproven > _SHOWN else []
     lines += [f"  unproven: {counted(held.without, 'answer')} of which the log has no hash"] if held.without else []
+    if held.bare:
+        named = masked_line(", ".join(held.bare[:_SHOWN]), 300)
+        more = f" and {len(held.bare) - _SHOWN} more" if len(held.bare) > _SHOWN else ""
+        lines.append(f"  not covered: {named}{more}: the log has no hash of them")
     return lines
 
 

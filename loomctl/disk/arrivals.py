@@ -66,7 +66,7 @@ def begin(folder: str, state: State, happened: Sequence[Event]) -> State:
     """Write the log and the first state of a run that is built in a folder; gives the state as it was written."""
     for name in (events.FILE, "state.json"):  # of a name that was taken meanwhile
         files.remove(os.path.join(folder, name))
-    head = events.append(folder, state["run_id"], happened, durable=True)
+    head = events.append(folder, state["run_id"], happened, durable=True, state=events.of_state(state))
     state = {**state, "revision": 1, "updated_at": clock.now(), "ledger_head": {"seq": head.seq, "sha256": head.sha256}}
     files.write_atomically(os.path.join(folder, "state.json"), files.to_json(state), mode=0o644)
     for below, _, _ in os.walk(folder):

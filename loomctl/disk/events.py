@@ -7,6 +7,7 @@ import os
 from loomctl.disk import clock, digests, files
 from loomctl.model import quick_json
 from loomctl.model.records import NamedTuple
+from loomctl.model.state import UNCHECKED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +41,35 @@ class Head(NamedTuple):
     sha256: str
 
 
-def append(run_dir: str, run_id: str, events: Sequence[Event], *, durable: bool, known: Head | None = None) -> Head:
+def of_state(state: Mapping[str, Any]) -> str:
+    """Give the checksum of a state that stands in the log beside the last event of the write that made it (D54)."""
+    return of_parts(files.to_parts(state))
+
+
+def of_parts(parts: Mapping[str, str]) -> str:
+    """Give the checksum of a state that was rendered already (`files.to_parts`)."""
+    held = "\n".join(f"{key}: {part}" for key, part in parts.items() if key not in UNCHECKED)
+    return digests.of_bytes(held.encode("utf-8", "backslashreplace"))
+
+
+def are_told_apart(state: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two states have other checksums."""
+    keys = (state.keys() | other.keys()) - UNCHECKED
+    return any(state.get(key) != other.get(key) for key in keys)
+
+
+def append(
+    run_dir: str,
+    run_id: str,
+    events: Sequence[Event],
+    *,
+    durable: bool,
+    known: Head | None = None,
+    state: str = "",
+) -> Head:
     """Append events in one write; the caller holds the run's lock. Gives the new head.
+
+    state: the checksum of what is written behind them, which stands in the last line.
 
     What a kill tore off after the last entry is closed by a newline and an event that says so; it is never taken for an
     entry (D53). known: the head that the state remembers; a file that ends before it, or otherwise, or that has another
@@ -49,7 +77,7 @@ def append(run_dir: str, run_id: str, events: Sequence[Event], *, durable: bool,
     """
     descriptor = files.open_own(os.path.join(run_dir, FILE), os.O_RDWR | os.O_APPEND)
     try:
-        data, head = _behind(descriptor, run_id, events, known)
+        data, head = _behind(descriptor, run_id, events, known, state)
         if data:
             files.write_all(descriptor, data)
             if durable:
@@ -61,7 +89,9 @@ def append(run_dir: str, run_id: str, events: Sequence[Event], *, durable: bool,
     return head
 
 
-def foreseen(run_dir: str, run_id: str, events: Sequence[Event], *, known: Head | None) -> tuple[int, Head]:
+def foreseen(
+    run_dir: str, run_id: str, events: Sequence[Event], *, known: Head | None, state: str = ""
+) -> tuple[int, Head]:
     """Tell by how many bytes `append` would lengthen the log, and a head as long as the new one; nothing is written.
 
     Raises OSError.
@@ -71,13 +101,15 @@ def foreseen(run_dir: str, run_id: str, events: Sequence[Event], *, known: Head 
     except FileNotFoundError:
         descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        data, head = _behind(descriptor, run_id, events, known)
+        data, head = _behind(descriptor, run_id, events, known, state)
     finally:
         os.close(descriptor)
     return len(data), head
 
 
-def _behind(descriptor: int, run_id: str, events: Sequence[Event], known: Head | None) -> tuple[bytes, Head]:
+def _behind(
+    descriptor: int, run_id: str, events: Sequence[Event], known: Head | None, state: str
+) -> tuple[bytes, Head]:
     """Give what `append` puts behind an open log, and the head that it has then."""
     found, torn = _tail(descriptor, os.fstat(descriptor).st_size)
     notes: list[Event] = []
@@ -89,15 +121,16 @@ def _behind(descriptor: int, run_id: str, events: Sequence[Event], known: Head |
         notes.append(Event("ledger.mismatch", told))
     seq, sha256 = max(found.seq, known.seq if known else 0), found.sha256
     lines = [b""] if torn and not torn.endswith(b"\n") else []  # its newline closes the torn line
-    for event in (*notes, *events):
+    every = [*notes, *events]
+    for left, event in zip(range(len(every) - 1, -1, -1), every):  # noqa: B905 - as many
         seq += 1
-        line = _line(run_id, event, seq, sha256)
+        line = _line(run_id, event, seq, sha256, "" if left else state)
         sha256 = digests.of_bytes(line)
         lines.append(line)
     return b"".join(line + b"\n" for line in lines), Head(seq, sha256)
 
 
-def _line(run_id: str, event: Event, seq: int, prev: str) -> bytes:
+def _line(run_id: str, event: Event, seq: int, prev: str, state: str) -> bytes:
     entry: dict[str, Any] = {
         "seq": seq,
         "id": f"{seq:06d}-{os.urandom(4).hex()}",
@@ -110,6 +143,8 @@ def _line(run_id: str, event: Event, seq: int, prev: str) -> bytes:
     if event.step_id:
         entry["step_id"] = event.step_id
     entry["prev"] = prev
+    if state:
+        entry["state"] = state
     from loomctl.model.secrets import masked  # most hooks write no event
 
     entry["properties"] = masked(dict(event.properties))  # a log is shown and sent around (D21)

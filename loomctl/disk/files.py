@@ -11,7 +11,7 @@ from loomctl.model.errors import LoomError, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
 LARGEST_JSON = 64 * 1024 * 1024
@@ -158,6 +158,17 @@ def to_json(value: Any) -> bytes:
     The standard library's own indentation costs a hook more than all else that it writes, so it is done here.
     """
     return (_spread(value, "\n", _SPREAD) + "\n").encode("utf-8", "backslashreplace")
+
+
+def to_parts(value: Mapping[str, Any]) -> dict[str, str]:
+    """Render what an object holds key by key, as `to_json` does."""
+    return {str(key): _spread(entry, "\n ", _SPREAD - 1) for key, entry in value.items()}
+
+
+def of_parts(parts: Mapping[str, str]) -> bytes:
+    """Give the file that `to_json` gives of the object whose parts these are, which is not empty."""
+    held = ",\n ".join(f"{_encoded(key)}: {part}" for key, part in parts.items())
+    return f"{{\n {held}\n}}\n".encode("utf-8", "backslashreplace")
 
 
 def _spread(value: Any, line: str, depth: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 
-from loomctl.disk import files
+from loomctl.disk import digests, files
 from loomctl.disk.events import FILE, Event
 from loomctl.model.errors import LoomError
 from loomctl.model.migrations import Migrated
@@ -103,6 +103,8 @@ def keep_original(path: str, read: dict[str, Any]) -> Event:
         files.sync_folder(folder)
     told = {"from": read.before, "to": read["schema_version"], "steps": list(read.steps), "kept": kept}
     kind = what.partition(".")[0]  # of a kept state, too
+    if kind == "plan":
+        told["sha256"] = digests.of_json(read)
     return Event(f"{kind}.migrated", told)
 
 

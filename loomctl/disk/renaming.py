@@ -29,7 +29,6 @@ def rename(folder: str, new: str, happened: Sequence[Event], changes: dict[str, 
     for name in _of_stages(folder):
         _rename_in(name, new)
     head = _chained_anew(os.path.join(folder, events.FILE), new)
-    head = events.append(folder, new, happened, durable=False, known=head if head.seq else None)
     state.pop("lease", None)  # nobody drives it
     state = {
         **state,
@@ -38,6 +37,9 @@ def rename(folder: str, new: str, happened: Sequence[Event], changes: dict[str, 
         "revision": following(state.get("revision", 0)),
         "updated_at": clock.now(),
     }
+    head = events.append(
+        folder, new, happened, durable=False, known=head if head.seq else None, state=events.of_state(state)
+    )
     state["ledger_head"] = {"seq": head.seq, "sha256": head.sha256}
     files.write_atomically(path, files.to_json(state), mode=0o644, durable=False)
     return state

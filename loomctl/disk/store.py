@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import clock, events, files, layouts, run_index, trouble
+from loomctl.disk import clock, digests, events, files, layouts, run_index, trouble
+from loomctl.disk.events import Event
 from loomctl.disk.lock import PATIENCE, Lock
 from loomctl.model import frozen_plan, ids, sessions
 from loomctl.model.errors import EXIT_HELD, LoomError
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, TypeAlias
 
-    from loomctl.disk.events import Event
     from loomctl.disk.faber_files import PlanFile
     from loomctl.disk.faber_runs import FaberRuns
     from loomctl.disk.fence import Fence
@@ -287,6 +287,8 @@ class Store:
             happened = [recovery.keep_original(home.state, before), *happened]
         if before["status"] in TERMINAL:
             run_index.forget_open(self)
+        if not happened and events.are_told_apart(before, after):
+            happened = [Event("state.changed", {})]
         saved = self._save(home, after, happened, render, durable=durable)
         if fence is not None:
             fence.settled(home.run_id, saved)
@@ -328,23 +330,28 @@ class Store:
         known = events.head_of(state.get("ledger_head"))
         if home.faber:
             files.make_folder(home.folder, mode=0o755)
-        head = events.append(home.folder, home.run_id, happened, durable=durable, known=known)
-        state = {
-            **state,
+        plan = self._fabers().fresh_plan(home.run_id) if home.faber else None
+        if plan is not None:
+            happened = [*happened, Event("plan.frozen", {"sha256": digests.of_json(plan)})]
+        parts = {} if home.faber else files.to_parts(state)  # FABER's file is not Loom's alone
+        checksum = events.of_parts(parts) if parts else ""
+        head = events.append(home.folder, home.run_id, happened, durable=durable, known=known, state=checksum)
+        changed = {
             "revision": following(state.get("revision", 0)),
             "updated_at": clock.now(),
             "ledger_head": {"seq": head.seq, "sha256": head.sha256},
         }
+        state = {**state, **changed}
         if not home.faber:
             state, moved = sessions.overflowing(state)
             if moved:
                 from loomctl.disk import earlier_sessions  # most runs have few
 
                 earlier_sessions.keep(home.folder, moved, durable=durable)
-        plan = self._fabers().fresh_plan(home.run_id) if home.faber else None
+                changed["sessions"] = state["sessions"]
         if plan is not None:
             files.write_atomically(os.path.join(home.folder, "plan.json"), files.to_json(plan), mode=0o644)
-        data = render(state)
+        data = render(state) if home.faber else files.of_parts({**parts, **files.to_parts(changed)})
         if backup:
             self._keep_backup(home)
         if home.faber:

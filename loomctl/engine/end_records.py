@@ -103,14 +103,21 @@ def status(run: Run, end: End, ended: Mapping[str, Any], way: Way, session_id: s
     }
 
 
-def events(end: End, ended: Mapping[str, Any], came: run_life.VisitEnd, session_id: str | None) -> list[Event]:
-    """Tell what happened with the end of a visit."""
+def events(
+    end: End,
+    ended: Mapping[str, Any],
+    came: run_life.VisitEnd,
+    session_id: str | None,
+    written: Mapping[str, str],
+) -> list[Event]:
+    """Tell what happened with the end of a visit. written: the hashes of its files, by name."""
     stage, step_id, tracked, used = end.entry["stage"], end.entry["step_id"], end.tracked, end.known.usage
     properties = {
         "stage": stage,
         "status": end.outcome,
         "response_source": end.given.source,
         **({} if end.given.response is None else {"response_sha256": stages.sha256_of(end.given.response)}),
+        "files_sha256": dict(written),
         "follows": came.follows,
         **({"next": ended["next"]} if "next" in ended else {}),
         "files_touched": list(tracked.files)[:_LISTED],

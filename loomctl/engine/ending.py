@@ -288,6 +288,11 @@ def _ended(
     space: Workspace, run: Run, state: State, happened: list[Event], given: Given, known: Gathered, failure: str
 ) -> Ended:
     """End the visit: its files first, for what the state says is there is there."""
+    entry = visits.open_visit(state)
+    assert entry is not None  # callers looked
+    assert known.tracked is not None  # `end` gathered it
+    tracked, written = tracking.write(run, entry["stage"], known.tracked)
+    known = known._replace(tracked=tracked)
     end = _decided(space, run, state, given, known, failure)
     if given.response is not None:  # a condition may ask for it
         stages.write_response(run.folder, end.entry["stage"], given.response)
@@ -306,8 +311,9 @@ def _ended(
     state = came.state
     ended = next(one for one in reversed(state["steps"]) if one["stage"] == end.entry["stage"])
     session_id = space.caller.session_id
-    stages.write_status(run.folder, end.entry["stage"], end_records.status(run, end, ended, came.way, session_id))
-    happened += end_records.events(end, ended, came, session_id)
+    status = end_records.status(run, end, ended, came.way, session_id)
+    written |= stages.write_status(run.folder, end.entry["stage"], status)
+    happened += end_records.events(end, ended, came, session_id, written)
     if came.follows == "prompt":
         asked = dict(state["pending_approvals"][-1])
         happened.append(Event("approval.requested", asked, space.caller.session_id, end.entry["step_id"]))

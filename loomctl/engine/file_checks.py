@@ -1,4 +1,4 @@
-"""The files that a run's log tells of, held against the hashes that it took down: responses, assets, evidence, blobs.
+"""The files that a run's log tells of, held against the hashes that it took down: what is Loom's own, and evidence.
 
 What is another file now is a fault where Loom alone writes it; a file of the project may have changed since, and what
 is gone, was never brought here or was masked on its way cannot be held against anything: those are unproven.
@@ -9,14 +9,23 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import artifact_paths, command_runs, digests, event_log, evidence_files, files
+from loomctl.disk import (
+    artifact_paths,
+    command_runs,
+    digests,
+    event_log,
+    events,
+    evidence_files,
+    files,
+    handoff_notes,
+)
 from loomctl.disk.store import Run
 from loomctl.engine import carrying, prompts, stages
 from loomctl.model import blob_refs, visits
 from loomctl.model.errors import LoomError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from loomctl.disk.artifact_paths import Roots
     from loomctl.engine.caller import Workspace
@@ -24,11 +33,16 @@ if TYPE_CHECKING:
 CHANGED_FILE, DAMAGED_BLOB = "CHANGED_FILE", "DAMAGED_BLOB"
 MOST = 200  # files of a kind of verdict that are named
 _MASK = b"[masked: "  # what stands for a secret in a file that was handed on
+_LARGEST = 512 << 20  # bytes of a file that is read whole
 _BLOCK, _OVERLAP = 1 << 20, len(_MASK) - 1
 _GONE = "it is not here"
 _SINCE = "it is another now; a later step may have changed it"
+_LOST = "it is gone"
+_STATE, _PLAN = "state.json", "plan.json"
 _ANSWERED = ("done", "conversation", "transcript", "candidate")  # of a `stage.completed` with a response
 _TOLD = ("stage.completed", "asset.captured", "evidence.checked")
+_RENEWED = "stage.prompt_renewed"
+_PLANNED = ("plan.restored", "plan.migrated", "plan.frozen")
 
 
 class FileTold(NamedTuple):
@@ -43,7 +57,8 @@ class FileTold(NamedTuple):
 class Files(NamedTuple):
     """The verdict on a run's files: how many are those that were written, and the first MOST of the others.
 
-    unproven, faulty: how many there are; without: responses of which the log has no hash.
+    unproven, faulty: how many there are; without: responses of which the log has no hash; bare: stages and files of
+    which it has none.
     """
 
     proven: int
@@ -52,6 +67,7 @@ class Files(NamedTuple):
     without: int
     open: Sequence[FileTold]
     faults: Sequence[FileTold]
+    bare: Sequence[str] = ()
 
     @property
     def ok(self) -> bool:
@@ -67,6 +83,7 @@ class Files(NamedTuple):
             "faults_count": self.faulty,
             "faults": [one._asdict() for one in self.faults],
             "without_hash": self.without,
+            "not_covered": list(self.bare),
         }
 
 
@@ -79,16 +96,21 @@ def check(space: Workspace, run_id: str) -> Files:
     home, state = space.store.home(run_id), space.store.read_state(run_id)
     folder = space.store.run_dir(run_id)
     run = Run(run_id, folder, state, {}, home.state, os.path.join(folder, "plan.json"))
-    told, without = _told(run)
+    told, without, log = _told(run)
     roots = artifact_paths.Roots(
         space.project.root, run.folder, space.project.plugin_root, tuple(space.settings.extra_roots)
     )
     known = prompts.placeholder_values(space.project, run)
     found = [_looked(run, one, known, roots) for one in told]
     found += [_blob(space, run, ref) for ref in blob_refs.refs_of_state(run.state)]
+    left_out = _left_out(space, run_id)
+    kept = [*_kept(run, log), *_whole(log)]
+    found += [_held(run, one, left_out) for one in kept]
     faults = [one for one in found if one is not None and one.code]
     unproven = [one for one in found if one is not None and not one.code]
-    return Files(found.count(None), len(unproven), len(faults), without, unproven[:MOST], faults[:MOST])
+    return Files(
+        found.count(None), len(unproven), len(faults), without, unproven[:MOST], faults[:MOST], _bare(run, log)
+    )
 
 
 class _Wanted(NamedTuple):
@@ -101,14 +123,140 @@ class _Wanted(NamedTuple):
     number: int = 0
 
 
-def _told(run: Run) -> tuple[list[_Wanted], int]:
-    """Give what the log has hashes of, by stage and name, and how many responses it has none of."""
+class _Kept(NamedTuple):
+    """A file that Loom alone writes, at `path` below the run's folder, and the hashes of what it may say.
+
+    stage: whose, or up to which it was written; keys: what of a JSON file does not count; None of any other file.
+    """
+
+    stage: str
+    file: str
+    path: str
+    sha256: frozenset[str]
+    keys: Collection[str] | None
+
+
+class _Log:
+    """What the log says of the files that Loom alone writes. prompts, ends: hashes by stage, then by file."""
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self._head = events.head_of(state.get("ledger_head"))
+        self.prompts: dict[str, set[str]] = {}
+        self.ends: dict[str, dict[str, str]] = {}
+        self.plans: set[str] = set()
+        self.state, self.stage = "", ""  # the state's checksum, and the stage that was told of last before it
+
+    def take(self, entry: Mapping[str, Any]) -> None:
+        """Take the next entry."""
+        name, told = entry["event"], entry.get("properties")
+        told = told if isinstance(told, dict) else {}
+        stage, hashes = told.get("stage"), told.get("files_sha256")
+        hashes = {key: one for key, one in hashes.items() if type(one) is str} if isinstance(hashes, dict) else {}
+        if self._head is not None and entry["seq"] <= self._head.seq and isinstance(stage, str):
+            self.stage = stage
+        if self._head is not None and entry["seq"] == self._head.seq and isinstance(entry.get("state"), str):
+            self.state = entry["state"]
+        if isinstance(stage, str) and stages.PROMPT in hashes:
+            known = self.prompts.get(stage, set()) if name == _RENEWED else set()
+            self.prompts[stage] = {*known, hashes[stages.PROMPT]}
+        if isinstance(stage, str) and name == "stage.completed":
+            self.ends[stage] = hashes
+        made = told.get("plan") if name == "run.created" else told if name in _PLANNED else None
+        if isinstance(made, dict) and isinstance(made.get("sha256"), str):
+            self.plans.add(made["sha256"])
+
+
+def _kept(run: Run, log: _Log) -> Iterator[_Kept]:
+    """Give the files of the stages that the state names: the prompt of each, what each that has ended left."""
+    for entry in visits.every(run.state):
+        stage = entry.get("stage")
+        if not isinstance(stage, str):
+            continue
+        if stage in log.prompts:
+            path = f"stages/{stage}/{stages.PROMPT}"
+            yield _Kept(stage, stages.PROMPT, path, frozenset(log.prompts[stage]), None)
+        if entry["status"] in visits.OPEN:
+            continue
+        for name, sha256 in log.ends.get(stage, {}).items():
+            keys = ("run_id",) if name.endswith(".json") else None
+            yield _Kept(stage, name, f"stages/{stage}/{name}", frozenset((sha256,)), keys)
+
+
+def _whole(log: _Log) -> Iterator[_Kept]:
+    """Give the plan, and the state as it was at its last checkpoint (D54)."""
+    if log.plans:
+        yield _Kept("", _PLAN, _PLAN, frozenset(log.plans), ())
+    if log.state:
+        yield _Kept(log.stage, _STATE, _STATE, frozenset((log.state,)), ())
+
+
+def _bare(run: Run, log: _Log) -> list[str]:
+    """Name what the log has no hash of: it was written by an older Loom, came with a fork, or is FABER's too."""
+    entries = [one for one in visits.every(run.state) if one.get("stage") and one["status"] in visits.OUTCOMES]
+    bare = [str(one["stage"]) for one in entries if not log.ends.get(str(one["stage"]))]
+    return [*bare, *([] if log.plans else [_PLAN]), *([] if log.state else [_STATE])]
+
+
+def _held(run: Run, kept: _Kept, left_out: Collection[str]) -> FileTold | None:
+    """Hold a file that Loom alone writes against what it may say."""
+    path = os.path.join(run.folder, kept.path)
+    try:
+        if not artifact_paths.is_inside(os.path.normpath(path), run.folder):
+            return FileTold(kept.stage, kept.file, "", "its path leads out of the run's folder")
+        files.refuse_links(run.folder, path)
+        data = files.read_bytes(path, limit=_LARGEST)
+    except (FileNotFoundError, NotADirectoryError):
+        if f"run/{kept.path}" in left_out:
+            return FileTold(kept.stage, kept.file, "", _GONE)
+        return FileTold(kept.stage, kept.file, CHANGED_FILE, _LOST)
+    except LoomError as refused:
+        return FileTold(kept.stage, kept.file, CHANGED_FILE, refused.what)
+    except (OSError, ValueError) as error:
+        return FileTold(kept.stage, kept.file, CHANGED_FILE, f"it cannot be read: {error}")
+    if _says(kept, data):
+        return None
+    if _MASK in data:
+        return FileTold(kept.stage, kept.file, "", "a secret in it was masked as the run was handed on")
+    return FileTold(kept.stage, kept.file, CHANGED_FILE, "it is not the one that was written")
+
+
+def _says(kept: _Kept, data: bytes) -> bool:
+    """Tell whether a file says one of the things that it may: as it is, or masked as it was pushed."""
+    if kept.keys is None:
+        return digests.of_bytes(data) in kept.sha256
+    try:
+        value = files.parse_json(data, where=kept.path)
+    except LoomError:
+        return False
+    if not isinstance(value, dict):
+        return False
+    from loomctl.model.secrets import masked
+
+    return any(_sha256_of(kept, one) in kept.sha256 for one in (value, masked(value)))
+
+
+def _sha256_of(kept: _Kept, value: Mapping[str, Any]) -> str:
+    return events.of_state(value) if kept.file == _STATE else digests.of_json(value, kept.keys or ())
+
+
+def _left_out(space: Workspace, run_id: str) -> set[str]:
+    """Name what the pull that brought a run here left out."""
+    said = handoff_notes.read(space.store.local, run_id).get("left_out")
+    return {str(one[0]) for one in said if isinstance(one, list) and one} if isinstance(said, list) else set()
+
+
+def _told(run: Run) -> tuple[list[_Wanted], int, _Log]:
+    """Give what the log has hashes of, by stage and name, how many responses it has none of, and the rest of it."""
     found: dict[tuple[str, str, str], _Wanted] = {}
     answered: dict[str, bool] = {}
+    log, entries = _Log(run.state), []
     try:
-        entries = [line.entry for line in event_log.every(run.folder) if line.entry and line.entry["event"] in _TOLD]
+        for line in event_log.every(run.folder):
+            if line.entry is not None:
+                log.take(line.entry)
+                entries += [line.entry] if line.entry["event"] in _TOLD else []
     except FileNotFoundError:
-        return [], 0
+        return [], 0, log
     open_now = {entry["stage"] for entry in visits.every(run.state) if entry["status"] in visits.OPEN}
     for entry in entries:
         for one in _of_entry(entry):
@@ -116,7 +264,7 @@ def _told(run: Run) -> tuple[list[_Wanted], int]:
         if entry["event"] == "stage.completed" and _has_response(entry):
             answered[str(entry["properties"].get("stage"))] = "response_sha256" in entry["properties"]
     kept = [one for one in found.values() if one.kind != "response" or one.stage not in open_now or _is_aside(run, one)]
-    return kept, sum(not hashed for hashed in answered.values())
+    return kept, sum(not hashed for hashed in answered.values()), log
 
 
 def _has_response(entry: Mapping[str, Any]) -> bool:

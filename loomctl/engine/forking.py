@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import arrivals, clock, earlier_sessions, events, known, recovery, tool_log
+from loomctl.disk import arrivals, clock, digests, earlier_sessions, events, known, recovery, tool_log
 from loomctl.disk.blobs import FOLDER as BLOBS
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
@@ -175,6 +175,7 @@ def _told(origin: _Origin) -> list[Event]:
     state = origin.run.state
     made = next((one for one in recovery.events(origin.run.folder)[0] if one["event"] == "run.created"), {})
     recipe = (made.get("properties") or {}).get("plan") or refreezing.recipe_for_the_log(origin.run.plan, None)
+    recipe = {**recipe, "sha256": digests.of_json(origin.run.plan)}  # it may have been made anew since
     created = {"workflow_id": state["workflow_id"], "work_id": state.get("work_id"), "goal": state.get("goal", "")}
     forked = {
         "from": origin.run.run_id,

@@ -78,7 +78,9 @@ def foreseen(desk: Desk, found: Standing, look: Look, state: State, *, outputs: 
         return parcel
     count = len({path for path, _, _ in parcel.new} | {_LOG, carried.STATE})
     folder, known = desk.space.store.run_dir(parcel.run_id), events.head_of(state.get("ledger_head"))
-    more, head = events.foreseen(folder, parcel.run_id, [noted(desk, count, outputs=outputs)], known=known)
+    more, head = events.foreseen(
+        folder, parcel.run_id, [noted(desk, count, outputs=outputs)], known=known, state=events.of_state(state)
+    )
     after = {
         **state,
         "revision": following(state.get("revision", 0)),

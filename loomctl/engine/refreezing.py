@@ -53,16 +53,11 @@ def recipe_for_the_log(plan: Mapping[str, Any], autonomy: str | None) -> dict[st
     autonomy: what the user asked for instead of the workflow's.
     """
     return {
-        "sha256": _digest(plan),
+        "sha256": digests.of_json(plan),
         "created_at": plan["created_at"],
         "sources": plan["sources"],
         "autonomy": autonomy,
     }
-
-
-def _digest(plan: Mapping[str, Any]) -> str:
-    """Give the hash of what a plan says; how its file is laid out does not count."""
-    return digests.of_bytes(files.to_json_line(dict(plan)))
 
 
 def trouble(folder: str) -> LoomError | None:
@@ -105,7 +100,8 @@ def refreeze(space: Workspace, run_id: str) -> Refrozen:
         kept = recovery.set_aside(path, path, recovery.BROKEN)
         files.write_atomically(path, files.to_json(plan), mode=0o644)
         held[:] = [_told(recipe, plan, kept)]
-        return state, [Event("plan.restored", held[0]._asdict(), space.caller.session_id)]
+        told = {**held[0]._asdict(), "sha256": digests.of_json(plan)}
+        return state, [Event("plan.restored", told, space.caller.session_id)]
 
     space.store.update(run_id, change)
     return held[0]
@@ -125,7 +121,7 @@ def keep_migrated(run: Run) -> list[Event]:
 
 
 def _told(recipe: Recipe, plan: Mapping[str, Any], kept: str | None) -> Refrozen:
-    same = _digest(plan) == recipe.sha256 if recipe.sha256 else None
+    same = digests.of_json(plan) == recipe.sha256 if recipe.sha256 else None
     return Refrozen(kept, same, [one["path"] for one in recipe.sources])
 
 

@@ -222,10 +222,18 @@ def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:
         if entry is not None and place is not None and entry.get("stage"):
             try:
                 prompt, _ = preambles.opening(space, line, line.state, place, entry["visit"])
-                stages.write_prompt(run.folder, entry["stage"], prompt)
+                if prompt != stages.read_text(run.folder, entry["stage"], stages.PROMPT):
+                    told = {"stage": entry["stage"], "files_sha256": {stages.PROMPT: stages.sha256_of(prompt)}}
+                    renewed = Event("stage.prompt_renewed", told, space.caller.session_id, entry["step_id"])
+                    _tell(space, run.run_id, renewed)  # first: no kill leaves it untold
+                    stages.write_prompt(run.folder, entry["stage"], prompt)
             except OSError as error:
                 return [f"The step's prompt could not be written with this machine's paths ({trouble.said(error)})."]
     return []
+
+
+def _tell(space: Workspace, run_id: str, happened: Event) -> None:
+    space.store.tell(run_id, lambda _: [happened])
 
 
 def _ignored(run: Run) -> list[str]:

@@ -177,8 +177,8 @@ def _opened(
 
     stages.set_aside(run.folder, entry["stage"])  # of a visit that was undone
     prompt, warnings = preambles.opening(space, run, state, place, entry["visit"])
-    stages.write_prompt(run.folder, entry["stage"], prompt)
-    properties = {"stage": entry["stage"], "visit": entry["visit"]}
+    written = stages.write_prompt(run.folder, entry["stage"], prompt)
+    properties = {"stage": entry["stage"], "visit": entry["visit"], "files_sha256": written}
     if warnings:
         properties["warnings"] = list(warnings[:_WARNINGS])
     happened.append(Event("stage.started", properties, space.caller.session_id, place.key))

@@ -26,9 +26,10 @@ def folder(run_dir: str, stage: str) -> str:
     return found
 
 
-def write_prompt(run_dir: str, stage: str, prompt: str) -> None:
-    """Write what the step is told."""
+def write_prompt(run_dir: str, stage: str, prompt: str) -> dict[str, str]:
+    """Write what the step is told; gives its hash by its name, for the log."""
     _write(run_dir, stage, PROMPT, prompt)
+    return {PROMPT: sha256_of(prompt)}
 
 
 def write_candidate(run_dir: str, stage: str, message: str) -> None:
@@ -48,11 +49,19 @@ def sha256_of(response: str) -> str:
     return digests.of_bytes(_encoded(response))
 
 
-def write_status(run_dir: str, stage: str, status: Mapping[str, Any]) -> None:
-    """Write how a stage ended, before the state says so."""
+def sha256_of_json(document: Mapping[str, Any]) -> str:
+    """Give the SHA-256 of what a JSON file of a stage says, but for whose run it is: a copy has a name of its own."""
+    from loomctl.disk import digests
+
+    return digests.of_json(document, ("run_id",))
+
+
+def write_status(run_dir: str, stage: str, status: Mapping[str, Any]) -> dict[str, str]:
+    """Write how a stage ended, before the state says so; gives its hash by its name."""
     where = folder(run_dir, stage)
     files.make_folder(where, mode=0o755)
     files.write_atomically(os.path.join(where, STATUS), files.to_json(dict(status)))
+    return {STATUS: sha256_of_json(status)}
 
 
 def write_repaired(

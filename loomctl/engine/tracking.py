@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import asset_files, baselines, clock, files, git, machine, own_reports, working_tree
+from loomctl.disk import asset_files, baselines, clock, digests, files, git, machine, own_reports, working_tree
 from loomctl.engine import elsewhere, stages
 from loomctl.model import ids, places, visits
 from loomctl.model.counts import counted
@@ -32,7 +32,7 @@ class Tracked(NamedTuple):
     files: what it touched, relative to the project root (outside of the checkout: absolute), sorted, at most `MOST` of
     `total`; unknown: why only tool calls are known, else empty; assets: `{path, bytes, sha256, stored}`; patch: whether
     `changes.patch` stands in its folder; warnings: what is known less well than it looks; passed_over: assets that were
-    not captured, `{path, bytes, reason}`.
+    not captured, `{path, bytes, reason}`; unwritten: the files and the patch that `write` is to write.
     """
 
     files: list[str]
@@ -42,6 +42,7 @@ class Tracked(NamedTuple):
     warnings: list[str]
     total: int = 0
     passed_over: Sequence[dict[str, Any]] = ()
+    unwritten: tuple[list[dict[str, Any]], bytes | None] | None = None
 
 
 def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
@@ -92,7 +93,7 @@ def _begin(space: Workspace, run_id: str, stage: str, workdir: str | None, besid
 
 
 def ended(space: Workspace, run: Run, entry: Mapping[str, Any]) -> Tracked:
-    """Tell what a visit touched and left, and write it into its stage's folder. Raises nothing.
+    """Tell what a visit touched and left, for `write`. Raises nothing.
 
     The baseline stays until the next but one stage begins: a step that an undo takes up again is told whole (D31).
     """
@@ -145,11 +146,22 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
     patch = changes.patch if changes is not None else None
     assets, passed_over = ([one._asdict() for one in some] for some in (collected.assets, collected.passed_over))
     found = Tracked(names[:MOST], unknown, assets, patch is not None, warnings, len(names), tuple(passed_over))
+    return found._replace(unwritten=([touched[name] for name in names[:_MOST_KEPT]], patch))
+
+
+def write(run: Run, stage: str, found: Tracked) -> tuple[Tracked, dict[str, str]]:
+    """Write what came of a stage into its folder; gives it as it is then, and the hashes of its files by name.
+
+    The caller holds the run's lock: who was about to end the same stage writes nothing behind it. Raises nothing.
+    """
+    if found.unwritten is None:
+        return found, {}
+    told = found._replace(unwritten=None)
     try:
-        _write(run, stage, found, [touched[name] for name in names[:_MOST_KEPT]], patch)
+        return told, _write(run, stage, told, *found.unwritten)
     except (OSError, LoomError) as error:
-        found = found._replace(patch=False, warnings=[*warnings, f"what changed could not be written: {_said(error)}"])
-    return found
+        why = f"what changed could not be written: {_said(error)}"
+        return told._replace(patch=False, warnings=[*told.warnings, why]), {}
 
 
 def _touched(
@@ -202,7 +214,7 @@ def _described(change: Change) -> dict[str, Any]:
     return {"change": change.kind, **counted, **({"by_time": True} if change.by_time else {})}
 
 
-def _write(run: Run, stage: str, found: Tracked, kept: list[dict[str, Any]], patch: bytes | None) -> None:
+def _write(run: Run, stage: str, found: Tracked, kept: list[dict[str, Any]], patch: bytes | None) -> dict[str, str]:
     """Write a stage's own record and its patch; a patch of an end that was undone goes (D31). Raises OSError."""
     folder = stages.folder(run.folder, stage)
     files.make_folder(folder, mode=0o755)
@@ -224,6 +236,8 @@ def _write(run: Run, stage: str, found: Tracked, kept: list[dict[str, Any]], pat
         "warnings": found.warnings,
     }
     files.write_atomically(os.path.join(folder, CHANGES), files.to_json(record))
+    hashes = {CHANGES: stages.sha256_of_json(record)}
+    return {**hashes, PATCH: digests.of_bytes(patch)} if patch is not None else hashes
 
 
 def began_at(space: Workspace, run: Run, entry: Mapping[str, Any]) -> int:

@@ -20,6 +20,9 @@ STATUSES = ("pending", *ACTIVE, "completed", "failed", "cancelled")
 # What priming and bookkeeping change by themselves: never part of what a priming shows or hashes (D15).
 VOLATILE = ("sessions", "context_metadata", "updated_at", "revision", "ledger_head", "pending_triggers", "lease")
 
+# What the log's checksum of a state leaves out: what hooks change without an event, and a copy's other name (D54).
+UNCHECKED = frozenset((*VOLATILE, "run_id"))
+
 
 def new_state(plan: Mapping[str, Any], *, run_id: str, work_id: str | None, goal: str, at: str) -> State:
     """Make the first state of a run. at: UTC, `YYYY-MM-DDTHH:MM:SSZ`."""

@@ -29,7 +29,6 @@ def begin(scene: Scene) -> None:
 def end(scene: Scene) -> None:
     """End the open step."""
     space = scene.space()
-    tracking.ended(space, space.store.read(scene.run_dir.name), scene.state["steps"][-1])
     driving.done(space, scene.run_dir.name, response="done")
 
 

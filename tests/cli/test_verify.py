@@ -28,7 +28,10 @@ def test_a_whole_log_is_proven(scene: Scene) -> None:
     run_id = begun(scene)
     told = scene.loomctl("verify")
     count = len(scene.events())
-    assert (told.code, told.stdout) == (0, f"✓ {run_id}: {count} events proven, up to the last checkpoint\n")
+    assert (told.code, told.stdout) == (
+        0,
+        f"✓ {run_id}: {count} events proven, up to the last checkpoint\n  files: 3 proven\n",
+    )
 
 
 def test_a_changed_log_is_a_finding_with_its_place(scene: Scene) -> None:
@@ -148,7 +151,7 @@ def test_a_changed_answer_is_a_finding_with_the_next_step(scene: Scene) -> None:
     """The log is proven, the file is not: code, stage, file, why, and a command that shows what is there."""
     run_id = begun(scene)
     assert scene.loomctl("done", "--response-file", "-", given="Asked.").code == 0
-    assert "files: 1 proven\n" in scene.loomctl("verify").stdout
+    assert "files: 7 proven\n" in scene.loomctl("verify").stdout
     (path,) = (scene.run_dir / "stages").glob("*/response.md")
     path.write_text("Another.", encoding="utf-8")
     told = scene.loomctl("verify")

@@ -99,7 +99,16 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     "step.primed": ("a step that is nothing but a priming is done by Loom itself; it has no stage", {}),
     "stage.started": (
         "a visit of a step begins",
-        {"stage": "", "visit": "from 1", "warnings": "what of its preamble could not be told, if anything"},
+        {
+            "stage": "",
+            "visit": "from 1",
+            "files_sha256": "of `prompt.md`",
+            "warnings": "what of its preamble could not be told, if anything",
+        },
+    ),
+    "stage.prompt_renewed": (
+        "a resume writes the open step's prompt anew, with this machine's paths",
+        {"stage": "", "files_sha256": "of `prompt.md`"},
     ),
     "run.feedback_given": ("a run that waited for its user's answer goes on", {"stage": ""}),
     "stage.asked": ("the assistant stopped without a result, and is asked for one", {"stage": ""}),
@@ -125,6 +134,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
             "status": "`succeeded`, `failed`, `partially_succeeded`, `skipped`",
             "response_source": "`done`, `conversation`, `transcript`, `candidate`, `command`, `decision`, `none`",
             "response_sha256": "of `response.md`, where there is one",
+            "files_sha256": "of `status.json`, `changes.json` and `changes.patch`, by name",
             "follows": "`done`, `retry`, `prompt`, `stop`",
             "next": "where the run goes on: `step_id` and `reason`, as the visit keeps it in `state.json`",
             "files_touched": "the first 200",
@@ -325,13 +335,20 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "plan.restored": (
         "a damaged plan was made anew",
-        {"kept": "the damaged one's name", "same": "whether it says what the first one did", "sources": "files"},
+        {
+            "kept": "the damaged one's name",
+            "same": "whether it says what the first one did",
+            "sources": "files",
+            "sha256": "",
+        },
     ),
+    "plan.frozen": ("a FABER run's plan is frozen, at first or because FABER's file is another", {"sha256": ""}),
+    "state.changed": ("a write that nothing else tells of changed what the state's checksum covers", {}),
     "state.migrated": (
         "a state of an older schema is written in today's",
         {"from": "", "to": "", "steps": "of the migration", "kept": "the original's name"},
     ),
-    "plan.migrated": ("the same of a plan", {"from": "", "to": "", "steps": "", "kept": ""}),
+    "plan.migrated": ("the same of a plan", {"from": "", "to": "", "steps": "", "kept": "", "sha256": ""}),
     "ledger.torn_line": ("a kill tore off the line before this one", {"bytes": "", "sha256": ""}),
     "ledger.mismatch": (
         "the log does not end as the state remembers it",

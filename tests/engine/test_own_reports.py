@@ -54,7 +54,8 @@ def told(scene: Scene) -> Tracked:
     """What the open step touched and left."""
     ran(scene)
     space = scene.space()
-    return tracking.ended(space, space.store.read(scene.run_dir.name), scene.state["steps"][-1])
+    run, entry = space.store.read(scene.run_dir.name), scene.state["steps"][-1]
+    return tracking.write(run, entry["stage"], tracking.ended(space, run, entry))[0]
 
 
 def begin(scene: Scene) -> None:

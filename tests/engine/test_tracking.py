@@ -54,7 +54,8 @@ def begin(scene: Scene, **more: Any) -> None:
 def ended(scene: Scene, **more: Any) -> Tracked:
     """End the open visit."""
     space = scene.space(**more)
-    return tracking.ended(space, space.store.read(scene.run_dir.name), entry_of(scene))
+    run, entry = space.store.read(scene.run_dir.name), entry_of(scene)
+    return tracking.write(run, entry["stage"], tracking.ended(space, run, entry))[0]
 
 
 def called(scene: Scene, tool: str, path: str = "", *, stage: str = STAGE, **more: Any) -> None:

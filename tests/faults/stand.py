@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from loomctl.disk.lock import Lock
 from loomctl.disk.store import Store
+from loomctl.engine import file_checks, verifying
 from loomctl.model.state import VOLATILE
 from tests.faults.bench import Answer, Bench
 from tests.scenes import SESSION, Json, Scene, artifact
@@ -159,8 +160,8 @@ def chain(folder: Path) -> list[Json]:
 
 
 def sound(scene: Scene, responses: Collection[str] = (RESPONSE, RESPONSE.strip(), DECIDED)) -> None:
-    """Hold that every run is whole: state, plan, backup and log are read, what the state says of the log is true, the
-    locks are free and no other file is torn.
+    """Hold that every run is whole: state, plan, backup and log are read, what the state says of the log is true, each
+    file is the one that the log tells of, the locks are free and no other file is torn.
     """
     store = Store(str(scene.store))
     for run_id in store.run_ids():
@@ -175,6 +176,9 @@ def sound(scene: Scene, responses: Collection[str] = (RESPONSE, RESPONSE.strip()
             before = json.loads(backup.read_bytes())
             assert before["run_id"] == run_id
             assert before["revision"] <= run.state["revision"]  # less by more than one after a restore
+        held = file_checks.check(scene.space(), run_id)
+        assert held.ok, held.faults
+        assert verifying.verify(store, run_id).ok
         with Lock(os.path.join(store.local, "locks", f"{run_id}.lock"), patience=0):
             pass
     for path in [*scene.store.rglob("*.json"), *Path(os.environ["LOOM_STATE_HOME"]).rglob("*.json")]:
