@@ -210,7 +210,8 @@ def _lost_lines(wanted: Restoration) -> list[str]:
             lines.append(f"  other     {one_line(', '.join(wanted.lost.keys), 300)}")
     for stage in wanted.results[:_SHOWN]:
         response = os.path.join(wanted.home.folder, "stages", one_line(stage, 160), "response.md")
-        lines.append(f"  result    of a step that is open again: loomctl done --response-file {shlex.quote(response)}")
+        done = f"loomctl done --for {one_line(stage, 160).partition('-')[0]} --response-file {shlex.quote(response)}"
+        lines.append(f"  result    of a step that is open again: {done}")
     names = [one_line(f"{event['event']} {event.get('step_id') or ''}".strip(), 100) for event in wanted.later]
     if names:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""

@@ -87,6 +87,12 @@ class _ProgressLine:
 @click.command()
 @run_argument
 @click.option(
+    "--for",
+    "stage",
+    metavar="STAGE",
+    help="The stage that this result is of: its number or name (default: the one that you were given last).",
+)
+@click.option(
     "--outcome",
     type=click.Choice([*OUTCOMES, *SPELLINGS]),
     help="How the step ended (default: as its result says).",
@@ -105,6 +111,7 @@ class _ProgressLine:
 @json_option
 def done(
     run: str | None,
+    stage: str | None,
     outcome: str | None,
     note: str,
     artifacts: tuple[str, ...],
@@ -112,19 +119,20 @@ def done(
     branch: str | None,
     as_json: bool,
 ) -> int:
-    """End the current step with its result, and show the next one.
+    """End a step with its result, and show the next one.
 
-    The result is read from standard input or --response-file. With neither, the step is closing: the conversation's
-    next final message is its result. A JSON object in it may say how the step ended and what the run is to know
-    (outcome, failure_reason, context_updates, …); of a step with an output schema it must fit, or another is asked for.
+    --for names the step that you worked on: called again, it changes nothing and says how that step ended. The result
+    is read from standard input or --response-file. With neither, an assistant's next final message is the result, and a
+    person is asked for a line. A JSON object in it may say how the step ended and what the run is to know (outcome,
+    failure_reason, context_updates, …); of a step with an output schema it must fit, or another is asked for.
 
     \b
     Examples:
-      loomctl done <<'LOOM'
+      loomctl done --for 002 <<'LOOM'
       The spec is in specs/258.md; two questions are open.
       LOOM
-      loomctl done --artifact spec_path=specs/258.md --response-file notes.md
-      loomctl done --outcome failed --note "the tests need a database"
+      loomctl done --for 002 --artifact spec_path=specs/258.md --response-file notes.md
+      loomctl done --for 002 --outcome failed --note "the tests need a database"
     """
     space = asking.space()
     given: list[str | None] = []
@@ -139,15 +147,26 @@ def done(
             note=note,
             artifacts=dict(_artifact(space, run_id, one) for one in artifacts),
             branch=branch,
+            stage=stage,
+            ask=None if as_json or not sys.stdin.isatty() else _asked,
         )
     except LoomError as error:
         if error.code == leasing.HELD_BY_ANOTHER:
-            _keep(space, run, error, (given or [_response(response_file)])[0], response_file)
+            _keep(space, run, error, (given or [_response(response_file)])[0], response_file, stage)
         raise
     return told(space, driven, as_json=as_json)
 
 
-def _keep(space: Workspace, run: str | None, error: LoomError, given: str | None, path: str | None) -> None:
+def _asked(step_id: str) -> str:
+    """Ask a person for the result of a step."""
+    return str(
+        click.prompt(f"Result of {masked_line(step_id, 120)}, in a line", default="", show_default=False, err=True)
+    )
+
+
+def _keep(
+    space: Workspace, run: str | None, error: LoomError, given: str | None, path: str | None, stage: str | None
+) -> None:
     """Keep the result of a step that another drives: it may have cost hours, and nobody types it again."""
     if given is None or not given.strip():
         return
@@ -155,7 +174,8 @@ def _keep(space: Workspace, run: str | None, error: LoomError, given: str | None
     run_id = finding.to_read(space, run).run_id or ""
     kept = kept or leasing.keep_result(space, run_id, given)
     if kept:
-        again = f"loomctl done {run_id} --response-file {quoted(kept)}"
+        of = f" --for {quoted(stage)}" if stage else ""
+        again = f"loomctl done {run_id}{of} --response-file {quoted(kept)}"
         error.why += f". The result that was given is kept; once the run is this session's again: {again}"
 
 
@@ -233,6 +253,7 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
         "status": driven.run.state["status"],
         "branch": _branch(driven),
         "closing": driven.closing is not None,
+        "had_ended": driven.had_ended,
         "stage": visit["stage"] if visit else None,
         "outcome": driven.ended["status"] if driven.ended else reading["outcome"],
         "failure_reason": visits.reason_of(driven.ended) or None if driven.ended else reading["failure_reason"],
@@ -265,13 +286,8 @@ def _repair(driven: Driven) -> list[str]:
         "",
         visible(mask(driven.repair)[0]),
         "",
-        f"End the step anew with `loomctl done{_option(driven)}` and the corrected JSON on standard input.",
+        f"End the step anew with `{visits.done_command(entry)}` and the corrected JSON on standard input.",
     ]
-
-
-def _option(driven: Driven) -> str:
-    branch = visits.seen_from(driven.run.state).name
-    return f" --branch {branch}" if branch else ""
 
 
 def _at_a_command(driven: Driven, lines: list[str]) -> str:
@@ -297,6 +313,19 @@ def _asks_at_a_step(driven: Driven) -> bool:
     return driven.move.kind == "approval" and gates.open_human(driven.run.state, driven.run.plan) is not None
 
 
+def _had_ended(driven: Driven) -> list[str]:
+    """Say how a step ended that was to be ended once more, and where the run stands."""
+    entry = driven.ended or {}
+    said = f"{entry['stage']} has ended already: {visits.how_it_ended(entry)}. Nothing was changed."
+    now = visits.open_visit(driven.run.state)
+    lines = [said, moves.say_move(driven._replace(ended=None))]
+    if now is None or driven.move.kind != "in_progress":
+        return lines
+    shows = f"loomctl next --branch {branch}" if (branch := visits.seen_from(driven.run.state).name) else "loomctl next"
+    lines.append(f"`{shows}` shows that step; `{visits.done_command(now)}` ends it.")
+    return lines
+
+
 def _text(space: Workspace, driven: Driven) -> str:
     if driven.closing is not None:
         return (
@@ -304,6 +333,8 @@ def _text(space: Workspace, driven: Driven) -> str:
             "what was decided, what is left open. Loom takes that message as the step's response."
         )
     lines = [*driven.notes]
+    if driven.had_ended:
+        return "\n".join([*lines, *_had_ended(driven)])
     if driven.repair and driven.ended is None:
         return "\n".join([*lines, *_repair(driven)])
     if driven.ended is not None:

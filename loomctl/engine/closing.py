@@ -66,6 +66,12 @@ def marked(closing: Mapping[str, Any], given: ending.Given) -> ending.Given:
     return given._replace(outcome=closing.get("outcome"), note=note, artifacts=artifacts)
 
 
+def is_of(space: Workspace, entry: Mapping[str, Any]) -> bool:
+    """Tell whether the caller's own session marked a visit as closing."""
+    owner = as_object(entry.get("closing")).get("session_id")
+    return owner is not None and owner == space.caller.session_id
+
+
 def close(
     space: Workspace, run: Run, state: State, happened: list[Event], found: Ready | None
 ) -> tuple[ending.Ended | None, str]:
@@ -83,6 +89,9 @@ def close(
     from loomctl.engine import ending
 
     given = marked(as_object(entry.get("closing")), found.given)  # it may have been marked anew
+    if not ending.is_result(given):
+        said = f"{entry['step_id']} has no result yet. Give one: {visits.done_command(entry)} --response-file result.md"
+        return ending.Ended(visits.without_closing(state), None, found.known.reading), said
     ended = ending.end(space, run, state, happened, given, found.known)
     if ended.entry is None:
         said = f"{entry['step_id']} was closing; what it answered has to be repaired, and it is open again."

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from loomctl.disk import clock
 from loomctl.disk.events import Event
+from loomctl.disk.local import TERMINAL
 from loomctl.engine import closing, ending, leasing, lines, presence, refusing, settling
 from loomctl.model import branches, run_life, standing, visits
-from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.model.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL as OVER
 
@@ -30,7 +31,8 @@ class Driven(NamedTuple):
     whose response is still to come (D27); reading: what the answer of the ended visit means; repair: the message that
     asks for another answer, where the one that was given does not fit (D36); notes: lines that its user must see. ran:
     the command steps that ended; pending: the one that the run stands at (D30). untold: the session is shown the step
-    for the first time: a stop, a person or a command led to it.
+    for the first time: a stop, a person or a command led to it. had_ended: `ended` had ended before, and nothing was
+    changed (D67).
     """
 
     run: Run
@@ -44,6 +46,7 @@ class Driven(NamedTuple):
     ran: Sequence[command_ends.Ran] = ()
     pending: commanding.Pending | None = None
     untold: bool = False
+    had_ended: bool = False
 
 
 def next_step(
@@ -112,44 +115,92 @@ def done(
     note: str = "",
     artifacts: Mapping[str, str] | None = None,
     branch: str | None = None,
+    stage: str | None = None,
+    ask: Callable[[str], str | None] | None = None,
 ) -> Driven:
-    """End the current step, with a response or with the conversation's next final message (D27).
+    """End a step, with a response or with the conversation's next final message (D27, D67).
 
-    response: None marks the step as closing. outcome: one of D32's words; None: what the response says, else
-    `succeeded`. A response that does not hold what the step's schema asks for ends nothing: `Driven.repair` asks for
-    another, as often as the step says (D36).
+    stage: its number or name, which implies its branch; None: the stage that the session was told of, else the one
+    that is open as this is called. One that has ended, or ends meanwhile, stays as it is, and so does what follows it.
+    response: None marks the step as closing in a host's session; a person in a terminal is asked for a line (`ask`).
+    outcome: one of D32's words; None: what the response says, else `succeeded`. A response that does not hold what the
+    step's schema asks for ends nothing: `Driven.repair` asks for another, as often as the step says (D36).
     artifacts: `{name: portable path}` to register. What is given for a step that is closing is that step's own, and
     comes before what was given when it was marked. branch: of the open parallel step; its own step is ended, by a
     response or by an outcome, for its conversation is none that Loom sees to its end (D43).
     """
-    told = {} if branch else _told_of(space, run_id)
+    given = ending.Given(response, "done", outcome, note, artifacts or {})
+    told = {} if branch or stage else _told_of(space, run_id)
     notes = _recorded(space)
-    run = lines.read(space, run_id, branch)
+    if stage is not None:
+        told, branch = _named(space, run_id, stage, branch)
+    if told and (before := _had_ended(space, run_id, told, notes, branch)):
+        return before
+    if stage is None and not branch and (before := _same_call(space, run_id, given, notes)):
+        return before
+    try:
+        return _done(space, run_id, given, branch, told, ask, notes, named=stage is not None)
+    except LoomError as error:
+        # Somebody else ended it, and with it its branch or the parallel step, since it was looked at.
+        before = _had_ended(space, run_id, told, notes) if error.code in _OVER_BY_NOW and told else None
+        if before is None:
+            raise
+        return before
+
+
+_WORDY = 100  # characters of a result; a shorter one may well be said of two steps in turn
+_OVER_BY_NOW = ("BRANCH_OVER", "BRANCH_ENDED", "NOT_PARALLEL", "NO_OPEN_STEP", "BAD_STATUS")
+
+
+def _done(
+    space: Workspace,
+    run_id: str,
+    given: ending.Given,
+    branch: str | None,
+    told: Mapping[str, Any],
+    ask: Callable[[str], str | None] | None,
+    notes: list[str],
+    *,
+    named: bool,
+) -> Driven:
+    run, outcome = lines.read(space, run_id, branch), given.outcome
     if branch:
         run = _begun_to_be_ended(space, run, outcome)
-        told = _told_of_branch(run, response, outcome)
-    by_hand = _by_hand(space, run, outcome)
+        told = told or _told_of_branch(run)
+    is_open = not named or told["stage"] == _open_now(run).get("stage")
+    by_hand = _by_hand(space, run, outcome) if is_open else {}
     space = leasing.deciding(space) if by_hand else space  # their decision, beside whoever drives
-    told = by_hand or told
-    ends = response is not None or bool(by_hand) or branch is not None
-    known = _known_of(space, run, ending.Given(response, "done", outcome)) if ends else None
+    told = by_hand or told or _open_now(run)
+    by_a_person = space.caller.host == TERMINAL
+    if not by_hand and (by_a_person or given.response is not None or branch):
+        given = _with_a_result(run, given, ask)
+    ends = given.response is not None or bool(by_hand) or branch is not None or by_a_person
+    known = _known_of(space, run, given) if ends else None
     found = closing.ready(space, run, run.state) if not ends and _is_closing(run.state) else None
-    source = "done" if response is not None or not branch else "none"
-    given = ending.Given(response, source, outcome, note, artifacts or {})
+    if given.response is None and (branch or by_a_person):
+        given = given._replace(source="none")
     ended, settled = list[ending.Ended](), list[settling.Settled]()
+    before: list[Mapping[str, Any]] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened: list[Event] = []
+        entry = _ended_since(state, told)
+        if entry is not None:
+            before.append(entry)
+            return state, []
         entry = refusing.open_for(run, state, told)
         now = _with_marked(entry, given)
+        if not ends:
+            closing.refuse_pending(space, state, run_id)
         if ends:
             came = ending.end(space, run, state, happened, now, known or ending.gather(space, run, entry, now))
-        elif entry["status"] == "closing":
-            closing.refuse_pending(space, state, run_id)
+        elif found is not None and not closing.is_of(space, entry) and ending.is_result(_heard(now, found)):
             closed, said = closing.close(space, run, _marked(space, state, now), happened, found)
             assert closed is not None  # it is closing
             came = closed
             notes.append(said)
+        elif closing.is_of(space, entry) and now == _with_marked(entry, ending.Given(None, "done")):
+            return state, []  # the same call again
         else:
             refusing.refuse_unheard(run, entry, now)
             marked = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
@@ -160,10 +211,103 @@ def done(
         return state, happened + settled[0].happened
 
     run = lines.update(space, run, change, may_end=True)
+    if before:
+        return Driven(run, settling.rest(run.state).move, before[0], notes=notes, had_ended=True)
     if not ended:
         return _is_marked(run, notes)
-    made = _gone_on(space, run, settled[0], ended[0], notes, in_a_branch=branch is not None)
+    gave = None if branch or ended[0].entry is None else _gave(ended[0].entry, given)
+    made = _gone_on(space, run, settled[0], ended[0], notes, in_a_branch=branch is not None, gave=gave)
     return Driven(run, settled[0].move, ended[0].entry, made, None, notes, ended[0].reading, ended[0].repair)
+
+
+def _named(space: Workspace, run_id: str, stage: str, branch: str | None) -> tuple[Mapping[str, Any], str | None]:
+    """Give the stage that is meant, as `_told_of` does, and its branch. Raises NO_SUCH_STAGE."""
+    state = space.store.read_state(run_id)
+    found = visits.named(state, stage)
+    if found is None or (branch and branch != found[1]):
+        where = f"the branch {branch}" if branch else "this run"
+        known = [entry["stage"] for entry in visits.every(state) if entry.get("stage")]
+        raise LoomError(
+            "NO_SUCH_STAGE",
+            f"there is no stage {stage!r:.80} in {where}",
+            why=f"the stages are: {', '.join(known[-20:]) or 'none'}; the last one may have been taken back",
+            hint=f"loomctl next {run_id}",
+            exit_code=EXIT_NO_RUN,
+        )
+    return {"stage": found[0]["stage"], "step": found[0]["step_id"]}, found[1] or None
+
+
+def _had_ended(
+    space: Workspace, run_id: str, told: Mapping[str, Any], notes: list[str], branch: str | None = None
+) -> Driven | None:
+    """Say how a stage ended that is to be ended once more, and where its line stands; None where it has not ended."""
+    entry = _ended_since(space.store.read_state(run_id), told)
+    if entry is None:
+        return None
+    run = space.store.read(run_id)
+    fan = branches.fan(run.state) if branch else None
+    if branch and fan is not None and any(one is entry for one in visits.within(fan)):
+        run = lines.seen(run, branch)
+    return Driven(run, settling.rest(run.state).move, entry, notes=notes, had_ended=True)
+
+
+def _ended_since(state: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any] | None:
+    found = visits.named(state, str(told.get("stage")))
+    return found[0] if found is not None and found[0]["status"] not in visits.OPEN else None
+
+
+def _open_now(run: Run) -> Mapping[str, Any]:
+    entry = visits.open_visit(run.state)
+    return {"stage": entry["stage"], "step": entry["step_id"]} if entry is not None else {}
+
+
+def _same_call(space: Workspace, run_id: str, given: ending.Given, notes: list[str]) -> Driven | None:
+    """Tell a call of a host's session that names no stage, and says word for word what ended the stage before (D67).
+
+    No `next` came between the two, so that the session need not have read the step that is open now. A script may say
+    the same of each step; it names the stage where it may call twice.
+    """
+    gave = (space.local.binding(space.caller.session_id) or {}).get("gave")
+    if len(given.response or "") < _WORDY or space.caller.host == TERMINAL or not isinstance(gave, dict):
+        return None
+    if gave.get("said") != _said(given):
+        return None
+    return _had_ended(space, run_id, gave, notes)
+
+
+def _gave(ended: Mapping[str, Any], given: ending.Given) -> Mapping[str, Any]:
+    return {"stage": ended["stage"], "said": _said(given)}
+
+
+def _said(given: ending.Given) -> str:
+    """Give the hash of all that a `done` said."""
+    from loomctl.disk import digests, files
+
+    said = [given.response, given.outcome, given.note, sorted(given.artifacts.items())]
+    return digests.of_bytes(files.to_json_line({"said": said}))
+
+
+def _with_a_result(run: Run, given: ending.Given, ask: Callable[[str], str | None] | None) -> ending.Given:
+    """Give what a step is ended with, once it is a result: without one nothing succeeds (D67). Raises NO_RESPONSE."""
+    entry, branch = visits.open_visit(run.state), visits.seen_from(run.state).name
+    if (entry is None and not branch) or run.state["status"] in OVER:
+        return given
+    if ending.is_result(_with_marked(entry or {}, given)):
+        return given
+    if entry is not None:
+        refusing.open_for(run, run.state, {})  # a person decides it, or its branches end it
+    line = ask(str(entry["step_id"])) if entry is not None and ask is not None and given.response is None else None
+    if line and line.strip():
+        return given._replace(response=line)
+    step = entry["step_id"] if entry is not None else f"the branch {branch}'s step"
+    of = "" if entry is not None else f" --branch {branch}"
+    raise LoomError(
+        "NO_RESPONSE",
+        f"the result of {step} is missing",
+        why="without a result no step succeeds; it is given on standard input, in a file, or as --outcome with --note",
+        hint=f"{visits.done_command(entry)} {run.run_id}{of} --response-file result.md",
+        exit_code=EXIT_USAGE,
+    )
 
 
 def _is_marked(run: Run, notes: list[str]) -> Driven:
@@ -172,12 +316,19 @@ def _is_marked(run: Run, notes: list[str]) -> Driven:
 
 
 def _gone_on(
-    space: Workspace, run: Run, settled: settling.Settled, ended: ending.Ended, notes: list[str], *, in_a_branch: bool
+    space: Workspace,
+    run: Run,
+    settled: settling.Settled,
+    ended: ending.Ended,
+    notes: list[str],
+    *,
+    in_a_branch: bool,
+    gave: Mapping[str, Any] | None = None,
 ) -> Slip | None:
     """Do what follows the end of a step on disk; gives what a phase transition loaded. notes: added to."""
     notes += settling.begun(space, run, settled)
     made = None if in_a_branch else settling.told_of(space, run, settled)
-    notes += presence.noted_stage(space, run.state)
+    notes += presence.noted_stage(space, run.state, gave)
     if ended.entry is not None:
         notes += ending.unregistered(run, ended.entry)
     return made
@@ -192,6 +343,11 @@ def _by_hand(space: Workspace, run: Run, outcome: str | None) -> Mapping[str, An
 
     work = command_ends.take_over(space, run, outcome)
     return {"stage": work.stage, "step": work.step_id} if work is not None else {}
+
+
+def _heard(now: ending.Given, found: closing.Ready) -> ending.Given:
+    """Give what a step is ended with, and the message that was found for it."""
+    return now._replace(response=found.given.response)
 
 
 def _with_marked(entry: Mapping[str, Any], given: ending.Given) -> ending.Given:
@@ -265,20 +421,10 @@ def _begun_to_be_ended(space: Workspace, run: Run, outcome: str | None) -> Run:
     return lines.update(space, run, change)
 
 
-def _told_of_branch(run: Run, response: str | None, outcome: str | None) -> Mapping[str, Any]:
+def _told_of_branch(run: Run) -> Mapping[str, Any]:
     """Give the stage that a `done` of a branch is meant for: the one that is open as it is called.
 
-    Raises NO_RESPONSE where nothing says how it ended, and BRANCH_ENDED.
+    Raises BRANCH_ENDED.
     """
     branches.refuse_ended(run.state)
-    branch = visits.seen_from(run.state).name
-    if response is None and outcome is None:
-        raise LoomError(
-            "NO_RESPONSE",
-            f"the result of the branch {branch}'s step is missing",
-            why="it is given on standard input, or in a file: the message that ends a subagent is not seen by Loom",
-            hint=f"loomctl done --branch {branch} --response-file result.md",
-            exit_code=EXIT_USAGE,
-        )
-    entry = visits.open_visit(run.state)
-    return {"stage": entry["stage"], "step": entry["step_id"]} if entry is not None else {}
+    return _open_now(run)

@@ -29,7 +29,7 @@ WITHOUT_RESULT = ("failed", "skipped")
 
 UNCHECKED = (
     "What it answered could not be held against its schema here: {why}. `loomctl doctor` tells what is missing; then "
-    "end it with `loomctl done` and its result, or without one by `loomctl done --outcome failed`."
+    "end it with `{done}` and its result, or without one by `{done} --outcome failed`."
 )
 
 
@@ -57,6 +57,13 @@ class Given(NamedTuple):
     gone: Sequence[str] = ()
     branches: Sequence[Mapping[str, Any]] = ()
     joined_by: str = ""
+
+
+def is_result(given: Given) -> bool:
+    """Tell whether a step may end by this: a text, an outcome that needs none, or one that was stated with a note."""
+    if given.outcome in WITHOUT_RESULT or (given.response or "").strip():
+        return True
+    return bool(given.outcome and given.note.strip())
 
 
 class Gathered(NamedTuple):
@@ -172,11 +179,12 @@ def _is_refused(step: Mapping[str, Any], entry: Mapping[str, Any], given: Given,
     return _cannot_be_judged(reading) or visits.repairs_of(entry) < output_checks.retries(step)
 
 
-def unchecked(reading: Reading) -> str:
+def unchecked(reading: Reading, entry: Mapping[str, Any]) -> str:
     """Say why nobody here can judge an answer, and how its step is ended; empty where it was judged (D36)."""
     if not _cannot_be_judged(reading):
         return ""
-    return UNCHECKED.format(why=masked_line("; ".join(one.message for one in reading.errors), 300))
+    why = masked_line("; ".join(one.message for one in reading.errors), 300)
+    return UNCHECKED.format(why=why, done=visits.done_command(entry))
 
 
 def _cannot_be_judged(reading: Reading) -> bool:
@@ -196,7 +204,7 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
     step = _step_of(run, entry)
     if _is_refused(step, entry, given, known.reading):
         if _cannot_be_judged(known.reading):
-            return Ended(state, None, known.reading, unchecked(known.reading))
+            return Ended(state, None, known.reading, unchecked(known.reading, entry))
         return _repair(space, run, state, happened, given, known)
     known = _with_evidence(space, run, entry, given, known)
     if _lacks(step, entry, known.evidence):
@@ -243,11 +251,11 @@ def _unshown(space: Workspace, run: Run, state: State, happened: list[Event], gi
         attempt = visits.repairs_of(entry) + 1
         lacking = [one for one in shown.items if not one.passed]
         errors = [{"code": "EVIDENCE_MISSING", "where": one.name, "message": one.why} for one in lacking]
-        asked = evidence.message(step, shown, attempt, allowed)
+        asked = evidence.message(step, entry, shown, attempt, allowed)
         _ask_again(space, run, entry, happened, given, Again(attempt, allowed, asked, errors))
         state = visits.repaired(state)
     again = evidence.again(run, entry, given.outcome) if given.response is not None and shown.pending else ""
-    return Ended(state, None, known.reading, evidence.message(step, shown, attempt, allowed, again), attempt)
+    return Ended(state, None, known.reading, evidence.message(step, entry, shown, attempt, allowed, again), attempt)
 
 
 def _repair(space: Workspace, run: Run, state: State, happened: list[Event], given: Given, known: Gathered) -> Ended:

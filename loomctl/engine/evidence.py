@@ -288,13 +288,14 @@ def again(run: Run, entry: Mapping[str, Any], outcome: str | None) -> str:
     """Give the command line that hands the answer over which was kept as the stage's candidate. Raises BAD_ID."""
     import shlex
 
-    branch = visits.seen_from(run.state).name
-    options = [*(["--branch", branch] if branch else []), *(["--outcome", outcome] if outcome else [])]
+    options = ["--for", f"{entry['rank']:03}", *(["--outcome", outcome] if outcome else [])]
     kept = os.path.join(stages.folder(run.folder, entry["stage"]), stages.CANDIDATE)
     return shlex.join(["loomctl", "done", run.run_id, *options, "--response-file", kept])
 
 
-def message(step: Mapping[str, Any], checked: Checked, attempt: int, allowed: int, again: str = "") -> str:
+def message(
+    step: Mapping[str, Any], entry: Mapping[str, Any], checked: Checked, attempt: int, allowed: int, again: str = ""
+) -> str:
     """Say what a step that was said to be done has not shown, and what to do. attempt: 0 where it is not counted.
 
     again: the command that hands the same answer over once more.
@@ -307,7 +308,8 @@ def message(step: Mapping[str, Any], checked: Checked, attempt: int, allowed: in
     elif again:
         asks = f"Your result is kept. Once it can be checked, end the step with this command:\n\n    {again}"
     else:
-        asks = "End it with `loomctl done` and its result on standard input, once that can be checked."
+        done = visits.done_command(entry)
+        asks = f"End it with `{done}` and its result on standard input, once that can be checked."
     return "\n".join([*lines, "", asks])
 
 

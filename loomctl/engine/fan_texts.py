@@ -41,7 +41,7 @@ def task(branch: str) -> str:
     """Give the task of who works on a branch, in one line."""
     return (
         f"Work on the branch {branch} of this Loom run: run `loomctl next --branch {branch}`, do what it says, and end "
-        f"each step with `loomctl done --branch {branch}` and its result on standard input, which shows the next one. "
+        "each step with its result by the `loomctl done --for …` that stands there, which shows the next one. "
         "Go on until it says that the branch has ended; then report in a few lines what came of it."
     )
 

@@ -120,7 +120,7 @@ def _under_way(run: Run, *, is_driven: bool) -> Waits:
         return Waits("assistant", "the branches of a parallel step", "", onward)
     if places.is_human(place.step):
         return Waits("user", "what its user decides", "next", onward)
-    return Waits("assistant", _RESULT, "", "loomctl done")
+    return Waits("assistant", _RESULT, "", visits.done_command(entry))
 
 
 def progress(run: Run) -> list[dict[str, Any]]:

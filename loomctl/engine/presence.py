@@ -92,11 +92,17 @@ def _commit(space: Workspace) -> str | None:
 
 
 def note_stage(
-    space: Workspace, state: Mapping[str, Any], *, transcript_path: str | None = None, told: bool = True
+    space: Workspace,
+    state: Mapping[str, Any],
+    *,
+    transcript_path: str | None = None,
+    told: bool = True,
+    gave: Mapping[str, Any] | None = None,
 ) -> None:
     """Note in the session's binding which visit it was told of: another session may end it meanwhile (design §4).
 
-    It is a sign of life besides. transcript_path: what a hook event tells of it; told: False where nothing was said.
+    It is a sign of life besides. transcript_path: what a hook event tells of it; told: False where nothing was said;
+    gave: what a `done` of the session just ended a stage with, by which the same call again is known (D67).
     """
     binding = space.local.binding(space.caller.session_id)
     if binding is None or binding["run_id"] != state["run_id"]:
@@ -104,11 +110,11 @@ def note_stage(
     entry = visits.open_visit(state)
     if told:
         here = {"step": entry["step_id"], "stage": entry.get("stage")} if entry else {"step": None, "stage": None}
-        binding = {**binding, **here}
+        binding = {**binding, **here, "gave": dict(gave) if gave else None}
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=transcript_path)
 
 
-def noted_stage(space: Workspace, state: Mapping[str, Any]) -> list[str]:
+def noted_stage(space: Workspace, state: Mapping[str, Any], gave: Mapping[str, Any] | None = None) -> list[str]:
     """Note the same after what cannot be taken back: what goes wrong is given as a line for the user, not raised.
 
     A branch is worked on beside the session's own line, which stays at its parallel step.
@@ -116,7 +122,7 @@ def noted_stage(space: Workspace, state: Mapping[str, Any]) -> list[str]:
     if visits.is_branch(state):
         return []
     try:
-        note_stage(space, state)
+        note_stage(space, state, gave=gave)
     except (OSError, LoomError) as error:
         return [f"What this session was told of could not be noted ({trouble.said(error)})."]
     return []

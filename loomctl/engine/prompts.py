@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 _LONGEST_VALUE = 400
 ENDING = """When the step is done, end it with its result:
 
-    loomctl done <<'LOOM'
+    {done} <<'LOOM'
     what was done, what was decided, what is left open
     LOOM
 
 `--outcome failed` says that it could not be done; `--artifact NAME=PATH` registers a file that later steps need.
-A plain `loomctl done` takes your next final message as the result."""
+A plain `{done}` takes your next final message as the result."""
 
 BRANCH_ENDING = """When the step is done, end it with its result; that shows the branch's next one:
 
-    loomctl done --branch {branch} <<'LOOM'
+    {done} <<'LOOM'
     what was done, what was decided, what is left open
     LOOM
 
@@ -153,7 +153,7 @@ def ending(run: Run, step: Mapping[str, Any]) -> str:
         from loomctl.engine import fan_texts  # most steps are none
 
         return fan_texts.ENDING
-    return BRANCH_ENDING.replace("{branch}", branch) if branch else ENDING
+    return (BRANCH_ENDING if branch else ENDING).replace("{done}", visits.done_command(visits.open_visit(run.state)))
 
 
 def _where(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
@@ -197,7 +197,9 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     if budget is None:
         return f"{prompt}\n\n{how}"
     path = os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT)
-    return _shortened(prompt if place.step.get("run") else prompt + _before(state), path, budget, how)
+    prompt = prompt if place.step.get("run") else prompt + _before(state)
+    done = visits.done_command(entry)
+    return _shortened(prompt, path, budget, how, done if how == ENDING.replace("{done}", done) else "")
 
 
 def _for_a_reader(project: Project, run: Run, budget: Budget | None) -> str:
@@ -257,13 +259,14 @@ def _before(state: Mapping[str, Any]) -> str:
     return "\n\n`loomctl preamble` tells what came before it." if ended else ""
 
 
-def _shortened(prompt: str, path: str, budget: Budget, ending: str) -> str:
+def _shortened(prompt: str, path: str, budget: Budget, ending: str, done: str = "") -> str:
+    """Shorten a prompt. done: the command that ends the step, where that is all that has to be said of its end."""
     head = "## Next\n\n" + prompt.replace("## Step ", "The step ", 1)
     if budget.measure(f"{head}\n\n{ending}") <= budget.share(NEXT_SHARE):
         return f"{head}\n\n{ending}"
-    short_ending = "When it is done, end it with `loomctl done` and its result on standard input."
-    if ending != ENDING:
-        short_ending = ending
+    short_ending = ending
+    if done:
+        short_ending = f"When it is done, end it with `{done}` and its result on standard input."
     limit = budget.share(NEXT_SHARE) - budget.measure(short_ending) - 2
     if budget.measure(head) <= limit:
         return f"{head}\n\n{short_ending}"

@@ -73,7 +73,7 @@ def refuse_unheard(run: Run, entry: Mapping[str, Any], given: ending.Given) -> N
         "NO_RESPONSE",
         f"{masked_line(entry['step_id'], 120)} is ended with its result on standard input",
         why="a command has to pass before it counts as done, and only `loomctl done` runs it",
-        hint=f"loomctl done {run.run_id} --response-file result.md",
+        hint=f"{visits.done_command(entry)} {run.run_id} --response-file result.md",
         exit_code=EXIT_USAGE,
     )
 

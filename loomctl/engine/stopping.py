@@ -28,7 +28,7 @@ _NUDGES = 20  # how often in a turn an assistant is asked or sent on at one visi
 _IN_VAIN = 2  # blocks in a row that send an assistant to `loomctl done`; then its user is told instead
 _DIGESTS = 15.0  # seconds that a stop which ends a step may digest for
 ASKED = (
-    "The step {step} is open, and your message does not end it. If it is done, end it with `loomctl done` and "
+    "The step {step} is open, and your message does not end it. If it is done, end it with `{done}` and "
     "its result. If it is not, go on with it. If you need a decision of the user's, say so and stop."
 )
 BRANCHES_LEFT = (
@@ -163,12 +163,12 @@ def _left_open(
         asked = Event("stage.asked", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
         if not _noted(space, run, asked):
             return Stopped()
-        why = _unchecked(reading)
+        why = _unchecked(reading, entry)
         words = f"The step {entry['step_id']} is open. {why}" if why else _asked(entry)
         return Stopped(block=f"Loom: {words}", asked=True, stage=entry["stage"])
     if verdict == turn_ends.WAIT:
         asks = standing_still.wait_for_answer(space, run, entry, message)
-        return Stopped(line=" ".join(filter(None, (asks, _unchecked(reading)))), waits=True)
+        return Stopped(line=" ".join(filter(None, (asks, _unchecked(reading, entry)))), waits=True)
     if verdict == turn_ends.PAUSE:
         return Stopped(line=standing_still.pause_at_cap(space, run))
     if verdict == turn_ends.KEEP and run.state["status"] == "paused" and reading.found and reading.errors:
@@ -190,7 +190,7 @@ def _kept(run: Run, entry: Mapping[str, Any], reading: Reading, known: ending.Ga
 
 def _asked(entry: Mapping[str, Any]) -> str:
     if "branches" not in entry:
-        return ASKED.format(step=entry["step_id"])
+        return ASKED.format(step=entry["step_id"], done=visits.done_command(entry))
     from loomctl.model import branches  # most steps have none
     from loomctl.model.secrets import masked_line
 
@@ -200,7 +200,7 @@ def _asked(entry: Mapping[str, Any]) -> str:
 
 def _not_seen(entry: Mapping[str, Any], reading: Reading) -> str:
     """Say of a message that is kept why a result in it may not have been seen; "" where it was read and judged."""
-    why = _unchecked(reading)
+    why = _unchecked(reading, entry)
     if why:
         return f"Loom: {entry['step_id']} is not ended; the message is kept as its candidate. {why}"
     said = [one.message for one in (*reading.errors, *reading.warnings) if one.code == "PARTLY_READ"]
@@ -317,13 +317,13 @@ def _is_settled(entry: Mapping[str, Any]) -> bool:
     return outcome in ending.WITHOUT_RESULT
 
 
-def _unchecked(reading: Reading) -> str:
+def _unchecked(reading: Reading, entry: Mapping[str, Any]) -> str:
     """Say why nobody here can judge an answer; empty where it was judged, as most are."""
     if not reading.errors:
         return ""
     from loomctl.engine import ending
 
-    return ending.unchecked(reading)
+    return ending.unchecked(reading, entry)
 
 
 def _ended(

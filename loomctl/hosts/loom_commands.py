@@ -24,7 +24,7 @@ _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
     "context get": (frozenset({"--branch"}), frozenset({"--json"}), 2),
     "context list": (frozenset({"--branch"}), frozenset({"--all", "--json"}), 1),
     "context history": (frozenset(), frozenset({"--all", "--json"}), 2),
-    "done": (frozenset({"--outcome", "--note", "--artifact", "--branch"}), frozenset({"--json"}), 1),
+    "done": (frozenset({"--for", "--outcome", "--note", "--artifact", "--branch"}), frozenset({"--json"}), 1),
 }
 _ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push", "pull")
 # Verbs of two words that take something away; a slash command of Loom's own allows every other `loomctl` unasked.

@@ -110,6 +110,28 @@ def open_visit(state: Mapping[str, Any]) -> dict[str, Any] | None:
     return next((entry for entry in reversed(state["steps"]) if entry["status"] in OPEN), None)
 
 
+def named(state: Mapping[str, Any], word: str) -> tuple[dict[str, Any], str] | None:
+    """Give the visit whose stage has a number or a name, and the branch that it is in ("" for none); else None."""
+    rank = int(word) if word.isascii() and word.isdigit() and len(word) < 10 else None
+    for entry in state["steps"]:
+        if _is_named(entry, word, rank):
+            return entry, ""
+        for record in entry.get("branches", ()):
+            for inner in record["steps"]:
+                if _is_named(inner, word, rank):
+                    return inner, str(record["id"])
+    return None
+
+
+def _is_named(entry: Mapping[str, Any], word: str, rank: int | None) -> bool:
+    return entry.get("stage") is not None and (entry["stage"] == word or entry["rank"] == rank)
+
+
+def done_command(entry: Mapping[str, Any] | None) -> str:
+    """Give the command that ends a visit, which names its stage (D67)."""
+    return f"loomctl done --for {entry['rank']:03}" if entry is not None and entry.get("stage") else "loomctl done"
+
+
 def start_visit(
     state: State, key: str, phase: str, *, at: str, by_engine: bool = False
 ) -> tuple[State, dict[str, Any]]:
@@ -126,7 +148,7 @@ def start_visit(
             "STEP_OPEN",
             f"{current['step_id']} is being worked on, and {key} is to be done before it",
             why="one step is open at a time, to be ended first; this state was changed by hand",
-            hint="loomctl done",
+            hint=done_command(current),
         )
     outside = seen_from(state)
     visit = len(of_step(state, key)) + outside.visits.get(key, 0) + 1

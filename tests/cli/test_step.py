@@ -35,7 +35,7 @@ def test_next_shows_the_step_and_how_it_ends(cli: Cli) -> None:
     ended = cli("next")
     assert ended.code == 0
     assert "Ask what is wanted." in ended.stdout
-    assert "loomctl done <<'LOOM'" in ended.stdout
+    assert "loomctl done --for 001 <<'LOOM'" in ended.stdout
 
 
 @pytest.mark.parametrize(("status", "line"), [("completed", "is completed."), ("cancelled", "is cancelled. To take")])
@@ -108,10 +108,12 @@ def test_without_a_response_the_step_is_closing(begun: Scene, cli: Cli, given: s
 
 
 @pytest.mark.parametrize("name", ["-", "empty.md"])
-def test_an_empty_response_counts_where_it_was_named(begun: Scene, cli: Cli, name: str) -> None:
-    """`--response-file` says that there is a response, even an empty one."""
+def test_an_empty_response_is_no_result(begun: Scene, cli: Cli, name: str) -> None:
+    """Without a result nothing succeeds, whatever file it was to be in; what needs none may end by it (D67)."""
     begun.write("empty.md", "")
-    assert cli("done", "--response-file", name, given="").code == 0
+    refused = cli("done", "--response-file", name, "--json", given="")
+    assert (refused.code, refused.json["error"]["code"], response(begun)) == (2, "NO_RESPONSE", None)
+    assert cli("done", "--response-file", name, "--outcome", "skipped", given="").code == 0
     assert response(begun) == ""
 
 

@@ -181,7 +181,7 @@ def test_a_subagent_is_told_all_that_came_before(scene: Scene) -> None:
     shown = scene.loomctl("next", "--branch", "web").stdout
     assert "The plan is to be brief." in shown
     assert "The interface is fine." not in shown
-    assert "loomctl done --branch web <<'LOOM'" in shown
+    assert "loomctl done --for 004 <<'LOOM'" in shown
     again = scene.loomctl("done", "--branch", "web", given="Drawn.").stdout
     assert "The plan is to be brief." not in again
     assert "Check the drawing." in again
@@ -684,15 +684,15 @@ def test_one_of_two_processes_ends_a_branch_s_step(scene: Scene, behind: bool, j
     def end(number: int) -> tuple[int, str]:
         start.wait()
         ended = Scene.loomctl(scene, "done", "--branch", "web", "--json", given=sets(**{f"by{number}": number}))
-        error = json.loads(ended.stdout).get("error") or {}
-        return ended.code, str(error.get("code", ""))
+        told = json.loads(ended.stdout)
+        return int(ended.code or told["had_ended"]), str((told.get("error") or {"code": "had_ended"})["code"])
 
     with ThreadPoolExecutor(2) as pool:
         came = list(pool.map(end, range(2)))
     ended = [number for number, (code, _) in enumerate(came) if code == 0]
     first = next(one for one in fan_visit(scene)["branches"] if one["id"] == "web")["steps"][0]
     assert first["status"] == "succeeded"
-    refusals = {"STAGE_MOVED", "NO_OPEN_STEP", "BRANCH_ENDED", "BRANCH_OVER", "NOT_PARALLEL"}
+    refusals = {"had_ended", "NO_OPEN_STEP", "BRANCH_ENDED", "BRANCH_OVER", "NOT_PARALLEL"}
     if behind and len(ended) == 2:  # the second began once the first was done: it ended the step behind, as it was told
         assert statuses(scene)["web"] == "succeeded"
     else:

@@ -540,7 +540,7 @@ def test_a_stop_sends_to_done_twice_and_then_tells_the_user(scene: Scene) -> Non
     """The block holds the command that ends the step; without a tool call in between it is not given a third time."""
     run_id = begin(scene, {"run": "touch ran"})
     stage = scene.run_dir / "stages" / STAGE
-    command = f"loomctl done {run_id} --response-file {shlex.quote(str(stage / 'candidate.md'))}"
+    command = f"loomctl done {run_id} --for 001 --response-file {shlex.quote(str(stage / 'candidate.md'))}"
     for sent in (0, 1):
         told = stop(scene, run_id, SUCCEEDED, nudged=(STAGE, sent), idle=sent)
         assert (command in told.block, told.stage) == (True, STAGE)

@@ -63,8 +63,8 @@ class Deed(NamedTuple):
 
 
 def done(stand: Stand, **how: Any) -> Answer:
-    """End the current step."""
-    return stand.cli("done", given=RESPONSE, **how)
+    """End the open step, by its stage's number, as it says."""
+    return stand.cli("done", "--for", str(stand.scene.state["steps"][-1]["rank"]), given=RESPONSE, **how)
 
 
 def next_or_done(stand: Stand) -> Answer:
