@@ -103,8 +103,7 @@ def keep_original(path: str, read: dict[str, Any]) -> Event:
         files.sync_folder(folder)
     told = {"from": read.before, "to": read["schema_version"], "steps": list(read.steps), "kept": kept}
     kind = what.partition(".")[0]  # of a kept state, too
-    if kind == "plan":
-        told["sha256"] = digests.of_json(read)
+    told["sha256"] = digests.of_json(read)
     return Event(f"{kind}.migrated", told)
 
 

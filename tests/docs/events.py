@@ -346,7 +346,13 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     "state.changed": ("a write that nothing else tells of changed what the state's checksum covers", {}),
     "state.migrated": (
         "a state of an older schema is written in today's",
-        {"from": "", "to": "", "steps": "of the migration", "kept": "the original's name"},
+        {
+            "from": "",
+            "to": "",
+            "steps": "of the migration",
+            "kept": "the original's name",
+            "sha256": "of what became of it",
+        },
     ),
     "plan.migrated": ("the same of a plan", {"from": "", "to": "", "steps": "", "kept": "", "sha256": ""}),
     "ledger.torn_line": ("a kill tore off the line before this one", {"bytes": "", "sha256": ""}),
