@@ -206,6 +206,8 @@ def _held(run: Run, kept: _Kept, left_out: Collection[str]) -> FileTold | None:
         files.refuse_links(run.folder, path)
         data = files.read_bytes(path, limit=_LARGEST)
     except (FileNotFoundError, NotADirectoryError):
+        if kept.stage and "/" in kept.path and _is_put_aside(run, kept):
+            return None  # by an undo that was killed before the state
         if f"run/{kept.path}" in left_out:
             return FileTold(kept.stage, kept.file, "", _GONE)
         return FileTold(kept.stage, kept.file, CHANGED_FILE, _LOST)
@@ -218,6 +220,17 @@ def _held(run: Run, kept: _Kept, left_out: Collection[str]) -> FileTold | None:
     if _MASK in data:
         return FileTold(kept.stage, kept.file, "", "a secret in it was masked as the run was handed on")
     return FileTold(kept.stage, kept.file, CHANGED_FILE, "it is not the one that was written")
+
+
+def _is_put_aside(run: Run, kept: _Kept) -> bool:
+    folder = os.path.dirname(os.path.join(run.folder, kept.path))
+    for name in stages.aside(run.folder, kept.stage, kept.file):
+        try:
+            if _says(kept, files.read_bytes(os.path.join(folder, name), limit=_LARGEST)):
+                return True
+        except (OSError, LoomError):
+            continue
+    return False
 
 
 def _says(kept: _Kept, data: bytes) -> bool:
