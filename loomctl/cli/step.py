@@ -148,7 +148,7 @@ def done(
             artifacts=dict(_artifact(space, run_id, one) for one in artifacts),
             branch=branch,
             stage=stage,
-            ask=None if as_json or not sys.stdin.isatty() else _asked,
+            ask=None if as_json or sys.stdin is None or not sys.stdin.isatty() else _asked,
         )
     except LoomError as error:
         if error.code == leasing.HELD_BY_ANOTHER:
