@@ -393,6 +393,7 @@ LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "session.lost": _words("session_id"),
     "hook.failed": _words("hook", "error"),
     "tools.unreadable": _words("file"),
+    "tools.unfinished": _words("file"),
     "outputs.removed": _words(),
     "state.restored": _restored,
     "plan.restored": _words(),

@@ -12,7 +12,7 @@ import click
 from loomctl import __version__
 from loomctl.cli import asking, event_lines, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import clock, event_log, events, trouble
+from loomctl.disk import clock, event_log, events, spool, trouble
 from loomctl.disk.local import TERMINAL
 from loomctl.engine import finding, hook_health, leasing, overview, savings_tally, told_receipts, verifying
 from loomctl.engine.savings_tally import Tally
@@ -104,7 +104,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
         "saved": {"tokens_before": tally.before, "tokens_after": tally.after, "saved_percent": tally.percent},
         "events": _events(run),
         "ledger": _ledger(space, run),
-        "hooks": _hooks(health),
+        "hooks": {**_hooks(health), "set_aside": len(spool.waiting(space.store.local, spool.UNFINISHED))},
         "versions": {
             "loomctl": __version__,
             "hooks": max(health.beats.values(), key=lambda beat: beat.at).version if health.beats else None,
@@ -364,6 +364,9 @@ def _put_health(shown: Screen, told: Mapping[str, Any], now: float) -> None:
         shown.put("hooks", f"none is silent; the last was {hooks['last']['event']}, {at}")
     elif not hooks["silent"] and hooks["expected"]:
         shown.put("hooks", "none has fired yet", colour=_YELLOW)
+    if hooks["set_aside"]:
+        said = f"! {counted(hooks['set_aside'], 'tool call')} set aside, for a hook was killed: loomctl steps"
+        shown.put("hooks", said, most=2, colour=_YELLOW)
     for skew in told["versions"]["skew"]:
         what = "the hooks are" if skew["part"] == "hooks" else "the run was last worked on by"
         said = f"! {what} {masked_line(skew['version'], 40)}, this loomctl is {__version__}: loomctl doctor"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # A binding of a session whose process is not known counts as alive for this long after its last sign.
 SILENT_AFTER = 30 * 60
+_MOST_LIVING = 1000  # marks of living sessions that are looked at in one go
 # The host of a session that is a person's shell.
 TERMINAL = "terminal"
 
@@ -150,13 +151,8 @@ class Local:
         """
         if files.leads_away(self._store_folder, self._live):  # what lies there must not go
             return []
-        if not os.path.isdir(self._live):  # marked for the first time
-            found = self.bindings()
-            for binding in found:
-                self._tried(self._mark, binding["session_id"])
-            return found
         living: list[tuple[float, dict[str, Any]]] = []
-        for name in os.listdir(self._live):
+        for name in self._marks():
             found_here = self.binding(name)
             gone = found_here is None or (found_here.get("ended") and not _process(found_here).get("pid"))
             if found_here is not None and not gone and self._may_live(found_here):
@@ -164,6 +160,14 @@ class Local:
             else:
                 self._tried(files.remove, os.path.join(self._live, name))
         return [binding for _, binding in sorted(living, key=lambda pair: pair[0])]
+
+    def _marks(self) -> list[str]:
+        """List marks, a thousand at most: what else a repository brings along goes later."""
+        try:
+            with os.scandir(self._live) as entries:
+                return [entry.name for entry, _ in zip(entries, range(_MOST_LIVING), strict=False)]
+        except OSError:
+            return []
 
     @staticmethod
     def _tried(write: Callable[[str], None], name: str) -> None:

@@ -7,7 +7,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from loomctl.disk import bundle_lines, children, drivers, faber_files, files, sizes, user_folders
+from loomctl.disk import bundle_lines, children, drivers, faber_files, files, sizes, spool, user_folders
 from loomctl.disk import config as settings
 from loomctl.disk import known as known_runs
 from loomctl.disk.lock import holder
@@ -236,6 +236,18 @@ def _other_driver(patient: Patient, run_id: str, state: State) -> lease.Holder |
     folder = patient.local.folder
     is_own = found.session_id == patient.session_id and drivers.is_here(folder, run_id, found)
     return found if not is_own and drivers.lives(folder, run_id, found) else None
+
+
+def tool_calls(patient: Patient) -> Finding:
+    """Whether tool calls were set aside, for whoever recorded them was killed (D59)."""
+    if patient.store is None:
+        return _NO_PROJECT._replace(found="no project, so no tool calls")
+    aside = spool.waiting(patient.store.local, spool.UNFINISHED)
+    if not aside:
+        return Finding(PASS, "no tool call is set aside")
+    details = [f"{one.path}: {one.bytes:,} bytes" for one in aside[:5]]
+    found = f"{counted(len(aside), 'tool call')} set aside, for whoever recorded it was killed"
+    return Finding(WARN, found, "loomctl steps", details)
 
 
 def locks(patient: Patient) -> Finding:

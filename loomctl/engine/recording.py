@@ -23,38 +23,67 @@ if TYPE_CHECKING:
     from loomctl.model.tool_steps import ToolStep
 
 HOOK_LIMIT = 0.2  # seconds that a hook digests for
-NEWEST, NEWEST_BYTES = 24, 2_000_000
+AHEAD = 256_000
+"""Bytes of events that a hook digests before it gives what it promises; the rest comes after it (D59)."""
+LARGEST_PARSED = 1 << 21
+"""Bytes of an event that is parsed; of a larger one the beginning and the end are looked at, and it is kept whole."""
+_END = 1 << 18  # bytes of each end
+NEWEST, NEWEST_BYTES = 24, 256_000
 """The newest calls that are reduced for a priming before their turn in the log comes, and what they may weigh."""
+_MOST_FILES = 500
+"""Files of the spool that a hook looks at in one go, at either end: a repository can bring along thousands."""
 _BATCH = 64  # steps that are appended in one write; what a kill repeats of them is found in the log's tail
 _SETTLED = 60  # seconds after which nobody writes a file of the spool any more
+_NOTED = "bindings of what waits"
+_WRITTEN = 2  # seconds that the launcher may take for one large file
 _EVENTS = ("PostToolUse", "PostToolUseFailure")
 
 
 class Digested(NamedTuple):
-    """What was done: steps that were appended, files that wait, files put aside; trouble: why not all, for its user."""
+    """What was done: steps that were appended, files that wait, files put aside; trouble: why not all, for its user.
+
+    unfinished: the file that was set aside, for whoever digested it before was killed.
+    """
 
     steps: int = 0
     left: int = 0
     aside: tuple[str, ...] = ()
     trouble: str = ""
+    unfinished: str = ""
 
 
-def digest(space: Workspace, limit: float | None = None) -> Digested:
+def digest(space: Workspace, limit: float | None = None, *, most: int | None = None) -> Digested:
     """Append what waits in the spool to the logs of its runs, oldest first. Raises nothing: what fails waits on.
 
-    limit: seconds after which the rest stays for the next time; at least one batch of steps is digested.
+    limit: seconds after which the rest stays for the next time, for a hook; at least one step is digested. most: bytes
+    of events after which the rest stays, even the first. What a kill left unfinished is set aside; who has no limit
+    digests it too, after all others.
     """
-    waiting = [] if space.store.unwritten else spool.waiting(space.store.local)
-    if not waiting:
+    local = space.store.local
+    waiting = [] if space.store.unwritten else spool.waiting(local)
+    if not waiting and (limit is not None or space.store.unwritten or not spool.waiting(local, spool.UNFINISHED)):
         return Digested()
     try:
         patience = PATIENCE if limit is None else limit
-        lock = os.path.join(space.store.local, "locks", "spool.digest")
+        lock = os.path.join(local, "locks", "spool.digest")
         files.refuse_links(space.store.folder, lock)
         with Lock(lock, patience=patience):
-            return _Digester(space, patience, None if limit is None else time.monotonic() + limit).work()
+            deadline = None if limit is None else time.monotonic() + limit
+            return _Digester(space, patience, deadline).work(most)
     except (OSError, LoomError) as error:
         return Digested(left=len(waiting), trouble=f"what tools gave could not be recorded: {trouble.said(error)}")
+
+
+def note_bindings(space: Workspace) -> None:
+    """Note who is bound to which step now, for what is digested later in this process: the answer may change it."""
+    waiting = spool.waiting(space.store.local)[:_MOST_FILES]
+    named = {session_id for one in waiting for session_id in spool.sessions_of(one.name) if ids.is_fit(session_id)}
+    space.local.memo[_NOTED] = {session_id: space.local.binding(session_id) for session_id in named}
+
+
+def are_noted(space: Workspace) -> bool:
+    """Tell whether something was left to be digested later in this process."""
+    return _NOTED in space.local.memo
 
 
 def foreseen(space: Workspace) -> dict[str, Sequence[ToolStep]]:
@@ -78,9 +107,8 @@ def newest(space: Workspace, run_id: str) -> tuple[Sequence[ToolStep], int]:
             bound[session_id] = binding is not None and binding["run_id"] == run_id
         return bound[session_id]
 
-    waiting = [
-        one for one in spool.waiting(space.store.local) if one.plain and any(map(drives, spool.sessions_of(one.name)))
-    ]
+    newest = spool.waiting(space.store.local)[-_MOST_FILES:]
+    waiting = [one for one in newest if one.plain and any(map(drives, spool.sessions_of(one.name)))]
     chosen: list[Spooled] = []
     room = NEWEST_BYTES
     for spooled in reversed(waiting):
@@ -123,21 +151,41 @@ class _Digester:
         self._steps = 0
         self._aside: list[str] = []
 
-    def work(self) -> Digested:
-        """Digest until all is done or the time is over."""
-        waiting = spool.waiting(self._space.store.local)
-        done = 0
+    def work(self, most: int | None) -> Digested:
+        """Digest until all is done, the time is over, or so many bytes were digested."""
+        local = self._space.store.local
+        begun = spool.Begun(local)
+        try:
+            unfinished = begun.set_aside()
+            if unfinished:
+                self._say("tools.unfinished", unfinished, spool.UNFINISHED)
+            waiting = spool.waiting(local)
+            if self._deadline is None:
+                waiting += spool.waiting(local, spool.UNFINISHED)
+            done = self._work(waiting if self._deadline is None else waiting[:_MOST_FILES], begun, most)
+            begun.note("")
+        finally:
+            begun.close()
+        return Digested(self._steps, len(waiting) - done, tuple(self._aside), unfinished=unfinished)
+
+    def _work(self, waiting: Sequence[Spooled], begun: spool.Begun, most: int | None) -> int:
+        """Digest files, as many as there is room for; gives how many."""
+        done = size = 0
         batch: list[Spooled] = []
         for spooled in waiting:
-            if done and self._is_over():
+            size += spooled.bytes
+            if (done and self._is_over()) or (most is not None and size > most):
                 break
             done += 1
+            begun.note(os.path.basename(spooled.path))
             if self._take(spooled):
                 batch.append(spooled)
             if len(batch) >= _BATCH or (batch and self._is_over()):
+                begun.note("")
                 self._flush(batch)
+        begun.note("")
         self._flush(batch)
-        return Digested(self._steps, len(waiting) - done, tuple(self._aside))
+        return done
 
     def foresee(self, spooled: Spooled) -> None:
         """Reduce a file, if it is fit to be; the steps of all stand in `fresh`."""
@@ -189,24 +237,24 @@ class _Digester:
         except OSError:
             return False
         self._aside.append(spooled.name)
-        if binding is not None:
-            self._say(binding, spooled)
+        self._say("tools.unreadable", spooled.name, spool.BAD)
         return False
 
     def _reduce(self, spooled: Spooled, binding: dict[str, Any] | None) -> bool:
         """Reduce one file for its run; False for what is no event of the session that is bound to it."""
-        event = _event(spooled)
+        event, whole = _event(spooled)
         session_id = event.get("session_id") if event else None
         if event is None or binding is None or binding["session_id"] != session_id:
             return False
         stage = binding.get("stage")
         self._signs[binding["run_id"], binding["session_id"]] = spooled.at / 1e9
-        self._log(binding["run_id"]).take(spooled, event, stage if isinstance(stage, str) else "")
+        self._log(binding["run_id"]).take(spooled, event, stage if isinstance(stage, str) else "", whole)
         return True
 
     def _binding(self, name: str) -> dict[str, Any] | None:
+        noted = self._space.local.memo.get(_NOTED, {})
         for session_id in filter(ids.is_fit, spool.sessions_of(name)):
-            binding = self._space.local.binding(session_id)
+            binding = noted[session_id] if session_id in noted else self._space.local.binding(session_id)
             try:
                 if binding is not None and self._space.store.has(binding["run_id"]):
                     self._space.store.run_dir(binding["run_id"])
@@ -215,13 +263,15 @@ class _Digester:
                 pass
         return None
 
-    def _say(self, binding: dict[str, Any], spooled: Spooled) -> None:
+    def _say(self, event: str, name: str, ending: str) -> None:
         """Say in the run's events what was put aside; where it cannot be said, the file itself is there."""
         from loomctl.disk.events import Event
 
-        told = Event(
-            "tools.unreadable", {"file": spooled.name + spool.BAD, "bytes": spooled.bytes}, binding["session_id"]
-        )
+        binding = self._binding(name)
+        if binding is None:
+            return
+        status = os.lstat(os.path.join(self._space.store.local, spool.FOLDER, name + ending))
+        told = Event(event, {"file": name + ending, "bytes": status.st_size}, binding["session_id"])
         try:
             self._space.store.tell(binding["run_id"], lambda _: [told], durable=False, patience=0.5)
         except (OSError, LoomError):
@@ -233,14 +283,28 @@ def _may_be_written(spooled: Spooled) -> bool:
     return spooled.plain and time.time() - spooled.at / 1e9 < _SETTLED
 
 
-def _event(spooled: Spooled) -> dict[str, Any] | None:
+def _event(spooled: Spooled) -> tuple[dict[str, Any] | None, bytes]:
+    """Read an event; of one that is too large to be parsed what its ends tell, and beside it the whole file."""
     if not spooled.plain:
-        return None
+        return None, b""
     try:
-        event = json.loads(files.read_bytes(spooled.path).decode("utf-8", "replace"))
+        data = files.read_bytes(spooled.path)
+        if len(data) > LARGEST_PARSED:
+            event: Any = _ends(data, spooled)
+        else:
+            event, data = json.loads(data.decode("utf-8", "replace")), b""
     except (OSError, LoomError, ValueError, RecursionError):
-        return None
+        return None, b""
     fit = (
         isinstance(event, dict) and event.get("hook_event_name") in _EVENTS and isinstance(event.get("tool_name"), str)
     )
-    return event if fit else None
+    return (event, data) if fit else (None, b"")
+
+
+def _ends(data: bytes, spooled: Spooled) -> dict[str, Any] | None:
+    """Read the two ends of a large event; None while it may still be written: no parser tells that it is whole."""
+    if not data.rstrip().endswith(b"}") or abs(time.time() - spooled.at / 1e9) < _WRITTEN:
+        return None
+    from loomctl.model import cut_json
+
+    return cut_json.read(data[:_END].decode("utf-8", "replace"), data[-_END:].decode("utf-8", "replace"))

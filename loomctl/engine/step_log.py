@@ -10,6 +10,7 @@ from loomctl.disk.offloading import DataOffloader, name_of
 from loomctl.engine.reducer import StepReducer
 from loomctl.model import history, live_rules
 from loomctl.model.errors import LoomError
+from loomctl.model.secrets import masked_line
 from loomctl.model.tokens import estimate
 
 TYPE_CHECKING = False
@@ -121,8 +122,11 @@ class StepLog:
         self._reads: dict[str, Any] | None = None
         self._reads_changed = False
 
-    def take(self, spooled: Spooled, event: dict[str, Any], stage: str) -> None:
-        """Reduce an event and keep it for the next `flush`; one that the log has already is passed over."""
+    def take(self, spooled: Spooled, event: dict[str, Any], stage: str, whole: bytes = b"") -> None:
+        """Reduce an event and keep it for the next `flush`; one that the log has already is passed over.
+
+        whole: the event's file, where `event` is only what its ends tell.
+        """
         named = event.get("tool_use_id")
         own = named if isinstance(named, str) and named else f"step-{spooled.at:x}"
         if (spooled.name, own) in self._known:
@@ -143,15 +147,39 @@ class StepLog:
             "tool_use_id": own if own != step_id else None,
         }
         kept = {key: value for key, value in more.items() if value and isinstance(value, (str, int))}
-        self._fresh.append(self._reduced(event, step_id, kept))
+        if whole:
+            self._fresh.append(self._in_part(event, step_id, kept, whole))
+        else:
+            self._fresh.append(self._reduced(event, step_id, kept))
 
-    def _reduced(self, event: dict[str, Any], step_id: str, more: dict[str, Any]) -> ToolStep:
+    def _in_part(self, event: dict[str, Any], step_id: str, more: dict[str, Any], whole: bytes) -> ToolStep:
+        """Reduce what the ends of a large event tell; the event itself is kept to the last byte."""
+        step = self._reduced(event, step_id, more, self._blind)
+        ended = "ok" if step.success else "failed"
+        first = f"{masked_line(step.tool_name, 80)}: {ended}, {len(whole):,} bytes, looked at in part"
+        told = "\n".join([first, *step.observation.split("\n")[1:]])
+        step = step._replace(
+            observation=told,
+            outcome_ref=self._stored.offload(whole, step_id, "json"),
+            rest={"text_is": "event"},
+            rest_ref=None,
+            bytes=len(whole),
+            sha256=digests.of_bytes(whole),
+        )
+        return step._replace(tokens_after=estimate(history.full(step)))
+
+    def _reduced(
+        self, event: dict[str, Any], step_id: str, more: dict[str, Any], reducer: StepReducer | None = None
+    ) -> ToolStep:
         tool_name, args = event["tool_name"], event.get("tool_input")
         response, lost = self._stored.whole(event)
         error = event.get("error")
         said = error if isinstance(error, str) else ""
         if event["hook_event_name"] == "PostToolUseFailure":
-            return self._reducer.reduce(tool_name, args, None, step_id=step_id, error=said or "it failed", more=more)
+            told = said or "it failed"
+            return (reducer or self._reducer).reduce(tool_name, args, None, step_id=step_id, error=told, more=more)
+        if reducer is not None:
+            return reducer.reduce(tool_name, args, response, step_id=step_id, more=more)
         if tool_name == "Read":
             return self._read(args, response, step_id, more)
         if lost:  # the excerpt that the model saw is never given for the output, which is named as what it was

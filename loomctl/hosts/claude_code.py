@@ -12,7 +12,17 @@ import sys
 
 from loomctl.disk import files
 from loomctl.disk.lock import HOOK_PATIENCE
-from loomctl.hosts.claude_events import context, digested, for_people, kept, read_event, text, words, workspace_of
+from loomctl.hosts.claude_events import (
+    context,
+    digest_rest,
+    digested,
+    for_people,
+    kept,
+    read_event,
+    text,
+    words,
+    workspace_of,
+)
 from loomctl.hosts.claude_transcript import NOTICE, Transcript
 from loomctl.model import quick_json
 from loomctl.model.errors import LoomError
@@ -33,6 +43,7 @@ if TYPE_CHECKING:
 KEY = "must_survive"  # as model.survival has it; not imported, for most runs declare nothing
 # What a subagent's events are answered for: its conversation is another, though it bears the session's id.
 _OF_SUBAGENTS = ("pre-tool-use",)
+_LONGEST_WORD = 80  # of the host's own words, as `reason`
 # Events at which a run may come to stand elsewhere, or a session to another one.
 _CHANGING = ("session-start", "stop")
 # A restore that cannot be seen is tried again this often for one compaction, then left to the user.
@@ -76,6 +87,8 @@ def main(arguments: list[str]) -> int:
             files.write_all(sys.stdout.fileno(), output.encode("utf-8", "backslashreplace"))  # whatever the locale is
         except OSError:  # the host went away
             pass
+    if space is not None:
+        digest_rest(space)
     return 0
 
 
@@ -147,7 +160,7 @@ def session_start(space: Workspace, event: dict[str, Any]) -> Given | None:
     from loomctl.hosts import claude_binding
     from loomctl.model import triggers
 
-    source = text(event, "source") or "startup"
+    source = text(event, "source")[:_LONGEST_WORD] or "startup"
     unrecorded = digested(space)
     notes = [unrecorded] if unrecorded else []
     path = text(event, "transcript_path") or None
@@ -352,14 +365,14 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.engine import leasing
     from loomctl.hosts import claude_stop
 
-    digested(space)
+    recorded = digested(space)
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=text(event, "transcript_path") or None)
     answer = claude_stop.answer(space, binding, event)
     missing = _missing(space)
     leasing.refresh(space, binding["run_id"])  # last, for what ended a step is a sign by itself
     output: dict[str, Any] = {"decision": "block", "reason": answer.block} if answer.block else {}
-    if answer.line or missing:
-        lines = [for_people(line) for line in (answer.line, missing) if line]
+    if answer.line or missing or recorded:
+        lines = [for_people(line) for line in (answer.line, missing, recorded) if line]
         output["systemMessage"] = "\n".join(lines)
     return quick_json.plain(output) if output else None
 
@@ -379,7 +392,7 @@ def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:
     binding = space.local.binding(space.caller.session_id)
     if binding is not None and space.store.has(binding["run_id"]):
         space.local.mark_ended(binding["session_id"])
-        presence.leave(space, binding["run_id"], text(event, "reason") or "other")
+        presence.leave(space, binding["run_id"], text(event, "reason")[:_LONGEST_WORD] or "other")
     return None
 
 

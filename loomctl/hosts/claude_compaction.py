@@ -26,9 +26,9 @@ def before(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.engine import announcing, finding, priming
     from loomctl.model import triggers
 
-    claude_events.digested(space)
+    recorded = claude_events.digested(space)
     is_manual = event.get("trigger") == "manual"
-    untold = _settled(space, is_manual=is_manual)
+    untold = "; ".join(filter(None, (_settled(space, is_manual=is_manual), recorded)))
     found = finding.find(space, over=False)
     if found.run_id is None or not known.is_known(found.run_id, space.store.folder):
         return None

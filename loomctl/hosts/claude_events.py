@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HOST = "claude-code"
 LARGEST_EVENT = 64 * 1024 * 1024
+_SET_ASIDE = "which is set aside; the next loomctl command records it"
 
 
 def read_event() -> dict[str, Any]:
@@ -81,7 +82,10 @@ def kept(notes: list[str], write: Callable[[], Kept]) -> Kept | None:
 
 
 def digested(space: Workspace) -> str:
-    """Digest what tools gave for as long as a hook may; gives what went wrong. Most hooks find nothing there (D59)."""
+    """Digest what tools gave as far as that costs little; gives what its user must know. Most hooks find nothing there.
+
+    What is left waits for `digest_rest`: what the event promises comes first, whatever lies there (D59).
+    """
     try:
         with os.scandir(os.path.join(space.store.local, "spool")) as entries:
             if next(entries, None) is None:
@@ -90,7 +94,18 @@ def digested(space: Workspace) -> str:
         return ""
     from loomctl.engine import recording
 
-    return recording.digest(space, recording.HOOK_LIMIT).trouble
+    done = recording.digest(space, recording.HOOK_LIMIT, most=recording.AHEAD)
+    if done.left:
+        recording.note_bindings(space)
+    said = f"a hook was killed while it recorded a tool call, {_SET_ASIDE}" if done.unfinished else ""
+    return "; ".join(filter(None, (said, done.trouble)))
+
+
+def digest_rest(space: Workspace) -> None:
+    """Digest what `digested` left, once the answer is out."""
+    recording = sys.modules.get("loomctl.engine.recording")
+    if recording is not None and recording.are_noted(space):
+        recording.digest(space, recording.HOOK_LIMIT)
 
 
 def context(event_name: str, given: str | None, line: str | None) -> str:

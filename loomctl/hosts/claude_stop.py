@@ -133,12 +133,16 @@ def _is_driven(conversation: object, prompt_id: str, memory: Memory) -> bool:
 
 
 def _mark(space: Workspace, run: Run) -> str:
-    """Give what changes with every tool call of the session: the host counts its blocks anew after one."""
-    try:
-        size = os.stat(os.path.join(run.folder, tool_log.FILE)).st_size
-    except OSError:
-        size = 0
-    return f"{size}:{len(spool.waiting(space.store.local))}"
+    """Give what changes with every tool call of the session: the host counts its blocks anew after one.
+
+    It is the newest call's name in the spool, which its step in the log has too: digesting changes nothing.
+    """
+    begins = f"{space.caller.session_id}-"
+    own = [one.name for one in spool.waiting(space.store.local) if one.name.startswith(begins)]
+    if own:
+        return own[-1]
+    newest = tool_log.tail(run.folder, 1)
+    return str(newest[0].more.get("spool") or newest[0].id) if newest else ""
 
 
 def _memory(space: Workspace) -> Memory:

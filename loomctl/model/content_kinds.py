@@ -23,8 +23,8 @@ def kind_of(text: str) -> str:
         return TEXT
     if bare[-1] in "}]" and (len(bare) > _LARGEST_PARSED or _parses(bare)):
         return JSON
-    lines = [line for line in bare.splitlines() if line.strip()]
-    tried = [*lines[:_LINES_TRIED], lines[-1]]
+    lines = [line for line in bare[:_LARGEST_PARSED].splitlines() if line.strip()]
+    tried = [*lines[:_LINES_TRIED], bare[-_LARGEST_PARSED:].splitlines()[-1]]
     return JSONL if len(lines) > 1 and all(line.strip()[0] in "{[" and _parses(line) for line in tried) else TEXT
 
 

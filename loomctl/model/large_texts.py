@@ -1,17 +1,67 @@
-"""What is looked at of a text too large to be looked at whole: its ends, and the lines between that tell of trouble.
+"""What is looked at of a text or value too large to be looked at whole; the rest is still behind the step (D47, D59).
 
-Looking costs seconds a megabyte, and a hook has few; what stands nowhere in the part is still behind the step (D47).
+Looking costs seconds a megabyte, and a hook has few. Of what is larger than `CLEANED` only the two ends are cleaned and
+masked; of what comes of that, `looked_at` gives the ends and the lines between that tell of trouble.
 """
 
 from __future__ import annotations
 
 from loomctl.model.live_text import TROUBLES
+from loomctl.model.secrets import mask
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+CLEANED = 2_000_000  # characters of a text that is cleaned and masked whole
+FIRST, LAST = 800_000, 1_200_000  # of a larger one
+MARGIN = 16_384  # characters beyond a cut that are masked with it: a secret that the cut parts is no shorter than half
+MOST_VALUES = 10_000  # texts, numbers and the like that are looked at in one value
+_DEEPEST = 12
 
 WHOLE = 200_000  # characters of a text that is looked at whole
 HEAD, TAIL = 40_000, 60_000
 _HITS = 200  # lines that are taken for each word of trouble
 _WIDEST = 1000  # characters of such a line, and of the lines below it that may explain it
 _BELOW = 3
+
+
+def cleaned(text: str, clean: Callable[[str], str]) -> str:
+    """Give a text cleaned, with its secrets masked; of one larger than `CLEANED` its two ends.
+
+    What stands beside a cut is masked with a margin, which then goes: no half of a secret is left.
+    """
+    if len(text) <= CLEANED:
+        return mask(clean(text))[0]
+    head = mask(clean(text[: FIRST + MARGIN]))[0][:-MARGIN]
+    return f"{head}\n{mask(clean(text[-LAST - MARGIN :]))[0][MARGIN:]}"
+
+
+def masked_head(text: str, limit: int) -> str:
+    """Give the beginning of a text, `limit` characters and more, its secrets masked."""
+    if len(text) <= limit + MARGIN:
+        return mask(text)[0]
+    return mask(text[: limit + MARGIN])[0][:-MARGIN]
+
+
+def bounded(value: Any) -> Any:
+    """Give a copy of a JSON value with at most `MOST_VALUES` entries, each list's from both of its ends."""
+    return _bounded(value, [MOST_VALUES], _DEEPEST)
+
+
+def _bounded(value: Any, room: list[int], depth: int) -> Any:
+    room[0] -= 1
+    if isinstance(value, str):
+        return value if len(value) <= CLEANED else f"{value[:FIRST]}\n{value[-LAST:]}"
+    if not isinstance(value, (dict, list)) or not depth:
+        return value if not isinstance(value, (dict, list)) else None
+    items = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
+    half = max(0, room[0]) // 2
+    if len(items) > 2 * half:
+        items = [*items[:half], *items[len(items) - half :]]
+    found = [(key, _bounded(one, room, depth - 1)) for key, one in items if room[0] > 0]
+    return dict(found) if isinstance(value, dict) else [one for _, one in found]
 
 
 def looked_at(text: str) -> str:

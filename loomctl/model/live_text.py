@@ -9,6 +9,9 @@ HEAD, TROUBLE, TAIL = 800, 1100, 900  # characters of the excerpt's parts
 _WIDEST = 300  # characters of a line
 _WIDEST_ALONE = 1200  # of each end of a line that has the excerpt for itself
 _HITS = 400  # places of trouble that are looked at
+_MOST = (
+    2_000_000  # characters of a text of many lines that is looked at whole; of a larger one half as many of each end
+)
 # What a line that tells of trouble holds, in lower case.
 TROUBLES = (
     "error", "fail", "fatal", "panic", "exception", "traceback", "denied", "refused", "abort", "not found", "no such",
@@ -27,6 +30,12 @@ def shortened(program: str, text: str, size: int, path: str) -> str:
 
 def excerpt(text: str) -> str:
     """Give the first lines, the last ones, and between them lines that tell of trouble; the gaps are named."""
+    text = text.rstrip("\n")
+    first, between = -1, 0  # the number of the line behind which lines are not looked at, and how many these are
+    if len(text) > _MOST and text.find("\n", text.find("\n") + 1) >= 0:
+        head, tail = text[: _MOST // 2], text[-(_MOST // 2) :]
+        first, between = head.count("\n"), text.count("\n") - head.count("\n") - tail.count("\n") - 1
+        text = f"{head}\n{tail}"
     lines = text.split("\n")
     while lines and not lines[-1].strip():
         lines.pop()
@@ -34,12 +43,13 @@ def excerpt(text: str) -> str:
     shown: dict[int, str] = {}
     _take(shown, lines, range(len(lines)), HEAD, wide)
     _take(shown, lines, range(len(lines) - 1, -1, -1), TAIL, wide)
-    _take(shown, lines, _troubled(text, len(lines)), TROUBLE, wide)
+    if len(shown) < len(lines):
+        _take(shown, lines, _troubled(text, len(lines)), TROUBLE, wide)
     parts: list[str] = []
     before = -1
     for number in sorted(shown):
         if number > before + 1:
-            parts.append(_gap(number - before - 1))
+            parts.append(_gap(number - before - 1 + (max(0, between) if before <= first < number else 0)))
         parts.append(shown[number])
         before = number
     if before + 1 < len(lines):
@@ -67,7 +77,7 @@ def _troubled(text: str, count: int) -> list[int]:
     """Give the numbers of lines that tell of trouble, each once, in their order."""
     low = text.lower()
     if len(low) != len(text):  # a letter whose small form is two: positions would not fit
-        low = "".join([one if len(one.lower()) != 1 else one.lower() for one in text])
+        low = text.replace("\u0130", "i").lower()
     places: list[int] = []
     for word in TROUBLES:
         at = low.find(word)

@@ -7,7 +7,7 @@ import re
 
 from loomctl.model import content_kinds, paths_in_state, signal_lines
 from loomctl.model.fences import one_line
-from loomctl.model.large_texts import looked_at
+from loomctl.model.large_texts import bounded, cleaned, looked_at, masked_head
 from loomctl.model.live_rules import main_words
 from loomctl.model.records import NamedTuple
 from loomctl.model.secrets import mask, masked, masked_line
@@ -60,13 +60,13 @@ def observation(call: Call) -> str:
 
 def shortened(value: str) -> str:
     """Give an argument short enough to be kept, its secrets masked before it is cut."""
-    value = mask(value)[0]
+    value = masked_head(value, LONGEST_WORDS)
     return value if len(value) <= LONGEST_WORDS else value[: LONGEST_WORDS - 1] + "…"
 
 
 def _quoted(value: str) -> str:
     """Give an argument on one line, with nothing in it that a reader does not see."""
-    return masked_line(value, LONGEST_WORDS)
+    return one_line(masked_head(value, LONGEST_WORDS), LONGEST_WORDS)
 
 
 # ---- The signal.
@@ -76,8 +76,8 @@ def _signal(call: Call) -> list[str]:
     # Masked first: a name, a path or a part does not show any more what it was assigned to.
     output = call.output
     is_text = output.at is not None or isinstance(output.result, str)
-    given = without_exit_code(output.text) if is_text else spoken(call.rule, masked(output.result))
-    text, errors = (looked_at(mask(signal_lines.plain(one))[0]) for one in (given, output.errors))
+    given = without_exit_code(output.text) if is_text else spoken(call.rule, masked(bounded(output.result)))
+    text, errors = (looked_at(cleaned(one, signal_lines.plain)) for one in (given, output.errors))
     found: list[str] = []
     if call.rule.action == READ and output.facts.get("form") in _NO_WORDS:
         return []

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SHORT = 120  # characters of an argument that is kept where the rule names none
 _SMALL = 160  # characters of JSON
+_MOST_ARGS = 40  # that are kept where the rule names none
 
 
 class Reduction(NamedTuple):
@@ -76,6 +77,9 @@ def rebuilt(minimal_args: Mapping[str, Any], rest: Mapping[str, Any], text: str 
 
     Raises ValueError, LookupError or TypeError where what is given was damaged.
     """
+    if rest.get("text_is") == "event":
+        event = json.loads(text or "")
+        return event.get("tool_input"), event.get("tool_response", event.get("error"))
     own = rest.get("no_args", ())
     kept = {key: value for key, value in minimal_args.items() if not key.startswith("$") and key not in own}
     args: object = rest["args_are"] if "args_are" in rest else {**kept, **rest.get("args", {})}
@@ -94,17 +98,20 @@ def kept_args(rule: Rule, args: dict[str, Any]) -> dict[str, Any]:
 
         words = shlex.join(str(word) for word in args["args"] if word is not None)
         return {"command": observations.shortened(f"{args.get('command') or ''} {words}".strip())}
-    named = rule.keep or [key for key, value in args.items() if not isinstance(value, str) or len(value) <= _SHORT]
+    named = rule.keep or [key for key, value in args.items() if _is_short(value)][:_MOST_ARGS]
     found: dict[str, Any] = {}
     for name in named:
         steps = paths_in_state.compile_path(name) if name.startswith("$") else [name]
         value = paths_in_state.MISSING if steps is None else paths_in_state.read(steps, args)
-        if value is not paths_in_state.MISSING and value is not None:
+        if isinstance(value, str):
+            found[name] = observations.shortened(value)
+        elif value is not paths_in_state.MISSING and value is not None and _is_small(value):
             found[name] = value
-    clean = {
-        key: observations.shortened(value) if isinstance(value, str) else value for key, value in masked(found).items()
-    }
-    return {key: value for key, value in clean.items() if isinstance(value, str) or _is_small(value)}
+    return {key: value for key, value in masked(found).items() if isinstance(value, str) or _is_small(value)}
+
+
+def _is_short(value: object) -> bool:
+    return len(value) <= _SHORT if isinstance(value, str) else _is_small(value)
 
 
 def _is_small(value: object) -> bool:

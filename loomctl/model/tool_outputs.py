@@ -54,6 +54,7 @@ _ASIDE = frozenset({
     "totalToolUseCount", "usage", "tool_use_id", "isError", "is_error", "mode", "type", "prompt", "oldTodos",
 })  # fmt: skip
 _DEEPEST = 12
+_SPREAD = 200_000  # characters of JSON that stands over lines: no C code makes them
 _BLOB = 400  # characters without a blank: an image in base64, and no text
 _SEARCHES = ("grep", "rg", "egrep", "fgrep", "zgrep", "pgrep", "ag", "diff", "cmp", "test", "[")
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
@@ -172,7 +173,7 @@ def _count(rule: Rule, held: Mapping[str, Any], result: object, text: str) -> in
         return len(result)
     if rule.action == SEARCH:
         return text.count('"url"') or text.count("http")
-    return len(entries(text))
+    return len(entries(text)) if rule.action == LIST else 0
 
 
 def _found(entry: object) -> int:
@@ -231,9 +232,10 @@ def _words(key: str, value: object, depth: int) -> Iterator[str]:
 
 
 def as_text(value: object) -> str:
-    """Give a value in JSON, or what stands for one that has none."""
+    """Give a value in JSON, over lines where it is no large one, or what stands for one that has none."""
     try:
-        return json.dumps(value, ensure_ascii=False, indent=1, default=str)
+        told = json.dumps(value, ensure_ascii=False, default=str)
+        return told if len(told) > _SPREAD else json.dumps(value, ensure_ascii=False, indent=1, default=str)
     except (ValueError, RecursionError, TypeError):
         return str(type(value))
 

@@ -18,7 +18,7 @@ class ToolStep(NamedTuple):
 
     rest: what else there was of arguments and result, so that nothing is lost: `{args?, result?, text_at?, text_is?}`,
     where text_at names the place in the result of the text behind `outcome_ref`, and text_is says that this text is the
-    whole result in JSON; rest_ref: where that stands, if it is large.
+    whole result in `JSON`, or the whole `event` of the call; rest_ref: where that stands, if it is large.
     bytes and sha256 are of the text in UTF-8; tokens_before and tokens_after are estimates (D51), of the arguments and
     the result, and of what a history says in full.
     """

@@ -1,0 +1,194 @@
+"""What reads foreign text takes work that grows as the text does: counted in lines of Python, over units and sizes.
+
+What C code does inside of one call (a search, a pattern) is not counted: `UNBOUNDED` looks at the patterns instead, and
+`benchmarks/hostile.py` at whole hooks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import loomctl
+from loomctl.disk import files, strict_json
+from loomctl.model import (
+    bare_words,
+    columns,
+    conditions,
+    content_kinds,
+    cut_json,
+    directives,
+    dot_conditions,
+    dot_workflow,
+    fences,
+    git_commands,
+    history,
+    json_objects,
+    large_texts,
+    live_rules,
+    live_text,
+    placeholders,
+    programs,
+    reducing,
+    secrets,
+    shell_text,
+    signal_lines,
+    survival,
+    text_diff,
+    tokens,
+    turn_ends,
+)
+from loomctl.model.tool_steps import ToolStep
+
+parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+
+SMALL, TIMES = 1_500, 4
+GROWTH = 1.3  # times TIMES: what a constant part or a cut may add
+FEW = 3_000  # lines of Python that nobody counts
+
+UNITS = (
+    *(":5432:", "\x1b[31m", "{", "[", '"', "\\", "- [ ] ", "`", "<", "$(", "-----BEGIN ", " ", "\n", "0", "a.b.", "@"),
+    *("|", "a", "a/+", "{}", '{"a":', '{"outcome":1}', "```\n", "error: x\n", "a: ", "password=", "\r", "é", "\u200b"),
+    *(
+        "http://a",
+        "A",
+        "a_",
+        "a-",
+        "{a}",
+        "${a}",
+        "; ",
+        "'",
+        "//",
+        "/*",
+        "!",
+        "  x\n",
+        "Traceback (most recent call last):\n",
+    ),
+)
+
+
+def reduced(tool: str, shape: Callable[[str], object], *, failed: bool = False) -> Callable[[str], object]:
+    """Reduce a call with a text in it."""
+    return lambda text: reducing.reduce_call(tool, {"command": text}, shape(text), error=text if failed else "")
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "mask": secrets.mask,
+    "reduce a shell's": reduced("Bash", lambda text: {"stdout": text, "stderr": text[::2]}),
+    "reduce a failure": reduced("Bash", lambda _: None, failed=True),
+    "reduce a listing": reduced("Glob", str),
+    "reduce values": reduced("mcp__x__y", lambda text: [text[at : at + 8] for at in range(0, len(text), 8)]),
+    "cut JSON": lambda text: cut_json.read('{"a": ["' + text, text),
+    "plain": signal_lines.plain,
+    "trouble": lambda text: signal_lines.trouble(text, 1000, 50),
+    "paths": signal_lines.paths,
+    "names": signal_lines.names,
+    "kind": content_kinds.kind_of,
+    "estimate": tokens.estimate,
+    "at most": tokens.at_most,
+    "looked at": large_texts.looked_at,
+    "excerpt": live_text.excerpt,
+    "main words": live_rules.main_words,
+    "visible": fences.visible,
+    "fenced": fences.fenced,
+    "objects in prose": lambda text: list(json_objects.objects(text)),
+    "broken objects": json_objects.broken,
+    "last object": directives.last_object,
+    "questions": turn_ends.questions,
+    "git command": git_commands.git_command_problem,
+    "programs": programs.named_in,
+    "placeholders": lambda text: placeholders.expand(text, {"a": "b"}),
+    "shell text": lambda text: shell_text.expand(text, {"a": "b"}),
+    "survival": lambda text: survival.stands_in("what is wanted", survival.looked_through(text)),
+    "difference": lambda text: text_diff.within(text, text[::-1], 1500),
+    "columns": lambda text: columns.cut(text, 80),
+    "bare words": bare_words.found_in,
+    "condition": conditions.compile_condition,
+    "DOT": lambda text: dot_workflow.convert("digraph {" + text, name="x"),
+    "DOT condition": dot_conditions.compile_condition,
+    "strict JSON": lambda text: strict_json.parse(text, max_depth=64),
+    "JSON": lambda text: files.parse_json(text.encode("utf-8", "replace"), where="x"),
+    "history": lambda text: history.compact_history(
+        [ToolStep("a", "Bash", {"command": text[:400]}, text, None, True)] * 8
+    ),
+}
+
+
+def lines_of_python(work: Callable[[str], object], text: str) -> int:
+    """Count the lines of Python that a call runs through; what it raises of its own is fine."""
+    count = 0
+
+    def trace(_frame: Any, event: str, _given: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work(text)
+    except Exception:  # noqa: BLE001 - refused
+        pass
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_work_grows_as_the_text_does(name: str) -> None:
+    """Four times the text is no more than four times the work and a little."""
+    steep = []
+    READERS[name]("warm")
+    for unit in UNITS:
+        for end in ("", "!\n"):
+            small, large = (
+                lines_of_python(READERS[name], unit * (size // len(unit)) + end) for size in (SMALL, SMALL * TIMES)
+            )
+            if large > FEW and large > small * TIMES * GROWTH:
+                steep.append((unit, end, small, large))
+    assert steep == []
+
+
+def patterns() -> Iterator[tuple[str, str, int]]:
+    """Give each pattern that a module of Loom's has compiled: its module and name, its text, its flags."""
+    for found in pkgutil.walk_packages(loomctl.__path__, "loomctl."):
+        if ".cli" in found.name or found.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(found.name)
+        for name, value in vars(module).items():
+            if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
+                yield f"{found.name}.{name}", value.pattern, value.flags & ~re.UNICODE
+
+
+def is_unbounded(node: Any) -> bool:
+    """Tell a repeat without an end."""
+    return str(node[0]) in ("MAX_REPEAT", "MIN_REPEAT") and node[1][1] is parser.MAXREPEAT
+
+
+def inside(items: Any) -> Iterator[tuple[Any, Any]]:
+    """Give each node below, with the items that it stands among."""
+    for node in items:
+        yield node, items
+        for part in node[1] if isinstance(node[1], (tuple, list)) else ():
+            if isinstance(part, parser.SubPattern):
+                yield from inside(part)
+            elif isinstance(part, list):
+                for one in part:
+                    if isinstance(one, parser.SubPattern):
+                        yield from inside(one)
+
+
+def test_no_pattern_repeats_a_repeat_of_itself() -> None:
+    """`(a+)+` takes time that doubles with each letter: what is repeated without end has another end than a repeat."""
+    nested = []
+    for name, pattern, flags in patterns():
+        for node, _ in inside(parser.parse(pattern, flags)):
+            if is_unbounded(node) and len(node[1][2]) == 1 and is_unbounded(node[1][2][0]):
+                nested.append(name)
+    assert nested == []

@@ -1,0 +1,279 @@
+"""Whatever a tool printed, hooks give what they promise, and no event stops them twice (D59)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from loomctl.disk import spool, tool_log
+from loomctl.disk.offloading import DataOffloader
+from loomctl.engine import recording
+from loomctl.engine.reducer import StepReducer
+from loomctl.model import cut_json, large_texts, observations, reducing, secrets
+from loomctl.model.tool_steps import ToolStep
+from tests.hostile.limited import fails_open, hook
+from tests.scenes import CHECKOUT, MAIN, SESSION, Json, Scene, artifact, run
+
+SPEC = "# The specification\n\n" + "what is wanted\n" * 100
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run that the session drives, with an artifact."""
+    scene.write("spec.md", SPEC)
+    scene.workflow([artifact("spec", "spec.md", required=True)])
+    scene.begin()
+    return scene
+
+
+def event(number: int = 1, text: str = "ok\n", tool: str = "Bash", **more: Any) -> Json:
+    """An event as the host writes it."""
+    return {
+        "session_id": SESSION,
+        "hook_event_name": "PostToolUse",
+        "tool_name": tool,
+        "tool_input": {"command": f"make {number}"},
+        "tool_response": {"stdout": text, "stderr": "", "interrupted": False, "isImage": False},
+        "tool_use_id": f"toolu_{number:03}",
+        **more,
+    }
+
+
+def failure(text: str) -> Json:
+    """An event of a call that failed."""
+    told = event(hook_event_name="PostToolUseFailure", error=text)
+    del told["tool_response"]
+    return told
+
+
+def put(scene: Scene, told: Json, number: int = 1) -> Path:
+    """Write a file of the spool that nobody writes any more."""
+    path = scene.store / f"local/spool/{SESSION}-{number}.json"
+    path.write_text(json.dumps(told))
+    os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    return path
+
+
+def steps(scene: Scene) -> list[ToolStep]:
+    """The run's log."""
+    return list(tool_log.read(str(scene.run_dir)))
+
+
+def spooled(scene: Scene) -> list[str]:
+    """What lies in the spool."""
+    return sorted(os.listdir(scene.store / "local/spool"))
+
+
+def original(scene: Scene, step: ToolStep) -> tuple[Any, Any]:
+    """A step's arguments and result as they were."""
+    return StepReducer(DataOffloader(str(scene.run_dir))).original(step)
+
+
+LARGE: dict[str, Json] = {
+    "lines of a password file": event(text="h:5432:d:u:p " * 300_000),
+    "a failure of 20 MB": failure("error: it failed\n" * 1_250_000),
+    "colour codes": event(text="\x1b[31m" * 2_000_000),
+    "paths without end": event(text="a+" * 900_000),
+    "a list of a million values": event(tool="mcp__x__y", tool_response=["a"] * 1_000_000),
+    "a list that is parsed": event(tool="mcp__x__y", tool_response=["a"] * 400_000),
+    "arguments of a million values": event(tool_input={f"a{number}": 1 for number in range(200_000)}),
+    "a wide command": event(tool_input={"command": "a" * 9_000_000}),
+}
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_a_priming_comes_whole_and_the_event_is_kept(begun: Scene, case: str) -> None:
+    """The hook ends within the host's time, and every byte comes back."""
+    put(begun, LARGE[case])
+    ended = hook(begun, "session-start", source="compact")
+    fails_open(ended)
+    assert SPEC in ended.context
+    (step,) = steps(begun)
+    told = LARGE[case]
+    assert original(begun, step) == (told["tool_input"], told.get("tool_response", told.get("error")))
+    assert len(step.observation) < 20_000
+    assert spooled(begun) == []
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_only_what_is_kept_is_masked(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is masked of a call has a bound, whatever its size."""
+    seen: list[int] = []
+
+    def counting(text: str, mask: Any = secrets.mask) -> tuple[str, int]:
+        seen.append(len(text))
+        return (text, 0) if len(text) > 100_000 else mask(text)
+
+    for module in (secrets, large_texts, observations):
+        if hasattr(module, "mask"):
+            monkeypatch.setattr(module, "mask", counting)
+    told = LARGE[case]
+    reducing.reduce_call(
+        told["tool_name"], told["tool_input"], told.get("tool_response"), error=str(told.get("error") or "")
+    )
+    assert sum(seen) < large_texts.CLEANED * 1.5
+    assert len(seen) < large_texts.MOST_VALUES * 2
+
+
+def test_a_secret_at_a_cut_is_masked_whole() -> None:
+    """Wherever the cut falls, no half of it is told."""
+    token = "ghp_" + "Zq7Xw2Kd9" * 12
+    around = [large_texts.FIRST, large_texts.FIRST + large_texts.MARGIN]
+    for place in [at + off for at in around for off in range(-len(token) - 2, 4, 7)]:
+        text = "x " * (place // 2) + token + " y" * (large_texts.CLEANED // 2)
+        told = large_texts.cleaned(text, str)
+        assert not any(token[at : at + 12] in told for at in range(len(token) - 12)), place
+        told = large_texts.cleaned(text[::-1].replace(token[::-1], token), str)
+        assert not any(token[at : at + 12] in told for at in range(len(token) - 12)), place
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {checkout!r})
+from loomctl.model import reducing
+inner = reducing.reduce_call
+def reduce_call(name, args, *given, **more):
+    if args.get("command") == {command!r}:
+        {deed}
+    return inner(name, args, *given, **more)
+reducing.reduce_call = reduce_call
+sys.argv = ["loomctl", "hook", "session-start"]
+from loomctl.engine import reducer
+reducer.reduce_call = reduce_call
+from loomctl.__main__ import main
+main()
+"""
+DIES = "os.kill(os.getpid(), signal.SIGKILL)"
+
+
+def killed(scene: Scene, command: str) -> None:
+    """Answer a session start in a process that is killed while it digests one call."""
+    program = KILLED.format(checkout=str(CHECKOUT), command=command, deed=DIES)
+    told = json.dumps({"session_id": SESSION, "cwd": str(scene.root), "source": "resume"})
+    ended = run([sys.executable, "-c", program], cwd=scene.root, environ=scene.environ(), given=told)
+    assert ended.code == -signal.SIGKILL
+
+
+def test_an_event_that_killed_a_hook_is_set_aside_and_said_once(begun: Scene) -> None:
+    """The others are recorded, a second one that kills goes the same way, and a command records both."""
+    for number in (1, 2, 3, 4):
+        put(begun, event(number), number)
+    killed(begun, "make 2")
+    killed(begun, "make 3")
+    assert [step.id for step in steps(begun)] == []
+    said = fails_open(first := hook(begun, "session-start", source="resume"))
+    assert "a hook was killed while it recorded a tool call" in said
+    assert "loomctl" in said
+    assert SPEC in first.context
+    assert spooled(begun) == [f"{SESSION}-{number}.json{spool.UNFINISHED}" for number in (2, 3)]
+    assert [step.id for step in steps(begun)] == ["toolu_001", "toolu_004"]
+    assert begun.event_names().count("tools.unfinished") == 2
+    assert "killed" not in fails_open(hook(begun, "session-start", source="resume"))
+    doctor = begun.loomctl("doctor", "--json").json["checks"]
+    told = next(one for one in doctor if one["id"] == "tool calls")
+    assert (told["status"], "2 tool calls" in told["found"]) == ("WARN", True)
+    assert "2 tool calls" in begun.loomctl("status").stdout
+    assert begun.loomctl("steps").code == 0
+    assert [step.id for step in steps(begun)] == ["toolu_001", "toolu_004", "toolu_002", "toolu_003"]
+    assert [original(begun, step)[0] for step in steps(begun)] == [{"command": f"make {n}"} for n in (1, 4, 2, 3)]
+    assert spooled(begun) == []
+
+
+def test_a_hook_that_is_still_at_work_is_not_taken_for_killed(begun: Scene) -> None:
+    """Another one beside it sets nothing aside, and nothing is lost."""
+    for number in (1, 2, 3):
+        put(begun, event(number), number)
+    reading, writing = os.pipe()
+    program = KILLED.format(checkout=str(CHECKOUT), command="make 2", deed=f"os.write(2, b'x'); os.read({reading}, 1)")
+    told = json.dumps({"session_id": SESSION, "cwd": str(begun.root), "source": "resume"})
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=begun.root,
+        env=begun.environ(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=[reading],
+    ) as at_work:
+        assert at_work.stdin is not None
+        assert at_work.stderr is not None
+        at_work.stdin.write(told.encode())
+        at_work.stdin.close()
+        assert at_work.stderr.read(1) == b"x"
+        assert SPEC in hook(begun, "session-start", source="compact").context
+        assert spooled(begun) == [f"{SESSION}-{number}.json" for number in (1, 2, 3)]
+        os.write(writing, b"x")
+    os.close(reading)
+    os.close(writing)
+    assert [step.id for step in steps(begun)] == ["toolu_001", "toolu_002", "toolu_003"]
+    assert spooled(begun) == []
+
+
+def test_many_hooks_after_a_kill_set_one_event_aside(begun: Scene) -> None:
+    """They come at once, and each call is recorded once."""
+    for number in range(1, 9):
+        put(begun, event(number), number)
+    killed(begun, "make 5")
+    told = json.dumps({"session_id": SESSION, "cwd": str(begun.root), "source": "resume"}).encode()
+    command = [sys.executable, "-I", "-S", str(MAIN), "hook", "session-start"]
+    started = [
+        subprocess.Popen(command, cwd=begun.root, env=begun.environ(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        for _ in range(4)
+    ]
+    for one in started:
+        one.communicate(told)
+    hook(begun, "session-start", source="resume")
+    assert [step.id for step in steps(begun)] == [f"toolu_{number:03}" for number in range(1, 9) if number != 5]
+    assert spooled(begun) == [f"{SESSION}-5.json{spool.UNFINISHED}"]
+    assert begun.event_names().count("tools.unfinished") == 1
+
+
+@pytest.mark.parametrize("name", ["../../config.json", "x.json", "\udcff.json", ".json", "a/b.json", "", "\0.json"])
+def test_a_note_that_somebody_else_wrote_moves_nothing_else(begun: Scene, name: str) -> None:
+    """A repository can bring one along."""
+    put(begun, event())
+    outside = begun.write(".loom/config.json", "{}")
+    begun.write(".loom/local/locks/spool.begun", os.fsencode(name))
+    recording.digest(begun.space(), 0.2)
+    assert outside.exists()
+    assert [step.id for step in steps(begun)] == ["toolu_001"]
+
+
+def test_what_waits_behind_the_answer_keeps_the_step_that_it_was_made_in(begun: Scene) -> None:
+    """Many events: some are recorded before the answer, some after it, in their order."""
+    stage = begun.space().local.binding(SESSION)["stage"]  # type: ignore[index] # it is bound
+    for number in range(1, 7):
+        put(begun, event(number, "a line\n" * 12_000), number)
+    ended = hook(begun, "stop", last_assistant_message="I am done with it.\n\nOUTCOME: succeeded")
+    fails_open(ended)
+    recording.digest(begun.space())
+    assert [(step.id, step.more["stage"]) for step in steps(begun)] == [(f"toolu_{n:03}", stage) for n in range(1, 7)]
+
+
+scalars = some.none() | some.integers() | some.text(max_size=30)
+values = some.recursive(
+    scalars,
+    lambda inner: some.lists(inner, max_size=4) | some.dictionaries(some.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(value=some.dictionaries(some.text(max_size=8), values, min_size=1, max_size=6), cut=some.integers(1, 400))
+def test_the_beginning_of_an_object_is_read_up_to_any_cut(value: dict[str, Any], cut: int) -> None:
+    """What stands whole before the cut is what it was; nothing else is raised than ValueError."""
+    text = json.dumps(value)
+    found = cut_json.read(text[:cut], text[-20:])
+    found.pop("tool_use_id", None)
+    keys = list(found)
+    assert keys == list(value)[: len(keys)]
+    for key in keys[:-1]:
+        assert found[key] == value[key]
