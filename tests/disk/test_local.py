@@ -233,12 +233,13 @@ def test_a_session_that_comes_back_is_found_again(local: Local) -> None:
     assert local.live_sessions("r1") == ["back"]
 
 
-def test_sessions_without_a_mark_are_looked_through_once(local: Local, tmp_path: Path) -> None:
-    """Where no session was marked yet, the bindings are read, and the living marked."""
-    local.bind("old", "r1", host="claude-code", pid=os.getpid())
+def test_a_session_without_a_mark_is_marked_by_its_next_event(local: Local, tmp_path: Path) -> None:
+    """Without marks no binding is read: a clone can bring along thousands."""
+    binding = local.bind("old", "r1", host="claude-code", pid=os.getpid())
     shutil.rmtree(tmp_path / "local" / "live")
+    assert local.live_sessions("r1") == []
+    local.refresh(binding, pid=os.getpid(), transcript_path=None)
     assert local.live_sessions("r1") == ["old"]
-    assert (tmp_path / "local" / "live" / "old").exists()
 
 
 def test_what_was_read_is_read_anew_where_anybody_wrote_it(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 import loomctl
 from loomctl.disk import files, strict_json
+from loomctl.hosts import loom_commands
 from loomctl.model import (
     bare_words,
     columns,
@@ -48,7 +49,7 @@ from loomctl.model.tool_steps import ToolStep
 
 parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
-SMALL, TIMES = 1_500, 4
+SMALL, TIMES = 600, 4
 GROWTH = 1.3  # times TIMES: what a constant part or a cut may add
 FEW = 3_000  # lines of Python that nobody counts
 
@@ -102,6 +103,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "last object": directives.last_object,
     "questions": turn_ends.questions,
     "git command": git_commands.git_command_problem,
+    "command judge": loom_commands.judge,
     "programs": programs.named_in,
     "placeholders": lambda text: placeholders.expand(text, {"a": "b"}),
     "shell text": lambda text: shell_text.expand(text, {"a": "b"}),
@@ -144,7 +146,7 @@ def lines_of_python(work: Callable[[str], object], text: str) -> int:
 def test_work_grows_as_the_text_does(name: str) -> None:
     """Four times the text is no more than four times the work and a little."""
     steep = []
-    READERS[name]("warm")
+    lines_of_python(READERS[name], "warm")
     for unit in UNITS:
         for end in ("", "!\n"):
             small, large = (
