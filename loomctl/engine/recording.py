@@ -158,7 +158,7 @@ class _Digester:
         try:
             unfinished = begun.set_aside()
             if unfinished:
-                self._say("tools.unfinished", unfinished, spool.UNFINISHED)
+                self._say(unfinished, spool.UNFINISHED)
             waiting = spool.waiting(local)
             if self._deadline is None:
                 waiting += spool.waiting(local, spool.UNFINISHED)
@@ -237,7 +237,7 @@ class _Digester:
         except OSError:
             return False
         self._aside.append(spooled.name)
-        self._say("tools.unreadable", spooled.name, spool.BAD)
+        self._say(spooled.name, spool.BAD)
         return False
 
     def _reduce(self, spooled: Spooled, binding: dict[str, Any] | None) -> bool:
@@ -263,7 +263,7 @@ class _Digester:
                 pass
         return None
 
-    def _say(self, event: str, name: str, ending: str) -> None:
+    def _say(self, name: str, ending: str) -> None:
         """Say in the run's events what was put aside; where it cannot be said, the file itself is there."""
         from loomctl.disk.events import Event
 
@@ -271,7 +271,11 @@ class _Digester:
         if binding is None:
             return
         status = os.lstat(os.path.join(self._space.store.local, spool.FOLDER, name + ending))
-        told = Event(event, {"file": name + ending, "bytes": status.st_size}, binding["session_id"])
+        file, size, session_id = name + ending, status.st_size, binding["session_id"]
+        if ending == spool.BAD:
+            told = Event("tools.unreadable", {"file": file, "bytes": size}, session_id)
+        else:
+            told = Event("tools.unfinished", {"file": file, "bytes": size}, session_id)
         try:
             self._space.store.tell(binding["run_id"], lambda _: [told], durable=False, patience=0.5)
         except (OSError, LoomError):

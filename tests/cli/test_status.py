@@ -94,7 +94,7 @@ def test_the_document_says_the_same(begun: Scene, cli: Cli) -> None:
     assert told["ledger"] == {"ok": True, "entries": len(told_events), "unproven": 0, "fault": None}
     assert told["context"] == {"session_id": SESSION, "given": ["spec"], "not_given": ["notes"]}
     assert told["versions"] == {"loomctl": __version__, "hooks": None, "run": __version__, "skew": []}
-    assert told["hooks"] == {"fired": 0, "last": None, "silent": [], "expected": True}
+    assert told["hooks"] == {"fired": 0, "last": None, "silent": [], "expected": True, "set_aside": 0}
 
 
 STANDINGS: dict[str, tuple[Json, str, str]] = {

@@ -318,6 +318,10 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
         "a hook of the session could not do its work; the assistant goes on without it",
         {"hook": "such as `stop`", "error": "what went wrong"},
     ),
+    "tools.unfinished": (
+        "whoever recorded a tool call was killed while doing so; it is set aside until a command records it",
+        {"file": "", "bytes": ""},
+    ),
     "tools.unreadable": ("what a hook put aside of a tool call is no event; it stays aside", {"file": "", "bytes": ""}),
     "outputs.removed": (
         "`loomctl tidy` removes outputs, before it does",
