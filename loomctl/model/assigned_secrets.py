@@ -7,32 +7,77 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterator
 
-_PASSWORDS = ("password", "passwd", "passphrase", "pwd")
-_NAMES = (*_PASSWORDS, "secret", "token", "key", "bearer ", "authorization", 'auth"', "_auth", "cookie")
-_OWN_NAMES = (*_PASSWORDS, "secret", "token", "api_key", "api-key", "apikey")
+_LONG_PASSWORDS = ("password", "passwd", "passphrase", "pwd")
+_SHORT_PASSWORDS = ("pass", "pw")  # as the last part of a name alone
+_PASSWORDS = (*_LONG_PASSWORDS, *_SHORT_PASSWORDS)
+# How names begin, and the names that begin so, the longest first.
+_STEMS = {
+    "pass": ("passphrase", "password", "passwd", "pass"),
+    "pw": ("pwd", "pw"),
+    "secret": ("secret",),
+    "token": ("token",),
+    "key": ("key",),
+    "bearer": ("bearer",),
+    "auth": ("authorization", "auth"),
+    "cookie": ("cookie",),
+}
+_HEADS = ("bearer", "authorization", "auth", "cookie")
+_OWN_NAMES = (*_LONG_PASSWORDS, "secret", "token", "api_key", "api-key", "apikey")
 
 # A key is a secret only as one of these; a primary key, a cache key and a public key are not.
 _KEYS = ("api", "access", "secret", "private", "account", "auth", "encryption", "signing", "service", "master", "app")
 
-# Between the name and its value: what closes the name, perhaps a type, and the sign; or the end of an XML tag.
+# Between the name and its value, where they stand on one line: what closes the name, perhaps a type, and the sign; or
+# the end of an XML tag.
 _SIGN = r"""
-    (?:_?base)? \\{0,3}["'`]?\]? [ \t]{0,20}
-    (?: :[ \t]*[A-Za-z_][\w.\[\]| ]{0,30}=[ \t]*(?=[bfru]{0,2}["'`]) | (?:=>|:=|!?={1,3}|:)[ \t]{0,20} )
+    (?:_?base)? \\{0,3}["'`]?\]? [ \t+]{0,20}
+    (?: :[ \t]*[A-Za-z_][\w.\[\]| ]{0,30}=[ \t]*(?=[bfru]{0,2}["'`]) | (?:=>|:=|!?={1,3}|:)[ \t+]{0,20} )
     | >
 """
+# The sign at the end of a line and the value on the next, indented; a line may have a number or a mark of its own.
+_NEXT_LINE = r"""
+    ["'`]?\]? [ \t]{0,20} [:=] [ \t]{0,20} ([|>][-+0-9]{0,2}|\(|\\)? [ \t]{0,20} (?:\#[^\n]{0,80})? \r?\n
+    LINE_BEGINS (?:[+\- \t]|>[ ]){1,40}
+"""
+# A name and its value as two fields, or as two arguments.
+_FIELDS = r"""["'`]?[ ]{0,9},?(?:[ ]{0,9}|\r?\nLINE_BEGINS[+\- \t]{0,40})["'`]?value["'`]?[ \t]{0,9}[:=][ \t]{0,9}"""
+_ARGUMENTS = r"""["'][ \t]{0,9},[ \t]{0,9}(?=["'])"""
+_CALLED = r"(?i)(?:define|env|set|put|add|header|property|variable|credential)\w{0,30}\(\s{0,20}[\"'][\w.-]{0,40}\Z"
 _QUOTED = r"""[BFRUbfru]{0,2}(?:(["'`])((?:(?!\1)[^\\\n]|\\.){1,4096})\1|(\\{1,3}["'`])([^"'`\\\n]{1,4096})\3)"""
-_BARE = r"""[^\s"'`,;()<>{}\[\]|&\\]{6,4096}"""
+_BARE = r"""[^\s"'`,;()<>{}\[\]|&\\]{4,4096}"""
+_SCHEMES = (
+    "(?i:basic|token|bot|ssws|geniekey|api-?key|key|oauth|negotiate|ntlm|hmac|hawk|digest|signature|aws4-hmac-sha256)"
+)
+_PARAMETER = r"""[\w-]{1,40}=(?:\\{0,3}"[^"\\\n]{0,999}\\{0,3}"|[^\s,"'\\]{1,999})"""
 _HEADERS = {
-    "authorization": r"""["'`\]]{0,2}[ \t]*[:=,][ \t]*["'`]?(?:[Bb]asic|[Tt]oken|[Bb]ot) +([\w.~+/-]{8,4096}=*)""",
-    "bearer ": r"([\w.~+/-]{16,4096}=*)",
-    "cookie": r"""["'`]{0,2}[ \t]*[:=,][ \t]*["'`]?([^\s"'`=;]{1,100}=[^\n"'`]{8,4096})""",
-    "_auth": r"[ \t]*=[ \t]*([A-Za-z0-9+/]{12,4096}=*)",
-    'auth"': r"""[ \t]*:[ \t]*"([A-Za-z0-9+/]{15,4096}=*)\"""",
+    "authorization": rf"""["'`\]]{{0,2}}(?:,?\s{{0,9}}["']?value["']?)?[ \t+]{{0,9}}[:=,][ \t+]{{0,9}}["'`]?(?:
+        {_SCHEMES}[ +]{{1,9}}({_PARAMETER}(?:,[ +]{{0,9}}{_PARAMETER}){{1,40}})
+        |({_SCHEMES}|(?![Bb]earer)[A-Z][\w-]{{2,30}})[ +]{{1,9}}([\w.~+/:-]{{8,4096}}=*)
+        |([\w.~+/:-]{{12,4096}}=*))""",
+    "bearer": r"[ +]{1,9}([\w.~+/-]{16,4096}=*)",
+    "cookie": r"""["'`]{0,2}[ \t]*[:=,][ \t+]*["'`]?([^\s"'`=;]{1,100}=[^\n"'`\\]{8,4096})""",
+    "auth": r"""(?:(?<=_auth)[ \t]*=[ \t]*([A-Za-z0-9+/]{12,4096}=*)|"[ \t]*:[ \t]*"([A-Za-z0-9+/]{15,4096}=*)")""",
 }
 
 # In a file of settings for a shell a value goes on to the next blank.
 _SHELL_VALUE = r"""(?:(?!&&|\|\|)[^\s"'`;<>]){5,4096}"""
 _CALL = r"[\w.$]*[(\[{].*[)\]}]"
+
+# What stands before a setting on its line: its number or a log's time, a diff's or a list's mark, what exports it.
+_LINE_BEGINS = (
+    r"(?:[ \t]{0,9}[0-9]{1,6}(?:[ ]?→|[:|]|\t|(?=[ ]{2}))"
+    r"|\[?[0-9]{4}-[0-9]{2}-[0-9]{2}[T\ ][0-9:.,+Z-]{5,32}\]?[ ]{1,4}(?:\[?[A-Z]{3,8}\]?[ ]{1,4})?"
+    r"(?:\[[^\]\n]{1,40}\]:?[ ]{1,4})?)?"
+)
+_BEFORE_SETTING = (
+    rf"{_LINE_BEGINS}(?P<indent>[ \t]{{0,40}})(?P<mark>[+>\"'-]{{0,4}}[ \t]{{0,40}}[\"']?)"
+    r"(?:(?:export|set|setx|ENV|env|ARG|declare -x|-e)[ \t]{1,4}['\"]?)?[\w./-]{0,80}"
+)
+_NEXT_LINE = _NEXT_LINE.replace("LINE_BEGINS", _LINE_BEGINS)
+_FIELDS = _FIELDS.replace("LINE_BEGINS", _LINE_BEGINS)
+
+_NEAR = 120  # how much of what stands before a name is looked at
+_OPENING = r"(?:^|[:=(\[{, \t])[bfru]{0,2}(?P<quote>[\"'`])(?=[^\"'`]*\Z)"
 
 _WORDS = r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+"
 _SLUG = r"(?:[A-Za-z]+[0-9]{0,2}|[0-9]+)(?:[^A-Za-z0-9\s]+(?:[A-Za-z]+[0-9]{0,2}|[0-9]+))*"
@@ -41,37 +86,64 @@ _EMPTY_WORDS = frozenset(
     {
         *("bool", "boolean", "char", "disabled", "enabled", "false", "hidden", "input", "none", "null", "number"),
         *("optional", "pass", "required", "string", "text", "true", "undefined", "user", "username", "varchar"),
-        *("base64", "int32", "int64", "sha256", "sha512", "uint64"),
+        *(
+            "base64",
+            "int32",
+            "int64",
+            "sha256",
+            "sha512",
+            "uint64",
+            "bytes",
+            "object",
+            "unknown",
+            "secretstr",
+            "default",
+        ),
+        *("never", "prompt", "missing", "invalid", "empty", "value", "change", "login", "query"),
     }
 )
 _EMPTY_PARTS = ("your", "xxxx", "placeholder", "redacted", "masked", "...", "…")
 
 
-def assigned_secrets(text: str) -> Iterator[tuple[int, int, str]]:
-    """Find where each such value begins and ends, and its kind; in no order, and some perhaps twice."""
-    low = text.lower()
-    if len(low) != len(text):  # the one letter that lower() makes two of
-        low = text.replace("\u0130", "I").lower()
-    for name in _NAMES:
-        at = low.find(name)
+def names_in(text: str) -> list[str]:
+    """Give the stems of names that stand in a text; whatever a text is put into leaves their letters as they are."""
+    low = _lower(text)
+    return [stem for stem in _STEMS if stem in low]
+
+
+def assigned_secrets(text: str, stems: list[str]) -> Iterator[tuple[int, int, str]]:
+    """Find where each such value begins and ends, and its kind; in no order, and some perhaps twice.
+
+    stems: of the names that are looked for (names_in).
+    """
+    low = _lower(text)
+    for stem in stems:
+        names = _STEMS[stem]
+        at = low.find(stem)
         while at >= 0:
+            name = next(name for name in names if low.startswith(name, at))
             rest = at + len(name)
-            value = _value(text, low, name, at)
+            value = None if low[rest : rest + 1].isalpha() else _value(text, low, name, at)
             if value:
                 start, rest, secret = value
                 if secret:
                     yield start, rest, _kind(name)
-            at = low.find(name, rest)
+            at = low.find(stem, rest)
+
+
+def _lower(text: str) -> str:
+    """Give a text with its ASCII letters small: each character stays in its place."""
+    return text.encode("latin-1", "replace").lower().decode("latin-1")
 
 
 def names_a_secret(key: str) -> bool:
     """Tell whether the values of a key of this name need a look."""
     low = key.lower()
-    return any(name.strip() in low for name in _NAMES) or low == "auth"
+    return any(stem in low for stem in _STEMS)
 
 
 def _kind(name: str) -> str:
-    kinds = {"bearer ": "token", "authorization": "credentials", 'auth"': "credentials", "_auth": "credentials"}
+    kinds = {"bearer": "token", "authorization": "credentials", "auth": "credentials"}
     return kinds.get(name, "password" if name in _PASSWORDS else name)
 
 
@@ -80,57 +152,130 @@ def _value(text: str, low: str, name: str, at: int) -> tuple[int, int, bool] | N
     import re  # most texts have nothing to look at
 
     after = at + len(name)
-    if "]" not in low[max(0, at - 40) : at].rpartition("[masked: ")[2] and "[masked: " in low[max(0, at - 40) : at]:
+    before = text[max(0, at - _NEAR) : at]
+    if "[masked: " in before[-40:].rpartition("]")[2]:
         return None  # the word in a mask assigns nothing
-    if name in _HEADERS:
-        header = re.compile(_HEADERS[name]).match(text, after)
-        if not header:
-            return None
-        value = header[1].partition("=")[2].partition(";")[0] if name == "cookie" else header[1]
-        is_secret = looks_random(value) or (name in ("authorization", "_auth") and not is_placeholder(value))
-        return (*header.span(1), is_secret or (name == "cookie" and len(value) >= 24 and value.isalnum()))
-    sign = _sign(text, low, name, at)
-    quoted = re.compile(_QUOTED).match(text, after + len(sign)) if sign else None
+    if name in _HEADS:
+        return _header(text, name, after)
+    line = before.rpartition("\n")[2]
+    setting = re.compile(_BEFORE_SETTING).fullmatch(line)
+    if not setting and (opening := re.compile(_OPENING).search(line)):  # a text in quotes begins like a line
+        setting = re.compile(_BEFORE_SETTING).fullmatch(line, opening.end())
+    sign = _sign(text, low, name, at, line)
+    value = _value_behind(text, name, at, after + len(sign), sign, setting) if sign else None
+    if sign and not value:
+        next_line = re.compile(_NEXT_LINE, re.VERBOSE).match(text, after)
+        if next_line:
+            value = _value_behind(text, name, at, next_line.end(), "\n" + (next_line[1] or ""), setting)
+    return value
+
+
+def _value_behind(
+    text: str, name: str, at: int, start: int, sign: str, setting: re.Match[str] | None
+) -> tuple[int, int, bool] | None:
+    import re
+
+    after = at + len(name)
+    quoted = re.compile(_QUOTED).match(text, start)
     if quoted:
         group = 2 if quoted[2] is not None else 4
-        return (*quoted.span(group), _is_secret(name, quoted[group], literal=True))
-    if sign == "=" and text[at:after].isupper() and _begins_line(text, at):
-        shell = re.compile(_SHELL_VALUE).match(text, after + 1)
+        return (*quoted.span(group), _is_secret(name, quoted[group], sure=True))
+    is_password = name in _PASSWORDS and setting and not _is_argument(text, at)
+    if sign == "=" and setting and (text[at:after].isupper() or is_password):
+        shell = re.compile(_SHELL_VALUE).match(text, start)
         if shell and not re.compile(_CALL).fullmatch(shell[0]):
-            return (*shell.span(), _is_secret(name, shell[0], literal=True))
-    bare = re.compile(_BARE).match(text, after + len(sign)) if sign else None
-    return (*bare.span(), _bare_is_secret(text, name, at, sign, bare)) if bare else None
+            sure = text[at:after].isupper() or not _is_name(shell[0])
+            return (*shell.span(), _is_secret(name, shell[0], sure=sure))
+    bare = re.compile(_BARE).match(text, start)
+    return (*bare.span(), _bare_is_secret(text, name, at, sign, setting, bare)) if bare else None
 
 
-def _sign(text: str, low: str, name: str, at: int) -> str:
-    """Give what stands between the name and its value; "" where the name is none of a secret or has no value."""
+def _header(text: str, name: str, after: int) -> tuple[int, int, bool] | None:
+    """Give what stands in a header that holds credentials of any name."""
+    import re
+
+    header = re.compile(_HEADERS[name], re.VERBOSE).match(text, after)
+    if not header:
+        return None
+    group = header.lastindex or 1
+    value = header[group]
+    if name == "cookie":
+        value = value.partition("=")[2].partition(";")[0]
+        is_secret = looks_random(value) or (len(value) >= 24 and value.isalnum())
+    elif name == "bearer":
+        is_secret = looks_random(value)
+    elif name == "auth":
+        is_secret = not is_placeholder(value) and _is_mixed(value)
+    elif group == 1:
+        is_secret = any(map(str.isdigit, value)) and "$" not in value
+    elif group == 3 and re.compile(_SCHEMES).fullmatch(header[2]):
+        is_secret = not is_placeholder(value) and (_is_mixed(value) or value.endswith("="))
+    else:
+        is_secret = not is_placeholder(value) and (looks_random(value) or _is_secret("token", value, sure=False))
+    return (*header.span(group), is_secret)
+
+
+def _sign(text: str, low: str, name: str, at: int, line: str) -> str:
+    """Give what stands between the name and its value; "" where the name is none of a secret or has no value.
+
+    line: what stands before the name on its line.
+    """
     import re  # most texts have nothing to look at
 
     after = at + len(name)
-    if name == "key" and not low[max(0, at - 12) : at].rstrip("_- ").endswith(_KEYS):
+    last = line[-1:]
+    if name == "key" and not (
+        low[max(0, at - 12) : at].rstrip("_- ").endswith(_KEYS)
+        or last in ("?", "&")
+        or (not last.isalnum() and last not in ("_", ".", "-") and text[at : at + 5] == "Key: ")
+    ):
+        return ""
+    if name in _SHORT_PASSWORDS and last.isalnum() and not (text[at].isupper() and last.islower()):
         return ""
     sign = re.compile(_SIGN, re.VERBOSE).match(text, after)
     if sign:
         return sign[0]
-    if "|" in text[max(0, at - 40) : at].rpartition("\n")[2]:  # a table in Markdown
+    fields = re.compile(_FIELDS).match(text, after)
+    if fields:
+        return fields[0]
+    if re.compile(_CALLED).search(line):
+        arguments = re.compile(_ARGUMENTS).match(text, after)
+        return arguments[0] if arguments else ""
+    if "|" in line[-40:]:  # a table in Markdown
         cell = re.compile(r"[`*]{0,2}[ \t]{0,20}\|[ \t]{0,20}[`]?").match(text, after)
         if cell:
             return cell[0]
-    is_option = text[after : after + 1] == " " and "--" in low[max(0, at - 20) : at].rpartition(" ")[2]
-    is_netrc = name == "password" and text[after : after + 1] == " " and " login " in low[max(0, at - 80) : at]
-    return " " if is_option or is_netrc else ""
+    is_option = text[after : after + 1] == " " and "--" in line[-20:].rpartition(" ")[2]
+    is_netrc = name == "password" and re.compile(r"\blogin[ \t]+\S+\s+\Z").search(text[max(0, at - 80) : at])
+    return " " if is_option or (is_netrc and text[after : after + 1] == " ") else ""
 
 
-def _begins_line(text: str, at: int) -> bool:
-    """Tell whether a line begins with the name that ends at this place, as in a file of settings for a shell."""
-    before = text[max(0, at - 80) : at].rpartition("\n")[2].strip().removeprefix("export ").strip()
-    return not before or (before.replace("_", "").isalnum() and before.isupper())
+def _is_name(value: str) -> bool:
+    """Tell a name in a program from a value."""
+    letters = value.replace("_", "")
+    return letters != value and (letters.isalpha() or any(own in value.lower() for own in _OWN_NAMES))
 
 
-def _begins_setting(text: str, at: int) -> bool:
-    """Tell whether nothing but a dotted name stands on the line before the place, as in INI and properties files."""
-    before = text[max(0, at - 80) : at].rpartition("\n")[2].strip()
-    return all(character.isalnum() or character in "_.-/:" for character in before)
+def _is_argument(text: str, at: int) -> bool:
+    """Tell whether the line before goes on here, as in a call over several lines."""
+    return text[max(0, at - _NEAR) : at].rpartition("\n")[0].rstrip()[-1:] in (",", "(", "{", "[")
+
+
+def _is_mixed(value: str) -> bool:
+    """Tell letters of both kinds, or with digits among them, from a word."""
+    return any(map(str.isdigit, value)) or value not in (value.lower(), value.upper(), value.capitalize())
+
+
+def _in_section(text: str, at: int) -> bool:
+    """Tell whether a place is in a section of an INI file: a `[section]`, and nothing but settings since."""
+    import re
+
+    for line in reversed(text[max(0, at - 800) : at].split("\n")[:-1]):
+        if re.compile(r"(?:^|[\"'`→+-]|[^\s=(,:][ \t])[ \t]{0,40}\[[\w. :-]{1,80}\]\s*\Z").search(line[-_NEAR:]):
+            return True
+        if "=" not in line and line.strip("0123456789 \t\r→+-")[:1] not in ("", "#", ";"):
+            return False
+    return False
 
 
 def _is_code(value: str) -> bool:
@@ -138,34 +283,85 @@ def _is_code(value: str) -> bool:
     return value.replace("_", "").replace(".", "").isalpha() or ("_" in value and value.replace("_", "").isalnum())
 
 
-def _bare_is_secret(text: str, name: str, at: int, sign: str, bare: re.Match[str]) -> bool:
+def _bare_is_secret(
+    text: str, name: str, at: int, sign: str, setting: re.Match[str] | None, bare: re.Match[str]
+) -> bool:
     """Tell a value without quotes that stands for itself, as in a settings file, from a piece of code."""
+    import re
+
     value = bare[0]
-    follows = text[bare.end() : bare.end() + 4]
+    follows = text[bare.end() : bare.end() + 48]
     if sign == ">":
-        return follows.startswith("</") and _is_secret(name, value, literal=True)
+        return follows.startswith("</") and _is_secret(name, value, sure=True)
     if follows.startswith(("(", "[", "{")) or value.startswith(("*", "&", "!")):  # a call; an alias or tag of YAML
         return False
+    line = text[max(0, at - _NEAR) : at].rpartition("\n")[2]
     ends_line = follows.lstrip(" ")[:1] == "#" or follows[:1] in ("", "\n", "\r")
-    is_yaml = ends_line and sign.strip(" \t\"'") == ":"
     ends_text = follows[:1] in ("\\", '"', "'", "`")
-    is_setting = sign == "=" and (ends_line or ends_text or text[at : at + len(name)].isupper())
-    is_ini = name in _PASSWORDS and sign.strip(" \t") == "=" and ends_line and _begins_setting(text, at)
-    is_cell = "|" in sign
-    is_option = sign == " " or "--" in text[max(0, at - 20) : at].rpartition(" ")[2]
-    is_query = sign == "=" and follows[:1] == "&" != follows[1:2]
-    is_connection = sign == "=" and follows[:1] in (";", "") and ";" in text[max(0, at - 12) : at]
-    is_ini = is_ini and not _is_code(value)
-    is_password = name in _PASSWORDS and not _UNLIKE_CODE.isdisjoint(value)
-    if is_option or is_yaml or is_ini or is_cell or is_setting or is_query or is_connection or is_password:
-        return _is_secret(name, value, literal=False)
+    is_upper = text[at : at + len(name)].isupper()
+    is_password = name in _PASSWORDS
+    plain = sign.strip(" \t+\"'\\`")
+    # Values that nobody can take for code.
+    is_query = sign == "=" and re.compile(r"[?&#;][\w.-]{0,40}\Z").search(line)
+    is_header = plain == ":" and (
+        line.endswith("-") or (text[at].isupper() and not (line[-1:].isalnum() or line[-1:] in ("_", ".")) and setting)
+    )
+    if (is_query or is_header) and not is_password:
+        return _is_secret(name, value, sure=True, least=6) and (bool(is_query) or ends_line or ends_text)
+    is_connection = sign == "=" and (follows[:1] == ";" or ";" in line[-12:])
+    is_pair = sign == "=" and (
+        re.compile(r"[ \t]{1,9}[\w.]{1,40}=[^=\s]").match(follows)
+        or re.compile(r"(?:^|[\s\"'])[\w.]{1,40}=[^\s=;,()]{1,64}[ \t]{1,9}[\w.]{0,20}\Z").search(line)
+    )
+    is_option = "--" in line[-20:].rpartition(" ")[2]
+    is_netrc = sign == " " and not is_option and "machine " in text[max(0, at - 160) : at]
+    is_block = sign.startswith("\n") and bool(sign[1:].strip("(\\")) and setting
+    is_section = plain == "=" and (ends_line or ends_text) and setting and is_password and _in_section(text, at)
+    is_field = "value" in sign.lower()
+    is_word = re.compile(r"[a-z]+(?:-[a-z]+)*").fullmatch(value)
+    is_yaml = plain == ":" and (ends_line or (ends_text and setting))
+    is_env = sign == "=" and is_upper and re.compile(r"(?:^|[\s\"'`])[A-Z0-9_]*\Z").search(line)
+    is_yaml_word = is_yaml and is_password and setting and is_word and (name in _LONG_PASSWORDS or line[-1:] in "_-")
+    if is_password and (
+        is_query
+        or is_connection
+        or is_env
+        or is_pair
+        or is_netrc
+        or is_block
+        or is_section
+        or is_field
+        or is_yaml_word
+        or (is_option and sign == "=")
+    ):
+        return _is_secret(name, value, sure=True) and not (is_pair and _is_name(value))
+    is_next = sign.startswith("\n") and (ends_line or ends_text) and setting and not value.endswith(":")
+    is_setting = sign == "=" and (ends_line or ends_text or is_upper)
+    is_ini = is_password and plain == "=" and ends_line and setting and not _is_code(value)
+    is_marked = is_password and not _UNLIKE_CODE.isdisjoint(value)
+    if (
+        sign == " "
+        or is_option
+        or is_yaml
+        or is_ini
+        or "|" in sign
+        or is_setting
+        or is_query
+        or is_connection
+        or is_marked
+        or is_next
+        or is_pair
+        or is_block
+        or is_field
+    ):
+        return _is_secret(name, value, sure=False)
     return len(value) >= 16 and not is_placeholder(value) and looks_random(value)
 
 
-def _is_secret(name: str, value: str, *, literal: bool) -> bool:
+def _is_secret(name: str, value: str, *, sure: bool, least: int = 0) -> bool:
     """Tell a secret from the other things that are assigned to such names: words, paths, slugs, references.
 
-    literal: it stood in quotes, so that nobody can take it for code.
+    sure: it stood in quotes or where no code stands; least: how long the value of another name than a password's is.
     """
     import re  # most texts have nothing to look at
 
@@ -177,11 +373,11 @@ def _is_secret(name: str, value: str, *, literal: bool) -> bool:
     mixed = any(map(str.isdigit, value)) and sum(map(str.isalpha, value)) > 2  # two are in a date: 01T00:00Z
     is_slug = not is_random and re.compile(_SLUG).fullmatch(value)
     if name not in _PASSWORDS:
-        return (mixed or is_random) and len(value) >= (8 if literal else 16) and not is_slug
-    is_variable = is_slug and not literal and any(own in value.lower() for own in _OWN_NAMES)  # new_password2
+        return (mixed or is_random) and len(value) >= (least or (8 if sure else 16)) and not is_slug
+    is_variable = is_slug and not sure and any(own in value.lower() for own in _OWN_NAMES)  # new_password2
     if mixed:
-        return len(value) >= (5 if literal else 6) and not is_variable
-    if literal:
+        return len(value) >= (5 if sure else 6) and not is_variable
+    if sure:
         return len(value) >= 5 and value.isascii() and not (value.isalpha() and value.istitle())
     return len(value) >= 8 and not _UNLIKE_CODE.isdisjoint(value)
 

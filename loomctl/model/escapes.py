@@ -1,0 +1,120 @@
+"""Reading a text as what it was before it was put into JSON, a repr, a URL or HTML, and finding its places again."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+DEEPEST = 4
+"""How often a text may have been encoded, one encoding in another."""
+
+_BEHIND, _BEFORE = 5000, 1000
+"""So much around an escape is read again; what is farther away is as it was in the reading before."""
+
+_LONGEST = 192  # of an escape
+_ESCAPE = (
+    r"(\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|033|\r?\n|[nrtbfave0/\\\"'`$])"
+    r"|%(?:[0-7][0-9a-fA-F]|[89a-fA-F][0-9a-fA-F](?:%[89a-fA-F][0-9a-fA-F]){0,63})"
+    r"|&(?:quot|apos|amp|lt|gt|\#0?3[49]|\#x2[27]);)"
+)
+_PLAIN = {
+    "\\n": "\n",
+    "\\r": "\r",
+    "\\t": "\t",
+    "\\e": "\x1b",
+    "\\033": "\x1b",
+    "\\0": " ",
+    "\\\n": "",
+    "\\\r\n": "",
+    "\\b": " ",
+    "\\f": " ",
+    "\\v": " ",
+    "\\a": " ",
+    "&quot;": '"',
+    "&apos;": "'",
+    "&amp;": "&",
+    "&lt;": "<",
+    "&gt;": ">",
+    "&#34;": '"',
+    "&#39;": "'",
+    "&#034;": '"',
+    "&#039;": "'",
+    "&#x22;": '"',
+    "&#x27;": "'",
+}
+
+
+class _Decoded(dict[str, str]):
+    """What escapes stand for, each looked at once."""
+
+    def __missing__(self, escape: str) -> str:
+        if len(escape) > _LONGEST:
+            return "\n"  # what is far from any escape
+        if escape[0] == "%":
+            plain = bytes.fromhex(escape.replace("%", "")).decode("utf-8", "replace")
+        elif escape[1] in "ux":
+            plain = chr(int(f"0x{escape[2:]}", 0))
+        else:
+            plain = escape[1:]
+        self[escape] = plain
+        return plain
+
+
+def readings(text: str) -> Iterator[tuple[str, Callable[[int], int]]]:
+    """Give the text as it is, then decoded once, twice and so on while that changes it.
+
+    With each comes a function that gives the place in the text of a place in what was read.
+    """
+    yield text, int
+    if "\\" not in text and "%" not in text and "&" not in text:
+        return
+    import re  # most texts have nothing to look at
+
+    escape = re.compile(_ESCAPE)
+    plain = _Decoded(_PLAIN)
+    layers: list[tuple[list[str], list[str]]] = []
+    for _ in range(DEEPEST):
+        coded = escape.split(text)
+        if len(coded) == 1:
+            return
+        if max(map(len, coded)) > _BEHIND + _BEFORE:
+            coded = [piece for literal in range(0, len(coded), 2) for piece in _near(coded, literal)]
+        decoded = coded.copy()
+        decoded[1::2] = map(plain.__getitem__, coded[1::2])
+        text = "".join(decoded)
+        layers.append((coded, decoded))
+        yield text, _places(layers.copy())
+
+
+def _near(pieces: list[str], literal: int) -> list[str]:
+    """Give a piece without what is far from any escape, that as an escape of its own; and the escape behind it."""
+    piece, escape = pieces[literal], pieces[literal + 1 : literal + 2]
+    begins = piece.find("\n", _BEHIND) if literal else 0
+    ends = piece.rfind("\n", 0, -_BEFORE) + 1 if escape else len(piece)
+    if begins < 0 or ends - begins <= _LONGEST:
+        return [piece, *escape]
+    return [piece[:begins], piece[begins:ends], piece[ends:], *escape]
+
+
+def _places(layers: list[tuple[list[str], list[str]]]) -> Callable[[int], int]:
+    """Give the function that leads a place in the last of the layers back through all of them."""
+    starts: list[tuple[list[int], list[int]]] = []
+
+    def place(at: int) -> int:
+        from bisect import bisect_right
+        from itertools import accumulate
+
+        if not starts:
+            starts.extend(
+                (list(accumulate(map(len, coded), initial=0)), list(accumulate(map(len, decoded), initial=0)))
+                for coded, decoded in reversed(layers)
+            )
+        for before, after in starts:
+            part = min(bisect_right(after, at), len(after) - 1) - 1
+            # Within a piece that is the same in both, or at the beginning or behind the end of an escape.
+            inside = at - after[part]
+            at = before[part] + inside if part % 2 == 0 or not inside else before[part + 1]
+        return at
+
+    return place
