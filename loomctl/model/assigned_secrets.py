@@ -157,7 +157,9 @@ def _value(text: str, low: str, name: str, at: int) -> tuple[int, int, bool] | N
         return None  # the word in a mask assigns nothing
     if name in _HEADS:
         return _header(text, name, after)
-    line = before.rpartition("\n")[2]
+    if text[after : after + 24].lstrip(" \t+")[:1].isalnum() and "--" not in before[-20:] and "login" not in before:
+        return None  # a word among others
+    line = re.compile(r"[\r\n]").split(before)[-1]
     setting = re.compile(_BEFORE_SETTING).fullmatch(line)
     if not setting and (opening := re.compile(_OPENING).search(line)):  # a text in quotes begins like a line
         setting = re.compile(_BEFORE_SETTING).fullmatch(line, opening.end())
@@ -211,7 +213,9 @@ def _header(text: str, name: str, after: int) -> tuple[int, int, bool] | None:
     elif group == 3 and re.compile(_SCHEMES).fullmatch(header[2]):
         is_secret = not is_placeholder(value) and (_is_mixed(value) or value.endswith("="))
     else:
-        is_secret = not is_placeholder(value) and (looks_random(value) or _is_secret("token", value, sure=False))
+        is_secret = not (is_placeholder(value) or re.compile(_SCHEMES).fullmatch(value)) and (
+            looks_random(value) or _is_secret("token", value, sure=False)
+        )
     return (*header.span(group), is_secret)
 
 
@@ -295,9 +299,8 @@ def _bare_is_secret(
         return follows.startswith("</") and _is_secret(name, value, sure=True)
     if follows.startswith(("(", "[", "{")) or value.startswith(("*", "&", "!")):  # a call; an alias or tag of YAML
         return False
-    line = text[max(0, at - _NEAR) : at].rpartition("\n")[2]
-    ends_line = follows.lstrip(" ")[:1] == "#" or follows[:1] in ("", "\n", "\r")
-    ends_text = follows[:1] in ("\\", '"', "'", "`")
+    line = re.compile(r"[\r\n]").split(text[max(0, at - _NEAR) : at])[-1]
+    ends = follows.lstrip(" ")[:1] == "#" or follows[:1] in ("", "\n", "\r", "\\", '"', "'", "`")
     is_upper = text[at : at + len(name)].isupper()
     is_password = name in _PASSWORDS
     plain = sign.strip(" \t+\"'\\`")
@@ -307,7 +310,7 @@ def _bare_is_secret(
         line.endswith("-") or (text[at].isupper() and not (line[-1:].isalnum() or line[-1:] in ("_", ".")) and setting)
     )
     if (is_query or is_header) and not is_password:
-        return _is_secret(name, value, sure=True, least=6) and (bool(is_query) or ends_line or ends_text)
+        return _is_secret(name, value, sure=True, least=6) and (bool(is_query) or ends)
     is_connection = sign == "=" and (follows[:1] == ";" or ";" in line[-12:])
     is_pair = sign == "=" and (
         re.compile(r"[ \t]{1,9}[\w.]{1,40}=[^=\s]").match(follows)
@@ -316,10 +319,10 @@ def _bare_is_secret(
     is_option = "--" in line[-20:].rpartition(" ")[2]
     is_netrc = sign == " " and not is_option and "machine " in text[max(0, at - 160) : at]
     is_block = sign.startswith("\n") and bool(sign[1:].strip("(\\")) and setting
-    is_section = plain == "=" and (ends_line or ends_text) and setting and is_password and _in_section(text, at)
+    is_section = plain == "=" and ends and setting and is_password and _in_section(text, at)
     is_field = "value" in sign.lower()
     is_word = re.compile(r"[a-z]+(?:-[a-z]+)*").fullmatch(value)
-    is_yaml = plain == ":" and (ends_line or (ends_text and setting))
+    is_yaml = plain == ":" and ends
     is_env = sign == "=" and is_upper and re.compile(r"(?:^|[\s\"'`])[A-Z0-9_]*\Z").search(line)
     is_yaml_word = is_yaml and is_password and setting and is_word and (name in _LONG_PASSWORDS or line[-1:] in "_-")
     if is_password and (
@@ -335,9 +338,9 @@ def _bare_is_secret(
         or (is_option and sign == "=")
     ):
         return _is_secret(name, value, sure=True) and not (is_pair and _is_name(value))
-    is_next = sign.startswith("\n") and (ends_line or ends_text) and setting and not value.endswith(":")
-    is_setting = sign == "=" and (ends_line or ends_text or is_upper)
-    is_ini = is_password and plain == "=" and ends_line and setting and not _is_code(value)
+    is_next = sign.startswith("\n") and ends and setting and not value.endswith(":")
+    is_setting = sign == "=" and (ends or is_upper)
+    is_ini = is_password and plain == "=" and ends and setting and not _is_code(value)
     is_marked = is_password and not _UNLIKE_CODE.isdisjoint(value)
     if (
         sign == " "

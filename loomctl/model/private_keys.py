@@ -16,7 +16,7 @@ _RUNS = r"[ \t\"']{0,9}[A-Za-z0-9+/=]{16,}(?:[ \t]{1,4}[A-Za-z0-9+/=]{4,})*"
 _QUOTED_END = r"[ \t]{0,40}([A-Za-z0-9+/=]{1,256})[\"'`]"
 _QUOTES = ('"', "'", "`")
 _LARGEST = 64 << 10
-_LONGEST_LINE = 4096
+_LONGEST_LINE = 512
 _BLANK = " \t\r\n\"'`,;\\"
 _IN_BASE64 = "LS0tLS1CRUdJTi"  # the first mark's beginning
 

@@ -82,6 +82,18 @@ def mask(text: str) -> tuple[str, int]:
     Hashes, UUIDs and base64 of anything else stay. The number of lines stays as it was. Takes time that grows with the
     length of the text and no faster.
     """
+    parts: list[str] = []
+    rest = 0
+    count = 0
+    for start, end, kind in _apart(_spans(text)):
+        parts += text[rest:start], f"[masked: {kind}]", "\n" * text.count("\n", start, end)
+        rest = end
+        count += 1
+    return "".join(parts) + text[rest:] if count else text, count
+
+
+def _spans(text: str) -> list[Span]:
+    """Give where secrets stand in a text as it is, or as it was before it was encoded."""
     looks = _looks(text)
     spans: list[Span] = []
     if looks:
@@ -93,16 +105,7 @@ def mask(text: str) -> tuple[str, int]:
                 bare = re.compile(_COLOUR).sub(lambda found: " " * len(found.group()), bare)
             for look in looks:
                 spans += [(place(start), place(end), kind) for start, end, kind in look(bare)]
-    if not spans:
-        return text, 0
-    parts: list[str] = []
-    rest = 0
-    count = 0
-    for start, end, kind in _apart(spans):
-        parts += text[rest:start], f"[masked: {kind}]", "\n" * text.count("\n", start, end)
-        rest = end
-        count += 1
-    return "".join(parts) + text[rest:], count
+    return spans
 
 
 def _looks(text: str) -> list[Callable[[str], Iterator[Span]]]:
@@ -142,15 +145,16 @@ def _looks(text: str) -> list[Callable[[str], Iterator[Span]]]:
 
 def _apart(spans: list[Span]) -> Iterator[Span]:
     """Give the spans in their order, those that overlap as one; of two that begin together the first found names it."""
-    spans.sort(key=lambda span: span[0])
-    start, end, kind = spans[0]
-    for next_start, next_end, next_kind in spans[1:]:
-        if next_start < end:
-            end = max(end, next_end)
+    last: Span | None = None
+    for start, end, kind in sorted(spans, key=lambda span: span[0]):
+        if last and start < last[1]:
+            last = (last[0], max(last[1], end), last[2])
         else:
-            yield start, end, kind
-            start, end, kind = next_start, next_end, next_kind
-    yield start, end, kind
+            if last:
+                yield last
+            last = (start, end, kind)
+    if last:
+        yield last
 
 
 def _tokens(text: str, tokens: list[tuple[str, re.Pattern[str], str]]) -> Iterator[Span]:
@@ -222,8 +226,9 @@ def _passwords_of_commands(text: str, rows: Sequence[tuple[str, ...]]) -> Iterat
         while at >= 0:
             import re  # most texts have nothing to look at
 
-            end = text.find("\n", at)
-            end = min(len(text) if end < 0 else end, at + 4096)
+            farthest = min(len(text), at + 4096)
+            end = text.find("\n", at, farthest)
+            end = farthest if end < 0 else end
             for found in re.compile(r"(?<=[ \t])" + option + r"""([^\s"'`]{4,256})""").finditer(
                 text, at + len(name) - 1, end
             ):

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loomctl.model.secrets import mask
+from tests import secret_cases
 from tests.waiting import bounded_work
 
 ALPHANUMERIC = string.ascii_letters + string.digits
@@ -34,84 +35,21 @@ def pem(label: str, newline: str = "\n") -> str:
     return newline.join([f"{BEGIN}{label}-----", *lines, f"-----END {label}-----"])
 
 
-TOKENS = [
-    ("aws access key", "AKIA" + made(16, string.ascii_uppercase + "234567")),
-    ("aws access key", "ASIA" + made(16, string.ascii_uppercase + string.digits)),
-    *(("github token", f"gh{letter}_" + made(36)) for letter in "pousr"),
-    ("github token", "github_" + "pat_" + made(22) + "_" + made(59)),
-    ("gitlab token", "glpat" + "-" + made(20)),
-    ("gitlab token", "glrt" + "-" + made(20) + ".01." + made(9)),
-    ("slack token", "xoxb" + "-" + made(12, string.digits) + "-" + made(12, string.digits) + "-" + made(24)),
-    ("slack token", "xapp" + "-1-A" + made(10) + "-" + made(13, string.digits) + "-" + made(64, HEX)),
-    ("webhook", "hooks.slack" + ".com/services/T" + made(8) + "/B" + made(8) + "/" + made(24)),
-    ("webhook", "discord" + ".com/api/webhooks/" + made(18, string.digits) + "/" + made(68)),
-    ("stripe key", "sk_" + "live_" + made(24)),
-    ("stripe key", "rk_" + "test_" + made(24)),
-    ("stripe key", "whsec" + "_" + made(32)),
-    ("api key", "sk" + "-" + made(20) + "T3Blbk" + "FJ" + made(20)),
-    ("api key", "sk" + "-or-v1-" + made(64, HEX)),
-    ("openai key", "sk" + "-proj-" + made(64, ALPHANUMERIC + "_-")),
-    ("anthropic key", "sk" + "-ant-api03-" + made(93, ALPHANUMERIC + "_-")),
-    ("google api key", "AI" + "za" + made(35, ALPHANUMERIC + "_-")),
-    ("google client secret", "GOC" + "SPX-" + made(28)),
-    ("google token", "ya" + "29." + made(60)),
-    ("npm token", "npm" + "_" + made(36)),
-    ("pypi token", "py" + "pi-AgEIcHlwaS5vcmc" + made(120, ALPHANUMERIC + "_-")),
-    ("hugging face token", "h" + "f_" + made(34, string.ascii_letters)),
-    ("sendgrid key", "SG" + "." + made(22) + "." + made(43)),
-    ("digitalocean token", "dop_" + "v1_" + made(64, HEX)),
-    ("databricks token", "da" + "pi" + made(32, HEX)),
-    ("shopify token", "shp" + "at_" + made(32, HEX)),
-    ("docker token", "dckr" + "_pat_" + made(27)),
-    ("atlassian token", "ATA" + "TT3xFfGF0" + made(170)),
-    ("linear key", "lin" + "_api_" + made(40)),
-    ("notion token", "nt" + "n_" + made(46)),
-    ("vault token", "hv" + "s." + made(90)),
-    ("groq key", "gs" + "k_" + made(52)),
-    ("xai key", "xa" + "i-" + made(80)),
-    ("tailscale key", "ts" + "key-auth-" + made(11) + "-" + made(32)),
-    ("grafana token", "gl" + "sa_" + made(32) + "_" + made(8, HEX)),
-    ("rubygems key", "ruby" + "gems_" + made(48, HEX)),
-    ("postman key", "PM" + "AK-" + made(24, HEX) + "-" + made(34, HEX)),
-    ("netlify token", "nf" + "p_" + made(36)),
-    ("pulumi token", "pu" + "l-" + made(40, HEX)),
-    ("age key", "AGE-" + "SECRET-KEY-1" + made(58, string.ascii_uppercase + string.digits)),
-    ("telegram token", made(10, string.digits) + ":A" + "A" + made(33, ALPHANUMERIC + "_-")),
-    ("twilio key", "S" + "K" + made(32, HEX)),
-    ("twilio key", "A" + "C" + made(32, HEX)),
-    ("discord token", "M" + made(23) + "." + made(6) + "." + made(38)),
-    ("azure secret", made(3) + "8" + "Q~" + made(34)),
-    ("azure signature", "sig" + "=" + made(43) + "%3D"),
-    ("mailgun key", "key" + "-" + made(32, HEX)),
-    ("mailchimp key", made(32, HEX) + "-u" + "s12"),
-    ("square token", "sq0" + "atp-" + made(22)),
-    ("heroku key", "HR" + "KU-" + str(uuid.UUID(int=_DICE.getrandbits(128)))),
-    ("new relic key", "NR" + "AK-" + made(27, string.ascii_uppercase + string.digits)),
-    ("sentry token", "snt" + "rys_" + made(64)),
-    ("supabase token", "sb" + "p_" + made(40, HEX)),
-    ("planetscale token", "psc" + "ale_tkn_" + made(43)),
-    ("doppler token", "dp." + "pt." + made(43)),
-    ("terraform token", made(14) + ".atl" + "asv1." + made(67)),
-    ("fly token", "fm" + "2_" + made(100)),
-    ("figma token", "fi" + "gd_" + made(40)),
-    ("perplexity key", "pp" + "lx-" + made(48)),
-    ("replicate token", "r" + "8_" + made(37)),
-    ("langsmith key", "lsv2" + "_pt_" + made(32, HEX) + "_" + made(10, HEX)),
-    ("json web token", "ey" + "J" + made(33) + ".ey" + "J" + made(60) + "." + made(43, ALPHANUMERIC + "_-")),
-]
+TOKENS = [(case.kind, case.text) for case in secret_cases.tokens() if case.secret != secret_cases.OPTION]
+AROUND = ["{}", "The key is {}.", '{{"x": "{}"}}', "x={}\ny", "'{}'", "漢{}漢", "https://{}"]
 
 
-@pytest.mark.parametrize("around", ["{}", "The key is {}.", '{{"x": "{}"}}', "x={}\ny", "'{}'", "漢{}漢", "https://{}"])
-@pytest.mark.parametrize(("kind", "token"), TOKENS, ids=[f"{kind} {n}" for n, (kind, _) in enumerate(TOKENS)])
-@pytest.mark.shows("Secrets of known kinds are replaced by `[masked: kind]`")
-def test_a_token_that_says_what_it_is_is_masked(kind: str, token: str, around: str) -> None:
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.shows("Secrets of known kinds are replaced by `[masked: kind]`", "the keys of common services")
+def test_a_token_that_says_what_it_is_is_masked(around: str) -> None:
     """Wherever it stands, all of the token goes and all around it stays."""
-    masked, count = mask(around.format(f"{token}"))
-    host = token.partition("T")[0] if kind == "webhook" else ""
-    assert masked.startswith(around.partition("{}")[0].replace("{{", "{"))
-    assert (f"[masked: {kind}]" in masked, count) == (True, 1)
-    assert token.removeprefix(host)[4:] not in masked
-    assert not set(token.removeprefix(host).split(".")) & set(masked.replace('"', " ").split())
+    begins, _, ends = around.format("{}").partition("{}")
+    for kind, token in TOKENS:
+        clean, count = mask(begins + token + ends)
+        assert count == 1, token
+        assert clean.startswith(f"{begins}[masked: {kind}]"), token
+        # A parameter of an address goes on to its end, whatever that is.
+        assert clean == f"{begins}[masked: {kind}]{ends}" or "=" in token[:21], token
 
 
 PEMS = [pem("RSA PRIVATE KEY"), pem("PRIVATE KEY"), pem("OPENSSH PRIVATE KEY"), pem("PGP PRIVATE KEY BLOCK")]
