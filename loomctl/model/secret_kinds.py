@@ -126,8 +126,8 @@ TOKENS = (
     ("supabase token", ("sbp_",), r"[0-9a-f]{40,}", "<h40>", "sbp_begins_one"),
     ("neon password", ("npg_",), r"[A-Za-z0-9]{12,}(?![A-Za-z0-9_])", "<w16>", "npg_connection_of_the_pool"),
     (
-        *("planetscale token", ("pscale_tkn_", "pscale_pw_", "pscale_oauth_"), r"[A-Za-z0-9_.-]{30,}"),
-        *("<w43>", "pscale_tkn_begins_one"),
+        *("planetscale token", ("pscale_tkn_", "pscale_pw_", "pscale_oauth_")),
+        *(r"[A-Za-z0-9_-]{30,}(?:\.[A-Za-z0-9_-]+)*", "<w43>", "pscale_tkn_begins_one"),
     ),
     (
         "doppler token",
