@@ -163,7 +163,9 @@ def test_a_run_is_not_started_where_every_folder_would_share_it(scene: Scene) ->
 def test_the_hint_at_the_root_of_the_file_system_names_it(scene: Scene) -> None:
     """There every folder below would share the store, too; what is to be pasted names folders, not an empty word."""
     environ = {key: value for key, value in scene.environ().items() if key != "CLAUDE_PROJECT_DIR"}
-    ended = run([sys.executable, "-I", str(MAIN), "run", "x", "--workflow", "core", "--json"], cwd="/", environ=environ)
+    ended = run(
+        [sys.executable, "-I", str(MAIN), "run", "x", "--workflow", "core", "--json"], cwd=Path("/"), environ=environ
+    )
     assert (ended.json["error"]["code"], ended.json["error"]["hint"]) == ("NO_PROJECT", "ls -d /*/.git")
 
 

@@ -23,6 +23,7 @@ from loomctl.model import (
     frozen_plan,
     gates,
     git_commands,
+    hidden_characters,
     ids,
     javascript,
     packing,
@@ -48,7 +49,7 @@ from loomctl.model.units import utf8_bytes, utf16_units
 from tests.fuzz import dot_targets
 
 AT = "2026-01-01T00:00:00Z"
-_RAW = frozenset(fences._CONTROLS) | frozenset(fences._HIDDEN_NEAR + fences._HIDDEN_FAR)
+_RAW = frozenset(fences._CONTROLS) | (fences._HIDDEN - hidden_characters._NEEDED.keys())
 
 
 def _text(data: bytes) -> str:
