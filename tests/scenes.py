@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -260,13 +260,20 @@ class Scene:
 
         given: its standard input; None for /dev/null.
         """
-        self.rest()
+        if decides(arguments):
+            self.rest()
         return run(
             [sys.executable, "-I", str(MAIN), *arguments],
             cwd=cwd or self.root,
             environ=self.environ(session),
             given=given,
         )
+
+
+def decides(arguments: Sequence[str]) -> bool:
+    """Tell whether a command line holds a decision that only a person may make (D68)."""
+    verbs = ("approve", "reject", "choose", "trust", "cancel", "push", "rm")
+    return any(word in verbs for word in arguments[:2]) or "--trust" in arguments
 
 
 def run(command: list[str], *, cwd: Path, environ: dict[str, str], given: str | bytes | None = None) -> Ended:

@@ -48,6 +48,7 @@ def outcome(source: str, schema: str | None, status_json: str | None, last_file:
     step: dict[str, Any] = {"kind": "agent", "output_schema": schema}
     if schema is not None and schema != ROUTING:
         step = {**step, "output_schema": f"@{schema}", "schema": _schema(schema)}
+    touched = None if last_file is None else inputs.text(last_file, hint=_HELP)
     counts = last_file is None or last_file == inputs.STDIN or last_file.endswith(answers.ENDINGS)
     if not counts:
         ends = " and ".join(answers.ENDINGS)
@@ -56,7 +57,7 @@ def outcome(source: str, schema: str | None, status_json: str | None, last_file:
         step,
         inputs.text(source, hint=_HELP),
         status_json=None if status_json is None else inputs.text(status_json, hint=_HELP),
-        last_file=None if last_file is None or not counts else inputs.text(last_file, hint=_HELP),
+        last_file=touched if counts else None,
     )
     if as_json:
         printing.document(reading.to_dict())

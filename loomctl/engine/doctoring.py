@@ -40,7 +40,7 @@ CHECKS: dict[str, Check] = {
     "ledgers": log_checks.ledgers,
     "blobs": blob_checks.blobs,
     "known": project_checks.known,
-    "tool calls": project_checks.tool_calls,
+    "tool-calls": project_checks.tool_calls,
     "locks": project_checks.locks,
     "disk": machine_checks.disk,
     "git": machine_checks.git_found,

@@ -12,7 +12,7 @@ import pytest
 from loomctl.cli.main import main
 from loomctl.disk import ancestry
 from loomctl.disk.ancestry import Process
-from tests.scenes import SESSION, Ended, Scene
+from tests.scenes import SESSION, Ended, Scene, decides
 
 
 class Cli:
@@ -40,7 +40,8 @@ class Cli:
                 patch.setenv(name, value)
             if session is None:
                 patch.delenv("CLAUDE_CODE_SESSION_ID", raising=False)
-            self.scene.rest()
+            if decides(arguments):
+                self.scene.rest()
             patch.setattr(ancestry, "line", lambda: [Process(0, time.time()), Process(os.getpid(), 0)])
             code = main(list(arguments))
         printed = self._capfd.readouterr()

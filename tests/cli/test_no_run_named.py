@@ -63,7 +63,8 @@ def test_what_only_looks_names_the_last_run_in_a_command_that_shows_it(over: Sce
     assert shlex.split(error["hint"]) == ["loomctl", *words[: len(words) - len(options)], last, *options]
     assert f"the last one, {last}, is {over.state_of(over.store / 'runs' / last)['status']}" in error["why"]
     if words[0] != "push":  # there is no remote here
-        assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == 0
+        found = int(words == ["verify"])  # the scene edited the state by hand
+        assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == found
 
 
 @pytest.mark.parametrize("words", OTHERS, ids=" ".join)

@@ -58,7 +58,7 @@ def test_one_screen_says_where_a_run_stands(begun: Scene, cli: Cli) -> None:
     assert told["phases"] == "▸ frame · build · ship (0 of 4 steps)"
     assert told["step"] == "frame/ask@1 begun just now"
     assert told["waits"] == "for the assistant: the step's result"
-    assert told["next"] == "loomctl done"
+    assert told["next"] == "loomctl done --for 001"
     assert told["context"] == "given: spec; not given: notes"
     assert told["hooks"].startswith("none is silent; the last was ")
     assert "phase.started frame" in told["events"]
@@ -236,11 +236,11 @@ def test_a_log_that_is_too_long_for_a_glance_is_not_read_for_receipts(
 
 def test_what_leads_on_is_what_this_session_may_do(begun: Scene, cli: Cli) -> None:
     """Who drives goes on; another takes it over, and is told from whom (a command that is refused leads nowhere)."""
-    assert cli("status", "--json").json["next"] == "loomctl done"
+    assert cli("status", "--json").json["next"] == "loomctl done --for 001"
     other = cli("status", "--json", session=OTHER).json
     assert other["next"] == f"loomctl resume {begun.run_dir.name} --take-over"
     assert cli("resume", "--take-over", session=OTHER).code == 0
-    assert cli("status", "--json", session=OTHER).json["next"] == "loomctl done"
+    assert cli("status", "--json", session=OTHER).json["next"] == "loomctl done --for 001"
     begun.edit(status="completed")
     told = cli("status", begun.run_dir.name, "--json").json
     assert (told["driver"], told["next"]) == (None, None)
@@ -250,7 +250,7 @@ def test_a_terminal_that_drives_is_told_to_go_on(scene: Scene, cli: Cli) -> None
     """Not to resume what it drives."""
     scene.workflow()
     assert cli("run", "x", "--workflow", "tiny", session=None).code == 0
-    assert cli("status", "--json", session=None).json["next"] == "loomctl done"
+    assert cli("status", "--json", session=None).json["next"] == "loomctl done --for 001"
 
 
 def test_a_log_that_is_not_the_one_that_was_written_is_an_alarm(begun: Scene, cli: Cli) -> None:
@@ -604,7 +604,7 @@ def test_a_run_without_a_stage_says_what_comes_first(scene: Scene, cli: Cli) -> 
     told = fields(cli("status", scene.run_dir.name, session=OTHER).stdout)
     assert told["waits"] == "for the assistant: its first step is frame/ask"
     assert told["sessions"].startswith("none yet")
-    for command in ("report", "verify", "prove", "stages"):
+    for command in ("report", "prove", "stages"):
         assert cli(command, scene.run_dir.name, session=OTHER).code == 0
 
 

@@ -359,14 +359,13 @@ def test_a_gate_waits_for_its_user(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("status", ["completed", "cancelled"])
-@pytest.mark.parametrize("verb", ["next", "done", "closing", "approve", "pause"])
+@pytest.mark.parametrize("verb", ["done", "closing", "approve", "pause"])
 def test_a_run_that_is_over_is_not_moved(begun: Scene, status: str, verb: str) -> None:
     """No verb but `resume --reopen` and `undo` changes a completed or cancelled run (D4)."""
     waiting = [{"id": "phase:ship", "reason": "x", "requested_at": "2026-01-01T00:00:00Z"}]
     begun.edit(status=status, pending_approvals=waiting)
     before = (begun.run_dir / "state.json").read_bytes()
     verbs: dict[str, Callable[[], object]] = {
-        "next": lambda: go_on(begun),
         "done": lambda: done(begun, outcome="failed"),
         "closing": lambda: done(begun, None),
         "approve": lambda: deciding.approve(begun.space(), begun.run_dir.name),

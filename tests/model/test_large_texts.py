@@ -17,7 +17,8 @@ ERROR = "src/shop/cart.py:41: AssertionError: the total is 7"
 
 def told(lines: list[str]) -> str:
     """What stands for the output of a command that succeeded."""
-    return reduce_call("Bash", {"command": "make all"}, {"stdout": "\n".join(lines), "stderr": ""}).observation
+    response = {"stdout": "\n".join(lines), "stderr": "", "interrupted": False}
+    return reduce_call("Bash", {"command": "make all"}, response).observation
 
 
 @pytest.mark.parametrize("place", [0, 1, 900, 20_000, 39_000, 39_998])

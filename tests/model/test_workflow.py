@@ -163,7 +163,7 @@ REFUSED = [
     (with_step(prompt=None, command="make test"), "NOT_A_SLASH_COMMAND", STEP_AT + ".command"),
     (with_step(prompt="Read {file_name}"), "UNRESOLVED_PLACEHOLDER", STEP_AT + ".prompt"),
     (with_step(prompt=None, command="/go {who}"), "UNRESOLVED_PLACEHOLDER", STEP_AT + ".command"),
-    (with_artifact(path="{run_dri}/x"), "UNRESOLVED_PLACEHOLDER", ALWAYS_AT + ".path"),
+    (with_artifact(path="{run_dri}/x", required=True), "UNRESOLVED_PLACEHOLDER", ALWAYS_AT + ".path"),
     (with_artifact(type="command", path=None, command="make"), "UNKNOWN_ARTIFACT_TYPE", ALWAYS_AT + ".type"),
     (with_artifact(type="yaml"), "UNKNOWN_ARTIFACT_TYPE", ALWAYS_AT + ".type"),
     (with_artifact(path=None), "MISSING_SOURCE", ALWAYS_AT),
