@@ -45,7 +45,7 @@ def test_it_says_where_the_run_stands_and_imports_the_users_files(begun: Scene) 
     told = now(begun)
     assert "phase frame · step frame/ask · 0 of 4 steps done" in told
     assert "Ask what is wanted." in told
-    assert "loomctl done <<'LOOM'" in told
+    assert "loomctl done --for 001 <<'LOOM'" in told
     assert [line for line in told.split("\n") if line.startswith("@")] == ["@../specs/the\\ spec.md"]
     assert SENTENCE not in told
 

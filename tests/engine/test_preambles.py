@@ -229,7 +229,7 @@ def test_a_compact_preamble_has_each_stages_files_on_its_line(begun: Scene) -> N
 
 def test_a_commands_script_end_and_output_are_told(begun: Scene) -> None:
     """The tail of its log, and where all of it stands: in the log, and in the blob that holds it."""
-    done(begun, "")
+    done(begun, "x")
     space = begun.space()
     output = "".join(f"line {n}\n" for n in range(300))
     stored, _ = context_values.stored(space, {"command.output": output})
