@@ -59,8 +59,9 @@ def reasons() -> Iterator[tuple[str, str]]:
             if not isinstance(node, ast.Call):
                 continue
             called = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            if called == "Verdict" and node.args and isinstance(node.args[0], ast.Name):
-                yield from ((node.args[0].id.lower(), word) for word in _words(node.args[1]))
+            first = getattr(node.args[0], "id", "") if node.args else ""
+            if called == "Verdict" and first in ("LOAD", "SKIP", "DEFER", "ERROR"):  # a command line is judged, too
+                yield from ((first.lower(), word) for word in _words(node.args[1]))
             named = {keyword.arg: keyword.value for keyword in node.keywords}
             if called == "Reading" and "problem" in named:
                 yield from (("error", word) for word in _words(named["problem"]))

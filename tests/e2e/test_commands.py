@@ -31,7 +31,7 @@ def test_run_takes_a_work_id(assistant: Assistant) -> None:
     body, seen = (request.seen() for request in turn.conversation)
     assert f"this conversation works on the run {state['run_id']}" in body
     assert "loomctl done <<" not in body
-    assert "loomctl done <<" in seen
+    assert "loomctl done --for 001 <<" in seen
     for phase in ("frame", "architect", "build", "evaluate", "release"):
         assert phase in seen
 

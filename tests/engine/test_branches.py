@@ -170,7 +170,7 @@ def test_what_the_parallel_step_tells(scene: Scene) -> None:
     assert "Start a subagent only for one that has not ended and that none works on:" in shown
     assert "- `api`: ended, succeeded" in shown
     assert "- `web`: not begun" in shown
-    assert "loomctl done <<" not in shown
+    assert "<<'LOOM'" not in shown
 
 
 def test_a_subagent_is_told_all_that_came_before(scene: Scene) -> None:
