@@ -74,7 +74,7 @@ def _snippet(*, as_json: bool) -> int:
         raise LoomError(
             "NO_HOME",
             "there is nowhere to keep the script that a status line calls",
-            why="neither HOME nor LOOM_STATE_HOME is set",
+            why="neither HOME nor LOOM_STATE_HOME names a folder of your own",
             hint='export LOOM_STATE_HOME="$HOME/.loom-state"',
             exit_code=EXIT_SETUP,
         )

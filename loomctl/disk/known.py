@@ -41,7 +41,7 @@ def note(run_id: str, store: str, **more: Any) -> str:
     """
     path = _path(run_id, store)
     if not path:
-        return "there is no home folder to remember the run in: set LOOM_STATE_HOME"
+        return "there is no folder of your own to remember the run in: set LOOM_STATE_HOME"
     value = {"since": clock.now(), **entry(run_id, store), "run_id": run_id, "store": os.path.realpath(store), **more}
     try:
         files.make_folder(os.path.dirname(path))

@@ -15,12 +15,18 @@ def home() -> str:
 
 
 def state_home() -> str:
-    """Give the folder of what this machine has started, resumed and trusted; empty where there is no home.
+    """Give the folder of what this machine has started, resumed and trusted; empty where there is none of the user's.
 
     `$LOOM_STATE_HOME`, else `$XDG_STATE_HOME/loom` or `~/.local/state/loom`; on macOS
     `~/Library/Application Support/loom`. A relative name is ignored: it would be another folder from each directory,
-    and inside a project what the project brought along would count as the user's word.
+    and inside a project what the project brought along would count as the user's word. So would what others put into
+    a folder of theirs.
     """
+    named = _named_state_home()
+    return named if _is_ours(named) else ""
+
+
+def _named_state_home() -> str:
     named = os.environ.get("LOOM_STATE_HOME", "")
     if os.path.isabs(named):
         return named
@@ -35,10 +41,15 @@ def status_script() -> str:
 
 
 def config_home() -> str:
-    """Give the folder of the user's own settings; empty where there is no home.
+    """Give the folder of the user's own settings; empty where there is none of the user's.
 
     `$XDG_CONFIG_HOME/loom`, else `~/.config/loom`, on macOS `~/Library/Application Support/loom`.
     """
+    named = _named_config_home()
+    return named if _is_ours(named) else ""
+
+
+def _named_config_home() -> str:
     if sys.platform == "darwin" and not os.path.isabs(os.environ.get("XDG_CONFIG_HOME", "")):
         return os.path.join(home(), "Library", "Application Support", "loom") if home() else ""
     return _xdg("XDG_CONFIG_HOME", ".config")
@@ -63,15 +74,38 @@ def unsafe_folders() -> list[str]:
     A plugin's data folder and the cache, where they are there: the launcher's own rule.
     """
     data = os.environ.get("CLAUDE_PLUGIN_DATA", "").rstrip("/")
-    return [base for base in (data, cache_home()) if os.path.isabs(base) and not _is_ours(base)]
+    found = [base for base in (data, cache_home()) if os.path.isabs(base)]
+    return [base for base in found if os.path.islink(base) or not _is_ours(base)]
+
+
+def foreign_folders() -> list[str]:
+    """Name the folders of the user's state and settings that are not read, for others could have filled them."""
+    return [folder for folder in (_named_state_home(), _named_config_home()) if folder and not _is_ours(folder)]
 
 
 def _is_ours(folder: str) -> bool:
+    """Tell whether a folder is the user's own, and no other may write there; one that is not there yet is.
+
+    Root is believed, and so is whose home this is, for root works in a home of somebody else's, too (sudo -E, a
+    container). A group that may write, as an umask of 002 lets it, is shut out.
+    """
     try:
-        status = os.lstat(folder)
+        status = os.stat(folder)
+        owners = {status.st_uid, os.lstat(folder).st_uid}
+        if not owners <= _believed() or status.st_mode & 0o170002 != 0o040000:
+            return False
+        if status.st_mode & 0o020:
+            os.chmod(folder, 0o700)
     except OSError:
-        return True
-    return status.st_mode & 0o170022 == 0o040000 and status.st_uid in (os.geteuid(), 0)
+        return not os.path.lexists(folder)
+    return True
+
+
+def _believed() -> set[int]:
+    try:
+        return {0, os.geteuid(), os.stat(home()).st_uid}
+    except OSError:
+        return {0, os.geteuid()}
 
 
 def _xdg(variable: str, default: str) -> str:

@@ -205,6 +205,14 @@ def known(patient: Patient) -> Finding:
     """Whether this machine can remember what it started, and knows the active runs (D23)."""
     home = user_folders.state_home()
     unkept = "so that every run counts as a stranger's and none is primed"
+    foreign = user_folders.foreign_folders()
+    if foreign:
+        return Finding(
+            FAIL,
+            f"another user could have filled {foreign[0]}, and it is not read",
+            f"ls -ld {shlex.quote(foreign[0])}",
+            foreign[1:],
+        )
     if not home:
         way = "export LOOM_STATE_HOME=$(mktemp -d)"
         return Finding(FAIL, f"there is no home to remember runs in, {unkept}", way)

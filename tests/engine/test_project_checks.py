@@ -225,6 +225,14 @@ def test_a_machine_that_cannot_remember_fails(
     assert found.hint
 
 
+def test_a_state_folder_that_others_could_have_filled_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, for nothing in it is read."""
+    monkeypatch.setenv("LOOM_STATE_HOME", str(tmp_path))
+    tmp_path.chmod(0o777)
+    found = project_checks.known(patient(tmp_path / "p"))
+    assert (found.status, found.hint) == (FAIL, f"ls -ld {tmp_path}")
+
+
 def test_a_state_folder_that_may_not_be_written_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where only the folder above it is there."""
     monkeypatch.setattr(os, "access", lambda path, _: path != str(Path(user_folders.state_home()).parent))

@@ -18,7 +18,7 @@ SHELLS = [shell for shell in (["dash"], ["bash"], ["busybox", "sh"]) if shutil.w
 SESSION = "5e55-10n_A"
 
 # What the launcher uses of a system, besides its builtins.
-TOOLS = ("cat", "find", "ls", "mkdir", "readlink", "rm", "sh", "sleep")
+TOOLS = ("cat", "chmod", "find", "ls", "mkdir", "readlink", "rm", "sh", "sleep")
 
 # Stands where the package's own __main__ does and tells, in one JSON document, how it was started.
 REPORT = """
