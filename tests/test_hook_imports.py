@@ -182,3 +182,11 @@ def test_a_stop_that_chooses_among_ways_imports_no_more(scene: Scene, answer: Js
     loaded, _ = modules_of(scene, "stop", transcript_path=str(file.path), last_assistant_message=json.dumps(answer))
     assert not loaded & FORBIDDEN
     assert [one["step_id"] for one in scene.state["steps"]] == ["build/review", wanted]
+
+
+def test_masking_a_plain_text_compiles_no_pattern() -> None:
+    """Each hook masks what it gives, and most of it has nothing to look at: `re` alone takes as long as a hook."""
+    text = "see docs/explanation/security.md and loomctl.engine.priming.one_line_for_people\n"
+    program = f"import sys; sys.path.insert(0, sys.argv[1]); from loomctl.model.secrets import mask; mask({text!r})"
+    command = [sys.executable, "-I", "-S", "-c", f"{program}; print('re' in sys.modules)", str(MAIN.parent.parent)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"

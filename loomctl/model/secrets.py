@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     Span = tuple[int, int, str]  # where a secret begins, where it ends, its kind
 
 _SHORTEST_TOKEN = 20
-# What a token is made of, escapes and all: dozens of beginnings are looked for, and here first.
-_LONG_WORD = r"[A-Za-z0-9_.%+/=~:\\-]{20,}"
+_SHORTEST_DISCORD = 58
 # A line of PostgreSQL's password file: host, port, database, user, password.
 _PGPASS = r"[^\s:]{1,256}:(?:[0-9]{2,5}|\*):[^\s:]{1,256}:[^\s:]{1,256}:([^\s:]{4,256})[ \t]{0,9}(?=[\r\n\"'`]|\Z)"
 _PASSWORD_FILES = (":5432:", ":*:", ":6432:", ":5433:")
@@ -110,22 +109,22 @@ def _spans(text: str) -> list[Span]:
 
 def _looks(text: str) -> list[Callable[[str], Iterator[Span]]]:
     """Give what is to be looked for: that of which a sign is there that no encoding changes."""
-    import re
-
-    words = "\n".join(re.compile(_LONG_WORD).findall(text))
+    # Dozens of beginnings are looked for, and in long words first; most texts need no pattern for that.
+    long = [word for word in text.split() if len(word) >= _SHORTEST_TOKEN]
+    words = "\n".join(long)
     looks: list[Callable[[str], Iterator[Span]]] = []
-    tokens = [
-        (prefix, re.compile(body), kind)
+    begun = [
+        (prefix, body, kind)
         for kind, prefixes, body, *_ in secret_kinds.TOKENS
         for prefix in prefixes
         if prefix in words
     ]
-    if tokens:
-        looks.append(lambda reading: _tokens(reading, tokens))
+    if begun:
+        looks.append(lambda reading: _tokens(reading, begun))
     around = [row for row in secret_kinds.AROUND_A_SIGN if row[2].lstrip(":") in words]
     if around:
         looks.append(lambda reading: _tokens_around_a_sign(reading, around))
-    if re.compile(secret_kinds.DISCORD).search(words):
+    if any(len(word) >= _SHORTEST_DISCORD and word.count(".") > 1 for word in long):
         looks.append(_discord_tokens)
     if "PRIVATE" in text or "Private-Lines" in text or "LS0tLS1" in text:
         looks.append(private_keys)
@@ -157,8 +156,11 @@ def _apart(spans: list[Span]) -> Iterator[Span]:
         yield last
 
 
-def _tokens(text: str, tokens: list[tuple[str, re.Pattern[str], str]]) -> Iterator[Span]:
-    for prefix, body, kind in tokens:
+def _tokens(text: str, tokens: list[tuple[str, str, str]]) -> Iterator[Span]:
+    import re
+
+    for prefix, pattern, kind in tokens:
+        body = re.compile(pattern)
         at = text.find(prefix)
         while at >= 0:
             found = None
