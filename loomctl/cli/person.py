@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from typing import TYPE_CHECKING
 
 from loomctl.disk import ancestry, call_marks
 from loomctl.disk.local import TERMINAL
+from loomctl.hosts import loom_commands
 from loomctl.model.errors import EXIT_USAGE, LoomError
 
 if TYPE_CHECKING:
@@ -63,10 +65,11 @@ def _doubt(space: Workspace, verb: str) -> str | None:
     # What the host itself started: a shell for one call of the assistant's, or for one line of its user's. Whatever
     # that shell starts, and leaves behind when the call is over, began with it.
     shell, marks = line[at - 1], call_marks.read(space.store.local, line[at].pid)
-    if verb in marks.verbs and marks.asked == marks.last and shell.started >= marks.asked - _TICK:
+    asked = marks.asked == marks.last and shell.started >= marks.asked - _TICK and _is_of(marks.words)
+    if asked and call_marks.use_up(space.store.local, line[at].pid):
         return None
     rested = max(marks.rested, space.caller.conversation.interrupted_at())
-    if rested > marks.called:
+    if rested > max(marks.called, space.caller.conversation.called_at()):
         if shell.started >= rested - _TICK:
             return None
         return f"an assistant started this before its turn ended; {_IN_A_TERMINAL}{_OR_BEHIND}"
@@ -74,6 +77,11 @@ def _doubt(space: Workspace, verb: str) -> str | None:
         f"an assistant started this; where it calls loomctl {verb} as such, its host asks its user; "
         f"{_IN_A_TERMINAL}{_OR_BEHIND} while it rests"
     )
+
+
+def _is_of(words: frozenset[str]) -> bool:
+    """Tell whether this very command stands in the call that the user was asked about."""
+    return loom_commands.words_of(" ".join(sys.argv[1:])) <= words
 
 
 def _host(space: Workspace, line: list[Process]) -> int:

@@ -63,6 +63,10 @@ class Conversation:
         """Give when its user last broke a turn off, in seconds since 1970; 0 where that is not known."""
         return 0
 
+    def called_at(self) -> float:
+        """Give when its assistant last called a tool, in seconds since 1970; 0 where that is not known."""
+        return 0
+
     def another(self, path: str | None) -> Conversation:  # noqa: ARG002 - as above
         """Give another session's conversation of the same host, by its transcript's path."""
         return self

@@ -341,10 +341,10 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
             return None
     elif event.get("tool_name") not in loom_commands.SHELLS:
         return None
-    elif verdict.verbs and (pid := space.caller.pid) is not None:
+    elif verdict.words and (pid := space.caller.pid) is not None:
         from loomctl.disk import call_marks
 
-        kept([], lambda: call_marks.note_asked(space.store.local, pid, verdict.verbs))
+        kept([], lambda: call_marks.note_asked(space.store.local, pid, verdict.words))
     output = {
         "hookEventName": "PreToolUse",
         "permissionDecision": verdict.decision,

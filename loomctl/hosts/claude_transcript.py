@@ -142,6 +142,18 @@ class Transcript(Conversation):
                 return clock.exact_seconds_of(entries.text(entry, "timestamp"))
         return 0
 
+    def called_at(self) -> float:
+        """Give when its assistant last called a tool, in seconds since 1970; 0 where that is not known.
+
+        Hooks mark it, but none fires any more where the plugin was switched off.
+        """
+        from loomctl.disk import clock  # no hook asks
+
+        for entry in entries.backwards(self._read(), holding=b'"tool_use"'):
+            if entries.is_said(entry) and entries.calls(entry):
+                return clock.exact_seconds_of(entries.text(entry, "timestamp"))
+        return 0
+
     def await_turn(self, prompt_id: str, ending: str) -> None:
         """Wait until the host has written down what it calls a Stop hook for: it writes later than it calls.
 

@@ -44,11 +44,11 @@ ALLOWED = "a loomctl command that only reads or records this run's progress"
 
 
 class Verdict(NamedTuple):
-    """decision: `ALLOW` or `ASK`. verbs: what the user is asked about, as far as the text names it."""
+    """decision: `ALLOW` or `ASK`. words: of the text, where it names what the user is asked about."""
 
     decision: str
     reason: str
-    verbs: tuple[str, ...] = ()
+    words: frozenset[str] = frozenset()
 
 
 def judge(command: str) -> Verdict | None:
@@ -62,16 +62,15 @@ def judge(command: str) -> Verdict | None:
     """
     if _is_harmless(command.strip(" \n")):
         return Verdict(ALLOW, ALLOWED)
-    plain = command.replace("\\\n", "").translate(_UNQUOTED)  # a shell joins such lines before it reads a word
-    if "loomctl" not in plain:
+    if "loomctl" not in _unquoted(command):
         return None
-    words = set(_split_words(plain))
+    words = words_of(command)
     if "loomctl" in words or any(word.endswith("/loomctl") for word in words):
         named = [verb for verb in _ASK if verb in words]
         named += [f"{noun} {verb}" for noun, verb in _ASK_BOTH if noun in words and verb in words]
         if named:
-            return Verdict(ASK, f"loomctl {named[0]} is decided by the user", tuple(named))
-        if _hides_its_verb(plain):
+            return Verdict(ASK, f"loomctl {named[0]} is decided by the user", words)
+        if _hides_its_verb(_unquoted(command)):
             return Verdict(ASK, "this runs loomctl with words that cannot be read from the text")
     return None
 
@@ -160,10 +159,16 @@ def _words(line: str) -> list[str] | None:
     return words
 
 
-def _split_words(text: str) -> list[str]:
+def words_of(text: str) -> frozenset[str]:
+    """Give the words in a command's text, or in what a shell made of a part of it, as both show them alike."""
+    text = _unquoted(text)
     for separator in _SEPARATORS + "()`{},\t=$":
         text = text.replace(separator, " ")
-    return text.split()
+    return frozenset(text.split())
+
+
+def _unquoted(command: str) -> str:
+    return command.replace("\\\n", "").translate(_UNQUOTED)  # a shell joins such lines before it reads a word
 
 
 def _hides_its_verb(plain: str) -> bool:

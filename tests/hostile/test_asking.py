@@ -183,6 +183,66 @@ def test_what_its_user_was_asked_counts_once(host: Host) -> None:
     assert refused(host.shell(APPROVE))
 
 
+def test_one_question_is_one_decision(host: Host) -> None:
+    """Whatever else the same call does, and whoever is first."""
+    host.scene.write("x.sh", APPROVE)
+    assert host.calls(f"{APPROVE} && sh x.sh") == "ask"
+    ended = host.shell(f"{APPROVE}; sh x.sh")
+    assert refused(ended)
+    assert len(host.scene.state["approvals"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "called"),
+    [
+        ("loomctl approve other", "loomctl approve RUN"),
+        ("loomctl approve", "loomctl approve RUN"),
+        ("loomctl approve --by Ada", "loomctl approve --by Eve"),
+        ("loomctl cancel", "loomctl approve"),
+    ],
+)
+def test_a_question_about_one_decision_is_none_about_another(host: Host, asked: str, called: str) -> None:
+    """A script that the call runs first, or another call beside it, decides nothing else with it."""
+    host.scene.write("x.sh", called.replace("RUN", host.scene.run_dir.name))
+    assert host.calls(f"sh x.sh && {asked}") == "ask"
+    assert refused(host.shell("sh x.sh"))
+    assert not host.decided
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        'loomctl approve RUN --by "Ada L."',
+        "loomctl approve \\\n  --by='Ada L.' RUN",
+        "loomctl --debug approve RUN --by Ada\\ L.",
+        "cd . && LOOM_DISABLED=0 loomctl 'approve' RUN",
+    ],
+)
+def test_what_its_user_saw_is_decided_however_it_is_written(host: Host, command: str) -> None:
+    """Quotes and line ends are the shell's."""
+    command = command.replace("RUN", host.scene.run_dir.name)
+    assert host.calls(command) == "ask"
+    ended = host.shell(command)
+    assert (ended.code, ended.stderr) == (0, "")
+    assert host.decided
+
+
+@pytest.mark.parametrize("way", ["folder", "link"])
+def test_a_call_that_could_not_be_marked_is_no_rest(host: Host, way: str) -> None:
+    """What stands in the mark's place is no mark, and nobody knows when the last call was."""
+    turn(host)
+    mark = host.scene.store / "local" / call_marks.FOLDER / f"{os.getpid()}.{call_marks.CALLED}"
+    mark.unlink()
+    if way == "folder":
+        mark.mkdir()
+    else:
+        mark.symlink_to("elsewhere")
+    host.scene.write("x.sh", APPROVE)
+    assert host.calls("sh x.sh") == ""
+    assert refused(host.shell("sh x.sh"))
+    assert not host.decided
+
+
 def test_what_its_user_refused_is_not_kept_for_the_next_call(host: Host) -> None:
     """A no leaves no event behind; the question is over with the next one, whichever it is."""
     host.scene.write("x.sh", APPROVE)
@@ -271,18 +331,45 @@ def test_a_line_of_the_users_own_decides(host: Host, before: Callable[[Host], ob
     assert host.decided
 
 
-def test_a_user_who_broke_a_call_off_decides(host: Host) -> None:
-    """No hook fires when they do; the host writes it into the transcript, and a later call counts again."""
+def transcript_of(host: Host) -> TranscriptFile:
+    """Let the session be written down."""
     transcript = TranscriptFile(host.scene.root.parent / "t.jsonl")
     local = Local(str(host.scene.store / "local"))
     binding = local.binding(SESSION)
     assert binding is not None
     local.refresh(binding, pid=None, transcript_path=str(transcript.path))
+    return transcript
+
+
+def stamped(at: float) -> str:
+    """Give a moment as the host writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at * 1000) % 1000:03}Z"
+
+
+def test_a_call_that_no_hook_saw_is_a_call(host: Host) -> None:
+    """The plugin was switched off after a turn: the transcript shows what is called since."""
+    transcript = transcript_of(host)
+    turn(host)
+    call = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "sh x.sh"}}
+    message = {"role": "assistant", "id": "m1", "content": [call]}
+    begun = time.time()
+    until(lambda: time.time() > begun + 0.01)
+    transcript.add({"type": "assistant", "timestamp": stamped(time.time()), "message": message})
+    host.scene.write("x.sh", APPROVE)
+    assert refused(host.shell("sh x.sh"))
+    assert not host.decided
+    host.stops()
+    assert host.shell(APPROVE).code == 0
+
+
+def test_a_user_who_broke_a_call_off_decides(host: Host) -> None:
+    """No hook fires when they do; the host writes it into the transcript, and a later call counts again."""
+    transcript = transcript_of(host)
+    local = Local(str(host.scene.store / "local"))
 
     def interrupt(at: float) -> None:
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at * 1000) % 1000:03}Z"
         block = {"type": "text", "text": "[Request interrupted by user for tool use]"}
-        transcript.add({"type": "user", "timestamp": stamp, "message": {"role": "user", "content": [block]}})
+        transcript.add({"type": "user", "timestamp": stamped(at), "message": {"role": "user", "content": [block]}})
 
     interrupt(time.time() - 1)
     host.calls("sh x.sh")
