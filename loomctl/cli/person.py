@@ -12,7 +12,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from loomctl.disk import ancestry, call_marks
-from loomctl.disk.local import TERMINAL
 from loomctl.hosts import loom_commands
 from loomctl.model.errors import EXIT_USAGE, LoomError
 
@@ -59,9 +58,13 @@ def _doubt(space: Workspace, verb: str) -> str | None:
     line = ancestry.line()
     at = _host(space, line)
     if at == 0:
-        if space.caller.host == TERMINAL and not any(os.environ.get(name) for name in _MARKS):
+        told = [name for name in _MARKS if os.environ.get(name)]
+        if not told:
             return None
-        return f"an assistant started this, and no hook of Loom's has seen it in this project; {_IN_A_TERMINAL}"
+        return (
+            f"an assistant started this ({' '.join(told)} in the environment), and no hook of Loom's has seen it in "
+            f"this project; {_IN_A_TERMINAL}, where that is not set"
+        )
     # What the host itself started: a shell for one call of the assistant's, or for one line of its user's. Whatever
     # that shell starts, and leaves behind when the call is over, began with it.
     shell, marks = line[at - 1], call_marks.read(space.store.local, line[at].pid)

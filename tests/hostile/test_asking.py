@@ -105,6 +105,8 @@ SCRIPTS = {
     "a script by another name": ". ./x.sh",
     "no words": "printf 'loom''ctl app''rove' | sh",
     "a pipe": "printf 'app%s' rove | xargs loomctl",
+    "an alias of git's": "git -c alias.x='!sh x.sh' x",
+    "another program": "python3 -c 'import os; os.system(\"sh x.sh\")'",
     "a continued line": "loomctl ap\\\nprove",
     "a continued name": "loom\\\nctl approve",
     "no session": "env -u CLAUDE_CODE_SESSION_ID sh x.sh",
@@ -201,6 +203,7 @@ def test_one_question_is_one_decision(host: Host) -> None:
         ("loomctl cancel", "loomctl approve"),
     ],
 )
+@pytest.mark.shows("for this very call and its words, once,")
 def test_a_question_about_one_decision_is_none_about_another(host: Host, asked: str, called: str) -> None:
     """A script that the call runs first, or another call beside it, decides nothing else with it."""
     host.scene.write("x.sh", called.replace("RUN", host.scene.run_dir.name))
@@ -390,6 +393,7 @@ def test_an_assistant_without_hooks_decides_nothing(scene: Scene, name: str) -> 
     environ = {key: value for key, value in scene.environ(None).items() if key != name}
     ended = run(command, cwd=scene.root, environ={**environ, name: "1"})
     assert refused(ended)
+    assert f"({name} in the environment)" in ended.stderr  # a terminal may have been opened from within an assistant
     assert run(command, cwd=scene.root, environ=environ).code == 0
 
 
