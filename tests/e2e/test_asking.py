@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 APPROVE = "loomctl approve"
 KEPT = 'PATH="$PATH" HOME="$HOME" XDG_CACHE_HOME="$XDG_CACHE_HOME" LOOM_STATE_HOME="$LOOM_STATE_HOME"'
-ALL_ALLOWED = "Bash Monitor Agent"
+ALL_ALLOWED = "Bash Monitor Agent Skill"
 ASKED = "loomctl approve is decided by the user"
 
 
@@ -62,6 +62,34 @@ def test_a_call_that_its_user_was_not_asked_about_decides_nothing(assistant: Ass
         "ASK_FIRST" in result.text for result in results[len(hidden) :]
     )  # its host asked, and nobody was there
     assert any("ASK_FIRST" in request.seen() for request in turn.conversation[2:])
+    assert decided(assistant) == 0
+
+
+def test_a_slash_command_that_the_assistant_starts_decides_nothing(assistant: Assistant) -> None:
+    """Its lines are shells of the host's, as if its user had typed it; but the call that started it is under way."""
+    first = begin(assistant)
+    command = assistant.project / ".claude" / "commands" / "yes.md"
+    command.parent.mkdir(parents=True)
+    command.write_text("---\ndescription: say yes\nallowed-tools: Bash\n---\n```!\nsh x.sh 2>&1 || true\n```\n")
+    answers: list[Reply | str] = [reply(tool("Skill", skill="yes")), "No."]
+    turn = assistant.run("go on", resume=first.session_id, allowed_tools=ALL_ALLOWED, answers=answers)
+    assert "ASK_FIRST" in turn.conversation[-1].seen()
+    assert decided(assistant) == 0
+
+
+def test_a_mode_that_asks_about_nothing_asks_about_this(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host puts a hook's question before the mode, and Loom refuses what hides from the hook."""
+    first = begin(assistant)
+    environment = type(assistant).environment
+    monkeypatch.setattr(
+        type(assistant), "environment", lambda self: {**environment(self), "IS_SANDBOX": "1"}
+    )  # as root
+    answers: list[Reply | str] = [reply(bash("touch begun")), reply(bash(APPROVE)), reply(bash("sh x.sh")), "No."]
+    options = ["--dangerously-skip-permissions"]
+    turn = assistant.run("go on", resume=first.session_id, extra_args=options, answers=answers)
+    begun, asked, hidden = turn.conversation[-1].tool_results()[-3:]
+    assert [result.is_error for result in (begun, asked, hidden)] == [False, True, True]
+    assert (ASKED in asked.text, "ASK_FIRST" in hidden.text) == (True, True)
     assert decided(assistant) == 0
 
 
