@@ -75,7 +75,7 @@ def unsafe_folders() -> list[str]:
     """
     data = os.environ.get("CLAUDE_PLUGIN_DATA", "").rstrip("/")
     found = [base for base in (data, cache_home()) if os.path.isabs(base)]
-    return [base for base in found if os.path.islink(base) or not _is_ours(base)]
+    return [base for base in found if os.path.islink(base) or os.path.isfile(base) or not _is_ours(base)]
 
 
 def foreign_folders() -> list[str]:
@@ -84,7 +84,7 @@ def foreign_folders() -> list[str]:
 
 
 def _is_ours(folder: str) -> bool:
-    """Tell whether a folder is the user's own, and no other may write there; one that is not there yet is.
+    """Tell whether a folder is the user's own, and no other may write there; one that is not there yet, too.
 
     Root is believed, and so is whose home this is, for root works in a home of somebody else's, too (sudo -E, a
     container). A group that may write, as an umask of 002 lets it, is shut out.
@@ -92,7 +92,9 @@ def _is_ours(folder: str) -> bool:
     try:
         status = os.stat(folder)
         owners = {status.st_uid, os.lstat(folder).st_uid}
-        if not owners <= _believed() or status.st_mode & 0o170002 != 0o040000:
+        if status.st_mode & 0o170000 != 0o040000:
+            return True  # nothing stands in it
+        if not owners <= _believed() or status.st_mode & 0o002:
             return False
         if status.st_mode & 0o020:
             os.chmod(folder, 0o700)

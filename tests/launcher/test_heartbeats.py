@@ -39,7 +39,7 @@ def test_each_firing_is_noted_with_session_version_and_launcher(
     world: World, project: Path, event: str, shell: list[str]
 ) -> None:
     """Bound or not: the note is made before an unbound session's hook ends, and needs no command for it."""
-    how = {} if event == "session-start" else {"PATH": NOTHING}
+    how = {} if event in ("session-start", "pre-tool-use") else {"PATH": NOTHING}  # which read the event in any case
     world.hook(event, cwd=project / "src/deep", shell=shell, CLAUDE_CODE_SESSION_ID=SESSION, stdin=b"{}", **how)
     (name, beat), *others = beats(project).items()
     assert (name, others) == (event, [])
