@@ -187,13 +187,13 @@ def test_an_unattended_run_that_comes_to_an_untrusted_command_says_so_and_stops(
 
 
 def test_a_pause_stops_it(assistant: Assistant) -> None:
-    """What the user pauses is not driven on, whatever the assistant says."""
+    """What the user pauses is not driven on, whatever the assistant says; an answer that fits still ends its step."""
     paused = reply(bash("loomctl pause"))
     workflow(assistant.project, step("one"), step("two"))
     turn = assistant.run('/loom:run "x" --workflow flow', answers=[paused, '{"outcome": "succeeded"}', "never said"])
     assert len(turn.conversation) == 2
     assert state_of(assistant.project)["status"] == "paused"
-    assert visits(assistant.project) == [("build/one", "in_progress")]
+    assert visits(assistant.project) == [("build/one", "succeeded")]
 
 
 @pytest.mark.parametrize("closing", [True, False])

@@ -7,13 +7,17 @@ import json
 import os
 import sys
 import tempfile
+import time
 from typing import Any
 
+import pytest
+
 from loomctl.cli.main import main
-from loomctl.disk import artifact_paths
+from loomctl.disk import ancestry, artifact_paths
+from loomctl.disk.ancestry import Process
 from loomctl.hosts import claude_code
 from loomctl.model.errors import LoomError
-from tests.scenes import SESSION, Ended, Scene
+from tests.scenes import SESSION, Ended, Scene, decides
 
 
 class Surroundings:
@@ -70,8 +74,11 @@ def hook(scene: Scene, event: str, given: str | None = None, *, session: str = S
 
 
 def loomctl(scene: Scene, *arguments: str, given: str | None = None, session: str | None = SESSION) -> Ended:
-    """Run a command. given: the response of a `done`, or the tool call of a `reduce`."""
+    """Run a command as its user's own line. given: the response of a `done`, or the tool call of a `reduce`."""
     response = [] if given is None or arguments[0] == "reduce" else ["--response-file", "-"]
-    with Surroundings(scene, given or "", session=session) as streams:
+    if decides(arguments):
+        scene.rest()
+    with Surroundings(scene, given or "", session=session) as streams, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ancestry, "line", lambda: [Process(0, time.time()), Process(os.getpid(), 0)])
         code = main(["--debug", *arguments, *response])
     return streams.ended(code)
