@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import files
+from loomctl.disk.lock import Lock
+from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
 
 FOLDER = "spool"
 BAD = ".bad"
 UNFINISHED = ".unfinished"
 """What the name of a file ends with that somebody began to digest, and was killed: hooks pass it over (D59)."""
 _ENDING = ".json"
-_BEGUN = os.path.join("locks", "spool.begun")
 
 
 class Spooled(NamedTuple):
@@ -62,37 +67,65 @@ def waiting(local: str, ending: str = _ENDING) -> list[Spooled]:
 
 def put_aside(spooled: Spooled) -> None:
     """Take a file that is no event out of the way, so that somebody can look at it: `x.json.bad`."""
-    os.rename(spooled.path, spooled.path + BAD)
+    os.rename(spooled.path, os.path.join(os.path.dirname(spooled.path), spooled.name + BAD))
 
 
-class Begun:
-    """The note of which file is being digested, for whoever comes after a kill; the caller holds the spool's lock.
+class Digesting:
+    """`with Digesting(local, patience) as digesting:` one process at a time digests, and notes which file it began.
 
-    It costs a write for each file, and stands beside that lock.
+    Whoever comes after a kill, or after a failure that nobody foresaw, finds the note. It costs a write for each file,
+    and stands beside the lock. A failure of the disk, or an end at a person's wish, leaves none. Raises HELD, OSError.
     """
 
-    def __init__(self, local: str) -> None:
+    def __init__(self, local: str, patience: float) -> None:
         self._folder = os.path.join(local, FOLDER)
-        self._descriptor = files.open_own(os.path.join(local, _BEGUN), os.O_RDWR)
+        self._note = os.path.join(local, "locks", "spool.begun")
+        lock = os.path.join(local, "locks", "spool.digest")
+        files.refuse_links(os.path.dirname(local), lock)
+        self._lock = Lock(lock, patience=patience)
+
+    def __enter__(self) -> Digesting:
+        self._lock.__enter__()
+        try:
+            self._descriptor = files.open_own(self._note, os.O_RDWR)
+        except BaseException:
+            self._lock.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None or not issubclass(kind, Exception) or issubclass(kind, (OSError, LoomError)):
+                self.note("")
+        finally:
+            os.close(self._descriptor)
+            self._lock.__exit__(kind, error, trace)
+
+    def left(self) -> str:
+        """Give the name of the file that was begun and never ended; empty where there is none."""
+        name = os.pread(self._descriptor, 300, 0).decode("utf-8", "replace")
+        fits = name.removesuffix(UNFINISHED).endswith(_ENDING) and os.path.basename(name) == name
+        return name if fits and os.path.lexists(os.path.join(self._folder, name)) else ""
 
     def set_aside(self) -> str:
-        """Rename the file that was begun and never ended, so that no hook begins it again; gives its name, or ""."""
-        name = os.pread(self._descriptor, 300, 0).decode("utf-8", "replace")
-        path = os.path.join(self._folder, name)
-        if not name.endswith(_ENDING) or os.path.basename(name) != name or not os.path.lexists(path):
+        """Rename what was begun and never ended, so that no hook begins it again; gives its name now, or "".
+
+        What was set aside before, and came to no end in a command either, is bad.
+        """
+        name = self.left()
+        if not name:
             return ""
-        os.rename(path, path + UNFINISHED)
+        now = name.removesuffix(UNFINISHED) + (BAD if name.endswith(UNFINISHED) else UNFINISHED)
+        os.rename(os.path.join(self._folder, name), os.path.join(self._folder, now))
         self.note("")
-        return name
+        return now
 
     def note(self, name: str) -> None:
         """Note which file is begun now; empty for none."""
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, name.encode(), 0)
-
-    def close(self) -> None:
-        """Let go of the note."""
-        os.close(self._descriptor)
 
 
 def sessions_of(name: str) -> list[str]:

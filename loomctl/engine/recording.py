@@ -7,7 +7,7 @@ import os
 import time
 
 from loomctl.disk import drivers, files, spool, trouble
-from loomctl.disk.lock import PATIENCE, Lock
+from loomctl.disk.lock import PATIENCE
 from loomctl.model import ids, tool_rules
 from loomctl.model.errors import LoomError
 from loomctl.model.records import NamedTuple
@@ -42,7 +42,7 @@ _EVENTS = ("PostToolUse", "PostToolUseFailure")
 class Digested(NamedTuple):
     """What was done: steps that were appended, files that wait, files put aside; trouble: why not all, for its user.
 
-    unfinished: the file that was set aside, for whoever digested it before was killed.
+    unfinished: the name now of the file whose digesting was begun before and came to no end.
     """
 
     steps: int = 0
@@ -65,11 +65,9 @@ def digest(space: Workspace, limit: float | None = None, *, most: int | None = N
         return Digested()
     try:
         patience = PATIENCE if limit is None else limit
-        lock = os.path.join(local, "locks", "spool.digest")
-        files.refuse_links(space.store.folder, lock)
-        with Lock(lock, patience=patience):
+        with spool.Digesting(local, patience) as digesting:
             deadline = None if limit is None else time.monotonic() + limit
-            return _Digester(space, patience, deadline).work(most)
+            return _Digester(space, patience, deadline).work(digesting, most)
     except (OSError, LoomError) as error:
         return Digested(left=len(waiting), trouble=f"what tools gave could not be recorded: {trouble.said(error)}")
 
@@ -97,7 +95,8 @@ def foreseen(space: Workspace) -> dict[str, Sequence[ToolStep]]:
 def newest(space: Workspace, run_id: str) -> tuple[Sequence[ToolStep], int]:
     """Give the steps of a run's newest calls that wait in the spool, and how many other calls of it wait.
 
-    Nothing is written: the log gets them in their order (D59).
+    The log gets them in their order (D59): here each is noted while it is looked at, for one may kill, and nothing else
+    is written. While another digests, or one came to no end, none is looked at.
     """
     bound: dict[str, bool] = {}
 
@@ -117,8 +116,15 @@ def newest(space: Workspace, run_id: str) -> tuple[Sequence[ToolStep], int]:
             room -= spooled.bytes
     left = len(waiting) - len(chosen)
     digester = _Digester(space, 0.0, None, foresees=True, passed_over=left)
-    for spooled in reversed(chosen):
-        digester.foresee(spooled)
+    try:
+        with spool.Digesting(space.store.local, 0.0) as digesting:
+            if digesting.left():
+                return (), len(waiting)
+            for spooled in reversed(chosen):
+                digesting.note(spooled.name)
+                digester.foresee(spooled)
+    except (OSError, LoomError):
+        return (), len(waiting)
     return digester.fresh.get(run_id, ()), left
 
 
@@ -151,24 +157,19 @@ class _Digester:
         self._steps = 0
         self._aside: list[str] = []
 
-    def work(self, most: int | None) -> Digested:
+    def work(self, digesting: spool.Digesting, most: int | None) -> Digested:
         """Digest until all is done, the time is over, or so many bytes were digested."""
         local = self._space.store.local
-        begun = spool.Begun(local)
-        try:
-            unfinished = begun.set_aside()
-            if unfinished:
-                self._say(unfinished, spool.UNFINISHED)
-            waiting = spool.waiting(local)
-            if self._deadline is None:
-                waiting += spool.waiting(local, spool.UNFINISHED)
-            done = self._work(waiting if self._deadline is None else waiting[:_MOST_FILES], begun, most)
-            begun.note("")
-        finally:
-            begun.close()
+        unfinished = digesting.set_aside()
+        if unfinished:
+            self._say(unfinished)
+        waiting = spool.waiting(local)
+        if self._deadline is None:
+            waiting += spool.waiting(local, spool.UNFINISHED)
+        done = self._work(waiting if self._deadline is None else waiting[:_MOST_FILES], digesting, most)
         return Digested(self._steps, len(waiting) - done, tuple(self._aside), unfinished=unfinished)
 
-    def _work(self, waiting: Sequence[Spooled], begun: spool.Begun, most: int | None) -> int:
+    def _work(self, waiting: Sequence[Spooled], digesting: spool.Digesting, most: int | None) -> int:
         """Digest files, as many as there is room for; gives how many."""
         done = size = 0
         batch: list[Spooled] = []
@@ -177,13 +178,13 @@ class _Digester:
             if (done and self._is_over()) or (most is not None and size > most):
                 break
             done += 1
-            begun.note(os.path.basename(spooled.path))
+            digesting.note(os.path.basename(spooled.path))
             if self._take(spooled):
                 batch.append(spooled)
             if len(batch) >= _BATCH or (batch and self._is_over()):
-                begun.note("")
+                digesting.note("")
                 self._flush(batch)
-        begun.note("")
+        digesting.note("")
         self._flush(batch)
         return done
 
@@ -237,7 +238,7 @@ class _Digester:
         except OSError:
             return False
         self._aside.append(spooled.name)
-        self._say(spooled.name, spool.BAD)
+        self._say(spooled.name + spool.BAD)
         return False
 
     def _reduce(self, spooled: Spooled, binding: dict[str, Any] | None) -> bool:
@@ -263,19 +264,18 @@ class _Digester:
                 pass
         return None
 
-    def _say(self, name: str, ending: str) -> None:
+    def _say(self, file: str) -> None:
         """Say in the run's events what was put aside; where it cannot be said, the file itself is there."""
         from loomctl.disk.events import Event
 
-        binding = self._binding(name)
+        binding = self._binding(file.removesuffix(spool.BAD).removesuffix(spool.UNFINISHED))
         if binding is None:
             return
-        status = os.lstat(os.path.join(self._space.store.local, spool.FOLDER, name + ending))
-        file, size, session_id = name + ending, status.st_size, binding["session_id"]
-        if ending == spool.BAD:
-            told = Event("tools.unreadable", {"file": file, "bytes": size}, session_id)
+        size = os.lstat(os.path.join(self._space.store.local, spool.FOLDER, file)).st_size
+        if file.endswith(spool.BAD):
+            told = Event("tools.unreadable", {"file": file, "bytes": size}, binding["session_id"])
         else:
-            told = Event("tools.unfinished", {"file": file, "bytes": size}, session_id)
+            told = Event("tools.unfinished", {"file": file, "bytes": size}, binding["session_id"])
         try:
             self._space.store.tell(binding["run_id"], lambda _: [told], durable=False, patience=0.5)
         except (OSError, LoomError):

@@ -21,7 +21,7 @@ from loomctl.engine.reducer import StepReducer
 from loomctl.model import cut_json, large_texts, observations, reducing, secrets
 from loomctl.model.tool_steps import ToolStep
 from tests.hostile.limited import fails_open, hook
-from tests.scenes import CHECKOUT, MAIN, SESSION, Json, Scene, artifact, run
+from tests.scenes import CHECKOUT, MAIN, SESSION, Ended, Json, Scene, artifact, run
 
 SPEC = "# The specification\n\n" + "what is wanted\n" * 100
 
@@ -146,7 +146,7 @@ def reduce_call(name, args, *given, **more):
         {deed}
     return inner(name, args, *given, **more)
 reducing.reduce_call = reduce_call
-sys.argv = ["loomctl", "hook", "session-start"]
+sys.argv = {words!r}
 from loomctl.engine import reducer
 reducer.reduce_call = reduce_call
 from loomctl.__main__ import main
@@ -155,12 +155,17 @@ main()
 DIES = "os.kill(os.getpid(), signal.SIGKILL)"
 
 
-def killed(scene: Scene, command: str) -> None:
-    """Answer a session start in a process that is killed while it digests one call."""
-    program = KILLED.format(checkout=str(CHECKOUT), command=command, deed=DIES)
-    told = json.dumps({"session_id": SESSION, "cwd": str(scene.root), "source": "resume"})
-    ended = run([sys.executable, "-c", program], cwd=scene.root, environ=scene.environ(), given=told)
-    assert ended.code == -signal.SIGKILL
+def dying(scene: Scene, command: str, *words: str, deed: str = DIES, **told: Any) -> Ended:
+    """Let a process do something, in which looking at one call has its own deed; words: a hook's or a command's."""
+    words = words or ("hook", "session-start")
+    program = KILLED.format(checkout=str(CHECKOUT), command=command, deed=deed, words=["loomctl", *words])
+    body = json.dumps({"session_id": SESSION, "cwd": str(scene.root), "source": "resume", **told})
+    return run([sys.executable, "-c", program], cwd=scene.root, environ=scene.environ(), given=body)
+
+
+def killed(scene: Scene, command: str, *words: str, **told: Any) -> None:
+    """Let a process be killed while it digests one call."""
+    assert dying(scene, command, *words, **told).code == -signal.SIGKILL
 
 
 def test_an_event_that_killed_a_hook_is_set_aside_and_said_once(begun: Scene) -> None:
@@ -188,12 +193,82 @@ def test_an_event_that_killed_a_hook_is_set_aside_and_said_once(begun: Scene) ->
     assert spooled(begun) == []
 
 
+def test_a_call_that_kills_who_looks_ahead_to_it_is_set_aside(begun: Scene) -> None:
+    """What waits behind much else is looked at for the priming, before its turn."""
+    for number in range(1, 5):
+        put(begun, event(number, "a line\n" * 17_000), number)
+    put(begun, event(9), 9)
+    killed(begun, "make 9")
+    first = hook(begun, "session-start", source="compact")
+    assert "a hook was killed" in fails_open(first)
+    assert SPEC in first.context
+    assert f"{SESSION}-9.json{spool.UNFINISHED}" in spooled(begun)
+    assert SPEC in hook(begun, "session-start", source="compact").context
+    recording.digest(begun.space())
+    assert [step.id for step in steps(begun)] == [f"toolu_{number:03}" for number in (1, 2, 3, 4, 9)]
+
+
+def test_a_stop_that_a_call_killed_ends_its_step_the_next_time(begun: Scene) -> None:
+    """Also where it is one of many."""
+    for number in (1, 2, 3):
+        put(begun, event(number), number)
+    said = {"last_assistant_message": "I am done with it.\n\nOUTCOME: succeeded"}
+    (begun.store / "local/spool").joinpath(f"{SESSION}-1.json").write_text(json.dumps(event(1, "x\n" * 200_000)))
+    killed(begun, "make 2", "hook", "session-start")
+    killed(begun, "make 3", "hook", "stop", **said)
+    ended = hook(begun, "stop", **said)
+    assert "a hook was killed" in fails_open(ended)
+    assert begun.event_names().count("tools.unfinished") == 2
+    assert [step.id for step in steps(begun)] == ["toolu_001"]
+
+
+def test_a_call_that_no_code_of_looms_gets_through_stops_nobody_twice(begun: Scene) -> None:
+    """A failure that nobody foresaw counts as a kill; what ends a command, too, is bad, and kept as it was."""
+    for number in (1, 2, 3):
+        put(begun, event(number), number)
+    failing = "raise RuntimeError('nobody foresaw it')"
+    assert dying(begun, "make 2", deed=failing).code == 0
+    assert SPEC in hook(begun, "session-start", source="resume").context
+    dying(begun, "make 2", "steps", deed=failing)
+    content = json.dumps(event(2))
+    assert begun.loomctl("steps").code == 0
+    assert [step.id for step in steps(begun)] == ["toolu_001", "toolu_003"]
+    assert spooled(begun) == [f"{SESSION}-2.json{spool.BAD}"]
+    assert (begun.store / f"local/spool/{SESSION}-2.json{spool.BAD}").read_text() == content
+    assert "tools.unreadable" in begun.event_names()
+
+
+def test_what_was_set_aside_and_is_no_event_is_bad(begun: Scene) -> None:
+    """And troubles no command."""
+    path = put(begun, event())
+    path.write_text("{")
+    path.rename(f"{path}{spool.UNFINISHED}")
+    os.utime(f"{path}{spool.UNFINISHED}", (1_700_000_000, 1_700_000_000))
+    assert recording.digest(begun.space()).trouble == ""
+    assert spooled(begun) == [f"{SESSION}-1.json{spool.BAD}"]
+
+
+def test_a_trouble_of_the_disk_sets_no_call_aside(begun: Scene) -> None:
+    """Nobody was killed, and the call is recorded as soon as it can be."""
+    put(begun, event())
+    log = begun.run_dir / "tool_steps.jsonl"
+    log.symlink_to("nowhere")
+    for _ in range(2):
+        said = fails_open(hook(begun, "session-start", source="resume"))
+        assert "could not be recorded" in said
+        assert "killed" not in said
+    log.unlink()
+    assert fails_open(hook(begun, "session-start", source="resume"))
+    assert [step.id for step in steps(begun)] == ["toolu_001"]
+
+
 def test_a_hook_that_is_still_at_work_is_not_taken_for_killed(begun: Scene) -> None:
     """Another one beside it sets nothing aside, and nothing is lost."""
     for number in (1, 2, 3):
         put(begun, event(number), number)
     reading, writing = os.pipe()
-    program = KILLED.format(checkout=str(CHECKOUT), command="make 2", deed=f"os.write(2, b'x'); os.read({reading}, 1)")
+    deed, words = f"os.write(2, b'x'); os.read({reading}, 1)", ["loomctl", "hook", "session-start"]
+    program = KILLED.format(checkout=str(CHECKOUT), command="make 2", deed=deed, words=words)
     told = json.dumps({"session_id": SESSION, "cwd": str(begun.root), "source": "resume"})
     with subprocess.Popen(
         [sys.executable, "-c", program],
