@@ -70,6 +70,11 @@ def put_aside(spooled: Spooled) -> None:
     os.rename(spooled.path, os.path.join(os.path.dirname(spooled.path), spooled.name + BAD))
 
 
+def aside(name: str) -> str:
+    """Name a file that was begun and never ended; one that was set aside before is bad, for it ended a command too."""
+    return name.removesuffix(UNFINISHED) + (BAD if name.endswith(UNFINISHED) else UNFINISHED)
+
+
 class Digesting:
     """`with Digesting(local, patience) as digesting:` one process at a time digests, and notes which file it began.
 
@@ -109,18 +114,10 @@ class Digesting:
         fits = name.removesuffix(UNFINISHED).endswith(_ENDING) and os.path.basename(name) == name
         return name if fits and os.path.lexists(os.path.join(self._folder, name)) else ""
 
-    def set_aside(self) -> str:
-        """Rename what was begun and never ended, so that no hook begins it again; gives its name now, or "".
-
-        What was set aside before, and came to no end in a command either, is bad.
-        """
-        name = self.left()
-        if not name:
-            return ""
-        now = name.removesuffix(UNFINISHED) + (BAD if name.endswith(UNFINISHED) else UNFINISHED)
-        os.rename(os.path.join(self._folder, name), os.path.join(self._folder, now))
+    def set_aside(self, name: str) -> None:
+        """Rename what was begun and never ended, so that no hook begins it again."""
+        os.rename(os.path.join(self._folder, name), os.path.join(self._folder, aside(name)))
         self.note("")
-        return now
 
     def note(self, name: str) -> None:
         """Note which file is begun now; empty for none."""

@@ -42,7 +42,7 @@ _EVENTS = ("PostToolUse", "PostToolUseFailure")
 class Digested(NamedTuple):
     """What was done: steps that were appended, files that wait, files put aside; trouble: why not all, for its user.
 
-    unfinished: the name now of the file whose digesting was begun before and came to no end.
+    unfinished: the file whose digesting was begun before and came to no end, which is set aside now.
     """
 
     steps: int = 0
@@ -160,14 +160,15 @@ class _Digester:
     def work(self, digesting: spool.Digesting, most: int | None) -> Digested:
         """Digest until all is done, the time is over, or so many bytes were digested."""
         local = self._space.store.local
-        unfinished = digesting.set_aside()
-        if unfinished:
-            self._say(unfinished)
+        begun = digesting.left()
+        if begun:
+            self._say(spool.aside(begun), begun)  # first, for who is killed between says it again
+            digesting.set_aside(begun)
         waiting = spool.waiting(local)
         if self._deadline is None:
             waiting += spool.waiting(local, spool.UNFINISHED)
         done = self._work(waiting if self._deadline is None else waiting[:_MOST_FILES], digesting, most)
-        return Digested(self._steps, len(waiting) - done, tuple(self._aside), unfinished=unfinished)
+        return Digested(self._steps, len(waiting) - done, tuple(self._aside), unfinished=begun)
 
     def _work(self, waiting: Sequence[Spooled], digesting: spool.Digesting, most: int | None) -> int:
         """Digest files, as many as there is room for; gives how many."""
@@ -238,7 +239,7 @@ class _Digester:
         except OSError:
             return False
         self._aside.append(spooled.name)
-        self._say(spooled.name + spool.BAD)
+        self._say(spooled.name + spool.BAD, spooled.name + spool.BAD)
         return False
 
     def _reduce(self, spooled: Spooled, binding: dict[str, Any] | None) -> bool:
@@ -247,7 +248,7 @@ class _Digester:
         session_id = event.get("session_id") if event else None
         if event is None or binding is None or binding["session_id"] != session_id:
             return False
-        stage = binding.get("stage")
+        stage = binding.get("stage") if not spooled.path.endswith(spool.UNFINISHED) else ""  # many ended since, maybe
         self._signs[binding["run_id"], binding["session_id"]] = spooled.at / 1e9
         self._log(binding["run_id"]).take(spooled, event, stage if isinstance(stage, str) else "", whole)
         return True
@@ -264,14 +265,17 @@ class _Digester:
                 pass
         return None
 
-    def _say(self, file: str) -> None:
-        """Say in the run's events what was put aside; where it cannot be said, the file itself is there."""
+    def _say(self, file: str, named: str) -> None:
+        """Say in the run's events what is put aside; where it cannot be said, the file itself is there.
+
+        named: as it is named just now.
+        """
         from loomctl.disk.events import Event
 
         binding = self._binding(file.removesuffix(spool.BAD).removesuffix(spool.UNFINISHED))
         if binding is None:
             return
-        size = os.lstat(os.path.join(self._space.store.local, spool.FOLDER, file)).st_size
+        size = os.lstat(os.path.join(self._space.store.local, spool.FOLDER, named)).st_size
         if file.endswith(spool.BAD):
             told = Event("tools.unreadable", {"file": file, "bytes": size}, binding["session_id"])
         else:

@@ -90,6 +90,7 @@ LARGE: dict[str, Json] = {
 }
 
 
+@pytest.mark.shows("No tool output silences Loom")
 @pytest.mark.parametrize("case", LARGE)
 def test_a_priming_comes_whole_and_the_event_is_kept(begun: Scene, case: str) -> None:
     """The hook ends within the host's time, and every byte comes back."""
@@ -168,6 +169,7 @@ def killed(scene: Scene, command: str, *words: str, **told: Any) -> None:
     assert dying(scene, command, *words, **told).code == -signal.SIGKILL
 
 
+@pytest.mark.shows("a call over which a hook was killed is set aside, and said")
 def test_an_event_that_killed_a_hook_is_set_aside_and_said_once(begun: Scene) -> None:
     """The others are recorded, a second one that kills goes the same way, and a command records both."""
     for number in (1, 2, 3, 4):
@@ -190,6 +192,7 @@ def test_an_event_that_killed_a_hook_is_set_aside_and_said_once(begun: Scene) ->
     assert begun.loomctl("steps").code == 0
     assert [step.id for step in steps(begun)] == ["toolu_001", "toolu_004", "toolu_002", "toolu_003"]
     assert [original(begun, step)[0] for step in steps(begun)] == [{"command": f"make {n}"} for n in (1, 4, 2, 3)]
+    assert ["stage" in step.more for step in steps(begun)] == [True, True, False, False]  # others may have ended since
     assert spooled(begun) == []
 
 
@@ -208,11 +211,12 @@ def test_a_call_that_kills_who_looks_ahead_to_it_is_set_aside(begun: Scene) -> N
     assert [step.id for step in steps(begun)] == [f"toolu_{number:03}" for number in (1, 2, 3, 4, 9)]
 
 
+@pytest.mark.shows("so that it stops nothing twice")
 def test_a_stop_that_a_call_killed_ends_its_step_the_next_time(begun: Scene) -> None:
     """Also where it is one of many."""
     for number in (1, 2, 3):
         put(begun, event(number), number)
-    said = {"last_assistant_message": "I am done with it.\n\nOUTCOME: succeeded"}
+    said: Json = {"last_assistant_message": "I am done with it.\n\nOUTCOME: succeeded"}
     (begun.store / "local/spool").joinpath(f"{SESSION}-1.json").write_text(json.dumps(event(1, "x\n" * 200_000)))
     killed(begun, "make 2", "hook", "session-start")
     killed(begun, "make 3", "hook", "stop", **said)
