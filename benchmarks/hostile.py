@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HALF = 0.5
+LINES = 40  # of the artifacts' text that a priming has, at least; they may take half of its room
 TEXTS = {
     "password files": "h:5432:d:u:p ",
     "colour codes": "\x1b[31m",
@@ -156,7 +157,8 @@ def _run(event: str, given: bytes, project: Path, env: dict[str, str]) -> tuple[
 def _is_whole(printed: bytes, run_id: str) -> bool:
     """Tell whether a session start gave its run and every artifact, each in full or as far as there was room."""
     text = str(json.loads(printed)["hookSpecificOutput"]["additionalContext"])
-    return run_id in text and all(f"doc-{number}" in text for number in range(hooks.ARTIFACTS))
+    named = all(f"doc-{number}" in text for number in range(hooks.ARTIFACTS))
+    return run_id in text and named and text.count("line of document ") >= LINES
 
 
 if __name__ == "__main__":
