@@ -3,7 +3,7 @@
 What is measured is the processor time of the hook and all that it starts, so that a busy machine changes little.
 
 `python benchmarks/hostile.py [--megabytes N] [--json]`. For each text, before each hook, an event of that size with the
-text in it lies in the spool (a call's output, then a failure's message, then a list of small values), and where the
+text in it lies in the spool (a call's output; for those that digest also a failure, and a list), and where the
 event of the hook itself bears a text (a prompt, a command, a final message, a summary, an output), it is that text in
 that size. The exit code is 1 if a hook uses over half of its limit (hooks/hooks.json), or a priming is not whole.
 """
@@ -45,6 +45,7 @@ OWN = {
     "PostCompact": "compact_summary",
     "SessionEnd": "reason",
 }
+DIGESTING = ("SessionStart", "PreCompact", "Stop")  # what lies in the spool is nothing to the others
 TOOLS = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
 
 
@@ -104,7 +105,7 @@ def _measured(base: Path, unit: str, size: int) -> Iterator[tuple[str, float, bo
             _lay(project, spooled.get(kind, b""))
             took, printed = _run(event, _event(project, event, **more), project, env)
             yield event, took / limit, event != "SessionStart" or _is_whole(printed, run_id)
-            if event in TOOLS:
+            if event not in DIGESTING:
                 break
 
 
