@@ -188,7 +188,7 @@ def test_what_was_called_is_looked_back_at(patient: Assistant) -> None:
     turn = patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=answers)
     table, history, savings = (result.text for result in turn.conversation[-1].tool_results()[-3:])
     assert table.split("\n")[0].split() == ["ID", "TOOL", "WHAT", "TOKENS", "ENDED"]
-    assert [line.split()[0] for line in table.split("\n") if "ls: exit 3" in line] == [failing["id"]]
+    assert [line.split()[0] for line in table.split("\n") if "`ls /nope; exit 3`: exit 3" in line] == [failing["id"]]
     assert "`ls /nope; exit 3`" in history
     assert "0 dangling references" in savings
     for call, output in zip(calls, outputs.values(), strict=True):

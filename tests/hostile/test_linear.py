@@ -50,6 +50,7 @@ from loomctl.model.tool_steps import ToolStep
 parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 SMALL, TIMES = 600, 4
+LARGER = {"difference": 2_400, "excerpt": 2_400}  # beyond what is compared or looked at whole
 GROWTH = 1.3  # times TIMES: what a constant part or a cut may add
 FEW = 3_000  # lines of Python that nobody counts
 
@@ -149,8 +150,9 @@ def test_work_grows_as_the_text_does(name: str) -> None:
     lines_of_python(READERS[name], "warm")
     for unit in UNITS:
         for end in ("", "!\n"):
+            size = LARGER.get(name, SMALL)
             small, large = (
-                lines_of_python(READERS[name], unit * (size // len(unit)) + end) for size in (SMALL, SMALL * TIMES)
+                lines_of_python(READERS[name], unit * (length // len(unit)) + end) for length in (size, size * TIMES)
             )
             if large > FEW and large > small * TIMES * GROWTH:
                 steep.append((unit, end, small, large))

@@ -186,7 +186,7 @@ def test_an_event_that_killed_a_hook_is_set_aside_and_said_once(begun: Scene) ->
     assert begun.event_names().count("tools.unfinished") == 2
     assert "killed" not in fails_open(hook(begun, "session-start", source="resume"))
     doctor = begun.loomctl("doctor", "--json").json["checks"]
-    told = next(one for one in doctor if one["id"] == "tool calls")
+    told = next(one for one in doctor if one["id"] == "tool-calls")
     assert (told["status"], "2 tool calls" in told["found"]) == ("WARN", True)
     assert "2 tool calls" in begun.loomctl("status").stdout
     assert begun.loomctl("steps").code == 0

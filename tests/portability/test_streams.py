@@ -65,6 +65,7 @@ EVENT = f'{{"session_id": "{SESSION}", "source": "resume"}}'
 )
 def test_a_stream_that_is_closed_is_no_failure(begun: Scene, line: str, code: int, said: str) -> None:
     """Started without one of its streams a command works and ends as ever; no file gets what it says."""
+    begun.rest()
     ended = shell(begun, line, session=None if "show" in line else SESSION)
     assert ended.code == code, ended
     assert said in ended.stdout
