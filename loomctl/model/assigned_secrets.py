@@ -77,7 +77,7 @@ _NEXT_LINE = _NEXT_LINE.replace("LINE_BEGINS", _LINE_BEGINS)
 _FIELDS = _FIELDS.replace("LINE_BEGINS", _LINE_BEGINS)
 
 _NEAR = 120  # how much of what stands before a name is looked at
-_OPENING = r"(?:^|[:=(\[{, \t])[bfru]{0,2}(?P<quote>[\"'`])(?=[^\"'`]*\Z)"
+_OPENING = r"(?:\A|[:=(\[{, \t])[bfru]{0,2}\Z"  # what stands before a quote that opens a text
 
 _WORDS = r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+"
 _SLUG = r"(?:[A-Za-z]+[0-9]{0,2}|[0-9]+)(?:[^A-Za-z0-9\s]+(?:[A-Za-z]+[0-9]{0,2}|[0-9]+))*"
@@ -148,48 +148,70 @@ def _kind(name: str) -> str:
 
 
 def _value(text: str, low: str, name: str, at: int) -> tuple[int, int, bool] | None:
-    """Give where the value of the name at this place begins and ends and whether it is a secret, if it has a value."""
-    import re  # most texts have nothing to look at
+    """Give where the value of the name at this place begins and ends and whether it is a secret, if it has a value.
 
+    What costs least is asked first: a hostile text is made of names.
+    """
     after = at + len(name)
-    before = text[max(0, at - _NEAR) : at]
-    if "[masked: " in before[-40:].rpartition("]")[2]:
-        return None  # the word in a mask assigns nothing
     if name in _HEADS:
-        return _header(text, name, after)
-    if text[after : after + 24].lstrip(" \t+")[:1].isalnum() and "--" not in before[-20:] and "login" not in before:
+        return None if _in_mask(text, at) else _header(text, name, after)
+    if (
+        text[after : after + 24].lstrip(" \t+")[:1].isalnum()
+        and "--" not in text[max(0, at - 20) : at]
+        and "login" not in text[max(0, at - _NEAR) : at]
+    ):
         return None  # a word among others
-    line = re.compile(r"[\r\n]").split(before)[-1]
-    setting = re.compile(_BEFORE_SETTING).fullmatch(line)
-    if not setting and (opening := re.compile(_OPENING).search(line)):  # a text in quotes begins like a line
-        setting = re.compile(_BEFORE_SETTING).fullmatch(line, opening.end())
+    since = max(0, at - _NEAR)
+    line = text[max(since, text.rfind("\n", since, at) + 1, text.rfind("\r", since, at) + 1) : at]
     sign = _sign(text, low, name, at, line)
-    value = _value_behind(text, name, at, after + len(sign), sign, setting) if sign else None
-    if sign and not value:
+    value = _value_behind(text, name, at, after + len(sign), sign, line) if sign else None
+    if not value and sign and text[after : after + 30].lstrip("\"'`] \t")[:1] in (":", "="):
+        import re  # most texts have nothing to look at
+
         next_line = re.compile(_NEXT_LINE, re.VERBOSE).match(text, after)
         if next_line:
-            value = _value_behind(text, name, at, next_line.end(), "\n" + (next_line[1] or ""), setting)
-    return value
+            value = _value_behind(text, name, at, next_line.end(), "\n" + (next_line[1] or ""), line)
+    return None if value and value[2] and _in_mask(text, at) else value
 
 
-def _value_behind(
-    text: str, name: str, at: int, start: int, sign: str, setting: re.Match[str] | None
-) -> tuple[int, int, bool] | None:
+def _in_mask(text: str, at: int) -> bool:
+    """Tell the word in a mask, which assigns nothing."""
+    return "[masked: " in text[max(0, at - 40) : at].rpartition("]")[2]
+
+
+def _setting(line: str) -> re.Match[str] | None:
+    """Match what stands before a name on its line if that begins a setting; a text in quotes begins like a line."""
     import re
 
-    after = at + len(name)
+    setting = re.compile(_BEFORE_SETTING).fullmatch(line)
+    if not setting:
+        quote = max(map(line.rfind, "\"'`"))
+        if quote >= 0 and re.compile(_OPENING).search(line[max(0, quote - 3) : quote]):
+            setting = re.compile(_BEFORE_SETTING).fullmatch(line, quote + 1)
+    return setting
+
+
+def _value_behind(text: str, name: str, at: int, start: int, sign: str, line: str) -> tuple[int, int, bool] | None:
+    import re
+
     quoted = re.compile(_QUOTED).match(text, start)
     if quoted:
         group = 2 if quoted[2] is not None else 4
         return (*quoted.span(group), _is_secret(name, quoted[group], sure=True))
-    is_password = name in _PASSWORDS and setting and not _is_argument(text, at)
-    if sign == "=" and setting and (text[at:after].isupper() or is_password):
+    is_upper = text[at : at + len(name)].isupper()
+    if sign == "=" and (is_upper or name in _PASSWORDS):
         shell = re.compile(_SHELL_VALUE).match(text, start)
-        if shell and not re.compile(_CALL).fullmatch(shell[0]):
-            sure = text[at:after].isupper() or not _is_name(shell[0])
-            return (*shell.span(), _is_secret(name, shell[0], sure=sure))
+        sure = bool(shell) and (is_upper or not _is_name(shell[0]))
+        if (
+            shell
+            and _is_secret(name, shell[0], sure=sure)
+            and not re.compile(_CALL).fullmatch(shell[0])
+            and _setting(line)
+            and (is_upper or not _is_argument(text, at))
+        ):
+            return (*shell.span(), True)
     bare = re.compile(_BARE).match(text, start)
-    return (*bare.span(), _bare_is_secret(text, name, at, sign, setting, bare)) if bare else None
+    return (*bare.span(), _bare_is_secret(text, name, at, sign, line, bare)) if bare else None
 
 
 def _header(text: str, name: str, after: int) -> tuple[int, int, bool] | None:
@@ -288,18 +310,20 @@ def _is_code(value: str) -> bool:
 
 
 def _bare_is_secret(
-    text: str, name: str, at: int, sign: str, setting: re.Match[str] | None, bare: re.Match[str]
+    text: str, name: str, at: int, sign: str, line: str, bare: re.Match[str]
 ) -> bool:
     """Tell a value without quotes that stands for itself, as in a settings file, from a piece of code."""
     import re
 
     value = bare[0]
+    if not _is_secret(name, value, sure=True, least=6):
+        return False
     follows = text[bare.end() : bare.end() + 48]
     if sign == ">":
         return follows.startswith("</") and _is_secret(name, value, sure=True)
     if follows.startswith(("(", "[", "{")) or value.startswith(("*", "&", "!")):  # a call; an alias or tag of YAML
         return False
-    line = re.compile(r"[\r\n]").split(text[max(0, at - _NEAR) : at])[-1]
+    setting = _setting(line)
     ends = follows.lstrip(" ")[:1] == "#" or follows[:1] in ("", "\n", "\r", "\\", '"', "'", "`")
     is_upper = text[at : at + len(name)].isupper()
     is_password = name in _PASSWORDS
