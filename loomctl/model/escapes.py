@@ -12,13 +12,21 @@ DEEPEST = 4
 _BEHIND, _BEFORE = 5000, 1000
 """So much around an escape is read again; what is farther away is as it was in the reading before."""
 
+_MOST = 8, 200_000
+"""So many letters are read again for each of the text, or in all where the text is short."""
+
 _LONGEST = 192  # of an escape
-_ESCAPE = (
-    r"(\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|033|\r?\n|[nrtbfave0/\\\"'`$])"
-    r"|%(?:[0-7][0-9a-fA-F]|[89a-fA-F][0-9a-fA-F](?:%[89a-fA-F][0-9a-fA-F]){0,63})"
-    r"|&(?:quot|apos|amp|lt|gt|\#0?3[49]|\#x2[27]);)"
+_PERCENT = r"%(?:[0-7][0-9a-fA-F]|[89a-fA-F][0-9a-fA-F](?:%[89a-fA-F][0-9a-fA-F]){0,63})"
+_FAMILIES = (
+    ("\\", r"(\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|033|\r?\n|[nrtbfave0/\\\"'`$]))"),
+    ("%", f"({_PERCENT})"),
+    ("&", r"(&(?:quot|apos|amp|lt|gt|\#0?3[49]|\#x2[27]);)"),
+    ("+", rf"({_PERCENT}|\+)"),  # a form, whose blanks are `+`
 )
+"""The escapes that one encoding puts in a text: the sign without which there is none, and what they look like."""
+
 _PLAIN = {
+    "+": " ",
     "\\n": "\n",
     "\\r": "\r",
     "\\t": "\t",
@@ -62,36 +70,48 @@ class _Decoded(dict[str, str]):
 
 
 def readings(text: str) -> Iterator[tuple[str, Callable[[int], int]]]:
-    """Give the text as it is, then decoded once, twice and so on while that changes it.
+    """Give the text as it is, then what it was before one encoding, before two and so on, in any order of them.
 
-    With each comes a function that gives the place in the text of a place in what was read.
+    Each encoding is undone by itself, for what the others' escapes stand for may be what the text was about.
+    With each reading comes a function that gives the place in the text of a place in what was read.
     """
     yield text, int
     if "\\" not in text and "%" not in text and "&" not in text:
         return
     import re  # most texts have nothing to look at
 
-    escape = re.compile(_ESCAPE)
     plain = _Decoded(_PLAIN)
-    layers: list[tuple[list[str], list[str]]] = []
-    for _ in range(DEEPEST):
-        coded = escape.split(text)
-        if len(coded) == 1:
-            return
-        if max(map(len, coded)) > _BEHIND + _BEFORE:
-            coded = [piece for literal in range(0, len(coded), 2) for piece in _near(coded, literal)]
-        decoded = coded.copy()
-        decoded[1::2] = map(plain.__getitem__, coded[1::2])
-        text = "".join(decoded)
-        layers.append((coded, decoded))
-        yield text, _places(layers.copy())
+    left = max(_MOST[0] * len(text), _MOST[1])
+    seen = {text}
+    whole: list[tuple[str, list[tuple[list[str], list[str]]]]] = [(text, [])]
+    for reading, layers in whole:  # grows
+        for sign, escape in _FAMILIES if len(layers) < DEEPEST else ():
+            if sign not in reading or (sign == "+" and "%" not in reading):
+                continue
+            coded = re.compile(escape).split(reading)
+            if len(coded) == 1 or sign == "+" and max(map(len, coded[1::2])) == 1:  # sums, not a form
+                continue
+            if max(map(len, coded)) > _BEHIND + _BEFORE:
+                coded = [piece for literal in range(0, len(coded), 2) for piece in _near(coded, literal)]
+            decoded = coded.copy()
+            decoded[1::2] = map(plain.__getitem__, coded[1::2])
+            text = "".join(decoded)
+            if text not in seen and left >= len(text):
+                left -= len(text)
+                seen.add(text)
+                whole.append((text, [*layers, (coded, decoded)]))
+                yield text, _places(whole[-1][1])
 
 
 def _near(pieces: list[str], literal: int) -> list[str]:
     """Give a piece without what is far from any escape, that as an escape of its own; and the escape behind it."""
     piece, escape = pieces[literal], pieces[literal + 1 : literal + 2]
-    begins = piece.find("\n", _BEHIND) if literal else 0
-    ends = piece.rfind("\n", 0, -_BEFORE) + 1 if escape else len(piece)
+    if len(piece) <= _BEHIND + _BEFORE:
+        return [piece, *escape]
+    # Lines end in a line break or, where the text is JSON too, in its escape.
+    breaks = [at for at in (piece.find(sign, _BEHIND) for sign in ("\n", "\\n")) if at >= 0]
+    begins = min(breaks, default=-1) if literal else 0
+    ends = max(piece.rfind(sign, 0, -_BEFORE) + len(sign) for sign in ("\n", "\\n")) if escape else len(piece)
     if begins < 0 or ends - begins <= _LONGEST:
         return [piece, *escape]
     return [piece[:begins], piece[begins:ends], piece[ends:], *escape]

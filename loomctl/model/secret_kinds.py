@@ -75,7 +75,7 @@ TOKENS = (
     ("google client secret", ("GOCSPX-",), r"[A-Za-z0-9_-]{20,}", "<w28>", "GOCSPX-your-secret"),
     ("google token", ("ya29.",), r"[A-Za-z0-9_-]{20,}", "<w60>", "ya29.your-token"),
     ("google hmac key", ("GOOG1E",), r"[A-Z0-9]{50,}", "<u55>", "GOOG1EXAMPLE"),
-    ("alibaba key", ("LTAI",), r"[A-Za-z0-9]{12,24}(?![A-Za-z0-9_-])", "<w20>", "LTAI5 begins a key of Alibaba's"),
+    ("alibaba key", ("LTAI",), r"[A-Za-z0-9]{12,24}(?![A-Za-z0-9_-])", "<w12>", "LTAI5 begins a key of Alibaba's"),
     ("tencent key", ("AKID",), r"[A-Za-z0-9]{32}(?![A-Za-z0-9])", "<w32>", "AKID begins a key of Tencent's"),
     ("cloudflare token", ("cfut_", "cfat_", "cfk_"), r"[A-Za-z0-9_-]{36,}", "<w40>", "cfut_begins_one"),
     ("nvidia key", ("nvapi-",), r"[A-Za-z0-9_-]{40,}", "<w64>", "nvapi-is-the-name-of-a-package-for-nvidia"),
@@ -124,7 +124,7 @@ TOKENS = (
     ("new relic key", ("NRAK-",), r"[A-Z0-9]{27,}", "<u27>", "NRAK-begins-one"),
     ("sentry token", ("sntrys_", "sntryu_"), r"[A-Za-z0-9+/=_-]{40,}", "<w64>", "sntrys_begins_one"),
     ("supabase token", ("sbp_",), r"[0-9a-f]{40,}", "<h40>", "sbp_begins_one"),
-    ("neon password", ("npg_",), r"[A-Za-z0-9]{12,}(?![A-Za-z0-9_])", "<w16>", "npg_connection_of_the_pool"),
+    ("neon password", ("npg_",), r"[A-Za-z0-9]{12,}(?![A-Za-z0-9_])", "<w12>", "npg_connection_of_the_pool"),
     (
         *("planetscale token", ("pscale_tkn_", "pscale_pw_", "pscale_oauth_")),
         *(r"[A-Za-z0-9_-]{30,}(?:\.[A-Za-z0-9_-]+)*", "<w43>", "pscale_tkn_begins_one"),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     Span = tuple[int, int, str]  # where a secret begins, where it ends, its kind
 
 _SHORTEST_TOKEN = 20
+# Of a token of the table, escapes and all: dozens of beginnings are looked for, and in words of this length first.
+_SHORTEST_WORD = 16
 _SHORTEST_DISCORD = 58
 # A line of PostgreSQL's password file: host, port, database, user, password.
 _PGPASS = r"[^\s:]{1,256}:(?:[0-9]{2,5}|\*):[^\s:]{1,256}:[^\s:]{1,256}:([^\s:]{4,256})[ \t]{0,9}(?=[\r\n\"'`]|\Z)"
@@ -110,7 +112,7 @@ def _spans(text: str) -> list[Span]:
 def _looks(text: str) -> list[Callable[[str], Iterator[Span]]]:
     """Give what is to be looked for: that of which a sign is there that no encoding changes."""
     # Dozens of beginnings are looked for, and in long words first; most texts need no pattern for that.
-    long = [word for word in text.split() if len(word) >= _SHORTEST_TOKEN]
+    long = [word for word in text.split() if len(word) >= _SHORTEST_WORD]
     words = "\n".join(long)
     looks: list[Callable[[str], Iterator[Span]]] = []
     begun = [
