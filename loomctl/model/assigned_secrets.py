@@ -42,7 +42,10 @@ _NEXT_LINE = r"""
 # A name and its value as two fields, or as two arguments.
 _FIELDS = r"""["'`]?[ ]{0,9},?(?:[ ]{0,9}|\r?\nLINE_BEGINS[+\- \t]{0,40})["'`]?value["'`]?[ \t]{0,9}[:=][ \t]{0,9}"""
 _ARGUMENTS = r"""["'][ \t]{0,9},[ \t]{0,9}(?=["'])"""
-_CALLED = r"(?i)(?:define|env|set|put|add|header|property|variable|credential)\w{0,30}\(\s{0,20}[\"'][\w.-]{0,40}\Z"
+_CALLED = (
+    r"(?i)(?<!\w)(?!\w*error)\w{0,30}(?:define|env|set|put|add|header|property|variable|credential)\w{0,30}"
+    r"\(\s{0,20}[\"'][\w.-]{0,40}\Z"
+)
 _QUOTED = r"""[BFRUbfru]{0,2}(?:(["'`])((?:(?!\1)[^\\\n]|\\.){1,4096})\1|(\\{1,3}["'`])([^"'`\\\n]{1,4096})\3)"""
 _BARE = r"""[^\s"'`,;()<>{}\[\]|&\\]{4,4096}"""
 _SCHEMES = (
@@ -99,7 +102,25 @@ _EMPTY_WORDS = frozenset(
             "secretstr",
             "default",
         ),
-        *("never", "prompt", "missing", "invalid", "empty", "value", "change", "login", "query"),
+        # How other languages call it, as their translations have it.
+        *("passwort", "kennwort", "wachtwoord", "contrasena", "senha", "heslo", "lozinka", "salasana", "parola"),
+        *("adgangskode", "passord", "parole", "slaptazodis", "geslo", "parool", "jelszo", "sifre", "haslo"),
+        *(
+            "mot-de-passe",
+            "motdepasse",
+            "forgotten",
+            "forgot",
+            "confirm",
+            "never",
+            "prompt",
+            "missing",
+            "invalid",
+            "empty",
+            "value",
+            "change",
+            "login",
+            "query",
+        ),
     }
 )
 _EMPTY_PARTS = ("your", "xxxx", "placeholder", "redacted", "masked", "...", "…")
@@ -128,6 +149,8 @@ def assigned_secrets(text: str, stems: list[str]) -> Iterator[tuple[int, int, st
                 start, rest, secret = value
                 if secret:
                     yield start, rest, _kind(name)
+                elif text[start - 1] in "\"'`":  # a text in quotes that is about a name
+                    rest = start
             at = low.find(stem, rest)
 
 
@@ -165,7 +188,7 @@ def _value(text: str, low: str, name: str, at: int) -> tuple[int, int, bool] | N
     line = text[max(since, text.rfind("\n", since, at) + 1, text.rfind("\r", since, at) + 1) : at]
     sign = _sign(text, low, name, at, line)
     value = _value_behind(text, name, at, after + len(sign), sign, line) if sign else None
-    if not value and sign and text[after : after + 30].lstrip("\"'`] \t")[:1] in (":", "="):
+    if not value and sign and text.find("\n", after, after + 170) >= 0:
         import re  # most texts have nothing to look at
 
         next_line = re.compile(_NEXT_LINE, re.VERBOSE).match(text, after)
@@ -264,16 +287,18 @@ def _sign(text: str, low: str, name: str, at: int, line: str) -> str:
     fields = re.compile(_FIELDS).match(text, after)
     if fields:
         return fields[0]
-    if re.compile(_CALLED).search(line):
-        arguments = re.compile(_ARGUMENTS).match(text, after)
-        return arguments[0] if arguments else ""
+    arguments = re.compile(_ARGUMENTS).match(text, after)
+    if arguments:
+        return arguments[0] if re.compile(_CALLED).search(line) else ""
     if "|" in line[-40:]:  # a table in Markdown
         cell = re.compile(r"[`*]{0,2}[ \t]{0,20}\|[ \t]{0,20}[`]?").match(text, after)
         if cell:
             return cell[0]
-    is_option = text[after : after + 1] == " " and "--" in line[-20:].rpartition(" ")[2]
-    is_netrc = name == "password" and re.compile(r"\blogin[ \t]+\S+\s+\Z").search(text[max(0, at - 80) : at])
-    return " " if is_option or (is_netrc and text[after : after + 1] == " ") else ""
+    if text[after : after + 1] != " ":
+        return ""
+    is_option = "--" in line[-20:].rpartition(" ")[2]
+    before = text[max(0, at - 80) : at].split()[-3:] if name == "password" else []  # .netrc: login bob password …
+    return " " if is_option or before[-2:-1] == ["login"] else ""
 
 
 def _is_name(value: str) -> bool:
@@ -309,9 +334,7 @@ def _is_code(value: str) -> bool:
     return value.replace("_", "").replace(".", "").isalpha() or ("_" in value and value.replace("_", "").isalnum())
 
 
-def _bare_is_secret(
-    text: str, name: str, at: int, sign: str, line: str, bare: re.Match[str]
-) -> bool:
+def _bare_is_secret(text: str, name: str, at: int, sign: str, line: str, bare: re.Match[str]) -> bool:
     """Tell a value without quotes that stands for itself, as in a settings file, from a piece of code."""
     import re
 
@@ -323,18 +346,23 @@ def _bare_is_secret(
         return follows.startswith("</") and _is_secret(name, value, sure=True)
     if follows.startswith(("(", "[", "{")) or value.startswith(("*", "&", "!")):  # a call; an alias or tag of YAML
         return False
-    setting = _setting(line)
     ends = follows.lstrip(" ")[:1] == "#" or follows[:1] in ("", "\n", "\r", "\\", '"', "'", "`")
     is_upper = text[at : at + len(name)].isupper()
     is_password = name in _PASSWORDS
+    if name == "pass" and is_upper and ":" in sign and line[-1:] not in ("_", "-", "."):
+        return False  # a test's result
     plain = sign.strip(" \t+\"'\\`")
     # Values that nobody can take for code.
     is_query = sign == "=" and re.compile(r"[?&#;][\w.-]{0,40}\Z").search(line)
     is_header = plain == ":" and (
-        line.endswith("-") or (text[at].isupper() and not (line[-1:].isalnum() or line[-1:] in ("_", ".")) and setting)
+        line.endswith("-")
+        or (text[at].isupper() and not (line[-1:].isalnum() or line[-1:] in ("_", ".")) and _setting(line))
     )
     if (is_query or is_header) and not is_password:
         return _is_secret(name, value, sure=True, least=6) and (bool(is_query) or ends)
+    if not is_password and len(value) < 16:
+        return False
+    setting = _setting(line)
     is_connection = sign == "=" and (follows[:1] == ";" or ";" in line[-12:])
     is_pair = sign == "=" and (
         re.compile(r"[ \t]{1,9}[\w.]{1,40}=[^=\s]").match(follows)
@@ -346,9 +374,11 @@ def _bare_is_secret(
     is_section = plain == "=" and ends and setting and is_password and _in_section(text, at)
     is_field = "value" in sign.lower()
     is_word = re.compile(r"[a-z]+(?:-[a-z]+)*").fullmatch(value)
-    is_yaml = plain == ":" and ends
+    is_yaml = plain == ":" and ends and (sign[-1:].isspace() or not value.isalpha())  # password:focus
     is_env = sign == "=" and is_upper and re.compile(r"(?:^|[\s\"'`])[A-Z0-9_]*\Z").search(line)
-    is_yaml_word = is_yaml and is_password and setting and is_word and (name in _LONG_PASSWORDS or line[-1:] in "_-")
+    is_yaml_word = (
+        is_yaml and is_password and setting and is_word and (name in _LONG_PASSWORDS or line[-1:] in ("_", "-"))
+    )
     if is_password and (
         is_query
         or is_connection
@@ -392,18 +422,26 @@ def _is_secret(name: str, value: str, *, sure: bool, least: int = 0) -> bool:
     """
     import re  # most texts have nothing to look at
 
+    is_password = name in _PASSWORDS
+    if not is_password and len(value) < (least or (8 if sure else 16)):
+        return False
     if is_placeholder(value) or (len(value.split()) > 1 and name != "passphrase"):
         return False
-    is_random = looks_random(value)
-    if (value.startswith(("/", "./", "../", "~/", "@/")) and not (is_random and len(value) >= 32)) or "://" in value:
+    if value.startswith(("/", "./", "../", "~/", "@/")) and not (len(value) >= 32 and looks_random(value)):
+        return False
+    if "://" in value:
         return False
     mixed = any(map(str.isdigit, value)) and sum(map(str.isalpha, value)) > 2  # two are in a date: 01T00:00Z
-    is_slug = not is_random and re.compile(_SLUG).fullmatch(value)
-    if name not in _PASSWORDS:
-        return (mixed or is_random) and len(value) >= (least or (8 if sure else 16)) and not is_slug
-    is_variable = is_slug and not sure and any(own in value.lower() for own in _OWN_NAMES)  # new_password2
+    if not is_password:
+        return looks_random(value) or (mixed and not re.compile(_SLUG).fullmatch(value))
+    if mixed and sure:
+        return len(value) >= 5
     if mixed:
-        return len(value) >= (5 if sure else 6) and not is_variable
+        return len(value) >= 6 and (
+            not any(own in value.lower() for own in _OWN_NAMES)  # new_password2
+            or not re.compile(_SLUG).fullmatch(value)
+            or looks_random(value)
+        )
     if sure:
         return len(value) >= 5 and value.isascii() and not (value.isalpha() and value.istitle())
     return len(value) >= 8 and not _UNLIKE_CODE.isdisjoint(value)

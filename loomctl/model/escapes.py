@@ -89,7 +89,7 @@ def readings(text: str) -> Iterator[tuple[str, Callable[[int], int]]]:
             if sign not in reading or (sign == "+" and "%" not in reading):
                 continue
             coded = re.compile(escape).split(reading)
-            if len(coded) == 1 or sign == "+" and max(map(len, coded[1::2])) == 1:  # sums, not a form
+            if len(coded) == 1 or (sign == "+" and max(map(len, coded[1::2])) == 1):  # sums, not a form
                 continue
             if max(map(len, coded)) > _BEHIND + _BEFORE:
                 coded = [piece for literal in range(0, len(coded), 2) for piece in _near(coded, literal)]

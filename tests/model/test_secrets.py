@@ -137,6 +137,7 @@ ASSIGNED = [
     (f"sshpass -p'{PASSWORD}' ssh root@host", PASSWORD),
     (f"mysqldump -u root -p{PASSWORD} shop", PASSWORD),
     (f"İİ token='{RANDOM}' ß", RANDOM),
+    (f'password="<password>{PASSWORD}</password>"', PASSWORD),
 ]
 
 
@@ -223,6 +224,10 @@ ORDINARY = [
     "Basic authentication is used; the bearer of good-news-and-nothing-else-1 came",
     "A secret is a token of trust: the key to everything.",
     "npm_config_registry npm_package_devDependencies_typescript hf_hub_download",
+    '"password": "wachtwoord", "password": "senha"\npassword: mot-de-passe\n',
+    "PASS: test_login_2\nFAIL: test_logout_2\n--- PASS: TestLogin2 (0.01s)\n",
+    "input.password:focus",
+    "addError('password', 'too-short'); form.setFieldError('password', 'too_short')",
 ]
 
 
