@@ -224,10 +224,9 @@ def _value_behind(text: str, name: str, at: int, start: int, sign: str, line: st
     is_upper = text[at : at + len(name)].isupper()
     if sign == "=" and (is_upper or name in _PASSWORDS):
         shell = re.compile(_SHELL_VALUE).match(text, start)
-        sure = bool(shell) and (is_upper or not _is_name(shell[0]))
         if (
             shell
-            and _is_secret(name, shell[0], sure=sure)
+            and _is_secret(name, shell[0], sure=is_upper or not _is_name(shell[0]))
             and not re.compile(_CALL).fullmatch(shell[0])
             and _setting(line)
             and (is_upper or not _is_argument(text, at))
