@@ -101,11 +101,11 @@ def check(space: Workspace, run_id: str) -> Files:
         space.project.root, run.folder, space.project.plugin_root, tuple(space.settings.extra_roots)
     )
     known = prompts.placeholder_values(space.project, run)
-    found = [_looked(run, one, known, roots) for one in told]
+    brought = _brought(space, run_id)
+    found = [_looked(run, one, known, roots, brought) for one in told]
     found += [_blob(space, run, ref) for ref in blob_refs.refs_of_state(run.state)]
-    left_out = _left_out(space, run_id)
     kept = [*_kept(run, log), *_whole(log)]
-    found += [_held(run, one, left_out) for one in kept]
+    found += [_held(run, one, brought) for one in kept]
     faults = [one for one in found if one is not None and one.code]
     unproven = [one for one in found if one is not None and not one.code]
     return Files(
@@ -197,7 +197,7 @@ def _bare(run: Run, log: _Log) -> list[str]:
     return [*bare, *([] if log.plans else [_PLAN]), *([] if log.state else [_STATE])]
 
 
-def _held(run: Run, kept: _Kept, left_out: Collection[str]) -> FileTold | None:
+def _held(run: Run, kept: _Kept, brought: _Brought) -> FileTold | None:
     """Hold a file that Loom alone writes against what it may say."""
     path = os.path.join(run.folder, kept.path)
     try:
@@ -208,7 +208,7 @@ def _held(run: Run, kept: _Kept, left_out: Collection[str]) -> FileTold | None:
     except (FileNotFoundError, NotADirectoryError):
         if kept.stage and "/" in kept.path and _is_put_aside(run, kept):
             return None  # by an undo that was killed before the state
-        if f"run/{kept.path}" in left_out:
+        if f"run/{kept.path}" in brought.left_out:
             return FileTold(kept.stage, kept.file, "", _GONE)
         return FileTold(kept.stage, kept.file, CHANGED_FILE, _LOST)
     except LoomError as refused:
@@ -217,7 +217,7 @@ def _held(run: Run, kept: _Kept, left_out: Collection[str]) -> FileTold | None:
         return FileTold(kept.stage, kept.file, CHANGED_FILE, f"it cannot be read: {error}")
     if _says(kept, data):
         return None
-    if _MASK in data:
+    if brought.by_pull and _MASK in data:
         return FileTold(kept.stage, kept.file, "", "a secret in it was masked as the run was handed on")
     return FileTold(kept.stage, kept.file, CHANGED_FILE, "it is not the one that was written")
 
@@ -252,10 +252,18 @@ def _sha256_of(kept: _Kept, value: Mapping[str, Any]) -> str:
     return events.of_state(value) if kept.file == _STATE else digests.of_json(value, kept.keys or ())
 
 
-def _left_out(space: Workspace, run_id: str) -> set[str]:
-    """Name what the pull that brought a run here left out."""
-    said = handoff_notes.read(space.store.local, run_id).get("left_out")
-    return {str(one[0]) for one in said if isinstance(one, list) and one} if isinstance(said, list) else set()
+class _Brought(NamedTuple):
+    """Whether a pull brought a run here, which masks what it carries, and the paths that it left out."""
+
+    by_pull: bool
+    left_out: Collection[str]
+
+
+def _brought(space: Workspace, run_id: str) -> _Brought:
+    note = handoff_notes.read(space.store.local, run_id)
+    said = note.get("left_out")
+    left_out = {str(one[0]) for one in said if isinstance(one, list) and one} if isinstance(said, list) else set()
+    return _Brought(bool(note), left_out)
 
 
 def _told(run: Run) -> tuple[list[_Wanted], int, _Log]:
@@ -301,7 +309,9 @@ def _of_entry(entry: Mapping[str, Any]) -> Iterator[_Wanted]:
             yield _Wanted(str(kind), stage, str(item.get("name")), item["sha256"], number)
 
 
-def _looked(run: Run, wanted: _Wanted, known: Mapping[str, str | None], roots: Roots) -> FileTold | None:
+def _looked(
+    run: Run, wanted: _Wanted, known: Mapping[str, str | None], roots: Roots, brought: _Brought
+) -> FileTold | None:
     """Say what is the matter with a file; None where it is the one that the log tells of."""
     try:
         if wanted.kind == "file":
@@ -316,24 +326,29 @@ def _looked(run: Run, wanted: _Wanted, known: Mapping[str, str | None], roots: R
         if not artifact_paths.is_inside(os.path.normpath(path), run.folder):
             return FileTold(wanted.stage, wanted.file, "", "its path leads out of the run's folder")
         files.refuse_links(run.folder, path)
-        return _own(run, wanted, path)
+        return _own(run, wanted, path, brought)
     except LoomError as refused:
         return _untold(wanted, refused.what)
     except (OSError, ValueError) as error:  # a name that no file can have
         return _untold(wanted, str(error))
 
 
-def _own(run: Run, wanted: _Wanted, path: str) -> FileTold | None:
+def _own(run: Run, wanted: _Wanted, path: str, brought: _Brought) -> FileTold | None:
     """Judge a file that Loom alone writes."""
     try:
         sha256, is_masked = _read(path)
     except FileNotFoundError:
-        return None if wanted.kind == "response" and _is_aside(run, wanted) else _untold(wanted, _GONE)
+        if wanted.kind == "response" and _is_aside(run, wanted):
+            return None
+        left_out = f"run/{os.path.relpath(path, run.folder)}" in brought.left_out
+        if wanted.kind != "response" or left_out:
+            return _untold(wanted, _GONE)
+        return FileTold(wanted.stage, wanted.file, CHANGED_FILE, _LOST)
     except OSError as error:
         return _untold(wanted, f"it cannot be read: {error.strerror or error}")
     if sha256 == wanted.sha256:
         return None
-    if is_masked:
+    if brought.by_pull and is_masked:
         return _untold(wanted, "a secret in it was masked as the run was handed on")
     return FileTold(wanted.stage, wanted.file, CHANGED_FILE, "it is not the one that was written")
 

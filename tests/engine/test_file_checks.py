@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.disk import events
+from loomctl.disk import events, handoff_notes
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.disk.store import Store
@@ -61,12 +61,15 @@ def test_an_answer_is_proven_byte_for_byte(scene: Scene, text: str) -> None:
     assert held(scene).ok
 
 
-def test_an_answer_that_is_gone_or_no_file_is_unproven(scene: Scene) -> None:
-    """Nothing is there to be held against its hash; a folder or a link in its place proves nothing either."""
+def test_an_answer_that_is_gone_is_a_fault_and_one_that_is_no_file_unproven(scene: Scene) -> None:
+    """Nobody but Loom takes it away; a folder or a link in its place proves nothing."""
     run_id = begun(scene)
     driving.done(scene.space(), run_id, response="Made it.")
     data = response(scene).read_bytes()
     response(scene).unlink()
+    assert [(one.file, one.why) for one in held(scene).faults] == [("response.md", "it is gone")]
+    note: dict[str, Any] = {"left_out": [[f"run/stages/{STAGE}/response.md", "too large"]]}
+    handoff_notes.write(scene.space().store.local, run_id, note)
     assert [(one.file, one.why) for one in held(scene).open] == [("response.md", "it is not here")]
     response(scene).mkdir()
     assert held(scene)[:3] == (6, 1, 0)
@@ -161,6 +164,9 @@ def test_a_file_that_was_masked_on_its_way_is_unproven_and_the_pushed_copy_is_na
     way = whole_copies.way_on(space, run_id, f"stages/{path.parent.name}/response.md", otherwise="none")
     assert way.hint == f"git show refs/loom/remotes/origin/{run_id}:run/stages/{path.parent.name}/response.md"
     path.write_text(path.read_text().replace(SECRET, "[masked: GitHub token]"))
+    (fault,) = file_checks.check(space, run_id).faults
+    assert fault.file == "response.md"  # nothing is masked where it was written
+    handoff_notes.write(space.store.local, run_id, {"machine": "laptop"})
     (one,) = file_checks.check(space, run_id).open
     assert "masked" in one.why
     assert whole_copies.way_on(space, run_id, "nowhere.md", otherwise="none").hint == "none"
