@@ -48,7 +48,7 @@ def outcome(source: str, schema: str | None, status_json: str | None, last_file:
     step: dict[str, Any] = {"kind": "agent", "output_schema": schema}
     if schema is not None and schema != ROUTING:
         step = {**step, "output_schema": f"@{schema}", "schema": _schema(schema)}
-    touched = None if last_file is None else inputs.text(last_file, hint=_HELP)
+    touched = None if last_file is None else _fallback(last_file)
     counts = last_file is None or last_file == inputs.STDIN or last_file.endswith(answers.ENDINGS)
     if not counts:
         ends = " and ".join(answers.ENDINGS)
@@ -56,7 +56,7 @@ def outcome(source: str, schema: str | None, status_json: str | None, last_file:
     reading = outcomes.understood(
         step,
         inputs.text(source, hint=_HELP),
-        status_json=None if status_json is None else inputs.text(status_json, hint=_HELP),
+        status_json=None if status_json is None else _fallback(status_json),
         last_file=touched if counts else None,
     )
     if as_json:
@@ -64,6 +64,11 @@ def outcome(source: str, schema: str | None, status_json: str | None, last_file:
     else:
         printing.text("\n".join(_lines(reading)))
     return EXIT_FINDINGS if reading.errors else EXIT_OK
+
+
+def _fallback(source: str) -> str:
+    """Read what may stand in for a response; a run reads no more of it either."""
+    return inputs.text(source, hint=_HELP, largest=answers.LARGEST_SOURCE)
 
 
 def _schema(path: str) -> dict[str, Any]:

@@ -75,6 +75,8 @@ def test_people_are_told_line_by_line(
         (["--from", "r.md", "--schema", "bad.json"], 5, "BAD_SCHEMA"),
         (["--from", "."], 2, "UNREADABLE"),
         (["--from", "large.md"], 2, "TOO_LARGE"),
+        (["--from", "r.md", "--status-json", "mib.json"], 2, "TOO_LARGE"),
+        (["--from", "r.md", "--last-file", "mib.json"], 2, "TOO_LARGE"),
     ],
 )
 def test_what_cannot_be_read_is_an_error(scene: Scene, cli: Cli, words: list[str], code: int, said: str) -> None:
@@ -82,6 +84,7 @@ def test_what_cannot_be_read_is_an_error(scene: Scene, cli: Cli, words: list[str
     scene.write("r.md", "x")
     scene.write("bad.json", '{"type": "objekt"}')
     scene.write("large.md", b" " * ((16 << 20) + 1) if said == "TOO_LARGE" else b"")
+    scene.write("mib.json", b" " * ((1 << 20) + 1))  # more than a run reads of a fallback
     ended = cli("outcome", *words, "--json")
     assert (ended.code, ended.json["error"]["code"]) == (code, said)
 
