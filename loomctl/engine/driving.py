@@ -136,8 +136,6 @@ def done(
         told, branch = _named(space, run_id, stage, branch)
     if told and (before := _had_ended(space, run_id, told, notes, branch)):
         return before
-    if stage is None and not branch and (before := _same_call(space, run_id, given, notes)):
-        return before
     try:
         return _done(space, run_id, given, branch, told, ask, notes, named=stage is not None)
     except LoomError as error:
@@ -148,7 +146,6 @@ def done(
         return before
 
 
-_WORDY = 100  # characters of a result; a shorter one may well be said of two steps in turn
 _OVER_BY_NOW = ("BRANCH_OVER", "BRANCH_ENDED", "NOT_PARALLEL", "NO_OPEN_STEP", "BAD_STATUS")
 
 
@@ -215,8 +212,7 @@ def _done(
         return Driven(run, settling.rest(run.state).move, before[0], notes=notes, had_ended=True)
     if not ended:
         return _is_marked(run, notes)
-    gave = None if branch or ended[0].entry is None else _gave(ended[0].entry, given)
-    made = _gone_on(space, run, settled[0], ended[0], notes, in_a_branch=branch is not None, gave=gave)
+    made = _gone_on(space, run, settled[0], ended[0], notes, in_a_branch=branch is not None)
     return Driven(run, settled[0].move, ended[0].entry, made, None, notes, ended[0].reading, ended[0].repair)
 
 
@@ -261,32 +257,6 @@ def _open_now(run: Run) -> Mapping[str, Any]:
     return {"stage": entry["stage"], "step": entry["step_id"]} if entry is not None else {}
 
 
-def _same_call(space: Workspace, run_id: str, given: ending.Given, notes: list[str]) -> Driven | None:
-    """Tell a call of a host's session that names no stage, and says word for word what ended the stage before (D67).
-
-    No `next` came between the two, so that the session need not have read the step that is open now. A script may say
-    the same of each step; it names the stage where it may call twice.
-    """
-    gave = (space.local.binding(space.caller.session_id) or {}).get("gave")
-    if len(given.response or "") < _WORDY or space.caller.host == TERMINAL or not isinstance(gave, dict):
-        return None
-    if gave.get("said") != _said(given):
-        return None
-    return _had_ended(space, run_id, gave, notes)
-
-
-def _gave(ended: Mapping[str, Any], given: ending.Given) -> Mapping[str, Any]:
-    return {"stage": ended["stage"], "said": _said(given)}
-
-
-def _said(given: ending.Given) -> str:
-    """Give the hash of all that a `done` said."""
-    from loomctl.disk import digests, files
-
-    said = [given.response, given.outcome, given.note, sorted(given.artifacts.items())]
-    return digests.of_bytes(files.to_json_line({"said": said}))
-
-
 def _with_a_result(run: Run, given: ending.Given, ask: Callable[[str], str | None] | None) -> ending.Given:
     """Give what a step is ended with, once it is a result: without one nothing succeeds (D67). Raises NO_RESPONSE."""
     entry, branch = visits.open_visit(run.state), visits.seen_from(run.state).name
@@ -323,12 +293,11 @@ def _gone_on(
     notes: list[str],
     *,
     in_a_branch: bool,
-    gave: Mapping[str, Any] | None = None,
 ) -> Slip | None:
     """Do what follows the end of a step on disk; gives what a phase transition loaded. notes: added to."""
     notes += settling.begun(space, run, settled)
     made = None if in_a_branch else settling.told_of(space, run, settled)
-    notes += presence.noted_stage(space, run.state, gave)
+    notes += presence.noted_stage(space, run.state)
     if ended.entry is not None:
         notes += ending.unregistered(run, ended.entry)
     return made

@@ -97,12 +97,10 @@ def note_stage(
     *,
     transcript_path: str | None = None,
     told: bool = True,
-    gave: Mapping[str, Any] | None = None,
 ) -> None:
     """Note in the session's binding which visit it was told of: another session may end it meanwhile (design §4).
 
-    It is a sign of life besides. transcript_path: what a hook event tells of it; told: False where nothing was said;
-    gave: what a `done` of the session just ended a stage with, by which the same call again is known (D67).
+    It is a sign of life besides. transcript_path: what a hook event tells of it; told: False where nothing was said.
     """
     binding = space.local.binding(space.caller.session_id)
     if binding is None or binding["run_id"] != state["run_id"]:
@@ -110,11 +108,11 @@ def note_stage(
     entry = visits.open_visit(state)
     if told:
         here = {"step": entry["step_id"], "stage": entry.get("stage")} if entry else {"step": None, "stage": None}
-        binding = {**binding, **here, "gave": dict(gave) if gave else None}
+        binding = {**binding, **here}
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=transcript_path)
 
 
-def noted_stage(space: Workspace, state: Mapping[str, Any], gave: Mapping[str, Any] | None = None) -> list[str]:
+def noted_stage(space: Workspace, state: Mapping[str, Any]) -> list[str]:
     """Note the same after what cannot be taken back: what goes wrong is given as a line for the user, not raised.
 
     A branch is worked on beside the session's own line, which stays at its parallel step.
@@ -122,7 +120,7 @@ def noted_stage(space: Workspace, state: Mapping[str, Any], gave: Mapping[str, A
     if visits.is_branch(state):
         return []
     try:
-        note_stage(space, state, gave=gave)
+        note_stage(space, state)
     except (OSError, LoomError) as error:
         return [f"What this session was told of could not be noted ({trouble.said(error)})."]
     return []

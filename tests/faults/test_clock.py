@@ -30,7 +30,7 @@ def test_a_run_goes_on_when_the_clock_jumps(stand: Stand, jump: str) -> None:
     """Each verb does what it does, the log's numbers rise and its chain holds, and every time has its form."""
     wrong = JUMPS[jump]
     assert stand.cli("done", given=RESPONSE, clock=wrong).json["next"]["id"] == "frame/note"
-    assert stand.cli("done", "--for", "002", given=RESPONSE).json["next"]["id"] == "build/make"
+    assert stand.cli("done", given=RESPONSE).json["next"]["id"] == "build/make"
     assert stand.cli("undo", clock=wrong).json["next"]["id"] == "frame/note"
     assert stand.cli("resume", clock=wrong).code == 0
     sound(stand.scene)
