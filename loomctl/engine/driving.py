@@ -135,6 +135,8 @@ def done(
     if stage is not None:
         told, branch = _named(space, run_id, stage, branch)
     if told and (before := _had_ended(space, run_id, told, notes, branch)):
+        if stage is None:  # whose result it would have been drives no more, and keeps it
+            space.store.refuse_held(run_id, before.run.state)
         return before
     try:
         return _done(space, run_id, given, branch, told, ask, notes, named=stage is not None)

@@ -9,6 +9,7 @@ import pytest
 
 from loomctl.cli import inputs
 from loomctl.disk import output_schemas, workflow_files
+from loomctl.engine import answers
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE
 from tests.cli.conftest import Cli
 from tests.scenes import Scene
@@ -29,8 +30,8 @@ READERS = [
     Reader("done --response-file FILE", of_a_run=True),
     Reader("context set k --from FILE", of_a_run=True),
     Reader("outcome --from FILE"),
-    Reader("outcome --from good --status-json FILE"),
-    Reader("outcome --from good --last-file FILE"),
+    Reader("outcome --from good --status-json FILE", largest=answers.LARGEST_SOURCE),
+    Reader("outcome --from good --last-file FILE", largest=answers.LARGEST_SOURCE),
     Reader("outcome --from good --schema FILE", good="{}", largest=output_schemas.LARGEST),
     Reader("simulate core --outcomes FILE", good="{}", largest=workflow_files.LARGEST_JSON),
     Reader("simulate core --context FILE", good="{}", largest=workflow_files.LARGEST_JSON),
