@@ -87,7 +87,7 @@ def main(arguments: list[str]) -> int:
             files.write_all(sys.stdout.fileno(), output.encode("utf-8", "backslashreplace"))  # whatever the locale is
         except OSError:  # the host went away
             pass
-    if space is not None:
+    if space is not None and name == "stop":  # it alone has the time that a large event takes
         digest_rest(space)
     return 0
 

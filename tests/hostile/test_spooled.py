@@ -93,11 +93,13 @@ LARGE: dict[str, Json] = {
 @pytest.mark.shows("No tool output silences Loom")
 @pytest.mark.parametrize("case", LARGE)
 def test_a_priming_comes_whole_and_the_event_is_kept(begun: Scene, case: str) -> None:
-    """The hook ends within the host's time, and every byte comes back."""
+    """The hook ends within the host's time, the event waits for the turn's end, and every byte comes back."""
     put(begun, LARGE[case])
     ended = hook(begun, "session-start", source="compact")
     fails_open(ended)
     assert SPEC in ended.context
+    assert spooled(begun) == [f"{SESSION}-1.json"]
+    fails_open(hook(begun, "stop", last_assistant_message="so far"))
     (step,) = steps(begun)
     told = LARGE[case]
     assert original(begun, step) == (told["tool_input"], told.get("tool_response", told.get("error")))
@@ -293,6 +295,7 @@ def test_a_hook_that_is_still_at_work_is_not_taken_for_killed(begun: Scene) -> N
         os.write(writing, b"x")
     os.close(reading)
     os.close(writing)
+    fails_open(hook(begun, "stop", last_assistant_message="so far"))
     assert [step.id for step in steps(begun)] == ["toolu_001", "toolu_002", "toolu_003"]
     assert spooled(begun) == []
 
