@@ -25,17 +25,19 @@ HEAD, TAIL = 40_000, 60_000
 _HITS = 200  # lines that are taken for each word of trouble
 _WIDEST = 1000  # characters of such a line, and of the lines below it that may explain it
 _BELOW = 3
+_MARGINS = 2  # times what is looked at: so much of a text is masked
 
 
 def cleaned(text: str, clean: Callable[[str], str]) -> str:
-    """Give a text cleaned, with its secrets masked; of one larger than `CLEANED` its two ends.
+    """Give a text cleaned, with its secrets masked: of a large one what `looked_at` may take of it, and a margin.
 
-    What stands beside a cut is masked with a margin, which then goes: no half of a secret is left.
+    Masking costs up to two seconds a megabyte. What stands beside a cut is masked with a margin, which then goes or
+    lies outside of what is looked at: no half of a secret is left.
     """
     if len(text) <= CLEANED:
-        return mask(clean(text))[0]
-    head = mask(clean(text[: FIRST + MARGIN]))[0][:-MARGIN]
-    return f"{head}\n{mask(clean(text[-LAST - MARGIN :]))[0][MARGIN:]}"
+        return mask(looked_at(clean(text), _MARGINS))[0]
+    head = mask(looked_at(clean(text[: FIRST + MARGIN]), 1))[0][:-MARGIN]
+    return f"{head}\n{mask(looked_at(clean(text[-LAST - MARGIN :]), 1))[0][MARGIN:]}"
 
 
 def masked_head(text: str, limit: int) -> str:
@@ -64,27 +66,28 @@ def _bounded(value: Any, room: list[int], depth: int) -> Any:
     return dict(found) if isinstance(value, dict) else [one for _, one in found]
 
 
-def looked_at(text: str) -> str:
+def looked_at(text: str, times: int = 1) -> str:
     """Give a text, or of a large one its ends and between them, in their order, lines that tell of trouble.
 
-    At most `WHOLE` characters; nothing in it is changed but lines that are cut.
+    At most `WHOLE` characters; nothing in it is changed but lines that are cut. times: so much larger is everything.
     """
-    if len(text) <= WHOLE:
+    whole, head, tail, widest = (times * size for size in (WHOLE, HEAD, TAIL, _WIDEST))
+    if len(text) <= whole:
         return text
-    first = text.rfind("\n", 0, HEAD) + 1 or HEAD
-    last = text.find("\n", len(text) - TAIL) + 1 or len(text) - TAIL
-    room = WHOLE - first - (len(text) - last) - 2
+    first = text.rfind("\n", 0, head) + 1 or head
+    last = text.find("\n", len(text) - tail) + 1 or len(text) - tail
+    room = whole - first - (len(text) - last) - 2
     parts: list[str] = []
     end = first
     for place in _troubled(text, first, last):
         if place < end:
             continue
-        start = max(text.rfind("\n", end, place) + 1, end, place - _WIDEST // 2)
+        start = max(text.rfind("\n", end, place) + 1, end, place - widest // 2)
         end = start
         for _ in range(1 + _BELOW):
             at = text.find("\n", end, last)
             end = at + 1 if at >= 0 else last
-        part = text[start : min(end, start + _WIDEST)].rstrip("\n") + "\n"
+        part = text[start : min(end, start + widest)].rstrip("\n") + "\n"
         room -= len(part)
         if room < 0:
             break
