@@ -116,6 +116,10 @@ def newest(space: Workspace, run_id: str) -> tuple[Sequence[ToolStep], int]:
             room -= spooled.bytes
     left = len(waiting) - len(chosen)
     digester = _Digester(space, 0.0, None, foresees=True, passed_over=left)
+    if space.store.unwritten:  # nothing is noted, and nobody waits for this
+        for spooled in reversed(chosen):
+            digester.foresee(spooled)
+        return digester.fresh.get(run_id, ()), left
     try:
         with spool.Digesting(space.store.local, 0.0) as digesting:
             if digesting.left():

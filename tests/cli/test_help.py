@@ -107,7 +107,7 @@ def test_lines_are_found() -> None:
     """The search finds spans, blocks and JSON strings, and every kind of text has some."""
     found = {path.name: lines_of(path) for path in TEXTS}
     assert "loomctl runs rm RUN" in lines_of(CHECKOUT / "README.md")
-    assert any(line.startswith("loomctl done --artifact") for line in found["core.json"])
+    assert "loomctl show" in found["core.json"]
     assert "loomctl resume shop-258" in lines_of(CHECKOUT / "skills" / "resume" / "SKILL.md")
     assert found["run.md"]
 
