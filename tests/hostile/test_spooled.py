@@ -183,6 +183,7 @@ def test_an_event_that_killed_a_hook_is_set_aside_and_said_once(begun: Scene) ->
     assert "a hook was killed while it recorded a tool call" in said
     assert "loomctl" in said
     assert SPEC in first.context
+    hook(begun, "stop", last_assistant_message="so far")  # what the start had no time for
     assert spooled(begun) == [f"{SESSION}-{number}.json{spool.UNFINISHED}" for number in (2, 3)]
     assert [step.id for step in steps(begun)] == ["toolu_001", "toolu_004"]
     assert begun.event_names().count("tools.unfinished") == 2
@@ -314,6 +315,7 @@ def test_many_hooks_after_a_kill_set_one_event_aside(begun: Scene) -> None:
     for one in started:
         one.communicate(told)
     hook(begun, "session-start", source="resume")
+    hook(begun, "stop", last_assistant_message="so far")
     assert [step.id for step in steps(begun)] == [f"toolu_{number:03}" for number in range(1, 9) if number != 5]
     assert spooled(begun) == [f"{SESSION}-5.json{spool.UNFINISHED}"]
     assert begun.event_names().count("tools.unfinished") == 1
