@@ -39,7 +39,7 @@ def trap(world: World, base: Path, way: str) -> Path:
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("where", ["cache", "data"])
-@pytest.mark.shows("None of both is used where it is a link, another user owns it, or everybody may write to it")
+@pytest.mark.shows("Neither is used where it is a link, another user owns it, or everybody may write to it")
 def test_nothing_is_run_from_a_folder_that_others_could_fill(
     world: World, where: str, way: str, shell: list[str]
 ) -> None:
