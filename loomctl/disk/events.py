@@ -122,6 +122,8 @@ def _behind(
     seq, sha256 = max(found.seq, known.seq if known else 0), found.sha256
     lines = [b""] if torn and not torn.endswith(b"\n") else []  # its newline closes the torn line
     every = [*notes, *events]
+    if state and not every and known is not None and found.seq > known.seq:
+        every = [Event("state.changed", {})]  # what a kill left behind the state tells of another one
     for left, event in zip(range(len(every) - 1, -1, -1), every):  # noqa: B905 - as many
         seq += 1
         line = _line(run_id, event, seq, sha256, "" if left else state)
