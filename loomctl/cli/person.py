@@ -68,7 +68,9 @@ def _doubt(space: Workspace, verb: str) -> str | None:
     # What the host itself started: a shell for one call of the assistant's, or for one line of its user's. Whatever
     # that shell starts, and leaves behind when the call is over, began with it.
     shell, marks = line[at - 1], call_marks.read(space.store.local, line[at].pid)
-    asked = marks.asked == marks.last and shell.started >= marks.asked - _TICK and _is_of(marks.words)
+    # A call that follows within one tick of the file system's clock is no call that was asked about.
+    is_newest = marks.asked > max(marks.called, marks.rested)
+    asked = is_newest and shell.started >= marks.asked - _TICK and _is_of(marks.words)
     if asked and call_marks.use_up(space.store.local, line[at].pid):
         return None
     rested = max(marks.rested, space.caller.conversation.interrupted_at())
