@@ -87,8 +87,8 @@ def main(arguments: list[str]) -> int:
             files.write_all(sys.stdout.fileno(), output.encode("utf-8", "backslashreplace"))  # whatever the locale is
         except OSError:  # the host went away
             pass
-    if space is not None and name == "stop":  # it alone has the time that a large event takes
-        digest_rest(space)
+    if space is not None:
+        digest_rest(space)  # a Stop's, which alone has the time that a large event takes
     return 0
 
 
@@ -365,7 +365,7 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.engine import leasing
     from loomctl.hosts import claude_stop
 
-    recorded = digested(space)
+    recorded = digested(space, rest_follows=True)
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=text(event, "transcript_path") or None)
     answer = claude_stop.answer(space, binding, event)
     missing = _missing(space)

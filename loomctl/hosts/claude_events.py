@@ -81,10 +81,11 @@ def kept(notes: list[str], write: Callable[[], Kept]) -> Kept | None:
         return None
 
 
-def digested(space: Workspace) -> str:
+def digested(space: Workspace, *, rest_follows: bool = False) -> str:
     """Digest what tools gave as far as that costs little; gives what its user must know. Most hooks find nothing there.
 
-    What is left waits for `digest_rest`: what the event promises comes first, whatever lies there (D59).
+    What is left waits for a later event or command, or for `digest_rest` in this process where rest_follows says so:
+    what the event promises comes first, whatever lies there (D59).
     """
     try:
         with os.scandir(os.path.join(space.store.local, "spool")) as entries:
@@ -95,14 +96,14 @@ def digested(space: Workspace) -> str:
     from loomctl.engine import recording
 
     done = recording.digest(space, recording.HOOK_LIMIT, most=recording.AHEAD)
-    if done.left:
+    if done.left and rest_follows:
         recording.note_bindings(space)
     said = f"a hook was killed while it recorded a tool call, {_SET_ASIDE}" if done.unfinished else ""
     return "; ".join(filter(None, (said, done.trouble)))
 
 
 def digest_rest(space: Workspace) -> None:
-    """Digest what `digested` left, once the answer is out."""
+    """Digest what `digested` left and said would follow, once the answer is out."""
     recording = sys.modules.get("loomctl.engine.recording")
     if recording is not None and recording.are_noted(space):
         recording.digest(space, recording.HOOK_LIMIT)
