@@ -56,6 +56,14 @@ class Terminal:
         """Press one key, by tmux's name."""
         self._tmux("send-keys", key)
 
+    def press_until_gone(self, key: str, words: str) -> None:
+        """Press a key until words that stand on the screen are gone: a dialog takes no keys in its first moment."""
+        deadline = time.monotonic() + 60
+        while words in (screen := self.screen()):
+            assert time.monotonic() < deadline, f"{key} changes nothing:\n{screen}"
+            self.press(key)
+            time.sleep(0.5)
+
     def wait_for(self, *words: str, within: float = 60) -> str:
         """Wait until all words are on the screen; give the screen. within: seconds."""
         deadline = time.monotonic() + within

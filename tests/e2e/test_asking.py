@@ -116,7 +116,7 @@ def test_what_its_user_agrees_to_counts_once(assistant: Assistant) -> None:
         terminal.enter("approve it")
         terminal.wait_for(ASKED)
         assert decided(assistant) == 0
-        terminal.press("Enter")
+        terminal.press_until_gone("Enter", ASKED)
         terminal.wait_for("That was it.")
     assert decided(assistant) == 1
     assert "ASK_FIRST" in assistant.api.requests[-1].seen()
@@ -137,7 +137,7 @@ def test_a_line_of_the_users_own_counts(assistant: Assistant) -> None:
         terminal.wait_for(PROMPT)
         terminal.enter("approve it")
         terminal.wait_for(ASKED)
-        terminal.press("Escape")
+        terminal.press_until_gone("Escape", ASKED)
         terminal.wait_for("Interrupted")
         assert decided(assistant) == 0
         terminal.enter(f"! {APPROVE}")
