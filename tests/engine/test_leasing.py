@@ -64,7 +64,7 @@ def host() -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture
 def begun(scene: Scene, host: subprocess.Popen[bytes]) -> Scene:
     """A run that SESSION drives, in a host whose process is known."""
-    scene.write("spec.md", "The contrast is 7:1.\n")
+    scene.write("spec.md", "The contrast is seven to one.\n")
     scene.workflow([artifact("spec", "spec.md")])
     starting.start(scene.space(pid=host.pid), "add dark mode", workflow="tiny")
     return scene
@@ -228,7 +228,7 @@ def test_a_bound_session_that_drives_no_more_is_told_in_five_lines(begun: Scene)
     resuming.resume(begun.space(OTHER), begun.run_dir.name, take_over=True)
     before = begun.state["sessions"]
     answer = begun.hook("session-start", source="compact")
-    assert "7:1" not in answer.context
+    assert "seven to one" not in answer.context
     assert len(answer.context.split("\n")) == 5
     assert "--take-over" in answer.context
     assert f"is driven by the session {OTHER}" in answer.message

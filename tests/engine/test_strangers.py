@@ -20,7 +20,7 @@ from tests.scenes import MAIN, OTHER, SESSION, Scene, artifact, run
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
     """A run with one artifact, in its first step."""
-    scene.write("spec.md", "The contrast is 7:1.\n")
+    scene.write("spec.md", "The contrast is seven to one.\n")
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin()
     return scene
@@ -39,7 +39,7 @@ def test_a_run_that_came_along_is_not_primed_by_a_plain_command(begun: Scene) ->
     run_id = forget(begun)
     ended = begun.loomctl("prime-context", session=OTHER)
     assert ended.code == 3
-    assert "7:1" not in ended.stdout
+    assert "seven to one" not in ended.stdout
     assert f"loomctl resume {run_id}" in ended.stderr
 
 
