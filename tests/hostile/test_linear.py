@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import loomctl
-from loomctl.disk import files, strict_json
-from loomctl.hosts import loom_commands
+from loomctl.disk import files, strict_json, strict_yaml
+from loomctl.hosts import claude_entries, loom_commands
 from loomctl.model import (
     bare_words,
     columns,
@@ -80,6 +80,14 @@ def reduced(tool: str, shape: Callable[[str], object], *, failed: bool = False) 
     return lambda text: reducing.reduce_call(tool, {"command": text}, shape(text), error=text if failed else "")
 
 
+def entries_of(text: str) -> list[dict[str, Any]]:
+    """Give entries of a transcript, one behind the other, of which every eighth is a prompt on a branch of its own."""
+    return [
+        {"uuid": str(at), "parentUuid": str(at - 1 - at % 8), "type": "user", "message": {"content": sign}}
+        for at, sign in enumerate(text)
+    ]
+
+
 READERS: dict[str, Callable[[str], object]] = {
     "mask": secrets.mask,
     "reduce a shell's": reduced("Bash", lambda text: {"stdout": text, "stderr": text[::2]}),
@@ -115,8 +123,12 @@ READERS: dict[str, Callable[[str], object]] = {
     "condition": conditions.compile_condition,
     "DOT": lambda text: dot_workflow.convert("digraph {" + text, name="x"),
     "DOT condition": dot_conditions.compile_condition,
+    "YAML": lambda text: strict_yaml.parse("a:\n  - " + text.replace("{", "(").replace("[", "("), max_depth=64),
+    "a transcript": lambda text: list(claude_entries.live(claude_entries.backwards(text.encode("utf-8", "replace")))),
+    "a transcript's texts": lambda text: claude_entries.marked_lines([text], text[:1]),
     "strict JSON": lambda text: strict_json.parse(text, max_depth=64),
     "JSON": lambda text: files.parse_json(text.encode("utf-8", "replace"), where="x"),
+    "a transcript's entries": lambda text: claude_entries.live(entries_of(text)),
     "history": lambda text: history.compact_history(
         [ToolStep("a", "Bash", {"command": text[:400]}, text, None, True)] * 8
     ),
@@ -157,6 +169,14 @@ def test_work_grows_as_the_text_does(name: str) -> None:
             if large > FEW and large > small * TIMES * GROWTH:
                 steep.append((unit, end, small, large))
     assert steep == []
+
+
+def test_yaml_that_opens_without_end_has_a_bound() -> None:
+    """The scanner looks ahead 1,024 signs for a key, over each level that is open; no further, however long it is."""
+    counts = [
+        lines_of_python(lambda text: strict_yaml.parse(text, max_depth=64), "{" * size) for size in (1_200, 4_800)
+    ]
+    assert counts[1] < counts[0] * GROWTH
 
 
 def patterns() -> Iterator[tuple[str, str, int]]:
