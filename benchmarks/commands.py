@@ -25,6 +25,7 @@ COMMANDS: list[tuple[str, str, float | None]] = [
     ("done", "The result, in a sentence.\n", 2.5),
     ("preamble", "", None),
     ("prime-context", "", None),
+    ("status", "", None),
     ("runs", "", None),
     ("steps", "", None),
     ("--help", "", None),
