@@ -38,6 +38,7 @@ TEXTS = {
     "backslashes": "\\",
     "private keys": "-----BEGIN ",
     "paths": "a/+",
+    "settings": "[a]\npwd = ab!cdefg\n",
 }
 OWN = {
     "UserPromptSubmit": "prompt",

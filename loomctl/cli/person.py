@@ -95,6 +95,8 @@ def _host(space: Workspace, line: list[Process]) -> int:
     The innermost counts. Marks that are older than the process are of another one, which had its number before.
     """
     known = call_marks.pids(space.store.local)
+    if ancestry.first_is_the_systems():  # who has marks of that number is an assistant in a container
+        known -= {1}
     for at, process in enumerate(line[1:], start=1):
         if process.pid in known and call_marks.read(space.store.local, process.pid).last >= process.started - _TICK:
             return at

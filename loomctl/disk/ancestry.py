@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from typing import NamedTuple
+
+_FIRST_NAMESPACE = 0xEFFFFFFC  # of processes: Linux' own number for the one that it starts with
 
 
 class Process(NamedTuple):
@@ -17,6 +20,14 @@ class Process(NamedTuple):
 def line() -> list[Process]:
     """Give this process, its parent, and so on, as far as they can be seen."""
     return _from_proc() if os.path.isdir("/proc/self") else _from_psutil()
+
+
+def first_is_the_systems() -> bool:
+    """Tell whether process 1 is the machine's own first one, which every other descends from, and not a container's."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == _FIRST_NAMESPACE
+    except OSError:
+        return sys.platform == "darwin"
 
 
 def _from_proc() -> list[Process]:

@@ -76,7 +76,8 @@ def _directory(place: Place, strategy: str, roots: Roots, *, required: bool) -> 
     present = [entry for entry in entries if entry[2] is not None]
     lists_folders = strategy == "summary" and any(kind == "folder" for _, kind, _, _ in entries)
     if required and not present and not lists_folders:
-        return Reading(problem="missing", message="the folder holds no files", of="files")
+        hidden = ", and hidden ones are not read" if any(kind == "hidden" for _, kind, _, _ in entries) else ""
+        return Reading(problem="missing", message=f"the folder holds no files{hidden}", of="files")
     if strategy == "summary":
         return _listing(entries)
     left_out = [f"{name} ({kind})" for name, kind, size, _ in entries if size is None and kind != "folder"]

@@ -28,7 +28,7 @@ AHEAD = 256_000
 LARGEST_PARSED = 1 << 21
 """Bytes of an event that is parsed; of a larger one the beginning and the end are looked at, and it is kept whole."""
 _END = 1 << 18  # bytes of each end
-NEWEST, NEWEST_BYTES = 24, 256_000
+NEWEST, NEWEST_BYTES = 24, 400_000
 """The newest calls that are reduced for a priming before their turn in the log comes, and what they may weigh."""
 _MOST_FILES = 500
 """Files of the spool that a hook looks at in one go, at either end: a repository can bring along thousands."""
@@ -111,9 +111,10 @@ def newest(space: Workspace, run_id: str) -> tuple[Sequence[ToolStep], int]:
     chosen: list[Spooled] = []
     room = NEWEST_BYTES
     for spooled in reversed(waiting):
-        if spooled.bytes <= room // 2 and len(chosen) < NEWEST:  # no large one takes the room of the others
+        weight = spool.weight(spooled)
+        if weight <= room // 2 and len(chosen) < NEWEST:  # no large one takes the room of the others
             chosen.append(spooled)
-            room -= spooled.bytes
+            room -= weight
     left = len(waiting) - len(chosen)
     digester = _Digester(space, 0.0, None, foresees=True, passed_over=left)
     if space.store.unwritten:  # nothing is noted, and nobody waits for this
@@ -179,7 +180,7 @@ class _Digester:
         done = size = 0
         batch: list[Spooled] = []
         for spooled in waiting:
-            size += spooled.bytes
+            size += spool.weight(spooled)
             if (done and self._is_over()) or (most is not None and size > most):
                 break
             done += 1

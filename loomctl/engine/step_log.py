@@ -66,7 +66,7 @@ class _Stored(DataOffloader):
         lost = {key: kept[key] for key in ("ref", "sha256", "bytes")}
         try:
             content = self.read(kept["ref"])
-            if digests.of_bytes(content) != kept["sha256"]:
+            if len(content) != kept["bytes"] or digests.of_bytes(content) != kept["sha256"]:
                 return response, lost
             whole = live_rules.with_text(response, tuple(kept["at"]), content.decode("utf-8", "surrogatepass"))
         except (LoomError, LookupError, TypeError, ValueError):

@@ -30,7 +30,7 @@ _KEYS = ("api", "access", "secret", "private", "account", "auth", "encryption", 
 # Between the name and its value, where they stand on one line: what closes the name, perhaps a type, and the sign; or
 # the end of an XML tag.
 _SIGN = r"""
-    (?:_?base)? \\{0,3}["'`]?\]? [ \t+]{0,20}
+    (?i:_?base)? \\{0,3}["'`]?\]? [ \t+]{0,20}
     (?: :[ \t]*[A-Za-z_][\w.\[\]| ]{0,30}=[ \t]*(?=[bfru]{0,2}["'`]) | (?:=>|:=|!?={1,3}|:)[ \t+]{0,20} )
     | >
 """
@@ -49,13 +49,14 @@ _CALLED = (
 _QUOTED = r"""[BFRUbfru]{0,2}(?:(["'`])((?:(?!\1)[^\\\n]|\\.){1,4096})\1|(\\{1,3}["'`])([^"'`\\\n]{1,4096})\3)"""
 _BARE = r"""[^\s"'`,;()<>{}\[\]|&\\]{4,4096}"""
 _SCHEMES = (
-    "(?i:basic|token|bot|ssws|geniekey|api-?key|key|oauth|negotiate|ntlm|hmac|hawk|digest|signature|aws4-hmac-sha256)"
+    "(?i:basic|bearer|token|bot|ssws|geniekey|api-?key|key|oauth|negotiate|ntlm|hmac|hawk|digest|signature"
+    "|aws4-hmac-sha256)"
 )
 _PARAMETER = r"""[\w-]{1,40}=(?:\\{0,3}"[^"\\\n]{0,999}\\{0,3}"|[^\s,"'\\]{1,999})"""
 _HEADERS = {
     "authorization": rf"""["'`\]]{{0,2}}(?:,?\s{{0,9}}["']?value["']?)?[ \t+]{{0,9}}[:=,][ \t+]{{0,9}}["'`]?(?:
         {_SCHEMES}[ +]{{1,9}}({_PARAMETER}(?:,[ +]{{0,9}}{_PARAMETER}){{1,40}})
-        |({_SCHEMES}|(?![Bb]earer)[A-Z][\w-]{{2,30}})[ +]{{1,9}}([\w.~+/:-]{{8,4096}}=*)
+        |({_SCHEMES}|[A-Z][\w-]{{2,30}})[ +]{{1,9}}([\w.~+/:-]{{8,4096}}=*)
         |([\w.~+/:-]{{12,4096}}=*))""",
     "bearer": r"[ +]{1,9}([\w.~+/-]{16,4096}=*)",
     "cookie": r"""["'`]{0,2}[ \t]*[:=,][ \t+]*["'`]?([^\s"'`=;]{1,100}=[^\n"'`\\]{8,4096})""",
@@ -68,17 +69,22 @@ _CALL = r"[\w.$]*[(\[{].*[)\]}]"
 
 # What stands before a setting on its line: its number or a log's time, a diff's or a list's mark, what exports it.
 _LINE_BEGINS = (
-    r"(?:[ \t]{0,9}[0-9]{1,6}(?:[ ]?→|[:|]|\t|(?=[ ]{2}))"
+    r"(?:[ \t]{0,9}(?:[\w./-]{1,60}:)?[0-9]{1,6}(?:[ ]?→|[:|]|\t|(?=[ ]{2}))"
     r"|\[?[0-9]{4}-[0-9]{2}-[0-9]{2}[T\ ][0-9:.,+Z-]{5,32}\]?[ ]{1,4}(?:\[?[A-Z]{3,8}\]?[ ]{1,4})?"
     r"(?:\[[^\]\n]{1,40}\]:?[ ]{1,4})?)?"
 )
 _BEFORE_SETTING = (
     rf"{_LINE_BEGINS}(?P<indent>[ \t]{{0,40}})(?P<mark>[+>\"'-]{{0,4}}[ \t]{{0,40}}[\"']?)"
-    r"(?:(?:export|set|setx|ENV|env|ARG|declare -x|-e)[ \t]{1,4}['\"]?)?[\w./-]{0,80}"
+    r"(?:(?:export|set|setx|ENV|env|ARG|declare -x|-e)[ \t]{1,4}['\"]?)?(?://[\w./:@-]{1,80}:)?[\w./-]{0,80}"
 )
 _NEXT_LINE = _NEXT_LINE.replace("LINE_BEGINS", _LINE_BEGINS)
 _FIELDS = _FIELDS.replace("LINE_BEGINS", _LINE_BEGINS)
 
+_SECTION = r"(?:^|[\"'`→+-]|[^\s=(,:][ \t])[ \t]{0,40}\[[\w. :-]{1,80}\]\s*\Z"
+_VALUES = 8  # so many settings of a section may end in a bracket of their own
+_SETTINGS = r"(?:[^\n=]*=[^\n]*\n|[0-9 \t\r→+-]*(?:[#;][^\n]*)?\n)*"
+# In a .netrc: `login bob password …`, or a line each, numbered or in a diff.
+_LOGIN = r"(?:\A|\s)login\s{1,9}\S{1,60}\s(?:\s*[0-9]{1,6}[→:|]?)?(?:\s*[+>-])?\s*\Z"
 _NEAR = 120  # how much of what stands before a name is looked at
 _OPENING = r"(?:\A|[:=(\[{, \t])[bfru]{0,2}\Z"  # what stands before a quote that opens a text
 
@@ -220,7 +226,8 @@ def _value_behind(text: str, name: str, at: int, start: int, sign: str, line: st
     quoted = re.compile(_QUOTED).match(text, start)
     if quoted:
         group = 2 if quoted[2] is not None else 4
-        return (*quoted.span(group), _is_secret(name, quoted[group], sure=True))
+        is_command = quoted[1] == "`" and sign == " "  # a shell runs it, and prose quotes so
+        return (*quoted.span(group), not is_command and _is_secret(name, quoted[group], sure=True))
     is_upper = text[at : at + len(name)].isupper()
     if sign == "=" and (is_upper or name in _PASSWORDS):
         shell = re.compile(_SHELL_VALUE).match(text, start)
@@ -251,7 +258,8 @@ def _header(text: str, name: str, after: int) -> tuple[int, int, bool] | None:
     elif name == "bearer":
         is_secret = looks_random(value)
     elif name == "auth":
-        is_secret = not is_placeholder(value) and _is_mixed(value)
+        is_code = group == 1 and (text[header.end() : header.end() + 1] in ("(", ".") or not _is_encoded(value))
+        is_secret = not is_placeholder(value) and _is_mixed(value) and not is_code
     elif group == 1:
         is_secret = any(map(str.isdigit, value)) and "$" not in value
     elif group == 3 and re.compile(_SCHEMES).fullmatch(header[2]):
@@ -296,8 +304,8 @@ def _sign(text: str, low: str, name: str, at: int, line: str) -> str:
     if text[after : after + 1] != " ":
         return ""
     is_option = "--" in line[-20:].rpartition(" ")[2]
-    before = text[max(0, at - 80) : at].split()[-3:] if name == "password" else []  # .netrc: login bob password …
-    return " " if is_option or before[-2:-1] == ["login"] else ""
+    is_netrc = name == "password" and re.compile(_LOGIN).search(text[max(0, at - 80) : at])
+    return " " if is_option or is_netrc else ""
 
 
 def _is_name(value: str) -> bool:
@@ -316,15 +324,27 @@ def _is_mixed(value: str) -> bool:
     return any(map(str.isdigit, value)) or value not in (value.lower(), value.upper(), value.capitalize())
 
 
+def _is_encoded(value: str) -> bool:
+    """Tell base64 by its digits or its end from a name."""
+    return value.endswith("=") or any(map(str.isdigit, value))
+
+
 def _in_section(text: str, at: int) -> bool:
     """Tell whether a place is in a section of an INI file: a `[section]`, and nothing but settings since."""
     import re
 
-    for line in reversed(text[max(0, at - 800) : at].split("\n")[:-1]):
-        if re.compile(r"(?:^|[\"'`→+-]|[^\s=(,:][ \t])[ \t]{0,40}\[[\w. :-]{1,80}\]\s*\Z").search(line[-_NEAR:]):
-            return True
-        if "=" not in line and line.strip("0123456789 \t\r→+-")[:1] not in ("", "#", ";"):
+    since, line = max(0, at - 800), text.rfind("\n", 0, at) + 1
+    close = line
+    for _ in range(_VALUES):
+        close = text.rfind("]", since, close)
+        if close < 0:
             return False
+        begin, end = max(since, text.rfind("\n", since, close) + 1), text.find("\n", close)
+        if re.compile(_SECTION).search(text[max(begin, end - _NEAR) : end]):
+            return bool(re.compile(_SETTINGS).fullmatch(text, end + 1, line))
+        if "=" not in text[begin:end]:
+            return False
+        close = begin
     return False
 
 
@@ -344,6 +364,8 @@ def _bare_is_secret(text: str, name: str, at: int, sign: str, line: str, bare: r
     if sign == ">":
         return follows.startswith("</") and _is_secret(name, value, sure=True)
     if follows.startswith(("(", "[", "{")) or value.startswith(("*", "&", "!")):  # a call; an alias or tag of YAML
+        return False
+    if value.startswith("$") and (f"{value}{follows[:1]}".endswith("->") or "::" in value):  # a member, in Perl or PHP
         return False
     ends = follows.lstrip(" ")[:1] == "#" or follows[:1] in ("", "\n", "\r", "\\", '"', "'", "`")
     is_upper = text[at : at + len(name)].isupper()
@@ -370,7 +392,6 @@ def _bare_is_secret(text: str, name: str, at: int, sign: str, line: str, bare: r
     is_option = "--" in line[-20:].rpartition(" ")[2]
     is_netrc = sign == " " and not is_option and "machine " in text[max(0, at - 160) : at]
     is_block = sign.startswith("\n") and bool(sign[1:].strip("(\\")) and setting
-    is_section = plain == "=" and ends and setting and is_password and _in_section(text, at)
     is_field = "value" in sign.lower()
     is_word = re.compile(r"[a-z]+(?:-[a-z]+)*").fullmatch(value)
     is_yaml = plain == ":" and ends and (sign[-1:].isspace() or not value.isalpha())  # password:focus
@@ -385,10 +406,10 @@ def _bare_is_secret(text: str, name: str, at: int, sign: str, line: str, bare: r
         or is_pair
         or is_netrc
         or is_block
-        or is_section
         or is_field
         or is_yaml_word
         or (is_option and sign == "=")
+        or (plain == "=" and ends and setting and _in_section(text, at))
     ):
         return _is_secret(name, value, sure=True) and not (is_pair and _is_name(value))
     is_next = sign.startswith("\n") and ends and setting and not value.endswith(":")
@@ -426,7 +447,8 @@ def _is_secret(name: str, value: str, *, sure: bool, least: int = 0) -> bool:
         return False
     if is_placeholder(value) or (len(value.split()) > 1 and name != "passphrase"):
         return False
-    if value.startswith(("/", "./", "../", "~/", "@/")) and not (len(value) >= 32 and looks_random(value)):
+    is_path = value.startswith(("/", "./", "../", "~/", "@/")) or re.compile(r"[A-Za-z]:\\[\w\\]").match(value)
+    if is_path and not (len(value) >= 32 and looks_random(value)):
         return False
     if "://" in value:
         return False
@@ -443,7 +465,8 @@ def _is_secret(name: str, value: str, *, sure: bool, least: int = 0) -> bool:
         )
     if sure:
         return len(value) >= 5 and value.isascii() and not (value.isalpha() and value.istitle())
-    return len(value) >= 8 and not _UNLIKE_CODE.isdisjoint(value)
+    is_base64 = value.endswith("=") and len(value) % 4 == 0 and _is_mixed(value)
+    return len(value) >= 8 and (is_base64 or not _UNLIKE_CODE.isdisjoint(value))
 
 
 def is_placeholder(value: str) -> bool:

@@ -15,6 +15,9 @@ _BEHIND, _BEFORE = 5000, 1000
 _MOST = 8, 200_000
 """So many letters are read again for each of the text, or in all where the text is short."""
 
+_BLANKS, _LOGIN = "+-", "+login+"
+"""What a form makes of a command's option, and of a login, in which nothing else may be an escape."""
+
 _LONGEST = 192  # of an escape
 _PERCENT = r"%(?:[0-7][0-9a-fA-F]|[89a-fA-F][0-9a-fA-F](?:%[89a-fA-F][0-9a-fA-F]){0,63})"
 _FAMILIES = (
@@ -76,7 +79,8 @@ def readings(text: str) -> Iterator[tuple[str, Callable[[int], int]]]:
     With each reading comes a function that gives the place in the text of a place in what was read.
     """
     yield text, int
-    if "\\" not in text and "%" not in text and "&" not in text:
+    is_form = _BLANKS in text or _LOGIN in text
+    if not is_form and "\\" not in text and "%" not in text and "&" not in text:
         return
     import re  # most texts have nothing to look at
 
@@ -86,10 +90,10 @@ def readings(text: str) -> Iterator[tuple[str, Callable[[int], int]]]:
     whole: list[tuple[str, list[tuple[list[str], list[str]]]]] = [(text, [])]
     for reading, layers in whole:  # grows
         for sign, escape in _FAMILIES if len(layers) < DEEPEST else ():
-            if sign not in reading or (sign == "+" and "%" not in reading):
+            if sign not in reading or (sign == "+" and "%" not in reading and not is_form):
                 continue
             coded = re.compile(escape).split(reading)
-            if len(coded) == 1 or (sign == "+" and max(map(len, coded[1::2])) == 1):  # sums, not a form
+            if len(coded) == 1 or (sign == "+" and max(map(len, coded[1::2])) == 1 and not is_form):  # sums
                 continue
             if max(map(len, coded)) > _BEHIND + _BEFORE:
                 coded = [piece for literal in range(0, len(coded), 2) for piece in _near(coded, literal)]

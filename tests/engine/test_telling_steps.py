@@ -64,6 +64,18 @@ def spooled(scene: Scene, *commands: str, session: str = SESSION) -> None:
         os.utime(path, ns=(number * 10**9, number * 10**9))
 
 
+def test_a_call_whose_output_was_stored_weighs_as_much_as_that(begun: Scene) -> None:
+    """Its file is small, and what is looked through and masked is not: a hook has no time for twenty of them."""
+    spooled(begun, *realistic(20))
+    for path in (begun.store / "local/spool").iterdir():
+        stored = {"ref": "outputs/x.log", "sha256": "0" * 64, "bytes": 200_000, "at": ["stdout"]}
+        times = path.stat().st_mtime_ns
+        path.write_text(json.dumps({**json.loads(path.read_text()), "loom": stored}))
+        os.utime(path, ns=(times, times))
+    steps, left = recording.newest(begun.space(), begun.run_dir.name)
+    assert (len(steps), left) == (4, 16)
+
+
 def realistic(count: int) -> list[str]:
     """Give commands of a working day, each with its number near its beginning."""
     forms = [

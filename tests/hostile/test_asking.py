@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from loomctl.disk import call_marks
+from loomctl.cli import person
+from loomctl.disk import ancestry, call_marks
+from loomctl.disk.ancestry import Process
 from loomctl.disk.local import Local
 from tests.scenes import CHECKOUT, MAIN, OTHER, PYTHON, SESSION, Ended, Scene, TranscriptFile, run
 from tests.waiting import until
@@ -416,3 +418,23 @@ def test_a_store_of_another_project_has_seen_no_hook(host: Host, tmp_path: Path)
     elsewhere.workflow(phases={"build": {"steps": [{"id": "gate", "kind": "human", "prompt": "Good?"}]}})
     elsewhere.begin()
     assert refused(host.shell(f"cd {elsewhere.root} && loomctl approve"))
+
+
+@pytest.mark.parametrize("is_systems", [True, False])
+def test_an_assistant_that_is_a_containers_first_process_is_nobodys_on_the_machine(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, *, is_systems: bool
+) -> None:
+    """Every process descends from the machine's own first one, whose number its marks in a shared folder bear."""
+    scene.workflow()
+    scene.begin()
+    folder = scene.store / "local" / call_marks.FOLDER
+    folder.mkdir(exist_ok=True)
+    (folder / "1.called").write_text("\n")
+    now = time.time()
+    line = [Process(os.getpid(), now), Process(7, now - 1), Process(1, now - 60)]
+    monkeypatch.setattr(ancestry, "line", lambda: line)
+    monkeypatch.setattr(ancestry, "first_is_the_systems", lambda: is_systems)
+    for name in person._MARKS:
+        monkeypatch.delenv(name, raising=False)
+    space = scene.space()
+    assert person.decides(space, "approve") == is_systems

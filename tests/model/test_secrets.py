@@ -74,6 +74,20 @@ WORDS = "correct-" + "horse"
 RANDOM = made(32) + "7aB"
 HEX_TOKEN = made(40, HEX)
 ASSIGNED = [
+    *((f"{before}SECRET_KEY_BASE={after}{HEX_TOKEN}{after}", HEX_TOKEN) for before, after in (("", ""), ("export ", '"'))),
+    *(
+        (f"{name}: {scheme} a1b2c3d4e5f6", "a1b2c3d4e5f6")
+        for name in ("Authorization", "authorization")
+        for scheme in ("Bearer", "bearer")
+    ),
+    *(
+        (f"{a}machine h\n{b}  login bob\n{c}  password {PASSWORD}\n", PASSWORD)
+        for a, b, c in (("", "", ""), ("     1\t", "     2\t", "     3\t"), ("  1→", "  2→", "  3→"), ("+", "+", "+"))
+    ),
+    (f"app.ini:3:password = {PASSWORD}", PASSWORD),
+    ("//registry.example.org/:_password=aHVudGVy" + "MjI=", "aHVudGVy" + "MjI="),
+    ("data:\n  password: aHVudGVy" + "MjI=", "aHVudGVy" + "MjI="),
+    (f"[db]\nuser = x\n\n# of the shop\npassword = {WORDS}\n", WORDS),
     (f'password = "{PASSWORD}"', PASSWORD),
     (f"PASSWORD='{SHORT}'", SHORT),
     (f"DB_PASSWORD={PASSWORD}", PASSWORD),
@@ -153,6 +167,18 @@ def test_a_value_with_a_secret_name_is_masked(text: str, secret: str) -> None:
 
 
 ORDINARY = [
+    *(
+        f"{name} = {value}"
+        for name in ("basic_auth", "self._auth")
+        for value in ("BasicAuthentication()", "SomeAuthProviderFactory")
+    ),
+    '$pass = $config->get("db.pass");',
+    "my $pass = $assert->{pass};",
+    "$pass = Config::value;",
+    "use --pass `strict=False` for that",
+    r"PWD=C:\Users\bob1",
+    "[db]\nprint(x)\npassword = correcthorse\n",
+    *(f"Authorization: Bearer {token}" for token in ("YOUR_TOKEN", "<token>", "ACCESS_TOKEN", "tokenValue")),
     "password = get_password()",
     "password=password",
     "password=new_password2",
@@ -305,6 +331,7 @@ REPEATED = [
     *("gh" + "p_", "glpat" + "-", "sk" + "-", "-ey" + "J", "ey" + "Jaaaaaaaaaaa.", "AKIA", "A1b", "a@", "key", "SG."),
     *(f"{BEGIN}PRIVATE KEY-----", f"{BEGIN}PRIVATE KEY-----{'A' * 30}", "://a:", "://", "://a:b@", "token=", "token='"),
     *("token=\"token='token=`", 'token=\\"', 'token="\\', "token: a.", "token=x=", "api_key=a-", "--token ", "bearer "),
+    *("pw = abcdef\n", "[a]\npwd = ab!cdefg\n", "=]\npw = abcdef\n", "//:", "a:1:", "login "),
     *("authorization: token ", "password: \u0663-", "\u0663", "token='\u0663\u0664", "İtoken=", "secret "),
 ]
 
