@@ -47,10 +47,23 @@ class Terminal:
         return self._tmux("capture-pane", "-p", "-J", "-S", "-1000", check=False)
 
     def enter(self, line: str) -> None:
-        """Type a line and press Enter, with a pause so that Enter is not taken for part of a paste."""
+        """Type a line and press Enter until the prompt has let it go: on a slow machine Enter passes for a paste's."""
         self._tmux("send-keys", "-l", line)
-        time.sleep(0.3)
-        self._tmux("send-keys", "Enter")
+        self.wait_for(line.removeprefix("! ")[-20:])
+        deadline = time.monotonic() + 60
+        while True:
+            time.sleep(0.3)
+            self.press("Enter")
+            for _ in range(20):
+                if not self._is_typed(line):
+                    return
+                time.sleep(0.1)
+            assert time.monotonic() < deadline, f"it stays at the prompt:\n{self.screen()}"
+
+    def _is_typed(self, line: str) -> bool:
+        """Tell whether a line still stands at the prompt, the last one on the screen; of one behind a ! nobody can."""
+        prompts = [row for row in self.screen().split("\n") if row.lstrip().startswith(PROMPT)]
+        return bool(prompts) and line in prompts[-1]
 
     def press(self, key: str) -> None:
         """Press one key, by tmux's name."""
