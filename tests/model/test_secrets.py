@@ -74,7 +74,10 @@ WORDS = "correct-" + "horse"
 RANDOM = made(32) + "7aB"
 HEX_TOKEN = made(40, HEX)
 ASSIGNED = [
-    *((f"{before}SECRET_KEY_BASE={after}{HEX_TOKEN}{after}", HEX_TOKEN) for before, after in (("", ""), ("export ", '"'))),
+    *(
+        (f"{before}SECRET_KEY_BASE={after}{HEX_TOKEN}{after}", HEX_TOKEN)
+        for before, after in (("", ""), ("export ", '"'))
+    ),
     *(
         (f"{name}: {scheme} a1b2c3d4e5f6", "a1b2c3d4e5f6")
         for name in ("Authorization", "authorization")
