@@ -31,7 +31,7 @@ _KEYS = ("api", "access", "secret", "private", "account", "auth", "encryption", 
 # the end of an XML tag.
 _SIGN = r"""
     (?i:_?base)? \\{0,3}["'`]?\]? [ \t+]{0,20}
-    (?: :[ \t]*[A-Za-z_][\w.\[\]| ]{0,30}=[ \t]*(?=[bfru]{0,2}["'`]) | (?:=>|:=|!?={1,3}|:)[ \t+]{0,20} )
+    (?: :[ \t]*[A-Za-z_][\w.\[\]| ]{0,30}=[ \t]*(?=[bfru]{0,2}["'`][^\s"'`,;:)\]}]) | (?:=>|:=|!?={1,3}|:)[ \t+]{0,20} )
     | >
 """
 # The sign at the end of a line and the value on the next, indented; a line may have a number or a mark of its own.
@@ -86,7 +86,7 @@ _SETTINGS = r"(?:[^\n=]*=[^\n]*\n|[0-9 \t\r→+-]*(?:[#;][^\n]*)?\n)*"
 # In a .netrc: `login bob password …`, or a line each, numbered or in a diff.
 _LOGIN = r"(?:\A|\s)login\s{1,9}\S{1,60}\s(?:\s*[0-9]{1,6}[→:|]?)?(?:\s*[+>-])?\s*\Z"
 _NEAR = 120  # how much of what stands before a name is looked at
-_OPENING = r"(?:\A|[:=(\[{, \t])[bfru]{0,2}\Z"  # what stands before a quote that opens a text
+_OPENING = r"(?:\A|[:=(\[{, \t])[bfru]{0,2}[\"'`]{0,3}\Z"  # what stands before a quote that opens a text
 
 _WORDS = r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+"
 _SLUG = r"(?:[A-Za-z]+[0-9]{0,2}|[0-9]+)(?:[^A-Za-z0-9\s]+(?:[A-Za-z]+[0-9]{0,2}|[0-9]+))*"
@@ -215,7 +215,7 @@ def _setting(line: str) -> re.Match[str] | None:
     setting = re.compile(_BEFORE_SETTING).fullmatch(line)
     if not setting:
         quote = max(map(line.rfind, "\"'`"))
-        if quote >= 0 and re.compile(_OPENING).search(line[max(0, quote - 3) : quote]):
+        if quote >= 0 and re.compile(_OPENING).search(line[max(0, quote - 6) : quote]):
             setting = re.compile(_BEFORE_SETTING).fullmatch(line, quote + 1)
     return setting
 

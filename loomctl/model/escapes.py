@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DEEPEST = 4
+DEEPEST = 8
 """How often a text may have been encoded, one encoding in another."""
 
 _BEHIND, _BEFORE = 5000, 1000

@@ -20,7 +20,9 @@ _SHORTEST_TOKEN = 20
 _SHORTEST_WORD = 16
 _SHORTEST_DISCORD = 58
 # A line of PostgreSQL's password file: host, port, database, user, password.
-_PGPASS = r"[^\s:]{1,256}:(?:[0-9]{2,5}|\*):[^\s:]{1,256}:[^\s:]{1,256}:([^\s:]{4,256})[ \t]{0,9}(?=[\r\n\"'`]|\Z)"
+_PGPASS = (
+    r"[^\s:]{1,256}:(?:[0-9]{2,5}|\*):[^\s:]{1,256}:[^\s:]{1,256}:([^\s:]{3,255}[^\s:\"'`])[ \t]{0,9}(?=[\r\n\"'`]|\Z)"
+)
 _PASSWORD_FILES = (":5432:", ":*:", ":6432:", ":5433:")
 _BEFORE_LINE = " \t\n→\"'`"
 _USERINFO = (

@@ -87,6 +87,9 @@ ASSIGNED = [
         (f"{a}machine h\n{b}  login bob\n{c}  password {PASSWORD}\n", PASSWORD)
         for a, b, c in (("", "", ""), ("     1\t", "     2\t", "     3\t"), ("  1→", "  2→", "  3→"), ("+", "+", "+"))
     ),
+    *((f'"{name}: a1b2c3d4="', "a1b2c3d4") for name in ("X-Api-Key", "password")),
+    ('"db.example.org:5432:shop:bob:swordfishpassword"', "swordfishpassword"),
+    (f'"">++password: >-\n    {PASSWORD}\n', PASSWORD),
     (f"app.ini:3:password = {PASSWORD}", PASSWORD),
     ("//registry.example.org/:_password=aHVudGVy" + "MjI=", "aHVudGVy" + "MjI="),
     ("data:\n  password: aHVudGVy" + "MjI=", "aHVudGVy" + "MjI="),
