@@ -111,8 +111,10 @@ def newest(space: Workspace, run_id: str) -> tuple[Sequence[ToolStep], int]:
     chosen: list[Spooled] = []
     room = NEWEST_BYTES
     for spooled in reversed(waiting):
-        weight = spool.weight(spooled)
-        if weight <= room // 2 and len(chosen) < NEWEST:  # no large one takes the room of the others
+        if len(chosen) == NEWEST:
+            break
+        # No large one takes the room of the others; only what may fit is looked into.
+        if spooled.bytes <= room // 2 and (weight := spool.weight(spooled)) <= room // 2:
             chosen.append(spooled)
             room -= weight
     left = len(waiting) - len(chosen)
@@ -180,7 +182,7 @@ class _Digester:
         done = size = 0
         batch: list[Spooled] = []
         for spooled in waiting:
-            size += spool.weight(spooled)
+            size += spool.weight(spooled) if most is not None else 0
             if (done and self._is_over()) or (most is not None and size > most):
                 break
             done += 1
