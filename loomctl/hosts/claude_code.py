@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
     space: Workspace | None = None
     try:
         base, parts, bell = _entries(arguments[1:]) if arguments[1:] else ("", 1, -1)
-        event = read_event()
+        event = read_event(ends_do=name == "session-end")  # which has a second, and says little
         if event.get("agent_id") and name not in _OF_SUBAGENTS:
             return 0
         space = workspace_of(event, parts=parts)

@@ -20,15 +20,21 @@ if TYPE_CHECKING:
 
 HOST = "claude-code"
 LARGEST_EVENT = 64 * 1024 * 1024
+_END = 1 << 18  # bytes of an event of which the ends do
 _SET_ASIDE = "which is set aside; the next loomctl command records it"
 
 
-def read_event() -> dict[str, Any]:
-    """Read the event on standard input. Raises BAD_EVENT."""
+def read_event(*, ends_do: bool = False) -> dict[str, Any]:
+    """Read the event on standard input. ends_do: of a large one its two ends tell enough. Raises BAD_EVENT."""
     data = sys.stdin.buffer.read(LARGEST_EVENT + 1)
     if len(data) > LARGEST_EVENT:
         raise LoomError("BAD_EVENT", f"the hook event has over {LARGEST_EVENT} bytes")
     try:
+        if ends_do and len(data) > 2 * _END:
+            from loomctl.model import cut_json  # no host's event of this kind is that large
+
+            head, tail = (part.decode("utf-8", "replace") for part in (data[:_END], data[-_END:]))
+            return cut_json.read(head, tail)
         event = quick_json.loads(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         raise LoomError("BAD_EVENT", "the hook event is not JSON") from None

@@ -613,6 +613,12 @@ def test_a_session_end_closes_its_record(begun: Scene) -> None:
     assert SENTENCE in start(begun, session=OTHER).context
 
 
+def test_a_large_session_end_closes_its_record(begun: Scene) -> None:
+    """Its beginning tells whose it is; the hook has a second, in which nobody parses so much."""
+    assert silent(begun.hook("session-end", reason="é\n" * 1_000_000))
+    assert begun.event_names()[-1] == "session.ended"
+
+
 # PreToolUse and PreCompact
 
 
