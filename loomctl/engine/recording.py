@@ -28,7 +28,7 @@ AHEAD = 256_000
 LARGEST_PARSED = 1 << 21
 """Bytes of an event that is parsed; of a larger one the beginning and the end are looked at, and it is kept whole."""
 _END = 1 << 18  # bytes of each end
-NEWEST, NEWEST_BYTES = 24, 400_000
+NEWEST, NEWEST_BYTES = 24, 256_000
 """The newest calls that are reduced for a priming before their turn in the log comes, and what they may weigh."""
 _MOST_FILES = 500
 """Files of the spool that a hook looks at in one go, at either end: a repository can bring along thousands."""
