@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.model.dot_workflow import Converted, convert
+from tests.hostile.test_linear import GROWTH, lines_of_python
 
 Step = dict[str, Any]
 
@@ -428,17 +427,10 @@ def loops(length: int) -> str:
 
 
 def test_a_file_that_is_eight_times_as_long_takes_about_eight_times_as_long() -> None:
-    """Measured in the processor's time, the best of three; twice as much is let pass for the machine."""
-
-    def seconds(length: int) -> float:
-        body, best = loops(length), math.inf
-        for _ in range(3):
-            begin = time.process_time()
-            assert raw(body)
-            best = min(best, time.process_time() - begin)
-        return best
-
-    assert seconds(1600) < 16 * seconds(200)
+    """Counted in lines of Python; a third more is let pass."""
+    assert raw(loops(800))
+    small, large = (lines_of_python(raw, loops(length)) for length in (100, 800))
+    assert large < 8 * GROWTH * small
 
 
 @settings(max_examples=300, deadline=None)
