@@ -29,7 +29,8 @@ from benchmarks import stand  # noqa: E402
 from loomctl.disk import config, files, project  # noqa: E402
 from loomctl.disk.events import Event  # noqa: E402
 from loomctl.engine import starting  # noqa: E402
-from loomctl.engine.caller import Caller, Conversation, workspace  # noqa: E402
+from loomctl.engine.caller import Caller, Conversation  # noqa: E402
+from loomctl.engine.open_project import workspace  # noqa: E402
 
 if TYPE_CHECKING:
     from loomctl.disk.store import Store

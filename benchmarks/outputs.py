@@ -33,7 +33,8 @@ sys.path.insert(0, str(ROOT))
 from loomctl.disk import config, events, project  # noqa: E402
 from loomctl.disk.events import Event  # noqa: E402
 from loomctl.engine import driving, starting  # noqa: E402
-from loomctl.engine.caller import Caller, Conversation, workspace  # noqa: E402
+from loomctl.engine.caller import Caller, Conversation  # noqa: E402
+from loomctl.engine.open_project import workspace  # noqa: E402
 from loomctl.model import directives, json_objects  # noqa: E402
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from loomctl.disk import call_marks, clock, config, project
 from loomctl.disk.store import Store
 from loomctl.engine import starting
-from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
+from loomctl.engine.caller import Caller, Conversation, Workspace
+from loomctl.engine.open_project import workspace
 from loomctl.engine.starting import Started
 from loomctl.hosts.claude_transcript import Transcript
 from loomctl.model import lease

@@ -25,7 +25,7 @@ from loomctl.model import (
     parallel,
     plan,
     policies,
-    routing,
+    route_reasons,
     state,
     steps,
     transitions,
@@ -200,7 +200,7 @@ def test_the_schema_has_the_words_of_the_classes() -> None:
     assert properties("$defs", "parallel")["join"]["enum"] == list(joins.JOINS)
     assert set(visit_words) == {*visits.OPEN, *visits.OUTCOMES}
     way = SCHEMAS["state"]["$defs"]["next"]["properties"]
-    assert way["reason"]["enum"] == list(routing.REASONS)
+    assert way["reason"]["enum"] == list(route_reasons.REASONS)
     weight = properties("$defs", "transition")["weight"]
     assert properties("$defs", "step")["evidence"]["maxItems"] == evidence.MOST
     assert properties("$defs", "evidence_item")["timeout"]["maximum"] == evidence.LONGEST_TIMEOUT

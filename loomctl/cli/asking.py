@@ -14,7 +14,8 @@ from loomctl.disk import config, heartbeats, project, terminals, trouble
 from loomctl.disk.local import TERMINAL, Local
 from loomctl.disk.store import Store
 from loomctl.engine import finding
-from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
+from loomctl.engine.caller import Caller, Conversation, Workspace
+from loomctl.engine.open_project import workspace
 from loomctl.hosts import claude_events, claude_transcript
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line

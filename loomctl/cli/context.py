@@ -12,8 +12,8 @@ from loomctl.cli.options import branch_option, json_option, run_argument
 from loomctl.disk import files
 from loomctl.engine import context_history, context_values, contexts, finding, lines
 from loomctl.engine.context_history import NOTHING, STEP, UNDO, USER
+from loomctl.model.context_keys import is_reserved
 from loomctl.model.counts import counted
-from loomctl.model.directives import is_reserved
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.secrets import masked_line

@@ -248,10 +248,11 @@ def restore(archive: str, as_json: bool) -> int:
       loomctl runs restore shop-258
       loomctl runs restore ~/archives/shop-258-run-2026-01-01T00-00-00Z.tar.gz
     """
+    from loomctl.disk import archives
     from loomctl.engine import keeping
 
     space = asking.any_space()
-    back = keeping.bring_back(space, keeping.archive_named(space, archive))
+    back = keeping.bring_back(space, archives.named_archive(space.store.folder, archive))
     if as_json:
         trouble = back.trouble.to_dict() if back.trouble is not None else None
         told = {"run_id": back.run_id, "archive": back.archive, "files": back.files, "trouble": trouble}

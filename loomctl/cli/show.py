@@ -10,7 +10,7 @@ import click
 from loomctl.cli import asking, printing, retyped, telling
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import config, earlier_sessions, user_folders
-from loomctl.engine import finding, leasing, prompts, words
+from loomctl.engine import finding, leasing, prompts, run_values, words
 from loomctl.model import lease, places, saved_copies, sessions, visits
 from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
@@ -209,7 +209,7 @@ def paths(run: str | None, as_json: bool) -> int:
     if run_id is not None:
         read = space.store.read(run_id, to_show=True)
         found |= {
-            key: value for key, value in prompts.placeholder_values(space.project, read).items() if key not in found
+            key: value for key, value in run_values.placeholder_values(space.project, read).items() if key not in found
         }
     if as_json:
         printing.document({"paths": found})

@@ -13,7 +13,7 @@ from loomctl.cli.options import complete_runs, complete_workflows, json_option
 from loomctl.cli.simulated_event import Asked
 from loomctl.disk import files, strict_json, strict_yaml, workflow_files
 from loomctl.engine import resolve, simulating
-from loomctl.model import directives, scripts
+from loomctl.model import context_keys, scripts
 from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, quoted
 from loomctl.model.fences import one_line
 from loomctl.model.plan import build_plan
@@ -138,11 +138,11 @@ def _parsed(data: bytes, source: str) -> tuple[Any, list[Problem]]:
         return None, [error("NOT_UTF8", where, "it is not UTF-8 text", "save it as UTF-8")]
     is_json = text.lstrip().startswith("{") if source == inputs.STDIN else not source.endswith(workflow_files.YAML)
     if is_json:
-        return strict_json.parse(text, max_depth=workflow_files.DEEPEST)
+        return strict_json.parse(text, max_depth=strict_json.DEEPEST)
     if len(data) > workflow_files.LARGEST_YAML:
         message = f"it has {len(data):,} bytes, {workflow_files.LARGEST_YAML:,} are read of YAML at most"
         return None, [error("TOO_LARGE", "$", message, "write it as JSON")]
-    return strict_yaml.parse(text, max_depth=workflow_files.DEEPEST)
+    return strict_yaml.parse(text, max_depth=strict_json.DEEPEST)
 
 
 def _refuse(problems: list[Problem], what: str, source: str) -> None:
@@ -158,11 +158,11 @@ def _context(given: str | None) -> tuple[dict[str, Any], list[Problem]]:
     if given is None:
         return {}, []
     is_text = given.lstrip().startswith("{")
-    value, found = strict_json.parse(given, max_depth=workflow_files.DEEPEST) if is_text else (_file(given), [])
+    value, found = strict_json.parse(given, max_depth=strict_json.DEEPEST) if is_text else (_file(given), [])
     if not found and not isinstance(value, dict):
         found = [error("BAD_CONTEXT", "$", f"expected an object, got {kind_of(value)}")]
     _refuse(found, "this context cannot be used", "" if is_text else given)
-    kept = {key: one for key, one in value.items() if not directives.is_reserved(key)}
+    kept = {key: one for key, one in value.items() if not context_keys.is_reserved(key)}
     message = "Loom itself writes this key of the context; it is left out"
     return kept, [warning("RESERVED_KEY", at("$", key), message) for key in value if key not in kept]
 

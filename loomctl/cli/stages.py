@@ -13,7 +13,7 @@ from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import clock, command_files, files
 from loomctl.engine import stage_changes, stage_records, stages
-from loomctl.model import routing, visits, ways
+from loomctl.model import route_reasons, visits, ways
 from loomctl.model.counts import counted
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.model.fences import one_line, visible
@@ -104,7 +104,7 @@ def _row(record: Record) -> list[str]:
 def _way(entry: Mapping[str, Any], limit: int = 60) -> str:
     """Tell where the run went on, where that is not the next in order, nor the same again; empty for others."""
     way = entry.get("next")
-    how = ways.how(way) if isinstance(way, dict) and way.get("reason") != routing.RETRY else ""
+    how = ways.how(way) if isinstance(way, dict) and way.get("reason") != route_reasons.RETRY else ""
     if not how or not isinstance(way, dict):
         return ""
     return masked_line(f"{way.get('step_id') or 'end'} {how}", limit)

@@ -14,7 +14,16 @@ from loomctl.cli import asking, event_lines, printing
 from loomctl.cli.options import json_option, run_argument
 from loomctl.disk import clock, event_log, events, spool, trouble
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import finding, hook_health, leasing, overview, savings_tally, told_receipts, verifying
+from loomctl.engine import (
+    finding,
+    hook_health,
+    leasing,
+    overview,
+    run_progress,
+    savings_tally,
+    told_receipts,
+    verifying,
+)
 from loomctl.engine.savings_tally import Tally
 from loomctl.model import columns, saved_copies, sessions
 from loomctl.model.counts import counted
@@ -82,7 +91,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
     held = driver is not None and not mine
     where = str(driver["hostname"] or "") if driver is not None else ""
     waits = overview.waits(run, is_driven=asks_itself or mine or bool(living), held=held, where=where)
-    phases = overview.progress(run)
+    phases = run_progress.progress(run)
     tally = _tally(run)
     return {
         "run_id": run.run_id,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import asking
 from loomctl.disk import parts
-from loomctl.engine import gate_texts, prompts
+from loomctl.engine import gate_texts, prompts, run_values
 from loomctl.hosts import claude_events
 from loomctl.model import gates, places, run_life, visits
 from loomctl.model.fences import fenced, one_line, visible
@@ -39,7 +39,7 @@ def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
     place = places.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
         return None
-    prompt = prompts.step_prompt(place, entry["visit"], prompts.prompt_values(space.project, run))
+    prompt = prompts.step_prompt(place, entry["visit"], run_values.prompt_values(space.project, run))
     told = {key: value for key, value in run_life.way_to(run.state, entry["step_id"]).items() if key != "step_id"}
     asks = {"kind": place.step["kind"], "choices": gates.choices(place.step)} if places.is_human(place.step) else {}
     return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt, **asks, **told}

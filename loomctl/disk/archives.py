@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import files
-from loomctl.model.errors import LoomError, quoted
+from loomctl.model.errors import EXIT_NO_RUN, LoomError, quoted
 from loomctl.model.fences import one_line
 from loomctl.model.ids import checked_id
 
@@ -28,6 +28,8 @@ LARGEST = 8 << 30
 _PIECE = 1 << 20
 # What tarfile asks for at once is a header; one of this size is no run's.
 _LONGEST_READ = 4 * _PIECE
+
+SUFFIX = ".tar.gz"
 
 
 class Unpacked(NamedTuple):
@@ -238,4 +240,28 @@ def _bad(path: str, why: str) -> LoomError:
         where=path,
         why=one_line(why, 300),
         hint=f"tar -tzf {quoted(path)}",
+    )
+
+
+def named_archive(store_folder: str, named: str) -> str:
+    """Give the archive that is meant: a file, or the beginning of an id below `.loom/archive`.
+
+    Raises NO_SUCH_ARCHIVE.
+    """
+    if os.path.isfile(named):
+        return os.path.abspath(named)
+    folder = os.path.join(store_folder, "archive")
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX))
+    except OSError:
+        names = []
+    found = [name for name in names if name == named + SUFFIX] or [name for name in names if name.startswith(named)]
+    if named and len(found) == 1:
+        return os.path.join(folder, found[0])
+    raise LoomError(
+        "NO_SUCH_ARCHIVE",
+        f"{named[:120]!r} is no archive, and begins the name of {len(found) if named else 0} in {folder}",
+        why="there are " + (", ".join(name.removesuffix(SUFFIX) for name in names[:20]) or "none"),
+        hint=f"ls -l {quoted(store_folder)}",
+        exit_code=EXIT_NO_RUN,
     )

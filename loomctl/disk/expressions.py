@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TOTAL_SECONDS = 2.0
 PROCESSOR_SECONDS = 0.5  # of one question; then the system ends the child, whatever it is in the middle of
+SCHEMA_TOTAL_SECONDS = 5.0  # for a value held against a schema, the start of a child included
 SCHEMA_SECONDS = 2.0  # as above, of a value held against a schema: the library takes longer to load
 READY = b"ready"
 _NO_TIME = "there was no time for it: all expressions together have {:g} s"
@@ -210,3 +211,12 @@ def child_main() -> int:
     from loomctl.disk.sandbox import serve
 
     return serve()
+
+
+def held_against(value: Any, schema: Any, *, environment_python: str | None) -> Answer:
+    """Ask a child what a schema says against a value; its value is a list of [JSON Pointer, message].
+
+    Always a child, which may be killed: a pattern in a schema can run for ever.
+    """
+    asked = Question("schema", json.dumps({"schema": schema, "value": value}))
+    return answer([asked], {}, environment_python=environment_python, seconds=SCHEMA_TOTAL_SECONDS)[0]

@@ -37,10 +37,8 @@ NO_PLAN = {"path": "", "sha256": ""}
 
 def plan_in(source: PlanFile) -> dict[str, Any]:
     """Read what stands in a plan of FABER's. Raises LoomError: BAD_JSON, GIT_CONFLICT, BAD_PLAN."""
-    from loomctl.model import faber_plan  # no hook reads one
-
     raw = files.parse_json(source.data, where=source.path)
-    if not faber_plan.is_plan(raw):
+    if not faber_words.is_plan(raw):
         raise LoomError(
             "BAD_PLAN",
             "this is no plan of FABER's",

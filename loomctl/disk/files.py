@@ -392,3 +392,9 @@ def make_folder(path: str, *, mode: int = 0o700) -> None:
     except FileExistsError:
         if not os.path.isdir(path):
             raise
+
+
+def is_inside(path: str, root: str) -> bool:
+    """Tell whether a path lies in a folder, symbolic links resolved (D10)."""
+    real, top = os.path.realpath(path), os.path.realpath(root)
+    return real == top or real.startswith(top.rstrip(os.sep) + os.sep)

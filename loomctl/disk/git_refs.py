@@ -7,6 +7,7 @@ refs below `refs/loom/` and objects are all that changes.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 import threading
@@ -375,3 +376,20 @@ def message_of(text: bytes) -> str:
 def fits_a_ref(name: str) -> bool:
     """Tell whether a name can be the last part of a ref."""
     return ids.is_fit(name) and not name.endswith((".lock", "."))
+
+
+_IDENTITY = re.compile(r"([^<>\n]+) <([^<>\n]+)> ")
+
+
+def committer(repository: Repository) -> tuple[str, str] | None:
+    """Give name and address of whom git would have a commit be by: what the environment says, else the settings.
+
+    None where neither tells of both; what git makes up of the account and the machine is nobody's.
+    """
+    for who in ("GIT_COMMITTER_IDENT", "GIT_AUTHOR_IDENT"):
+        done = repository.run("-c", "user.useConfigOnly=true", "var", who)
+        said = _IDENTITY.match(done.out.decode("utf-8", "replace")) if done.code == 0 else None
+        name, mail = ("".join(filter(str.isprintable, part)).strip() for part in said.groups()) if said else ("", "")
+        if name and mail:
+            return name, mail
+    return None

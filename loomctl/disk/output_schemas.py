@@ -7,7 +7,7 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import files, strict_json, workflow_files
+from loomctl.disk import files, strict_json
 from loomctl.model.errors import LoomError
 from loomctl.model.problems import at, error, kind_of, shown, warning
 
@@ -57,7 +57,7 @@ def load(reference: str, workflow_path: str, roots: Sequence[str], where: str = 
     path = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(workflow_path)), name))
     if not name or "\0" in name:
         return Loaded(None, [error("UNKNOWN_SCHEMA", where, "no schema file is named", '"@schemas/x.schema.json"')])
-    if not any(workflow_files.is_inside(path, root) for root in roots):
+    if not any(files.is_inside(path, root) for root in roots):
         message = f"{shown(name, 200)} lies outside of the project and the bundle; nothing of it is read"
         return Loaded(None, [error("PATH_ESCAPE", where, message, "copy it beside the workflow")])
     return load_file(path, where, name)
@@ -83,7 +83,7 @@ def loaded(data: bytes, where: str = "$", name: str = "") -> Loaded:
         text = files.text_of(data)
     except UnicodeDecodeError:
         return Loaded(None, [error("NOT_UTF8", where, f"{name} is not UTF-8 text", "save it as UTF-8")])
-    raw, problems = strict_json.parse(text, max_depth=workflow_files.DEEPEST)
+    raw, problems = strict_json.parse(text, max_depth=strict_json.DEEPEST)
     if problems:
         told = [one._replace(where=where, message=f"{name}, {one.where}: {one.message}") for one in problems]
         return Loaded(None, told)
@@ -229,7 +229,7 @@ def said_against(value: Any, schema: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _pointer(refused: ValidationError) -> str:
-    from loomctl.model.directives import pointer
+    from loomctl.model.problems import pointer
 
     return pointer(*refused.absolute_path)[:200]
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 
 from loomctl.disk import git
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from loomctl.disk.git_refs import Repository
 
 _PATIENCE = 2.0  # seconds that git may take
-_IDENTITY = re.compile(r"([^<>\n]+) <([^<>\n]+)> ")
 
 
 def user_name(folder: str) -> str:
@@ -24,20 +20,6 @@ def user_name(folder: str) -> str:
     said = git.output(asked, folder, patience=_PATIENCE) or git.said(*asked, patience=_PATIENCE)
     name = said.decode("utf-8", "replace").strip() if said else ""
     return name or _login()
-
-
-def committer(repository: Repository) -> tuple[str, str] | None:
-    """Give name and address of whom git would have a commit be by: what the environment says, else the settings.
-
-    None where neither tells of both; what git makes up of the account and the machine is nobody's.
-    """
-    for who in ("GIT_COMMITTER_IDENT", "GIT_AUTHOR_IDENT"):
-        done = repository.run("-c", "user.useConfigOnly=true", "var", who)
-        said = _IDENTITY.match(done.out.decode("utf-8", "replace")) if done.code == 0 else None
-        name, mail = ("".join(filter(str.isprintable, part)).strip() for part in said.groups()) if said else ("", "")
-        if name and mail:
-            return name, mail
-    return None
 
 
 def _login() -> str:

@@ -60,7 +60,7 @@ class _Reader:
         """Read one file; the reference itself stands in for what cannot be read."""
         name = reference[1:].strip()
         path = os.path.normpath(os.path.join(self._folder, name))
-        if "\0" in name or not any(workflow_files.is_inside(path, root) for root in self._roots):
+        if "\0" in name or not any(files.is_inside(path, root) for root in self._roots):
             message = f"{shown(name, 200)} lies outside of the project and the bundle; nothing of it is read"
             self.problems.append(error("PATH_ESCAPE", where, message, "copy it beside the workflow"))
             return reference

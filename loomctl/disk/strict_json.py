@@ -137,3 +137,6 @@ def _finite(digits: str) -> float:
         message = f"the number {digits[:40]} is too large"
         raise ValueError(message)
     return number
+
+
+DEEPEST = 64

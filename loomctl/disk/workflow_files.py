@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import digests, files, strict_json, trouble
+from loomctl.disk.files import is_inside
+from loomctl.disk.strict_json import DEEPEST
 from loomctl.model.errors import EXIT_INVALID, EXIT_USAGE, LoomError, quoted
 from loomctl.model.fields import is_id
 from loomctl.model.problems import choices, error, nearest, refusal, shown
@@ -20,7 +22,6 @@ DOT = (".dot", ".gv", ".fabro")
 SUFFIXES = (".json", *YAML, *DOT)
 LARGEST_JSON = 1 << 20
 LARGEST_YAML = LARGEST_DOT = 256 << 10
-DEEPEST = 64
 # FABER's own workflows go by these names; where FABER is not there, the bundle's of the same name stands in (D5).
 _FABER_PLUGINS = ("fractary-faber", "faber")
 FABER_FOLDERS = (".fractary/faber/workflows", "plugins/faber/config/workflows")
@@ -161,12 +162,6 @@ def portable(path: str, places: Places) -> str:
         if is_inside(path, root):
             return name + "/" + os.path.relpath(os.path.realpath(path), os.path.realpath(root)).replace(os.sep, "/")
     return os.path.basename(path)
-
-
-def is_inside(path: str, root: str) -> bool:
-    """Tell whether a path lies in a folder, symbolic links resolved (D10)."""
-    real, top = os.path.realpath(path), os.path.realpath(root)
-    return real == top or real.startswith(top.rstrip(os.sep) + os.sep)
 
 
 def _folders(ref: str, places: Places, beside: str | None) -> tuple[str, list[str], bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from loomctl.disk import clock, faber_files, workflow_files
+from loomctl.disk import clock, faber_files, files, workflow_files
 from loomctl.engine.resolve import resolve
 from loomctl.model import faber_plan
 from loomctl.model.errors import LoomError
@@ -109,7 +109,7 @@ def _is_the_projects(chain: Sequence[Mapping[str, Any]], named: str) -> bool:
 
 def _is_bundled(project: Project, found: Resolved, named: str) -> bool:
     """Tell whether a workflow is Loom's own, although nobody asked for that one."""
-    return not named.startswith(LOOMS) and workflow_files.is_inside(found.path, project.plugin_root)
+    return not named.startswith(LOOMS) and files.is_inside(found.path, project.plugin_root)
 
 
 def _to_look_at(

@@ -63,10 +63,10 @@ def _at_its_step(run: Run) -> list[str]:
 def _its_files(space: Workspace, run: Run) -> list[str]:
     """Name a run's files that are here, as far as a short line goes. Whoever made the project chose their names."""
     from loomctl.disk.artifact_paths import Roots, locate
-    from loomctl.engine import prompts
+    from loomctl.engine import run_values
     from loomctl.model import paths_in_state
 
-    known = prompts.placeholder_values(space.project, run)
+    known = run_values.placeholder_values(space.project, run)
     recorded = tuple(sessions.roots(run.state))
     roots = Roots(space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, recorded)
     own = (os.path.realpath(run.state_path), os.path.realpath(run.plan_path))

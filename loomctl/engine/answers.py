@@ -139,10 +139,10 @@ def is_custom(step: Mapping[str, Any]) -> bool:
 def _workdir(space: Workspace, run: Run, step: Mapping[str, Any]) -> str:
     """Give the folder that a step works in: in the project, or where its user allows one; else the project's root."""
     from loomctl.disk.artifact_paths import is_inside, real
-    from loomctl.engine import prompts
+    from loomctl.engine import run_values
 
     root = space.project.root
-    path = os.path.join(root, prompts.workdir(space.project, run, step) or "")
+    path = os.path.join(root, run_values.workdir(space.project, run, step) or "")
     allowed = (root, *space.settings.extra_roots)
     return path if any(is_inside(real(path), real(one)) for one in allowed) else root
 

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import os
-
-from loomctl.disk.fence import Driver, Fence
-from loomctl.disk.local import Local
-from loomctl.disk.store import LOCAL, Store
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Any
 
     from loomctl.disk.config import Settings
-    from loomctl.disk.faber_files import PlanFile
-    from loomctl.disk.layouts import Home
+    from loomctl.disk.local import Local
     from loomctl.disk.project import Project
-    from loomctl.disk.store import Freeze
-    from loomctl.engine.receiving import Sent
-    from loomctl.model.state import State
+    from loomctl.disk.store import Store
+
+
+class Sent(NamedTuple):
+    """What a host wrote down of a conversation that stands before the assistant.
+
+    slips: those of the ids that were asked for. copies: texts of whole files, by real path, whoever brought them.
+    given_again: of what the host itself gave as it compacted the conversation, the same.
+    """
+
+    slips: frozenset[str]
+    copies: Mapping[str, Sequence[str]]
+    given_again: Mapping[str, str]
 
 
 class Conversation:
@@ -90,38 +94,14 @@ class Caller(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """A project as one caller meets it."""
+    """A project as one caller meets it.
+
+    upcoming: says the one next thing to do in a run: `prompts.upcoming`, which stands above those who ask.
+    """
 
     project: Project
     store: Store
     local: Local
     settings: Settings
     caller: Caller
-
-
-def workspace(project: Project, settings: Settings, caller: Caller) -> Workspace:
-    """Put a project and a caller together."""
-    freeze = None if caller.on_hook_path else _freezing(project)
-    local = Local(os.path.join(project.store, LOCAL))
-    session_id = caller.session_id
-
-    def heir_of() -> object:
-        return (local.binding(session_id) or {}).get("inherited_from")
-
-    fence = Fence(local.folder, Driver(session_id, caller.host, caller.pid, heir_of))
-    return Workspace(project, Store(project.store, project.faber_roots, freeze, fence), local, settings, caller)
-
-
-def _freezing(project: Project) -> Freeze:
-    def freeze(
-        home: Home,
-        state: State,
-        source: PlanFile | None,
-        held: dict[str, Any] | None,
-        to_show: bool,  # noqa: FBT001 - a Callable's arguments have no names
-    ) -> dict[str, Any]:
-        from loomctl.engine import adopting  # it reads YAML and checks expressions: never on the hook path
-
-        return adopting.plan_of(project, home, state, source, held, to_show=to_show)
-
-    return freeze
+    upcoming: Callable[..., str]

@@ -9,7 +9,7 @@ from loomctl.disk import bundle_lines, events, files, workflow_files
 from loomctl.disk.strict_json import MOST_PROBLEMS
 from loomctl.engine import log_checks, schema_checks
 from loomctl.engine.resolve import outside, resolve_file
-from loomctl.model import faber_plan, faber_words, frozen_plan, migrations, routing, state
+from loomctl.model import faber_plan, faber_words, frozen_plan, migrations, route_reasons, state
 from loomctl.model.errors import UPDATE
 from loomctl.model.plan import build_plan
 from loomctl.model.problems import at, choices, error, errors, placed, shown, warning, weight
@@ -32,7 +32,7 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user:
     A log is known by its name, the others by their content. by_user: its user named it; a file that was only found in
     the project is not read where it is a link out of it (D10). Raises nothing for what is in the file.
     """
-    if not by_user and not workflow_files.is_inside(path, project_dir):
+    if not by_user and not files.is_inside(path, project_dir):
         return [outside(path)]
     if os.path.basename(path) == events.FILE:
         return log_checks.check_log(path)
@@ -137,7 +137,7 @@ def _newer(raw: dict[str, Any], known: int) -> Iterator[Problem]:
 def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
     if _is_foreign(PLAN, raw):
         yield _foreign("plan")
-        for at_field, _, field in faber_plan.ignored(raw) if faber_plan.is_plan(raw) else ():
+        for at_field, _, field in faber_plan.ignored(raw) if faber_words.is_plan(raw) else ():
             yield warning("IGNORED_FIELD", at_field, f"kept, but Loom does not act on {field}")
         return
     yield from _newer(raw, frozen_plan.SCHEMA_VERSION)
@@ -164,7 +164,7 @@ def _leads_nowhere(raw: dict[str, Any]) -> Iterator[Problem]:
         led.append((at(where, "retry_target"), step.get("retry_target")))
         led += [(at(way, "to"), one.get("to")) for way, one in _objects(step, "transitions", where)]
     for where, key in led:
-        if isinstance(key, str) and key not in keys and not (key == routing.END and where.endswith(".to")):
+        if isinstance(key, str) and key not in keys and not (key == route_reasons.END and where.endswith(".to")):
             yield error("UNKNOWN_STEP", where, f"there is no step {shown(key)}", choices(key, keys))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import artifact_paths, command_runs
-from loomctl.engine import command_ends, command_events, command_trust, tracking
+from loomctl.engine import command_ends, command_events, command_trust, visit_notes
 from loomctl.model.errors import LoomError
 from loomctl.model.secrets import masked_line
 from loomctl.model.state import TERMINAL as OVER
@@ -26,7 +26,7 @@ def begun(space: Workspace, run: Run, work: Work) -> Run:
     # A lock beside the run's own, which nobody is to wait for while git is asked.
     with space.store.lock(f"{run.run_id}.command") as lock:
         if command_runs.look(work.folder).kind == command_runs.NONE:
-            tracking.begin(space, run, work.entry)
+            visit_notes.begin(space, run, work.entry)
             command_runs.start(order, environment(run.run_id, work.step_id, work.folder))
         lock.remove()
     run = command_events.tell_start(space, run, work, command_runs.look(work.folder))

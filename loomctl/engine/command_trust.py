@@ -5,7 +5,7 @@ from __future__ import annotations
 from loomctl.disk import artifact_paths, clock, digests, files, known
 from loomctl.disk.events import Event
 from loomctl.disk.lock import HOOK_PATIENCE, PATIENCE
-from loomctl.engine import leasing, prompts
+from loomctl.engine import leasing, run_values
 from loomctl.model import places, shell_text, standing, trust_waits, visits
 from loomctl.model.errors import LoomError
 
@@ -46,7 +46,7 @@ def scripts_of(step: Mapping[str, Any]) -> list[str]:
 
 def expanded(space: Workspace, run: Run, step: Mapping[str, Any]) -> dict[str, str]:
     """Give one step's command as it is run here: `{step, run, workdir?}`. Raises as `listed`."""
-    values = prompts.placeholder_values(space.project, run)
+    values = run_values.placeholder_values(space.project, run)
     key, found = str(step["key"]), shell_text.expand(str(step["run"]), values)
     if found.missing:
         raise LoomError(

@@ -15,11 +15,12 @@ from loomctl.disk.events import Event
 from loomctl.disk.local import TERMINAL
 from loomctl.disk.lock import PATIENCE
 from loomctl.engine import context_history, context_values, finding, leasing, lines
-from loomctl.engine.caller import Caller, Conversation, Workspace, workspace
+from loomctl.engine.caller import Caller, Conversation, Workspace
 from loomctl.engine.context_history import NOTHING, USER, Change
+from loomctl.engine.open_project import workspace
 from loomctl.model import blob_refs, branches, run_context
 from loomctl.model.context import Snapshot, checked, checked_key
-from loomctl.model.directives import is_reserved
+from loomctl.model.context_keys import is_reserved
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
 from loomctl.model.fences import one_line
 from loomctl.model.run_context import Changes

@@ -11,7 +11,7 @@ from itertools import islice
 
 from loomctl.disk import artifact_paths, git
 from loomctl.disk.artifact_paths import Roots
-from loomctl.engine import prompts, stage_changes
+from loomctl.engine import run_values, stage_changes
 from loomctl.model import places, programs, sessions, visits
 from loomctl.model.errors import LoomError
 from loomctl.model.secrets import masked_line
@@ -88,7 +88,7 @@ def _few(names: list[str], most: int = _NAMED) -> str:
 
 def _artifacts(space: Workspace, run: Run) -> Iterator[str]:
     """Give the files that steps registered and that are not here, as they were registered."""
-    known = prompts.placeholder_values(space.project, run)
+    known = run_values.placeholder_values(space.project, run)
     roots = Roots(
         space.project.root,
         run.folder,

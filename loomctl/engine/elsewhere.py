@@ -10,7 +10,7 @@ import os
 
 from loomctl.disk import asset_files, git, own_reports, trouble, working_tree
 from loomctl.disk.artifact_paths import is_inside, real
-from loomctl.engine import prompts
+from loomctl.engine import run_values
 from loomctl.model import places
 from loomctl.model.errors import LoomError
 
@@ -31,7 +31,7 @@ _IN_IT = "in the step's workdir: "
 def folder(space: Workspace, run: Run, entry: Mapping[str, Any]) -> str | None:
     """Give a visit's workdir, links followed, if that lies outside of the project; else None."""
     place = places.place_of(run.plan, str(entry.get("step_id")))
-    declared = prompts.workdir(space.project, run, place.step) if place is not None else None
+    declared = run_values.workdir(space.project, run, place.step) if place is not None else None
     if not declared or "\0" in declared:
         return None
     root = real(space.project.root)

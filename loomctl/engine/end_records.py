@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk.events import Event
 from loomctl.engine import answers, stages
-from loomctl.model import failures, routing, visits
+from loomctl.model import failures, route_reasons, visits
 from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -137,14 +137,14 @@ def events(
         told.append(Event("transition.chosen", _choice(stage, came.way), session_id, step_id))
     if came.follows == "stop" and not visits.is_branch(came.state):
         reason = end.reason or came.way.why
-        if came.way.next.get("reason") == routing.MAX_VISITS:
+        if came.way.next.get("reason") == route_reasons.MAX_VISITS:
             reason = came.way.why
         told.append(Event("run.failed", {"step_id": step_id, "failure_reason": reason}, session_id, step_id))
     return told
 
 
 # Ways that no transition explains, and that are told all the same.
-_TOLD = (routing.RETRY_TARGET, routing.MAX_VISITS)
+_TOLD = (route_reasons.RETRY_TARGET, route_reasons.MAX_VISITS)
 
 
 def _choice(stage: str, way: Way) -> dict[str, Any]:

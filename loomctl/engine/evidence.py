@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import digests, evidence_files, files, own_reports
-from loomctl.engine import evidence_beginnings, prompts, stages
+from loomctl.engine import evidence_beginnings, run_values, stages
 from loomctl.model import visits
 from loomctl.model.errors import LoomError
 from loomctl.model.paths_in_state import MISSING
@@ -142,7 +142,7 @@ def check(
 
 def _file(space: Workspace, run: Run, wanted: Mapping[str, Any], known: Known) -> Item:
     declared, name = str(wanted["file"]), name_of(wanted)
-    values, ours = prompts.placeholder_values(space.project, run), own_reports.standing(space.store.local)
+    values, ours = run_values.placeholder_values(space.project, run), own_reports.standing(space.store.local)
     seen = evidence_files.look(declared, values, evidence_beginnings.roots(space, run), ours)
     if not seen.digests:
         return Item(FILE, name, passed=False, why=masked_line(seen.why or "there is no such file", _LONGEST_WHY))

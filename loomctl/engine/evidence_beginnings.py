@@ -59,10 +59,10 @@ def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     wanted = _to_change(run, entry)
     if not wanted:
         return
-    from loomctl.engine import prompts  # most steps have nothing to show
+    from loomctl.engine import run_values
 
     values, where, ours = (
-        prompts.placeholder_values(space.project, run),
+        run_values.placeholder_values(space.project, run),
         roots(space, run),
         own_reports.standing(space.store.local),
     )

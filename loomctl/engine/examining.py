@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.disk import artifact_files
 from loomctl.disk.artifact_paths import Roots, is_inside, real
-from loomctl.engine import prompts
+from loomctl.engine import run_values
 from loomctl.model import due, sessions
 from loomctl.model.due import DEFER, ERROR, SKIP, Given, Verdict
 from loomctl.model.fences import visible
@@ -60,7 +60,7 @@ class Examiner:
         self._space, self._run, self._due = space, run, due_by_trigger
         self._unknown: dict[str, str] = {}
         self._own = {"state_path": ("json", self._state_text), "plan_path": ("digest", self._plan_text)}
-        self._known = prompts.placeholder_values(space.project, run)
+        self._known = run_values.placeholder_values(space.project, run)
         recorded = tuple(sessions.roots(run.state))
         self._roots = Roots(
             space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, recorded

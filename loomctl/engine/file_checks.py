@@ -20,7 +20,7 @@ from loomctl.disk import (
     handoff_notes,
 )
 from loomctl.disk.store import Run
-from loomctl.engine import carrying, prompts, stages
+from loomctl.engine import carrying, run_values, stages
 from loomctl.model import blob_refs, visits
 from loomctl.model.errors import LoomError
 
@@ -100,7 +100,7 @@ def check(space: Workspace, run_id: str) -> Files:
     roots = artifact_paths.Roots(
         space.project.root, run.folder, space.project.plugin_root, tuple(space.settings.extra_roots)
     )
-    known = prompts.placeholder_values(space.project, run)
+    known = run_values.placeholder_values(space.project, run)
     brought = _brought(space, run_id)
     found = [_looked(run, one, known, roots, brought) for one in told]
     found += [_blob(space, run, ref) for ref in blob_refs.refs_of_state(run.state)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import expressions, output_schemas
-from loomctl.engine.outcomes import held_against
 from loomctl.model.problems import at, error
 from loomctl.model.workflow import PARTS
 
@@ -65,7 +64,7 @@ def _step(step: Any, where: str, path: str, roots: Sequence[str], problems: list
     problems += loaded.problems
     if loaded.schema is None:
         return step
-    tried = held_against({}, loaded.schema, environment_python=None)
+    tried = expressions.held_against({}, loaded.schema, environment_python=None)
     if tried.status == "threw":
         message = f"the schema cannot be held against an object: {expressions.one_line(tried.message)}"
         problems.append(error("BAD_SCHEMA", where, message, "a $ref that leads to itself goes in circles"))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from loomctl.disk import bundle_lines, children, files, heartbeats, project, user_folders
 from loomctl.disk.config import Settings
 from loomctl.engine import hook_checks
-from loomctl.engine.caller import Caller, Conversation, workspace
+from loomctl.engine.caller import Caller, Conversation
+from loomctl.engine.open_project import workspace
 from loomctl.model.errors import LoomError
 from loomctl.model.findings import FAIL, PASS, WARN, Finding
 

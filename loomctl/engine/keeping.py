@@ -15,13 +15,11 @@ from loomctl.disk.layouts import Home
 from loomctl.disk.local import TERMINAL as OF_A_PERSON
 from loomctl.engine import carrying, command_ends, recording
 from loomctl.model import ids
-from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
+from loomctl.model.errors import EXIT_HELD, EXIT_USAGE, LoomError, quoted
 from loomctl.model.state import TERMINAL, is_active
 
 if TYPE_CHECKING:
     from loomctl.engine.caller import Workspace
-
-SUFFIX = ".tar.gz"
 
 
 class BroughtBack(NamedTuple):
@@ -138,7 +136,7 @@ def _out_of_sight(space: Workspace, run_id: str) -> str:
 
 def archive_path(space: Workspace, run_id: str, named: str | None) -> str:
     """Give the place of a run's archive: below `.loom/archive`, in a folder that was named, or the file itself."""
-    name = run_id + SUFFIX
+    name = run_id + archives.SUFFIX
     if named is None:
         return os.path.join(space.store.folder, "archive", name)
     path = os.path.abspath(named)
@@ -211,35 +209,11 @@ def _archive_exists(path: str, run_id: str) -> LoomError:
 
 def _free_name(path: str) -> str:
     """Give the first name like `path` that nothing has yet."""
-    stem = path.removesuffix(SUFFIX)
+    stem = path.removesuffix(archives.SUFFIX)
     number = 2
-    while os.path.lexists(f"{stem}-{number}{SUFFIX}"):
+    while os.path.lexists(f"{stem}-{number}{archives.SUFFIX}"):
         number += 1
-    return f"{stem}-{number}{SUFFIX}"
-
-
-def archive_named(space: Workspace, named: str) -> str:
-    """Give the archive that is meant: a file, or the beginning of an id below `.loom/archive`.
-
-    Raises NO_SUCH_ARCHIVE.
-    """
-    if os.path.isfile(named):
-        return os.path.abspath(named)
-    folder = os.path.join(space.store.folder, "archive")
-    try:
-        names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX))
-    except OSError:
-        names = []
-    found = [name for name in names if name == named + SUFFIX] or [name for name in names if name.startswith(named)]
-    if named and len(found) == 1:
-        return os.path.join(folder, found[0])
-    raise LoomError(
-        "NO_SUCH_ARCHIVE",
-        f"{named[:120]!r} is no archive, and begins the name of {len(found) if named else 0} in {folder}",
-        why="there are " + (", ".join(name.removesuffix(SUFFIX) for name in names[:20]) or "none"),
-        hint=f"ls -l {quoted(space.store.folder)}",
-        exit_code=EXIT_NO_RUN,
-    )
+    return f"{stem}-{number}{archives.SUFFIX}"
 
 
 def bring_back(space: Workspace, path: str) -> BroughtBack:

@@ -272,10 +272,10 @@ def _leads_somewhere(named: str, path: str) -> bool:
 
 
 def _of_run(space: Workspace, run: Run, found: Sequence[Import]) -> str:
-    from loomctl.engine import overview, prompts
+    from loomctl.engine import run_progress
 
     state = run.state
-    phases = overview.progress(run)
+    phases = run_progress.progress(run)
     standing = [f"workflow {state['workflow_id']}", f"status {state['status']}"]
     standing += [f"phase {state['current_phase']}"] if state.get("current_phase") else []
     standing += [f"step {state['current_step']}"] if state.get("current_step") else []
@@ -283,7 +283,7 @@ def _of_run(space: Workspace, run: Run, found: Sequence[Import]) -> str:
     told = [masked_line(" · ".join(standing), 600)]
     if state.get("goal"):
         told.append(f"goal: {masked_line(str(state['goal']), 400)}")
-    told += ["", prompts.upcoming(space.project, run, may_write=True)]
+    told += ["", space.upcoming(space.project, run, may_write=True)]
     parts = [_HEAD.replace("{run_id}", run.run_id), fenced("\n".join(told), "text"), ""]
     carried = [one for one in found if one.line]
     if carried:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.model import routing, run_life, visits, ways
+from loomctl.model import route_reasons, run_life, visits, ways
 from loomctl.model.secrets import masked_line
 
 TYPE_CHECKING = False
@@ -55,10 +55,10 @@ def _say_failed(run: Run) -> str:
     """Say that a run failed, and what resuming it does: the step is tried again, or one too often visited once more."""
     way = run_life.way_to(run.state, None)
     again = f"loomctl resume {run.run_id}"
-    if way.get("reason") == routing.MAX_VISITS:
+    if way.get("reason") == route_reasons.MAX_VISITS:
         why = masked_line(str(run.state["errors"][-1]["message"]), 200) if run.state["errors"] else ""
         return f"The run failed: {why}. To visit it once more: {again}"
     why = ""
-    if way.get("reason") == routing.NONE and run.state["steps"][-1]["status"] != "failed" and run.state["errors"]:
+    if way.get("reason") == route_reasons.NONE and run.state["steps"][-1]["status"] != "failed" and run.state["errors"]:
         why = ": " + masked_line(str(run.state["errors"][-1]["message"]), 200)
     return f"The run failed{why}. To try the step again: {again}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from loomctl.model import directives, long_answers
 from loomctl.model.directives import LAST_FILE, RESPONSE, ROUTING, STATUS_JSON, Fault, Reading, Source, mended
 
@@ -11,10 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
-
-    from loomctl.disk.expressions import Answer
-
-SCHEMA_SECONDS = 5.0  # for all of one check, the start of a child included
 
 
 def understood(
@@ -61,7 +55,9 @@ def _custom(schema: Any, looked: long_answers.Part, environment_python: str | No
     if wrong is not None:
         found = wrong.code != "NO_OBJECT"
         return Reading(found=found, source=RESPONSE if found else None, errors=[wrong])
-    answer = held_against(value, schema, environment_python=environment_python)
+    from loomctl.disk import expressions  # most steps have no schema of their own
+
+    answer = expressions.held_against(value, schema, environment_python=environment_python)
     if answer.status == "ok" and not answer.value:
         return Reading(found=True, source=RESPONSE, output=value)
     if answer.status == "ok":
@@ -71,14 +67,3 @@ def _custom(schema: Any, looked: long_answers.Part, environment_python: str | No
     else:
         errors = [Fault("NEEDS_ENVIRONMENT", "", f"the schema cannot be asked here: {answer.message}")]
     return Reading(found=True, source=RESPONSE, errors=errors)
-
-
-def held_against(value: Any, schema: Any, *, environment_python: str | None) -> Answer:
-    """Ask a child what a schema says against a value; its value is a list of [JSON Pointer, message].
-
-    Always a child, which may be killed: a pattern in a schema can run for ever.
-    """
-    from loomctl.disk import expressions  # most steps have no schema of their own
-
-    asked = expressions.Question("schema", json.dumps({"schema": schema, "value": value}))
-    return expressions.answer([asked], {}, environment_python=environment_python, seconds=SCHEMA_SECONDS)[0]

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from loomctl.disk.store import Run
     from loomctl.engine.caller import Workspace
 
-_OVER = ("completed", "cancelled")
 _REASON = 400
 _RESULT = "the step's result"
 
@@ -42,7 +41,7 @@ def waits(run: Run, *, is_driven: bool, held: bool = False, where: str = "") -> 
         of = f"the session on {masked_line(where, 40)} that drives it" if where else "the session that drives it"
         found = found._replace(why=f"{_RESULT}, from {of}")
     drives = found.command.startswith(("loomctl next", "loomctl done", "loomctl resume"))
-    if not held or run.state["status"] in _OVER or not drives:
+    if not held or run.state["status"] in ("completed", "cancelled") or not drives:
         return found
     return found._replace(word="take over", command=f"loomctl resume {run.run_id} --take-over")
 
@@ -121,23 +120,6 @@ def _under_way(run: Run, *, is_driven: bool) -> Waits:
     if places.is_human(place.step):
         return Waits("user", "what its user decides", "next", onward)
     return Waits("assistant", _RESULT, "", visits.done_command(entry))
-
-
-def progress(run: Run) -> list[dict[str, Any]]:
-    """Give the plan's phases, each `{id, status, done, steps}`; status: `done`, `open`, `skipped` or `pending`."""
-    seen = visits.by_step(run.state)
-    current = run.state.get("current_phase")
-    found = []
-    for phase in run.plan["phases"]:
-        steps = [step for step in phase["steps"] if not step.get("engine")]
-        done = sum(visits.is_done(seen.get(step["key"], ())) for step in steps)
-        known = run.state["phases"].get(phase["id"])
-        said = known.get("status") if isinstance(known, dict) else None
-        status = {"completed": "done", "skipped": "skipped"}.get(str(said), "pending")
-        if phase["id"] == current and run.state["status"] not in _OVER:
-            status = "open"
-        found.append({"id": str(phase["id"]), "status": status, "done": done, "steps": len(steps)})
-    return found
 
 
 def open_step(run: Run) -> dict[str, Any] | None:

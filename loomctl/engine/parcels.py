@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import carried, clock, events, files, machine, people, received
+from loomctl.disk import carried, clock, events, files, git_refs, machine, people, received
 from loomctl.disk.events import Event
 from loomctl.engine import handoff
 from loomctl.model import visits
@@ -119,6 +119,6 @@ def _told(desk: Desk, run_id: str, state: Mapping[str, Any], left_out: Sequence[
         "revision": state.get("revision"),
         "stages": sum(1 for entry in visits.every(state) if entry.get("stage")),
     }
-    known = people.committer(desk.repository)
+    known = git_refs.committer(desk.repository)
     by = mask(known[0] if known is not None else people.user_name(desk.repository.top))[0]
     return received.Told(run_id, clock.now(), by, machine.hostname(), outputs, listed, summary)

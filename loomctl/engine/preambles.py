@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from loomctl.disk import digests, trouble
 from loomctl.disk.local import TERMINAL
-from loomctl.engine import prompts, recounting
+from loomctl.engine import prompts, recounting, run_values
 from loomctl.model import places, preamble, run_life, sessions, slip, visits
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.model.fidelity import AFTER_RESUME, FIDELITIES, Chosen, chosen
@@ -103,7 +103,7 @@ def opening(space: Workspace, run: Run, state: State, place: Place, visit: int) 
     A command step has no preamble: nobody is told anything there.
     """
     run = run._replace(state=state)
-    prompt = prompts.step_prompt(place, visit, prompts.prompt_values(space.project, run))
+    prompt = prompts.step_prompt(place, visit, run_values.prompt_values(space.project, run))
     if place.step.get("run"):
         return prompt, ()
     made = _made(space, run, place, recounting.ended(state))

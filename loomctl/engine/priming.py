@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import digests
-from loomctl.engine import prompts
 from loomctl.engine.examining import Entry, Examiner
 from loomctl.engine.remembering import Held, held
 from loomctl.model import due, sessions, slip, visits
@@ -306,7 +305,7 @@ def _texts(
     if remembered and may_write and _memory_is_current(space):
         upcoming = "## Next\n\nThe next step stands in your memory (.loom/now.md)."
     else:
-        upcoming = prompts.upcoming(space.project, run, may_write=may_write, budget=budget)
+        upcoming = space.upcoming(space.project, run, may_write=may_write, budget=budget)
     return slip.Texts("\n".join(head), [], upcoming, notes)
 
 

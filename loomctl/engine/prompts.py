@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from loomctl.disk import artifact_paths
 from loomctl.engine import stages
-from loomctl.model import frozen_plan, ids, placeholders, places, visits
+from loomctl.engine.run_values import prompt_values
+from loomctl.model import frozen_plan, placeholders, places, visits
 from loomctl.model.fences import fenced, visible
 from loomctl.model.secrets import mask, masked_line
 from loomctl.model.slip import NEXT_SHARE, cut_lines
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from loomctl.model.places import Place
     from loomctl.model.slip import Budget
 
-_LONGEST_VALUE = 400
 ENDING = """When the step is done, end it with its result:
 
     {done} <<'LOOM'
@@ -40,43 +39,6 @@ BRANCH_ENDING = """When the step is done, end it with its result; that shows the
 `--outcome failed` says that it could not be done; `--artifact NAME=PATH` registers a file that later steps need."""
 
 COMMAND_ENDING = "`loomctl next` runs it, and gives the step after it; its exit code is its result."
-
-
-def placeholder_values(project: Project, run: Run) -> dict[str, str | None]:
-    """Give every placeholder's value for a run (D8)."""
-    state = run.state
-    return artifact_paths.values(
-        project_root=project.root,
-        run_id=run.run_id,
-        plan_id=state["plan_id"],
-        work_id=state.get("work_id"),
-        run_suffix=ids.split_run_id(run.run_id)[1],
-        run_dir=run.folder,
-        state_path=run.state_path,
-        plan_path=run.plan_path,
-        plugin_root=project.plugin_root,
-    )
-
-
-def workdir(project: Project, run: Run, step: Mapping[str, Any]) -> str | None:
-    """Give the folder that a step works in, its placeholders expanded, as far as they have values; None: no own one."""
-    declared = step.get("workdir")
-    if not isinstance(declared, str):
-        return None
-    return placeholders.expand(declared, placeholder_values(project, run)).text
-
-
-def prompt_values(project: Project, run: Run) -> dict[str, str | None]:
-    """Give what a step's prompt may name: the placeholders, and of a FABER run the plain values in its state (D5).
-
-    A value of several lines or of over 400 characters is none that a prompt of FABER's means.
-    """
-    known = placeholder_values(project, run)
-    if not isinstance(run.plan.get("faber"), dict):
-        return known
-    plain = {key: str(value).strip() for key, value in run.state.items() if type(value) in (str, int, float)}
-    said = {key: value for key, value in plain.items() if len(value) <= _LONGEST_VALUE and value.isprintable()}
-    return {**said, **known}
 
 
 def told(prompt: str) -> str:

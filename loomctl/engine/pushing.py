@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.disk import arrivals, carried, fast_import, files, git_answers, people, received, second_names
+from loomctl.disk import arrivals, carried, fast_import, files, git_answers, git_refs, received, second_names
 from loomctl.disk.blobs import Blobs
 from loomctl.disk.events import Event
 from loomctl.engine import handoff, parcels, recording
@@ -212,5 +212,5 @@ def _stream(desk: Desk, ref: str, parcel: Parcel, look: Look, text: str) -> Iter
 
 def _identity(desk: Desk) -> str:
     """Give whom the commit is by: git's own user, if it is set, else Loom."""
-    found = people.committer(desk.repository)
+    found = git_refs.committer(desk.repository)
     return f"{found[0]} <{found[1]}>" if found is not None else "Loom <loom@localhost>"

@@ -15,15 +15,14 @@ from loomctl.disk.lock import HOOK_PATIENCE
 from loomctl.model import receipts
 from loomctl.model.errors import LoomError
 from loomctl.model.receipts import Start
-from loomctl.model.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from loomctl.disk.store import Run
-    from loomctl.engine.caller import Workspace
+    from loomctl.engine.caller import Sent, Workspace
 
 _CHECKED = "context.checked"
 _COMPACT = "compact"
@@ -31,18 +30,6 @@ _LARGEST = 1 << 20  # bytes of an artifact (D17)
 _KEPT = 20  # receipts that this machine keeps of a session
 PATIENCE = 1.0
 """Seconds in which a host writes down what it gave: it calls its hooks before."""
-
-
-class Sent(NamedTuple):
-    """What a host wrote down of a conversation that stands before the assistant.
-
-    slips: those of the ids that were asked for. copies: texts of whole files, by real path, whoever brought them.
-    given_again: of what the host itself gave as it compacted the conversation, the same.
-    """
-
-    slips: frozenset[str]
-    copies: Mapping[str, Sequence[str]]
-    given_again: Mapping[str, str]
 
 
 def settle(space: Workspace, *, patience: float = 0) -> str:

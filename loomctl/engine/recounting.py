@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.disk import command_files, files, reading_copies, text_parts, trouble
-from loomctl.engine import context_values, prompts, stages
+from loomctl.engine import context_values, run_values, stages
 from loomctl.engine.readables import Readables
 from loomctl.model import blob_refs, visits
 from loomctl.model.errors import LoomError
@@ -69,7 +69,7 @@ class Reader:
 
     def __init__(self, space: Workspace, run: Run, step: Mapping[str, Any], mode: Mode) -> None:
         self._space, self._run, self._mode = space, run, mode
-        self._workdir = prompts.workdir(space.project, run, step)
+        self._workdir = run_values.workdir(space.project, run, step)
         self.readables = Readables(space, run, self._workdir)
         self.troubles: list[str] = []
 

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import digests, files, recovery, workflow_files
+from loomctl.disk import digests, files, recovery
 from loomctl.disk.events import Event
 from loomctl.engine.resolve import resolve_file
 from loomctl.model import frozen_plan
@@ -190,7 +190,7 @@ def _made(space: Workspace, folder: str, recipe: Recipe) -> dict[str, Any]:
             break
     else:
         raise _lost(folder, f"its workflow {named} lay outside of the project")
-    if not workflow_files.is_inside(path, root):
+    if not files.is_inside(path, root):
         raise _lost(folder, f"its workflow {named} leads out of the project")
     if not os.path.isfile(path):
         raise _lost(folder, f"the workflow's file {named} is gone")

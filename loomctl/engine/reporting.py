@@ -16,7 +16,13 @@ from loomctl import __version__
 from loomctl.disk import archives, clock, earlier_sessions, event_log, events, files, recovery
 from loomctl.disk.report_files import Source
 from loomctl.disk.store import Run, Store
-from loomctl.engine import keeping, recording, reporting_artifacts, reporting_facts, reporting_stages, verifying
+from loomctl.engine import (
+    recording,
+    reporting_artifacts,
+    reporting_facts,
+    reporting_stages,
+    verifying,
+)
 from loomctl.engine.reporting_events import Told
 from loomctl.model import frozen_plan, ids, saved_copies, sessions
 from loomctl.model.errors import LoomError
@@ -58,7 +64,7 @@ def opened(space: Workspace, named: str | None, find: Callable[[str | None], str
 
 def _archive(space: Workspace, named: str) -> str | None:
     try:
-        return keeping.archive_named(space, named)
+        return archives.named_archive(space.store.folder, named)
     except LoomError:
         return None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.disk import artifact_files
 from loomctl.disk.artifact_paths import Roots, is_inside, locate, real
-from loomctl.engine import prompts
+from loomctl.engine import run_values
 from loomctl.model import paths_in_state, sessions
 from loomctl.model.errors import LoomError
 
@@ -34,7 +34,7 @@ class _Known(NamedTuple):
 def _known(space: Workspace, run: Run) -> _Known:
     recorded = tuple(sessions.roots(run.state))
     roots = Roots(space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, recorded)
-    return _Known(prompts.placeholder_values(space.project, run), roots, space.project.store)
+    return _Known(run_values.placeholder_values(space.project, run), roots, space.project.store)
 
 
 def critical(space: Workspace, run: Run, primings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from loomctl.disk import command_files, report_files
-from loomctl.engine import overview, stage_changes, stage_records, stages
+from loomctl.engine import run_progress, stage_changes, stage_records, stages
 from loomctl.model import places, visits, ways
 from loomctl.model.errors import LoomError
 from loomctl.model.fences import visible
@@ -239,7 +239,7 @@ def _of(known: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def progress(run: Run) -> dict[str, int]:
     """Count the plan's steps and how many need no more work, as the status line does: branches and primings apart."""
-    phases = overview.progress(run)
+    phases = run_progress.progress(run)
     return {name: sum(phase[name] for phase in phases) for name in ("done", "steps")}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.disk import prompt_files, workflow_files
+from loomctl.disk import files, prompt_files, workflow_files
 from loomctl.disk.workflow_files import Places
 from loomctl.engine import expression_checks, frozen_schemas
 from loomctl.model import graph_checks, inheritance, references, survival_checks
@@ -93,7 +93,7 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
     roots = [places.project_dir, places.store, places.bundle, *([os.path.dirname(path)] if trusted else [])]
     following: str | None = path
     while following is not None:
-        if not any(workflow_files.is_inside(following, root) for root in roots):
+        if not any(files.is_inside(following, root) for root in roots):
             problems += chain[-1].said([outside(following, "$.extends")]) if chain else [outside(following)]
             break
         name = workflow_files.portable(following, places) if chain else ""

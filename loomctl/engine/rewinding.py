@@ -257,6 +257,6 @@ def _note_beginning(space: Workspace, run: Run, stage: str) -> None:
         return
     place = places.place_of(run.plan, entry["step_id"])
     if place is not None and place.step.get("kind") != "command":  # a command's is noted as it starts
-        from loomctl.engine import tracking
+        from loomctl.engine import visit_notes
 
-        tracking.begin(space, run, entry)
+        visit_notes.begin(space, run, entry)

@@ -151,9 +151,9 @@ def asking(space: Workspace, run: Run, state: State, happened: list[Event], *, a
     """Let a run whose open step a person decides wait for that; adds to `happened` that it was asked."""
     if gates.open_human(state, run.plan) is None:
         return state
-    from loomctl.engine import prompts  # most steps are none of these
+    from loomctl.engine import run_values
 
-    known = prompts.prompt_values(space.project, run._replace(state=state))
+    known = run_values.prompt_values(space.project, run._replace(state=state))
     waiting = gates.asked(state, run.plan, at=at, known=known)
     if waiting is not state:
         asked = dict(waiting["pending_approvals"][-1])
@@ -246,9 +246,9 @@ def begun(space: Workspace, run: Run, settled: Settled) -> list[str]:
 
         command_ends.stop_left(space, line)
     if settled.opened is not None and not _is_command(run, settled.opened):
-        from loomctl.engine import tracking  # a session's start opens none
+        from loomctl.engine import visit_notes  # a session's start opens none
 
-        tracking.begin(space, run, settled.opened)
+        visit_notes.begin(space, run, settled.opened)
     from loomctl.disk import evidence_notes
 
     if not evidence_notes.are_any(space.store.local, run.run_id):

@@ -8,7 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.engine import route_conditions
-from loomctl.model import branches, fidelity, gates, places, routing, run_context, run_life, standing, visits
+from loomctl.model import (
+    branches,
+    fidelity,
+    gates,
+    places,
+    route_reasons,
+    routing,
+    run_context,
+    run_life,
+    standing,
+    visits,
+)
 from loomctl.model.directives import Reading
 from loomctl.model.errors import LoomError
 from loomctl.model.state import new_state
@@ -244,7 +255,7 @@ def _why(errors: Sequence[Mapping[str, Any]], stages: Sequence[Mapping[str, Any]
     if not errors:
         return ""
     last, way = errors[-1], stages[-1]["next"]
-    names_it = way["reason"] == routing.MAX_VISITS or last["step_id"] in last["message"]
+    names_it = way["reason"] == route_reasons.MAX_VISITS or last["step_id"] in last["message"]
     return str(last["message"]) if names_it else f"{last['step_id']}: {last['message']}"
 
 

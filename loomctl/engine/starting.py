@@ -14,11 +14,11 @@ from loomctl.engine import (
     leasing,
     presence,
     priming,
-    prompts,
     proving,
     recording,
     refreezing,
     remembering,
+    run_values,
     settling,
 )
 from loomctl.engine.resolve import resolve
@@ -228,7 +228,7 @@ def bind(space: Workspace, run_id: str) -> None:
 def _check_placeholders(space: Workspace, run: Run) -> None:
     """Refuse a plan whose prompts need what this run does not have, before anything is written (D8)."""
     state = run.state
-    values = prompts.placeholder_values(space.project, run)
+    values = run_values.placeholder_values(space.project, run)
     lacking: list[str] = []
     for place in places.with_branches(run.plan):
         for field in ("prompt", "command", "skill"):

@@ -12,7 +12,7 @@ import time
 
 from loomctl import __version__
 from loomctl.disk import files
-from loomctl.engine import hook_health, overview, savings_tally
+from loomctl.engine import hook_health, overview, run_progress, savings_tally
 from loomctl.engine.savings_tally import Tally
 from loomctl.model import columns, silence, status_line
 from loomctl.model.errors import LoomError
@@ -60,7 +60,7 @@ def told(space: Workspace, run: Run, session_id: str | None, tally: Tally, *, no
     skew = hook_health.skews(health.beats, run.state)
     if not alarm and skew:
         alarm = "hooks of another version" if skew[0].part == "hooks" else "run of a newer Loom"
-    phases = overview.progress(run)
+    phases = run_progress.progress(run)
     step = overview.open_step(run)
     is_driven = session_id is not None or bool(space.local.live_sessions(run.run_id))
     held = space.store.held(run.run_id, run.state) is not None

@@ -59,12 +59,6 @@ def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
         _begin(space, run.run_id, stage, elsewhere.folder(space, run, entry), beside)
     except Exception:  # noqa: BLE001, S110 - whatever it is, no step is held up by it
         pass
-    try:
-        from loomctl.engine import evidence_beginnings  # a session's start opens no visit
-
-        evidence_beginnings.begin(space, run, entry)
-    except Exception:  # noqa: BLE001 - whatever it is, no step is held up by it
-        return
 
 
 def _begin(space: Workspace, run_id: str, stage: str, workdir: str | None, beside: Sequence[str]) -> None:

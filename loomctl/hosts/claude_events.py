@@ -6,7 +6,8 @@ import os
 import sys
 
 from loomctl.disk import config, project, trouble
-from loomctl.engine.caller import Caller, Workspace, workspace
+from loomctl.engine.caller import Caller, Workspace
+from loomctl.engine.open_project import workspace
 from loomctl.hosts.claude_transcript import Transcript
 from loomctl.model import quick_json
 from loomctl.model.errors import LoomError

@@ -113,7 +113,7 @@ def _workspace(space: Workspace, session_id: str, transcript: str | None, pid: i
 
     fence = Fence(local.folder, Driver(session_id, caller.host, pid, heir_of))
     store = UnwrittenStore(space.project.store, space.project.faber_roots, fence)
-    return Workspace(space.project, store, local, space.settings, caller)
+    return Workspace(space.project, store, local, space.settings, caller, space.upcoming)
 
 
 def _latest(space: Workspace, run_id: str) -> dict[str, Any] | None:

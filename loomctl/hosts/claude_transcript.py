@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
-    from loomctl.engine.receiving import Sent
+    from loomctl.engine.caller import Sent
 
 LARGEST = 512 * 1024 * 1024
 NOTICE = "<task-notification>"  # how the prompt begins by which the host tells of a subagent's end
@@ -73,7 +73,7 @@ class Transcript(Conversation):
 
         An older slip counts in the body of a command, too, that the host gave again.
         """
-        from loomctl.engine.receiving import Sent  # most hooks ask for less
+        from loomctl.engine.caller import Sent  # most hooks ask for less
 
         begun = time.monotonic()
         while True:

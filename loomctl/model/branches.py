@@ -8,7 +8,7 @@ that is seen as a run takes every step that a run takes.
 from __future__ import annotations
 
 from loomctl.model import joins, run_context, visits
-from loomctl.model.directives import is_reserved
+from loomctl.model.context_keys import is_reserved
 from loomctl.model.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.model.places import Place, place_of
 from loomctl.model.records import NamedTuple

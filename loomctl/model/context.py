@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from loomctl.model.directives import is_reserved
+from loomctl.model.context_keys import is_reserved
 from loomctl.model.errors import EXIT_USAGE, LoomError
 from loomctl.model.fences import one_line
 from loomctl.model.run_context import Changes, copied, merged

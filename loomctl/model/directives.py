@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from loomctl.model import json_objects
+from loomctl.model.context_keys import is_reserved
+from loomctl.model.problems import pointer
 from loomctl.model.records import NamedTuple
 from loomctl.model.visits import OUTCOMES, SPELLINGS
 
@@ -17,8 +19,6 @@ FIELDS = ("outcome", "failure_reason", "preferred_next_label", "suggested_next_i
 _FIELDS = frozenset(FIELDS)
 ROUTING = "routing"
 RESPONSE, STATUS_JSON, LAST_FILE = "response", "status.json", "last_file"
-RESERVED_KEYS = ("last_stage", "last_response")
-RESERVED_PREFIXES = ("_", "response.", "output.", "command.", "parallel.", "internal.", "human.gate.")
 _UPDATES = '"context_updates"'
 _QUOTES = (('"', '"'), ("'", "'"), ('\\"', '\\"'), ("“", "”"))
 _OPENING = ('"', "'", "\\", "“", *FIELDS)
@@ -123,16 +123,6 @@ def last_object(text: str) -> tuple[dict[str, Any] | None, Fault | None]:
     if last is None:
         return None, Fault("NO_OBJECT", "", "there is no JSON object in the response")
     return mended(last.value), None
-
-
-def is_reserved(key: str) -> bool:
-    """Tell whether a context key is the engine's own (D37)."""
-    return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)
-
-
-def pointer(*keys: str | int) -> str:
-    """Make a JSON Pointer."""
-    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
 
 
 def mended(value: Any) -> Any:

@@ -25,11 +25,6 @@ _OPENING, _CLOSING = "\ue000", "\ue001"
 _NAMED = re.compile(r"(?<!\{)\{([a-z][a-z0-9_]*)\}(?!\})")
 
 
-def is_plan(raw: object) -> bool:
-    """Tell a plan of FABER's: its workflow stands in it, and it has no schema version of Loom's."""
-    return isinstance(raw, dict) and "schema_version" not in raw and isinstance(raw.get("workflow"), dict)
-
-
 def workflow_id(raw: Mapping[str, Any]) -> str:
     """Name the workflow that a FABER plan was made from; empty if it does not say."""
     found = raw["workflow"].get("id")

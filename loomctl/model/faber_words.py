@@ -115,3 +115,8 @@ def is_good(visit: Mapping[str, Any] | None) -> bool:
     if visit is None or visit.get("reopened") or visit.get("stopped"):
         return False
     return visit["status"] in DONE or bool(visit.get("passed"))
+
+
+def is_plan(raw: object) -> bool:
+    """Tell a plan of FABER's: its workflow stands in it, and it has no schema version of Loom's."""
+    return isinstance(raw, dict) and "schema_version" not in raw and isinstance(raw.get("workflow"), dict)

@@ -12,7 +12,7 @@ from loomctl.model.frozen_plan import SCHEMA_VERSION
 from loomctl.model.joins import WAIT_ALL
 from loomctl.model.paths_in_state import compile_path
 from loomctl.model.placeholder_checks import LEFT_TO_ASSISTANT
-from loomctl.model.routing import END
+from loomctl.model.route_reasons import END
 from loomctl.model.steps import ADDED_FIELDS, HUMAN
 from loomctl.model.transitions import key_of
 from loomctl.model.workflow import Workflow

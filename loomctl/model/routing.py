@@ -6,31 +6,13 @@ Pure: what the conditions come to is given.
 from __future__ import annotations
 
 from loomctl.model.records import NamedTuple
+from loomctl.model.route_reasons import CONDITION, END, ENDED, FAILED, LABEL, NONE, ON_FAILURE, SUGGESTED, UNCONDITIONAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-END = "end"
-# Why a step came next. With the last three there is no way on: the run is over, or fails.
-CONDITION, LABEL, SUGGESTED, UNCONDITIONAL = "condition", "label", "suggested", "unconditional"
-ON_FAILURE, ORDER, RETRY, RETRY_TARGET = "on_failure", "order", "retry", "retry_target"
-ENDED, NONE, MAX_VISITS = "end", "none", "max_visits"
-REASONS = (
-    RETRY,
-    CONDITION,
-    LABEL,
-    SUGGESTED,
-    UNCONDITIONAL,
-    ON_FAILURE,
-    ORDER,
-    RETRY_TARGET,
-    ENDED,
-    NONE,
-    MAX_VISITS,
-)
-FAILED = "failed"
 
 _LONGEST_KEY = 3  # characters of an accelerator in brackets: `F`, `F2`, `Esc`
 _CHOSEN_BEFORE = {

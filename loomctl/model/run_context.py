@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.model.directives import is_reserved
+from loomctl.model.context_keys import is_reserved
 from loomctl.model.records import NamedTuple
 from loomctl.model.state import TERMINAL
 

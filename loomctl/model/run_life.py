@@ -6,7 +6,7 @@ ended visit says where the run goes on (D45). Pure: the time comes in, and what 
 
 from __future__ import annotations
 
-from loomctl.model import failures, gates, phase_marks, route_scope, routing, sessions, visits, ways
+from loomctl.model import failures, gates, phase_marks, route_reasons, route_scope, sessions, visits, ways
 from loomctl.model.errors import LoomError
 from loomctl.model.places import Place, is_routed, most_visits, place_of, places
 from loomctl.model.records import NamedTuple
@@ -175,7 +175,7 @@ def _way_on(
     place = place_of(plan, ended["step_id"])
     failed = ended["status"] == "failed"
     if failed and place is not None and _is_retried(state, plan, place, ended):
-        way = ways.retry(ended, ways.attempt_of(state, ended), at)
+        way = ways.retry(ended, visits.attempt_of(state, ended), at)
         way.next.update(_as_come_to(state, ended))
         return visits.replaced(state, _with_next(plan, ended, way)), way, "retry"
     if place is not None and is_routed(plan):
@@ -187,7 +187,7 @@ def _way_on(
         way = ways.Way({})
     if failed and follows in ("done", "prompt"):
         ended["passed"] = True
-    if follows == "stop" and way.next.get("reason") != routing.MAX_VISITS:
+    if follows == "stop" and way.next.get("reason") != route_reasons.MAX_VISITS:
         ended["stopped"] = True
     if not way.next:
         way = _in_order(visits.replaced(state, ended), plan, follows)
@@ -205,7 +205,7 @@ def _is_retried(state: State, plan: Mapping[str, Any], place: Place, ended: Mapp
     if (ended.get("error") or {}).get("retryable") is False:
         return False
     retries = int(place.step.get("max_retries") or 0)
-    if not retries or ways.attempt_of(state, ended) > retries:
+    if not retries or visits.attempt_of(state, ended) > retries:
         return False
     return len(visits.of_step(state, place.key)) < most_visits(plan, place)
 
@@ -213,11 +213,11 @@ def _is_retried(state: State, plan: Mapping[str, Any], place: Place, ended: Mapp
 def _in_order(state: State, plan: Mapping[str, Any], follows: str) -> Way:
     """Give the way on in a plan without routes: the first step that is not done by now."""
     if follows == "stop":
-        return ways.Way({"step_id": None, "reason": routing.NONE})
+        return ways.Way({"step_id": None, "reason": route_reasons.NONE})
     place = first_open(state, plan)
     if place is None:
-        return ways.Way({"step_id": None, "reason": routing.ENDED, "by": routing.ORDER})
-    return ways.Way({"step_id": place.key, "reason": routing.ORDER})
+        return ways.Way({"step_id": None, "reason": route_reasons.ENDED, "by": route_reasons.ORDER})
+    return ways.Way({"step_id": place.key, "reason": route_reasons.ORDER})
 
 
 def _with_next(plan: Mapping[str, Any], ended: Mapping[str, Any], way: Way) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def _with_error(state: State, ended: Mapping[str, Any], follows: str, way: Way, 
     if ended["status"] != "failed" and follows != "stop":
         return state
     own = str(ended.get("note") or ended.get("failure_reason") or f"the step ended {ended['status']}")
-    message = way.why if ended["status"] != "failed" or way.next.get("reason") == routing.MAX_VISITS else own
+    message = way.why if ended["status"] != "failed" or way.next.get("reason") == route_reasons.MAX_VISITS else own
     error = {"at": at, "step_id": ended["step_id"], "stage": ended["stage"], "message": message or own}
     return {**state, "errors": [*state["errors"], error]}
 

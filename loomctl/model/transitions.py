@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.model.fidelity import FIDELITIES
 from loomctl.model.fields import ID_RULE, Fields, is_id, only
 from loomctl.model.problems import at, kind_of, shown
-from loomctl.model.routing import END
+from loomctl.model.route_reasons import END
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.model import ids
+from loomctl.model import ids, route_reasons
 from loomctl.model.errors import EXIT_INVALID, LoomError
 from loomctl.model.records import NamedTuple
 
@@ -166,9 +166,7 @@ def start_visit(
     if by_engine:
         entry["by"] = "engine"
     state = {**state, "steps": [*state["steps"], entry]}
-    from loomctl.model import ways  # most hooks begin no visit
-
-    attempt = ways.attempt_of(state, entry)
+    attempt = attempt_of(state, entry)
     if attempt > 1:
         entry["attempt"] = attempt
     return state, entry
@@ -247,3 +245,26 @@ def nothing_open() -> LoomError:
         hint="loomctl next",
         exit_code=EXIT_INVALID,
     )
+
+
+def attempt_of(state: Mapping[str, Any], entry: Mapping[str, Any]) -> int:
+    """Give which try a visit is since its step was come to, from 1: the failed ones directly before it count.
+
+    A visit that a transition led to, even from the step itself, is a first try.
+    """
+    attempt, seen = 1, False
+    for other in reversed(state["steps"]):
+        if not seen:
+            seen = (other["step_id"], other["visit"]) == (entry["step_id"], entry["visit"])
+            continue
+        said = other.get("next")
+        leads = isinstance(said, dict) and bool(said.get("step_id")) and said.get("reason") != route_reasons.RETRY
+        if (
+            other["step_id"] != entry["step_id"]
+            or other["status"] != route_reasons.FAILED
+            or other.get("reopened")
+            or leads
+        ):
+            break
+        attempt += 1
+    return attempt

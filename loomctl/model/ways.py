@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.model import failures, places, routing
+from loomctl.model import failures, places, route_reasons, routing
 from loomctl.model.counts import counted
 from loomctl.model.records import NamedTuple
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         [Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], tuple[Sequence[bool | None], Sequence[str]]
     ]
 
-FAILED = routing.FAILED
+FAILED = route_reasons.FAILED
 ON_SUCCESS, ON_WARNING, ON_FAILURE = "on_success", "on_warning", "on_failure"
 
 
@@ -48,7 +48,7 @@ def handling(step: Mapping[str, Any], outcome: str) -> str:
 def retry(ended: Mapping[str, Any], attempt: int, at: str) -> Way:
     """Give the way of a visit that is tried again. attempt: which try it was, from 1."""
     waits = failures.not_before(ended.get("error"), attempt, at)
-    found = {"step_id": ended["step_id"], "reason": routing.RETRY}
+    found = {"step_id": ended["step_id"], "reason": route_reasons.RETRY}
     return Way({**found, "not_before": waits} if waits else found)
 
 
@@ -61,7 +61,7 @@ def routed(
     """
     failed, said = ended["status"] == FAILED, handling(place.step, ended["status"])
     if said == "stop" and not failed:
-        return Way({"step_id": None, "reason": routing.NONE, "by": "result_handling"}, why=_stopped(ended))
+        return Way({"step_id": None, "reason": route_reasons.NONE, "by": "result_handling"}, why=_stopped(ended))
     transitions = place.step.get("transitions") or ()
     truths, warnings = judge(state, place.step, ended) if transitions else ((), ())
     label = ended.get("preferred_next_label")
@@ -80,11 +80,11 @@ def routed(
         return _in_order(state, plan, place, way, asks=said == "prompt")
     target = place.step.get("retry_target") or plan.get("retry_target")
     if target:
-        return _to(state, plan, way, {"step_id": target, "reason": routing.RETRY_TARGET})
+        return _to(state, plan, way, {"step_id": target, "reason": route_reasons.RETRY_TARGET})
     if said in ("continue", "prompt"):
         return _in_order(state, plan, place, way, asks=said == "prompt")
     why = f"{place.key} failed, and nothing says where to go on from that"
-    return way._replace(next={"step_id": None, "reason": routing.NONE}, why=why)
+    return way._replace(next={"step_id": None, "reason": route_reasons.NONE}, why=why)
 
 
 def _stopped(ended: Mapping[str, Any]) -> str:
@@ -102,9 +102,9 @@ def _taken(
 ) -> Way:
     """Give the way of a choice among transitions."""
     way = Way({}, asks, weighed=choice.weighed, warnings=warnings)
-    if choice.reason == routing.NONE:
+    if choice.reason == route_reasons.NONE:
         why = f"no transition of {ended['step_id']} applies: it {_words(ended)}"
-        return Way({"step_id": None, "reason": routing.NONE}, False, why, choice.weighed, warnings)
+        return Way({"step_id": None, "reason": route_reasons.NONE}, False, why, choice.weighed, warnings)
     said = {"by": choice.by, "transition": choice.transition, "label": choice.label, "fidelity": choice.fidelity}
     found = {"step_id": choice.step_id, "reason": choice.reason, **{k: v for k, v in said.items() if v is not None}}
     return _to(state, plan, way, found)
@@ -118,9 +118,9 @@ def _words(ended: Mapping[str, Any]) -> str:
 def _in_order(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place, way: Way, *, asks: bool) -> Way:
     behind = places.after(plan, place.key)
     if behind is None:
-        found = {"step_id": None, "reason": routing.ENDED, "by": routing.ORDER}
+        found = {"step_id": None, "reason": route_reasons.ENDED, "by": route_reasons.ORDER}
     else:
-        found = {"step_id": behind.key, "reason": routing.ORDER}
+        found = {"step_id": behind.key, "reason": route_reasons.ORDER}
     return _to(state, plan, way._replace(asks=asks), found)
 
 
@@ -133,24 +133,24 @@ def _to(state: Mapping[str, Any], plan: Mapping[str, Any], way: Way, found: dict
     if [entry["step_id"] for entry in state["steps"]].count(found["step_id"]) < most:
         return way._replace(next=found)
     why = f"{place.key} was visited {counted(most, 'time')}, its max_visits"
-    found = {**found, "step_id": None, "reason": routing.MAX_VISITS, "by": found["reason"], "to": place.key}
+    found = {**found, "step_id": None, "reason": route_reasons.MAX_VISITS, "by": found["reason"], "to": place.key}
     return way._replace(next=found, asks=False, why=why)
 
 
 _SAID = {
-    routing.CONDITION: "by its condition",
-    routing.SUGGESTED: "as it was suggested",
-    routing.UNCONDITIONAL: "by its transition",
-    routing.ON_FAILURE: "for it failed",
-    routing.RETRY_TARGET: "for it failed",
-    routing.RETRY: "tried again",
+    route_reasons.CONDITION: "by its condition",
+    route_reasons.SUGGESTED: "as it was suggested",
+    route_reasons.UNCONDITIONAL: "by its transition",
+    route_reasons.ON_FAILURE: "for it failed",
+    route_reasons.RETRY_TARGET: "for it failed",
+    route_reasons.RETRY: "tried again",
 }
 
 
 def how(way: Mapping[str, Any]) -> str:
     """Say in some words how a way was chosen, as a visit keeps it; empty where it is the next in the plan's order."""
-    by = way.get("by") if way.get("reason") == routing.ENDED else way.get("reason")
-    if by == routing.LABEL:
+    by = way.get("by") if way.get("reason") == route_reasons.ENDED else way.get("reason")
+    if by == route_reasons.LABEL:
         return f"by the label “{way.get('label') or ''}”"
     waits = f", not before {way['not_before']}" if way.get("not_before") else ""
     return _SAID.get(str(by), "") + waits
@@ -174,7 +174,7 @@ def onward(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str | Non
         return None, False
     if said.get("step_id"):
         return str(said["step_id"]), True
-    if said.get("reason") == routing.ENDED:
+    if said.get("reason") == route_reasons.ENDED:
         return None, True
     return str(said.get("to") or last["step_id"]), True
 
@@ -187,21 +187,3 @@ def _to_be_done_again(state: Mapping[str, Any]) -> str | None:
         if entry.get("by") != "engine":
             return None
     return None
-
-
-def attempt_of(state: Mapping[str, Any], entry: Mapping[str, Any]) -> int:
-    """Give which try a visit is since its step was come to, from 1: the failed ones directly before it count.
-
-    A visit that a transition led to, even from the step itself, is a first try.
-    """
-    attempt, seen = 1, False
-    for other in reversed(state["steps"]):
-        if not seen:
-            seen = (other["step_id"], other["visit"]) == (entry["step_id"], entry["visit"])
-            continue
-        said = other.get("next")
-        leads = isinstance(said, dict) and bool(said.get("step_id")) and said.get("reason") != routing.RETRY
-        if other["step_id"] != entry["step_id"] or other["status"] != FAILED or other.get("reopened") or leads:
-            break
-        attempt += 1
-    return attempt

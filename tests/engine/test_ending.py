@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from loomctl.disk import clock, tool_log
+from loomctl.disk import clock, expressions, tool_log
 from loomctl.disk.blobs import Blobs
 from loomctl.engine import (
     answers,
     context_values,
     driving,
-    outcomes,
     resuming,
     stages,
     standing_still,
@@ -257,7 +256,7 @@ def test_an_answer_that_nobody_here_can_judge_ends_nothing_and_says_why(
     """No repair is counted for it, and there is a way on without a result (D36)."""
     scene.write(".loom/workflows/risk.json", json.dumps(SCHEMA))
     begun(scene, {"id": "review", "output_schema": "@risk.json"})
-    monkeypatch.setattr(outcomes, "SCHEMA_SECONDS", 0.0)
+    monkeypatch.setattr(expressions, "SCHEMA_TOTAL_SECONDS", 0.0)
     driven = done(scene, '{"risk": "low"}')
     assert driven.ended is None
     assert "there was no time for it" in driven.repair

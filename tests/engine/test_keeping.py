@@ -200,15 +200,15 @@ def test_an_archive_is_found_by_its_beginning(over: Scene) -> None:
     run_id = over.run_dir.name
     path = keeping.archive_path(over.space(), run_id, None)
     with pytest.raises(LoomError, match="NO_SUCH_ARCHIVE"):
-        keeping.archive_named(over.space(), "shop")
+        archives.named_archive(over.space().store.folder, "shop")
     keeping.archive(over.space(), run_id, path)
-    assert keeping.archive_named(over.space(), "shop") == path
-    assert keeping.archive_named(over.space(), run_id) == path
-    assert keeping.archive_named(over.space(), path) == path
+    assert archives.named_archive(over.space().store.folder, "shop") == path
+    assert archives.named_archive(over.space().store.folder, run_id) == path
+    assert archives.named_archive(over.space().store.folder, path) == path
     Path(path).with_name("shop-other.tar.gz").write_text("x")
     for named in ("shop", "", "nowhere", "../x"):
         with pytest.raises(LoomError, match="NO_SUCH_ARCHIVE") as caught:
-            keeping.archive_named(over.space(), named)
+            archives.named_archive(over.space().store.folder, named)
         assert caught.value.exit_code == EXIT_NO_RUN
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.engine import simulating
-from loomctl.model import branches, graph_checks, joins, places, routing, scripts, visits
+from loomctl.model import branches, graph_checks, joins, places, route_reasons, scripts, visits
 from loomctl.model.plan import build_plan
 from loomctl.model.problems import errors
 from loomctl.model.workflow import parse
@@ -80,7 +80,7 @@ def fans(draw: st.DrawFn, name: str) -> Json:
 @st.composite
 def transitions(draw: st.DrawFn, ids: list[str]) -> Json:
     """Make a transition."""
-    found: Json = {"to": draw(st.sampled_from([*ids, routing.END]))}
+    found: Json = {"to": draw(st.sampled_from([*ids, route_reasons.END]))}
     choices = {
         "label": st.sampled_from(LABELS),
         "condition": st.sampled_from(CONDITIONS),
@@ -142,7 +142,7 @@ def hold(plan: Json, stages: list[Json]) -> None:
         assert count <= most, key
     for stage, following in itertools.pairwise(stages):
         assert stage["next"]["step_id"] == following["step_id"]
-        assert stage["next"]["reason"] in routing.REASONS
+        assert stage["next"]["reason"] in route_reasons.REASONS
     assert stages[-1]["next"]["step_id"] is None
     for stage in stages:
         _hold_branches(plan, stage)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from loomctl.engine import simulating
 from loomctl.engine.check import check_file
 from loomctl.engine.resolve import resolve_file
-from loomctl.model import graph_dot, graph_text, places, routing, scripts
+from loomctl.model import graph_dot, graph_text, places, route_reasons, scripts
 from loomctl.model.plan import build_plan
 from loomctl.model.problems import errors
 from tests.engine.test_simulating import JUDGE, LABELS, OUTCOMES, hold, scripted, workflows
@@ -65,7 +65,7 @@ def way(stages: list[Json]) -> list[tuple[Any, ...]]:
 
     A drawing has one plain arrow to the next step, whether that is written as a transition or follows in order.
     """
-    plain = {routing.UNCONDITIONAL: routing.ORDER}
+    plain = {route_reasons.UNCONDITIONAL: route_reasons.ORDER}
     return [
         (
             *(one["step_id"], one["visit"], one["rank"], one["outcome"], one["next"]["step_id"]),

@@ -11,19 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loomctl.model import output_checks
-from loomctl.model.directives import (
-    FIELDS,
-    ROUTING,
-    Fault,
-    Reading,
-    Source,
-    is_reserved,
-    last_object,
-    mended,
-    pointer,
-    read,
-)
+from loomctl.model.context_keys import is_reserved
+from loomctl.model.directives import FIELDS, ROUTING, Fault, Reading, Source, last_object, mended, read
 from loomctl.model.json_objects import objects
+from loomctl.model.problems import pointer
 from loomctl.model.visits import OUTCOMES
 from tests.model.test_json_objects import Counted
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.model import routing
+from loomctl.model import route_reasons, routing
 
 # In the tables a transition is written `to`, then what it says: `[label]`, `?true` or `?false` (its condition), `!` for
 # failure, `*5` its weight.
@@ -144,11 +144,11 @@ def test_the_choice(written: str, outcome: str, label: str | None, suggested: tu
     choice = chosen(written, outcome, label, suggested)
     if choice is None:
         said = "-"
-    elif choice.reason == routing.NONE:
+    elif choice.reason == route_reasons.NONE:
         said = "none"
     else:
         said = f"{(choice.step_id or 'end').removeprefix('p/')} {choice.by}"
-        assert choice.reason == (choice.by if choice.step_id else routing.ENDED)
+        assert choice.reason == (choice.by if choice.step_id else route_reasons.ENDED)
         assert choice.transition is not None
     assert said == wanted
 
@@ -334,9 +334,9 @@ def test_no_choice_goes_against_its_rules(
         return
     taken, truth = read[choice.transition]
     assert truth is not False
-    assert (truth is True) == (choice.by == routing.CONDITION)
+    assert (truth is True) == (choice.by == route_reasons.CONDITION)
     if outcome == BAD:
-        assert truth or taken.get("on_failure") or choice.by == routing.LABEL
+        assert truth or taken.get("on_failure") or choice.by == route_reasons.LABEL
     shuffled = list(written)
     random.shuffle(shuffled)
     again = chosen(" ".join(shuffled), outcome, label, tuple(suggested))
@@ -346,5 +346,5 @@ def test_no_choice_goes_against_its_rules(
 
 def test_the_reasons_are_told_apart() -> None:
     """No two reasons have one name."""
-    assert len(set(routing.REASONS)) == len(routing.REASONS) == 11
-    assert all(one != other for one, other in itertools.combinations(routing.REASONS, 2))
+    assert len(set(route_reasons.REASONS)) == len(route_reasons.REASONS) == 11
+    assert all(one != other for one, other in itertools.combinations(route_reasons.REASONS, 2))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.model.directives import is_reserved
+from loomctl.model.context_keys import is_reserved
 from loomctl.model.run_context import Changes, builtin, scope, taken_back, written
 from tests.scenes import BUILT_IN
 
