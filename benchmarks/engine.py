@@ -20,9 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import stand
 from benchmarks.stand import MAIN
-from loomctl.model import branches, run_life, visits
-from loomctl.model.plan import build_plan
-from loomctl.model.state import new_state
+from loomctl.flow.route import run_life
+from loomctl.runs.model import visits
+from loomctl.runs.model.state import new_state
+from loomctl.workflows.model import branches
+from loomctl.workflows.plan import build_plan
 
 SIZES = (10, 100, 1_000)
 CHOICES = 200  # in one measurement

@@ -26,14 +26,16 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import stand  # noqa: E402
-from loomctl.disk import config, files, project  # noqa: E402
-from loomctl.disk.events import Event  # noqa: E402
-from loomctl.engine import starting  # noqa: E402
-from loomctl.engine.caller import Caller, Conversation  # noqa: E402
-from loomctl.engine.open_project import workspace  # noqa: E402
+from loomctl.flow import start  # noqa: E402
+from loomctl.flow.open_project import workspace  # noqa: E402
+from loomctl.kit import files  # noqa: E402
+from loomctl.runs import project  # noqa: E402
+from loomctl.runs.caller import Caller, Conversation  # noqa: E402
+from loomctl.runs.settings import config  # noqa: E402
+from loomctl.runs.store.events import Event  # noqa: E402
 
 if TYPE_CHECKING:
-    from loomctl.disk.store import Store
+    from loomctl.runs.store.store import Store
 
 SIZES = (10, 100, 1_000)
 NEW_AT_MOST = 0.05
@@ -88,7 +90,7 @@ def measured(base: Path, stages: int) -> list[Row]:
         config.load(str(here / ".loom"), with_yaml=True),
         Caller("bench", "terminal", None, str(here), Conversation(), False),
     )
-    run_id = starting.start(space, "measure it", workflow="bench").run.run_id
+    run_id = start.start(space, "measure it", workflow="bench").run.run_id
     chance = random.Random(stages)  # noqa: S311
     grown(space.store, run_id, 1, stages, chance)
     rows = [timed("push", stages, here, base, ["push", run_id, "--yes"])]

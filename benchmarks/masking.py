@@ -2,9 +2,10 @@
 
     python benchmarks/masking.py [FILE ...]
 
-The secrets are those of `tests/secret_cases.py`: one for each beginning in the table of tokens, values assigned to
-names, private keys. Each is put into each surrounding; it counts as hidden where nothing of it is left. With files the
-masks in them are counted: in files without secrets each is one too many. `--show` prints them with what is around.
+The secrets are those of `tests/helpers/secret_cases.py`: one for each beginning in the table of tokens, values
+assigned to names, private keys. Each is put into each surrounding; it counts as hidden where nothing of it is left.
+With files the masks in them are counted: in files without secrets each is one too many. `--show` prints them with what
+is around.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from loomctl.model.secrets import mask  # noqa: E402
-from tests import secret_cases  # noqa: E402
+from loomctl.kit.text.secrets import mask  # noqa: E402
+from tests.helpers import secret_cases  # noqa: E402
 
 
 def main() -> int:

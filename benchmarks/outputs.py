@@ -30,12 +30,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from loomctl.disk import config, events, project  # noqa: E402
-from loomctl.disk.events import Event  # noqa: E402
-from loomctl.engine import driving, starting  # noqa: E402
-from loomctl.engine.caller import Caller, Conversation  # noqa: E402
-from loomctl.engine.open_project import workspace  # noqa: E402
-from loomctl.model import directives, json_objects  # noqa: E402
+from loomctl.flow import drive, start  # noqa: E402
+from loomctl.flow.open_project import workspace  # noqa: E402
+from loomctl.flow.outcomes import directives, json_objects  # noqa: E402
+from loomctl.runs import project  # noqa: E402
+from loomctl.runs.caller import Caller, Conversation  # noqa: E402
+from loomctl.runs.settings import config  # noqa: E402
+from loomctl.runs.store import events  # noqa: E402
+from loomctl.runs.store.events import Event  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -195,13 +197,13 @@ def capture() -> list[Row]:
         found = project.find((str(root),)) or project.new(str(root))
         caller = Caller("bench", "terminal", None, str(root), Conversation())
         space = workspace(found, config.load(found.store, with_yaml=True), caller)
-        run_id = starting.start(space, "measure it", workflow="bench").run.run_id
+        run_id = start.start(space, "measure it", workflow="bench").run.run_id
         took = []
         for number in range(STAGES):
             (root / "notes.md").write_text(f"{number}\n")
             answer = f'Step {number} is done.\n{{"context_updates": {{"last": {number}}}}}'
             began = time.perf_counter()
-            driving.done(space, run_id, response=answer)
+            drive.done(space, run_id, response=answer)
             took.append(time.perf_counter() - began)
     first, last = statistics.median(took[:100]), statistics.median(took[-100:])
     values = {"first ms": first * 1000, "last ms": last * 1000, "per second": 1 / last, "last / first": last / first}

@@ -35,10 +35,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import aider_history  # noqa: E402
-from loomctl.disk.offloading import DataOffloader  # noqa: E402
-from loomctl.engine.reducer import StepReducer  # noqa: E402
-from loomctl.model import history  # noqa: E402
-from loomctl.model.errors import LoomError  # noqa: E402
+from loomctl.kit.errors import LoomError  # noqa: E402
+from loomctl.reduction import history  # noqa: E402
+from loomctl.runs.tools.offload import DataOffloader  # noqa: E402
+from loomctl.runs.tools.reducer import StepReducer  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,9 +20,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import stand
-from tests import reports
-from tests.browser import Browser
-from tests.scenes import Scene
+from tests.helpers import reports
+from tests.helpers.browser import Browser
+from tests.helpers.scenes import Scene
 
 SIZES = (100, 1_000, 10_000)  # events
 LIMIT = 2.0  # seconds, for the largest to open

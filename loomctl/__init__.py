@@ -6,25 +6,26 @@ Each is imported when it is asked for: a hook pays for none.
 
 from __future__ import annotations
 
+from loomctl.kit.versions import __version__ as __version__
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from loomctl.engine.contexts import RunContext as RunContext
-    from loomctl.model.context import Context as Context
-    from loomctl.model.errors import LoomError as LoomError
-    from loomctl.model.outcome import ErrorInfo as ErrorInfo
-    from loomctl.model.outcome import Outcome as Outcome
-    from loomctl.model.outcome import Status as Status
+    from loomctl.flow.contexts import RunContext as RunContext
+    from loomctl.flow.outcomes.outcome import ErrorInfo as ErrorInfo
+    from loomctl.flow.outcomes.outcome import Outcome as Outcome
+    from loomctl.flow.outcomes.outcome import Status as Status
+    from loomctl.kit.errors import LoomError as LoomError
+    from loomctl.runs.model.context import Context as Context
 
-__version__ = "0.1.0"
 __all__ = ["Context", "ErrorInfo", "LoomError", "Outcome", "RunContext", "Status"]
 
 _PLACES = {
-    "Context": "loomctl.model.context",
-    "ErrorInfo": "loomctl.model.outcome",
-    "LoomError": "loomctl.model.errors",
-    "Outcome": "loomctl.model.outcome",
-    "RunContext": "loomctl.engine.contexts",
-    "Status": "loomctl.model.outcome",
+    "Context": "loomctl.runs.model.context",
+    "ErrorInfo": "loomctl.flow.outcomes.outcome",
+    "LoomError": "loomctl.kit.errors",
+    "Outcome": "loomctl.flow.outcomes.outcome",
+    "RunContext": "loomctl.flow.contexts",
+    "Status": "loomctl.flow.outcomes.outcome",
 }
 
 

@@ -10,33 +10,33 @@ def main() -> int:
     arguments = sys.argv[1:]
     if arguments[:2] == ["hook", "post-tool-use"] and len(arguments) in (3, 4):  # every module counts here (design §7)
         try:
-            from loomctl.hosts.claude_live import main as replace
+            from loomctl.hosts.claude.live import main as replace
 
             return replace(*arguments[2:])
         except ImportError:
             return 0
     if arguments[:1] == ["hook"]:
         try:
-            from loomctl.hosts.claude_code import main as answer
+            from loomctl.hosts.claude.hooks import main as answer
 
             return answer(arguments[1:])
         except ImportError as error:  # the plugin is being replaced, or is not whole: no hook fails for it (D55)
             return _without_package(arguments[1:], str(error))
     if arguments == ["expressions"]:
-        from loomctl.disk.expressions import child_main
+        from loomctl.expressions.engine import child_main
 
         return child_main()
     if arguments == ["supervise"]:
-        from loomctl.disk.command_supervisor import main as supervise
+        from loomctl.runs.commands.supervisor import main as supervise
 
         return supervise()
     if arguments[:1] == ["settings"] and len(arguments) == 2:
-        from loomctl.disk.config import load
+        from loomctl.runs.settings.config import load
 
         load(arguments[1], with_yaml=True)
         return 0
     if arguments == ["statusline"] and sys.flags.no_site:  # the launcher found no line that it could print itself
-        from loomctl.hosts.claude_status_line import main as draw
+        from loomctl.hosts.claude.status_line import main as draw
 
         return draw()
     if arguments in (["doctor"], ["doctor", "--json"]):  # it speaks where nothing but Python is well

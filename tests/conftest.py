@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from loomctl.disk import asset_files, working_tree
-from tests.scenes import PYTHON, Scene
+from loomctl.changes import asset_files, working_tree
+from tests.helpers.scenes import PYTHON, Scene
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from loomctl import __version__
-from loomctl.disk.heartbeats import EVENTS
-from loomctl.disk.parts import MOST
+from loomctl.runs.machine.heartbeats import EVENTS
+from loomctl.runs.machine.parts import MOST
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 COMMANDS = sorted((CHECKOUT / "commands").glob("*.md"))

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from loomctl.cli.main import COMMANDS, loomctl
-from tests.scenes import MAIN, Scene, artifact
+from tests.helpers.scenes import MAIN, Scene, artifact
 from tests.test_hook_imports import PROGRAM
 
 # Slow to import, and needed by few commands.
@@ -19,11 +19,16 @@ LIBRARY = {
     *("asyncio", "dataclasses", "difflib", "hashlib", "importlib.metadata", "logging", "pathlib", "shutil", "socket"),
     *("ssl", "tarfile", "tempfile", "traceback", "urllib.parse"),
 }
-RESOLVING = {"loomctl.engine.resolve", "loomctl.model.workflow", "loomctl.disk.workflow_files"}
-DRIVING = {"loomctl.engine.commanding", "loomctl.engine.driving", "loomctl.engine.priming", "loomctl.engine.ending"}
-REDUCING = {"loomctl.engine.reducer", "loomctl.model.reducing", "loomctl.model.signal_lines"}
-EXAMINING = {"loomctl.engine.machine_checks", "loomctl.engine.doctoring", "loomctl.engine.check"}
-KEEPING = {"loomctl.engine.keeping", "loomctl.engine.tidying", "loomctl.disk.archives"}
+RESOLVING = {"loomctl.workflows.resolve", "loomctl.workflows.model.workflow", "loomctl.workflows.workflow_files"}
+DRIVING = {
+    "loomctl.flow.commands.run_commands",
+    "loomctl.flow.drive",
+    "loomctl.priming.prime_run",
+    "loomctl.flow.end.end",
+}
+REDUCING = {"loomctl.runs.tools.reducer", "loomctl.reduction.calls", "loomctl.reduction.signal"}
+EXAMINING = {"loomctl.care.doctor.machine_checks", "loomctl.care.doctor.examine", "loomctl.workflows.check"}
+KEEPING = {"loomctl.care.keep", "loomctl.care.tidy", "loomctl.runs.archives"}
 FORBIDDEN = PACKAGES | LIBRARY | RESOLVING | REDUCING | EXAMINING | KEEPING
 MODULES = {f"loomctl.cli.{place.partition(':')[0]}" for place in COMMANDS.values()}
 CASES = [
@@ -32,7 +37,7 @@ CASES = [
     ("paths", "show", DRIVING),
     ("next", "step", set()),
     ("done", "step", set()),
-    ("prime-context", "prime", {"loomctl.engine.driving"}),
+    ("prime-context", "prime", {"loomctl.flow.drive"}),
     ("preamble", "preamble", DRIVING),
     ("status", "status", DRIVING),
     ("statusline", "statusline", DRIVING),
@@ -90,7 +95,7 @@ def test_a_step_is_ended_without_resolving_or_reducing(begun: Scene) -> None:
 def test_the_version_is_told_without_any_command(begun: Scene) -> None:
     """Neither a command nor the engine is needed for it."""
     loaded = modules_of(begun, "--version")
-    assert not {name for name in loaded if name.startswith("loomctl.engine")} | (loaded & MODULES)
+    assert not {name for name in loaded if name.startswith(("loomctl.flow", "loomctl.priming"))} | (loaded & MODULES)
 
 
 def test_the_help_imports_every_command(begun: Scene) -> None:

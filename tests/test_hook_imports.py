@@ -9,15 +9,15 @@ import sys
 
 import pytest
 
-from loomctl.engine import driving
-from tests.scenes import MAIN, SESSION, Json, Scene, TranscriptFile, artifact
+from loomctl.flow import drive
+from tests.helpers.scenes import MAIN, SESSION, Json, Scene, TranscriptFile, artifact
 
 # What costs too much, or is not there before any set-up.
 FORBIDDEN = {
     *("click", "yaml", "jsonschema", "jsonpath_ng", "psutil", "quickjs", "loomctl.cli"),
     *("importlib.metadata", "tempfile", "logging", "dataclasses", "pathlib", "hashlib", "asyncio", "inspect", "shutil"),
     *("datetime", "urllib", "glob", "fnmatch", "random", "argparse", "typing", "ssl", "socket", "unicodedata"),
-    *("loomctl.engine.resolve", "loomctl.model.workflow", "loomctl.disk.workflow_files"),
+    *("loomctl.workflows.resolve", "loomctl.workflows.model.workflow", "loomctl.workflows.workflow_files"),
 }
 # What a hook may build on; everything else that it loads is named here.
 GROUND = "import errno, fcntl, json, os, stat, sys, time"
@@ -116,7 +116,7 @@ CASES: list[tuple[str, Json]] = [
 def test_a_hook_imports_little(begun: Scene, ground: set[str], event: str, told: Json, closing: bool) -> None:
     """None of what is forbidden, nothing that is not named here, and `subprocess` only where git is asked."""
     if closing:
-        driving.done(begun.space(), begun.run_dir.name, response=None)
+        drive.done(begun.space(), begun.run_dir.name, response=None)
     file = TranscriptFile(begun.root.parent / "t.jsonl")
     file.prompt("hello")
     file.compacts()
@@ -133,7 +133,7 @@ def test_digesting_imports_little_too(begun: Scene, ground: set[str], event: str
     spooled = {**told, "tool_response": {"stdout": "error: no\n" * 900}, "tool_use_id": "toolu_1"}
     (begun.store / f"local/spool/{SESSION}-1.json").write_text(json.dumps(spooled))
     loaded, _ = modules_of(begun, event, source="compact", trigger="auto", last_assistant_message="so far")
-    assert "loomctl.engine.step_log" in loaded
+    assert "loomctl.runs.tools.step_log" in loaded
     assert not loaded & FORBIDDEN
     allowed = ground | DIGEST | set(sys.builtin_module_names)
     assert {name for name in loaded - allowed if not name.startswith(("loomctl", "encodings."))} == {"__future__"}
@@ -143,7 +143,7 @@ def test_what_ends_early_imports_no_engine(begun: Scene) -> None:
     """Events that have nothing to do load neither priming nor driving."""
     loaded, said = modules_of(begun, "pre-tool-use", tool_name="Bash", tool_input={"command": "ls"})
     assert said == ""
-    assert not {name for name in loaded if name.startswith("loomctl.engine.")} - {"loomctl.engine.caller"}
+    assert not {name for name in loaded if name.startswith("loomctl.engine.")} - {"loomctl.runs.caller"}
     loaded, said = modules_of(begun, "stop", last_assistant_message="so far so good")
     assert said == ""
     assert loaded & {f"loomctl.{name}" for name in TO_END_A_STEP} == set()
@@ -186,7 +186,7 @@ def test_a_stop_that_chooses_among_ways_imports_no_more(scene: Scene, answer: Js
 
 def test_masking_a_plain_text_compiles_no_pattern() -> None:
     """Each hook masks what it gives, and most of it has nothing to look at: `re` alone takes as long as a hook."""
-    text = "see docs/explanation/security.md and loomctl.engine.priming.one_line_for_people\n"
-    program = f"import sys; sys.path.insert(0, sys.argv[1]); from loomctl.model.secrets import mask; mask({text!r})"
+    text = "see docs/explanation/security.md and loomctl.priming.prime_run.one_line_for_people\n"
+    program = f"import sys; sys.path.insert(0, sys.argv[1]); from loomctl.kit.text.secrets import mask; mask({text!r})"
     command = [sys.executable, "-I", "-S", "-c", f"{program}; print('re' in sys.modules)", str(MAIN.parent.parent)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from loomctl.engine import schema_checks
-from tests import reports
-from tests.scenes import CHECKOUT, Json, Scene
+from loomctl.workflows import schema_checks
+from tests.helpers import reports
+from tests.helpers.scenes import CHECKOUT, Json, Scene
 
 SCHEMA = schema_checks.schema("report", bundle=str(CHECKOUT))
 

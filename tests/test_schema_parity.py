@@ -12,30 +12,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from loomctl.disk.offloading import DataOffloader
-from loomctl.engine import schema_checks
-from loomctl.engine.check import check_file, kind_of
-from loomctl.engine.reducer import StepReducer
-from loomctl.engine.resolve import resolve
-from loomctl.model import (
+from loomctl.kit.errors import LoomError
+from loomctl.kit.problems import errors
+from loomctl.reduction.tool_steps import ToolStep
+from loomctl.runs.model import joins, route_reasons, state, visits
+from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.reducer import StepReducer
+from loomctl.workflows import plan, schema_checks
+from loomctl.workflows.check import check_file, kind_of
+from loomctl.workflows.model import (
     branches,
     critical_artifacts,
     evidence,
-    joins,
     parallel,
-    plan,
     policies,
-    route_reasons,
-    state,
     steps,
     transitions,
-    visits,
     workflow,
 )
-from loomctl.model.errors import LoomError
-from loomctl.model.problems import errors
-from loomctl.model.tool_steps import ToolStep
-from tests.engine.test_reducer import CALLS
+from loomctl.workflows.resolve import resolve
+from tests.runs.test_reducer import CALLS
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "tests" / "examples"

@@ -10,14 +10,19 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from loomctl.changes import track
 from loomctl.cli import bundle
-from loomctl.disk import tool_log
-from loomctl.engine import command_trust, deciding, driving, schema_checks, tracking
-from loomctl.engine.caller import Conversation
-from loomctl.model import directives, steps, visits
-from loomctl.model.tool_steps import ToolStep
-from tests.disk.repositories import git
-from tests.scenes import CHECKOUT, Json, Scene, Seen
+from loomctl.flow import decide, drive
+from loomctl.flow.commands import command_trust
+from loomctl.flow.outcomes import directives
+from loomctl.reduction.tool_steps import ToolStep
+from loomctl.runs.caller import Conversation
+from loomctl.runs.model import visits
+from loomctl.runs.tools import tool_log
+from loomctl.workflows import schema_checks
+from loomctl.workflows.model import steps
+from tests.helpers.repositories import git
+from tests.helpers.scenes import CHECKOUT, Json, Scene, Seen
 
 SCHEMAS = {kind: schema_checks.schema(kind, bundle=str(CHECKOUT)) for kind in ("status", "changes")}
 OWN = {"type": "object", "required": ["risk"]}
@@ -57,17 +62,17 @@ def worked(scene: Scene) -> Scene:
     run = scene.begin().run
     space = scene.space(conversation=Counted())
     command_trust.trust(space, run, command_trust.listed(space, run))
-    driving.next_step(space, run.run_id)
+    drive.next_step(space, run.run_id)
     step = ToolStep("toolu_1", "Write", {"file_path": "/elsewhere/x"}, "written", None, success=True)
     tool_log.append(str(scene.run_dir), [step._replace(more={"stage": "003-a.ask@1", "at": "2999"})])
     scene.write("a.txt", "x\n")
     routing = {"outcome": "succeeded", "context_updates": {"n": 1}, "suggested_next_ids": ["own"]}
     label = {"preferred_next_label": "[O] On", "failure_reason": "none"}
-    driving.done(space, run.run_id, response=json.dumps(routing | label), artifacts={"spec": "a.txt"})
-    driving.done(space, run.run_id, response='{"risk": "high"}')
-    deciding.approve(space, run.run_id, by="Ada", note="so be it")
-    driving.done(space, run.run_id, response='{"outcome": 7}')
-    driving.done(space, run.run_id, response='{"outcome": 7}')
+    drive.done(space, run.run_id, response=json.dumps(routing | label), artifacts={"spec": "a.txt"})
+    drive.done(space, run.run_id, response='{"risk": "high"}')
+    decide.approve(space, run.run_id, by="Ada", note="so be it")
+    drive.done(space, run.run_id, response='{"outcome": 7}')
+    drive.done(space, run.run_id, response='{"outcome": 7}')
     return scene
 
 
@@ -122,7 +127,7 @@ def test_the_words_are_those_of_the_code() -> None:
     assert properties["kind"]["enum"] == list(steps.KINDS)
     sources = properties["directive"]["properties"]["source"]["enum"]
     assert sources == [directives.RESPONSE, directives.STATUS_JSON, directives.LAST_FILE, None]
-    assert SCHEMAS["changes"]["properties"]["patch"]["enum"] == [tracking.PATCH, None]
+    assert SCHEMAS["changes"]["properties"]["patch"]["enum"] == [track.PATCH, None]
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.kit.errors import EXIT_USAGE, LoomError
 
 OPTION = "--arguments-from-stdin"
 END = "--end-of-arguments--"

@@ -8,21 +8,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl import __version__
 from loomctl.cli import printing, retyped
-from loomctl.disk import config, heartbeats, project, terminals, trouble
-from loomctl.disk.local import TERMINAL, Local
-from loomctl.disk.store import Store
-from loomctl.engine import finding
-from loomctl.engine.caller import Caller, Conversation, Workspace
-from loomctl.engine.open_project import workspace
-from loomctl.hosts import claude_events, claude_transcript
-from loomctl.model.errors import EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
-from loomctl.model.ids import checked_id
+from loomctl.flow.open_project import workspace
+from loomctl.hosts.claude import events, transcript
+from loomctl.kit import trouble
+from loomctl.kit.errors import EXIT_USAGE, LoomError
+from loomctl.kit.ids import checked_id
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.versions import __version__
+from loomctl.runs import find, project
+from loomctl.runs.caller import Caller, Conversation, Workspace
+from loomctl.runs.machine import heartbeats, terminals
+from loomctl.runs.machine.local import TERMINAL, Local
+from loomctl.runs.settings import config
+from loomctl.runs.store.store import Store
 
 if TYPE_CHECKING:
-    from loomctl.disk.project import Project
+    from loomctl.runs.project import Project
 
 
 def reader_is_an_assistant() -> bool:
@@ -46,7 +48,7 @@ def space(*, make: bool = False, writes: bool = True) -> Workspace:
     if found is None:
         found = project.new(cwd)
         if not make:
-            raise finding.no_active_run()
+            raise find.no_active_run()
     made = workspace(found, config.load(found.store, with_yaml=True, keep=writes), _caller(found, cwd))
     if writes:
         _say_skew(made)
@@ -62,7 +64,7 @@ def _keep_memory_at_the_end(made: Workspace) -> None:
 
 
 def _keep_memory(made: Workspace) -> None:
-    from loomctl.engine import memory
+    from loomctl.priming import memory
 
     try:
         memory.keep(made)
@@ -72,14 +74,14 @@ def _keep_memory(made: Workspace) -> None:
 
 def run_to_show(space: Workspace, named: str | None) -> str:
     """Find a run for a command that only looks: the hints repeat its line with the run. Raises as `finding.to_read`."""
-    run_id = finding.to_read(space, named, way=retyped.naming).run_id
+    run_id = find.to_read(space, named, way=retyped.naming).run_id
     assert run_id is not None  # to_read raises instead
     return run_id
 
 
 def of_the_host() -> Conversation:
     """Give what other sessions' conversations are found by, whoever asks: hooks are Claude Code's."""
-    return claude_transcript.Transcript(None)
+    return transcript.Transcript(None)
 
 
 def _here() -> str:
@@ -118,9 +120,9 @@ def _caller(found: Project, cwd: str) -> Caller:
         _check_session(session_id)
         local = Local(Store(found.store).local)
         known = (local.binding(session_id) or {}).get("transcript_path")
-        path = known if isinstance(known, str) and os.path.isfile(known) else claude_transcript.find(session_id)
-        conversation: Conversation = claude_transcript.Transcript(path)
-        return Caller(session_id, claude_events.HOST, claude_events.host_pid(), cwd, conversation)
+        path = known if isinstance(known, str) and os.path.isfile(known) else transcript.find(session_id)
+        conversation: Conversation = transcript.Transcript(path)
+        return Caller(session_id, events.HOST, events.host_pid(), cwd, conversation)
     name, leader = terminals.session(found.store)
     return Caller(name, TERMINAL, leader, cwd, Conversation())
 

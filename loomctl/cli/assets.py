@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from loomctl.changes import stage_changes
 from loomctl.cli import asking, printing
 from loomctl.cli.listing import Listing
 from loomctl.cli.options import complete_runs, json_option
-from loomctl.engine import stage_changes
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line, visible
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line, visible
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from loomctl.disk.store import Run
-    from loomctl.engine.stage_changes import Asset
+    from loomctl.changes.stage_changes import Asset
+    from loomctl.runs.store.store import Run
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

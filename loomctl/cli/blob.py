@@ -10,15 +10,15 @@ import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option
-from loomctl.disk import files
-from loomctl.disk.blobs import Blobs
-from loomctl.engine import not_here
-from loomctl.model import blob_refs
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.kit import files
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.text.counts import counted
+from loomctl.runs import not_here
+from loomctl.runs.model import blob_refs
+from loomctl.runs.store.blobs import Blobs
 
 if TYPE_CHECKING:
-    from loomctl.engine.caller import Workspace
+    from loomctl.runs.caller import Workspace
 
 
 @click.group()

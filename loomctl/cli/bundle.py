@@ -8,8 +8,9 @@ import click
 
 from loomctl.cli import printing
 from loomctl.cli.options import json_option
-from loomctl.disk import files, project
-from loomctl.model.errors import EXIT_OK, EXIT_SETUP, LoomError
+from loomctl.kit import files
+from loomctl.kit.errors import EXIT_OK, EXIT_SETUP, LoomError
+from loomctl.runs import project
 
 KINDS = ("workflow", "plan", "state", "tool_step", "status", "changes", "report")
 
@@ -82,6 +83,6 @@ def hook(event: str) -> int:
     Events: session-start, user-prompt-submit, pre-tool-use, pre-compact, stop, session-end; the launcher answers
     post-tool-use and post-tool-use-failure itself, or calls Python for what is large
     """
-    from loomctl.hosts.claude_code import main
+    from loomctl.hosts.claude.hooks import main
 
     return main([event])

@@ -9,10 +9,10 @@ import click
 
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import complete_workflows, json_option
-from loomctl.disk import workflow_files
-from loomctl.engine.check import check_file, commands_of
-from loomctl.model.errors import EXIT_INVALID, EXIT_OK
-from loomctl.model.problems import Problem, errors
+from loomctl.kit.errors import EXIT_INVALID, EXIT_OK
+from loomctl.kit.problems import Problem, errors
+from loomctl.workflows import workflow_files
+from loomctl.workflows.check import check_file, commands_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

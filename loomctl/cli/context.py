@@ -9,22 +9,24 @@ import click
 
 from loomctl.cli import asking, inputs, printing
 from loomctl.cli.options import branch_option, json_option, run_argument
-from loomctl.disk import files
-from loomctl.engine import context_history, context_values, contexts, finding, lines
-from loomctl.engine.context_history import NOTHING, STEP, UNDO, USER
-from loomctl.model.context_keys import is_reserved
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
-from loomctl.model.secrets import masked_line
+from loomctl.flow import contexts, lines
+from loomctl.kit import files
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import find
+from loomctl.runs.context import context_history, context_values
+from loomctl.runs.context.context_history import NOTHING, STEP, UNDO, USER
+from loomctl.runs.model.context_keys import is_reserved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loomctl.disk.store import Run
-    from loomctl.engine.caller import Workspace
-    from loomctl.engine.context_history import Change
-    from loomctl.engine.contexts import Held
+    from loomctl.flow.contexts import Held
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.context.context_history import Change
+    from loomctl.runs.store.store import Run
 
 _HELP = "loomctl context set --help"
 _SHOWN = 60
@@ -217,7 +219,7 @@ def _meant(words: Sequence[str]) -> tuple[str | None, Run, list[Change]]:
 def _run_alone(word: str) -> Run | None:
     """Give the run that a single word means, if it is no key of the run that is meant without it."""
     space = asking.space()
-    current = finding.find(space).run_id
+    current = find.find(space).run_id
     if current is not None and context_history.of_run(space.store.read(current, to_show=True), word):
         return None
     try:

@@ -6,8 +6,9 @@ import os
 import sys
 
 from loomctl.cli import documents, streams
-from loomctl.disk import bundle_lines, project
-from loomctl.model.errors import EXIT_SETUP, LoomError
+from loomctl.kit import bundle_lines
+from loomctl.kit.errors import EXIT_SETUP, LoomError
+from loomctl.runs import project
 
 
 def of(error: ImportError) -> LoomError:

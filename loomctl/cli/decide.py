@@ -8,17 +8,18 @@ import click
 
 from loomctl.cli import asking, person, printing, step
 from loomctl.cli.options import branch_option, json_option, run_argument
-from loomctl.disk.local import TERMINAL
-from loomctl.engine import deciding, finding, moves
-from loomctl.model.errors import EXIT_OK
-from loomctl.model.secrets import masked_line
+from loomctl.flow import decide, moves
+from loomctl.kit.errors import EXIT_OK
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import find
+from loomctl.runs.machine.local import TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loomctl.cli.options import Command
-    from loomctl.engine.caller import Workspace
-    from loomctl.engine.driving import Driven
+    from loomctl.flow.drive import Driven
+    from loomctl.runs.caller import Workspace
 
 
 def _by_option(command: Command) -> Command:
@@ -50,9 +51,9 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
       loomctl approve --by Ada --note "the figures are right"
     """
     space = asking.space()
-    run_id = finding.to_drive(space, run, verb="approve")
+    run_id = find.to_drive(space, run, verb="approve")
     person.must_decide(space, "approve", run_id)
-    driven = deciding.approve(space, run_id, by=by, note=note, branch=branch)
+    driven = decide.approve(space, run_id, by=by, note=note, branch=branch)
     return _told(space, driven, "approved", as_json=as_json)
 
 
@@ -75,9 +76,9 @@ def reject(run: str | None, by: str, note: str, branch: str | None, as_json: boo
       loomctl reject --reason "the migration cannot be undone"
     """
     space = asking.space()
-    run_id = finding.to_drive(space, run, verb="reject")
+    run_id = find.to_drive(space, run, verb="reject")
     person.must_decide(space, "reject", run_id)
-    driven = deciding.reject(space, run_id, by=by, note=note, branch=branch)
+    driven = decide.reject(space, run_id, by=by, note=note, branch=branch)
     return _told(space, driven, "rejected", as_json=as_json)
 
 
@@ -99,9 +100,9 @@ def choose(label: str, run: str | None, by: str, note: str, branch: str | None, 
       loomctl choose "[A] Approve" shop-258 --note "ship it on Monday"
     """
     space = asking.space()
-    run_id = finding.to_drive(space, run, verb="choose LABEL")
+    run_id = find.to_drive(space, run, verb="choose LABEL")
     person.must_decide(space, "choose", label, run_id)
-    driven = deciding.choose(space, run_id, label, by=by, note=note, branch=branch)
+    driven = decide.choose(space, run_id, label, by=by, note=note, branch=branch)
     return _told(space, driven, "", as_json=as_json)
 
 

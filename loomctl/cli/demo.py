@@ -15,7 +15,7 @@ import click
 
 from loomctl import __file__ as package_file
 from loomctl.cli import printing
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SETUP, LoomError
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SETUP, LoomError
 
 SPEC = """# Dark mode for the shop
 

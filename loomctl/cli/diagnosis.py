@@ -8,20 +8,20 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from loomctl.care.doctor import examine
 from loomctl.cli import documents, streams, system_errors
-from loomctl.disk import project
-from loomctl.engine import doctoring
-from loomctl.engine.patient import Patient
-from loomctl.hosts import claude_doctoring, claude_transcript
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
-from loomctl.model.findings import FAIL, PASS, WARN
+from loomctl.hosts.claude import doctor, transcript
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
+from loomctl.kit.findings import FAIL, PASS, WARN
+from loomctl.runs import project
+from loomctl.runs.patient import Patient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loomctl.model.findings import Finding
+    from loomctl.kit.findings import Finding
 
-CHECKS = {**doctoring.CHECKS, "assistant": claude_doctoring.assistant}
+CHECKS = {**examine.CHECKS, "assistant": doctor.assistant}
 _COLOURS = {PASS: "32", WARN: "33", FAIL: "31"}
 
 
@@ -37,7 +37,7 @@ def tell(*, as_json: bool) -> int:
     """Do it with streams that are prepared already."""
     code = EXIT_OK
     try:
-        findings = doctoring.examine(_patient(), CHECKS)
+        findings = examine.examine(_patient(), CHECKS)
         code = EXIT_FINDINGS if any(finding.status == FAIL for finding in findings.values()) else EXIT_OK
         print(_document(findings) if as_json else _text(findings), flush=True)
     except KeyboardInterrupt:
@@ -73,7 +73,7 @@ def _patient() -> Patient:
         now=time.time(),
         program="" if sys.flags.no_site else sys.argv[0],
     )
-    patient.conversation = claude_transcript.Transcript(None)
+    patient.conversation = transcript.Transcript(None)
     return patient
 
 

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loomctl.changes import stage_changes
 from loomctl.cli import asking, printing, retyped
 from loomctl.cli.options import json_option, run_argument
-from loomctl.engine import stage_changes, words
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line, visible
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line, visible
+from loomctl.runs import words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loomctl.engine.stage_changes import StageChanges
+    from loomctl.changes.stage_changes import StageChanges
 
 
 @click.command()

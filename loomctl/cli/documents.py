@@ -7,8 +7,8 @@ import json
 import sys
 from typing import Any
 
-from loomctl.model.fences import visible_in_json
-from loomctl.model.secrets import masked
+from loomctl.kit.text.fences import visible_in_json
+from loomctl.kit.text.secrets import masked
 
 SCHEMA_VERSION = 1
 

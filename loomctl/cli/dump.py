@@ -6,10 +6,10 @@ import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import complete_runs, json_option
-from loomctl.engine import dumping
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
-from loomctl.model.fences import one_line
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.views import dump
 
 
 @click.command("dump")
@@ -32,7 +32,7 @@ def dump_command(run: str, folder: str, force: bool, as_json: bool) -> int:
       loomctl dump shop-258 ./shop-258 --force
     """
     space = asking.space()
-    made = dumping.dump(space, asking.run_to_show(space, run), folder, force=force)
+    made = dump.dump(space, asking.run_to_show(space, run), folder, force=force)
     if as_json:
         told = made._asdict() | {"troubles": [one.to_dict() for one in made.troubles]}
         printing.document({"run_id": space.store.match(run), **told})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from loomctl.model import ways
-from loomctl.model.counts import counted
-from loomctl.model.fences import one_line
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.workflows.model import ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

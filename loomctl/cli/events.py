@@ -14,18 +14,19 @@ import click
 
 from loomctl.cli import asking, documents, event_lines, printing
 from loomctl.cli.options import run_argument
-from loomctl.disk import clock, event_log
-from loomctl.engine import chain, verifying
-from loomctl.engine.watching import Printed, Watch
-from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
-from loomctl.model.secrets import mask, masked, masked_line
+from loomctl.kit import clock
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import mask, masked, masked_line
+from loomctl.runs import log_verdict
+from loomctl.runs.store import chain, event_log
+from loomctl.views.watch import Printed, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from loomctl.disk.event_log import Line
-    from loomctl.engine.caller import Workspace
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.event_log import Line
 
 LAST = 50
 PROGRESS = "command.output"  # the name of what stands in no log: lines that a command printed
@@ -218,7 +219,7 @@ def _without_secrets(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _is_only_torn(space: Workspace, run_id: str) -> bool:
     """Tell whether what is no entry in a log is what kills tore off, by the verdict that `loomctl verify` gives."""
     try:
-        found = verifying.verify(space.store, run_id)
+        found = log_verdict.verify(space.store, run_id)
     except (OSError, LoomError):
         return False
     odd = {fault.code for fault in found.faults} & {chain.NO_ENTRY, chain.LOG_CUT_OFF}

@@ -9,16 +9,16 @@ import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option
-from loomctl.disk import clock
-from loomctl.engine import collecting
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
-from loomctl.model.fences import one_line
+from loomctl.kit import clock
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.runs import blob_collection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loomctl.engine.collecting import Blob, Collected, Look
+    from loomctl.runs.blob_collection import Blob, Collected, Look
 
 
 @click.command()
@@ -37,8 +37,8 @@ def gc(dry_run: bool, as_json: bool) -> int:
     """
     space = asking.space()
     now = time.time()
-    found = collecting.look(space, now=now)
-    done = None if dry_run else collecting.collect(space, found, now=now)
+    found = blob_collection.look(space, now=now)
+    done = None if dry_run else blob_collection.collect(space, found, now=now)
     if as_json:
         printing.document(_document(found, done))
     else:

@@ -8,11 +8,11 @@ import click
 
 from loomctl.cli import asking, printing, retyped
 from loomctl.cli.options import complete_runs, complete_workflows, json_option
-from loomctl.disk import files, targets
-from loomctl.disk.run_names import AmbiguousRunError, shown
-from loomctl.engine import graphing
-from loomctl.model.errors import EXIT_OK
-from loomctl.model.secrets import mask
+from loomctl.kit import files, targets
+from loomctl.kit.errors import EXIT_OK
+from loomctl.kit.text.secrets import mask
+from loomctl.runs.store.run_names import AmbiguousRunError, shown
+from loomctl.workflows.draw import draw
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -27,7 +27,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.option(
     "--format",
     "form",
-    type=click.Choice(graphing.FORMATS),
+    type=click.Choice(draw.FORMATS),
     default="mermaid",
     show_default=True,
     help="Mermaid for Markdown; DOT, which Loom reads as a workflow too; SVG, drawn by Graphviz.",
@@ -50,7 +50,7 @@ def graph(target: str | None, form: str, output: str | None, as_json: bool) -> i
     if output is not None:
         targets.check(output, retyped.line(("output",)))
     try:
-        found = graphing.drawn(asking.any_space(), target, form)
+        found = draw.drawn(asking.any_space(), target, form)
     except AmbiguousRunError as error:
         raise error.by(lambda run_id: retyped.line(target=run_id) or shown(run_id)) from None
     if output is not None:

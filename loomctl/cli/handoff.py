@@ -10,20 +10,20 @@ import click
 
 from loomctl.cli import asking, person, printing, retyped, system_errors
 from loomctl.cli.options import complete_runs, json_option, run_argument
-from loomctl.engine import finding
-from loomctl.model import lease
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
-from loomctl.model.fences import one_line
-from loomctl.model.secrets import masked_line
+from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import find
+from loomctl.runs.model import lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from loomctl.engine.handoff import Desk
-    from loomctl.engine.parcels import Parcel
-    from loomctl.engine.pulling import Pulled
-    from loomctl.engine.pushing import Pushed
+    from loomctl.handoff.handoff import Desk
+    from loomctl.handoff.parcels import Parcel
+    from loomctl.handoff.pull import Pulled
+    from loomctl.handoff.push import Pushed
 
 _MOST = 10
 # The beginning of a path: what stands there, in the order in which it is listed.
@@ -71,8 +71,9 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
       loomctl push shop-258 --dry-run
       loomctl push shop-258 --remote backup --with-outputs --yes
     """
-    from loomctl.engine import handoff, pushing
-    from loomctl.engine.handoff import Desk
+    from loomctl.handoff import handoff
+    from loomctl.handoff import push as pushing
+    from loomctl.handoff.handoff import Desk
 
     space = asking.space()
     run_id = asking.run_to_show(space, run)
@@ -194,8 +195,8 @@ def pull(run: str | None, remote: str | None, every: bool, keep_mine: bool, take
       loomctl pull shop-258 --keep-mine
       loomctl pull --all
     """
-    from loomctl.engine import pulling
-    from loomctl.engine.handoff import Desk
+    from loomctl.handoff import pull as pulling
+    from loomctl.handoff.handoff import Desk
 
     if (keep_mine and take_theirs) or (every and run):
         what = "one of --keep-mine and --take-theirs" if keep_mine else "a run or --all"
@@ -237,7 +238,7 @@ def _pull_all(desk: Desk, there: Mapping[str, str], keep: str, *, as_json: bool)
 
 def _tried(desk: Desk, run_id: str, commit: str, keep: str) -> Pulled | LoomError:
     """Take one of several runs; what goes wrong with it is its own result."""
-    from loomctl.engine import pulling
+    from loomctl.handoff import pull as pulling
 
     again = f"loomctl --debug pull {run_id}{desk.option()}"
     try:
@@ -257,7 +258,7 @@ def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
     if named is not None:
         found = [run_id for run_id in there if run_id == named] or [one for one in there if one.startswith(named)]
     else:
-        current = finding.find(desk.space, None).run_id
+        current = find.find(desk.space, None).run_id
         found = [current] if current in there and current is not None else list(there)
     if len(found) == 1:
         return found[0]
@@ -295,7 +296,8 @@ def _pulled_document(desk: Desk, pulled: Pulled) -> dict[str, Any]:
 
 
 def _lines(desk: Desk, pulled: Pulled) -> list[str]:
-    from loomctl.engine import handoff, pulling
+    from loomctl.handoff import handoff
+    from loomctl.handoff import pull as pulling
 
     run_id, saved = pulled.run_id, pulled.saved
     who = handoff.who(pulled.told)
@@ -325,7 +327,7 @@ def _lines(desk: Desk, pulled: Pulled) -> list[str]:
 
 def _taken_up(desk: Desk, run_id: str) -> list[str]:
     """Say how a run that was not taken up here is."""
-    from loomctl.disk import known
+    from loomctl.runs.machine import known
 
     store = desk.space.store
     if known.is_known(run_id, store.folder):

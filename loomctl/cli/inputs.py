@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from loomctl.disk import files, trouble
-from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.kit import files, trouble
+from loomctl.kit.errors import EXIT_USAGE, LoomError
 
 STDIN = "-"
 LARGEST = 16 << 20

@@ -7,11 +7,12 @@ import shlex
 
 import click
 
-from loomctl import __version__
 from loomctl.cli import arguments as slash_arguments
 from loomctl.cli import damage, printing, streams, system_errors
-from loomctl.disk import bundle_lines, project
-from loomctl.model.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
+from loomctl.kit import bundle_lines
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
+from loomctl.kit.versions import __version__
+from loomctl.runs import project
 
 LONGEST_LINE = 300
 

@@ -9,14 +9,14 @@ import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option
-from loomctl.engine import memory_switch
-from loomctl.engine.memory import NOW
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.priming import memory_switch
+from loomctl.priming.memory import NOW
 
 if TYPE_CHECKING:
-    from loomctl.engine.memory_switch import Standing
+    from loomctl.priming.memory_switch import Standing
 
 _IN = {"CLAUDE.local.md": memory_switch.LOCAL_FILE, "rule": memory_switch.RULE}
 

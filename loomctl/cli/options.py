@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from loomctl.cli import asking
-from loomctl.model.errors import LoomError
+from loomctl.kit.errors import LoomError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -43,7 +43,7 @@ def complete_stages(context: click.Context, parameter: click.Parameter, incomple
     """Complete the stages of the run that is named, else of the current one."""
 
     def names() -> list[str]:
-        from loomctl.engine import stage_records, words
+        from loomctl.runs import stage_records, words
 
         run = words.current(asking.any_space(), context.params.get("run"))
         return [str(entry["stage"]) for entry in stage_records.entries(run)]
@@ -55,7 +55,7 @@ def complete_workflows(context: click.Context, parameter: click.Parameter, incom
     """Complete workflow ids: the project's and the bundle's."""
 
     def names() -> list[str]:
-        from loomctl.disk import workflow_files
+        from loomctl.workflows import workflow_files
 
         project = asking.any_space().project
         return workflow_files.available(
@@ -69,7 +69,7 @@ def complete_artifacts(context: click.Context, parameter: click.Parameter, incom
     """Complete artifact ids of the project's newest run, after the last comma."""
 
     def names() -> list[str]:
-        from loomctl.disk import files
+        from loomctl.kit import files
 
         store = asking.any_space().store
         newest = max(

@@ -9,15 +9,16 @@ import click
 
 from loomctl.cli import inputs, printing
 from loomctl.cli.options import json_option
-from loomctl.disk import output_schemas, trouble
-from loomctl.engine import answers, outcomes
-from loomctl.model.directives import ROUTING
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
-from loomctl.model.fences import one_line
-from loomctl.model.problems import refusal
+from loomctl.expressions import output_schemas
+from loomctl.flow.outcomes import answers, outcomes
+from loomctl.flow.outcomes.directives import ROUTING
+from loomctl.kit import trouble
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK
+from loomctl.kit.problems import refusal
+from loomctl.kit.text.fences import one_line
 
 if TYPE_CHECKING:
-    from loomctl.model.directives import Reading
+    from loomctl.flow.outcomes.directives import Reading
 
 _HELP = "loomctl outcome --help"
 _SHOWN = 200

@@ -11,13 +11,14 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from loomctl.disk import ancestry, call_marks
 from loomctl.hosts import loom_commands
-from loomctl.model.errors import EXIT_USAGE, LoomError
+from loomctl.kit.errors import EXIT_USAGE, LoomError
+from loomctl.kit.process import ancestry
+from loomctl.runs.machine import call_marks
 
 if TYPE_CHECKING:
-    from loomctl.disk.ancestry import Process
-    from loomctl.engine.caller import Workspace
+    from loomctl.kit.process.ancestry import Process
+    from loomctl.runs.caller import Workspace
 
 # What assistants say of themselves in the environment of what they start.
 _MARKS = (

@@ -7,16 +7,18 @@ from click.shell_completion import CompletionItem
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import branch_option, json_option, run_argument
-from loomctl.engine import finding, lines, preambles
-from loomctl.model import places
-from loomctl.model.errors import EXIT_OK, LoomError
-from loomctl.model.fidelity import FIDELITIES
+from loomctl.flow import lines
+from loomctl.flow.preamble import preambles
+from loomctl.kit.errors import EXIT_OK, LoomError
+from loomctl.runs import find
+from loomctl.runs.model import places
+from loomctl.workflows.model.fidelity import FIDELITIES
 
 
 def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
         space = asking.space()
-        run_id = finding.to_read(space, ctx.params.get("run")).run_id
+        run_id = find.to_read(space, ctx.params.get("run")).run_id
         every = places.places(space.store.read(str(run_id), to_show=True).plan)
     except (LoomError, OSError):
         return []

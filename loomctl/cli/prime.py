@@ -8,14 +8,16 @@ import click
 
 from loomctl.cli import asking, printing, retyped, telling
 from loomctl.cli.options import complete_artifacts, complete_runs, json_option
-from loomctl.disk import known
-from loomctl.engine import catching_up, finding, priming, remembering
-from loomctl.model import frozen_plan, sessions, triggers
-from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.priming import catch_up, memory_of_session, prime_run
+from loomctl.runs import find
+from loomctl.runs.machine import known
+from loomctl.runs.model import frozen_plan, sessions
+from loomctl.workflows.model import triggers
 
 if TYPE_CHECKING:
-    from loomctl.engine.caller import Workspace
-    from loomctl.engine.priming import Slip
+    from loomctl.priming.prime_run import Slip
+    from loomctl.runs.caller import Workspace
 
 
 @click.command("prime-context")
@@ -61,11 +63,11 @@ def prime_context(
             exit_code=EXIT_USAGE,
         )
     space = asking.space()
-    found = finding.to_read(space, run_id, way=retyped.naming)
+    found = find.to_read(space, run_id, way=retyped.naming)
     assert found.run_id is not None  # to_read raises instead
     is_known = known.is_known(found.run_id, space.store.folder)
     if found.how == "only" and not dry_run:
-        finding.must_be_known(space, found.run_id)
+        find.must_be_known(space, found.run_id)
     run = space.store.read(found.run_id, to_show=True)
     may_write = found.may_write and not frozen_plan.steps_unknown(run.plan)
     only = [name.strip() for name in artifacts.split(",") if name.strip()] if artifacts is not None else None
@@ -78,11 +80,11 @@ def prime_context(
             exit_code=EXIT_USAGE,
         )
     budget = (
-        catching_up.budget(space) if asking.reader_is_an_assistant() and not as_json else priming.command_budget(space)
+        catch_up.budget(space) if asking.reader_is_an_assistant() and not as_json else prime_run.command_budget(space)
     )
-    made = priming.prime(space, run, event, budget, may_write=may_write, only=only, force=force)
+    made = prime_run.prime(space, run, event, budget, may_write=may_write, only=only, force=force)
     if not dry_run:
-        made = remembering.record(space, found.run_id, made, may_write=may_write and is_known)
+        made = memory_of_session.record(space, found.run_id, made, may_write=may_write and is_known)
     if as_json:
         printing.document(made.to_dict() if dry_run else made.with_text())
     else:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from loomctl.cli import documents
-from loomctl.model.fences import visible
-from loomctl.model.secrets import mask
+from loomctl.kit.text.fences import visible
+from loomctl.kit.text.secrets import mask
 
 
 def document(value: dict[str, Any]) -> None:

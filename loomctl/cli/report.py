@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loomctl.changes import own_reports
 from loomctl.cli import asking, event_lines, printing, retyped
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import own_reports, report_files
-from loomctl.disk.artifact_paths import is_inside
-from loomctl.engine import reporting
-from loomctl.model import report_page
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
-from loomctl.model.fences import one_line
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.runs.artifact_paths import is_inside
+from loomctl.views.report import document as reporting
+from loomctl.views.report import page as report_page
+from loomctl.views.report import report_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from loomctl.engine.caller import Workspace
+    from loomctl.runs.caller import Workspace
 
 STDOUT = "-"
 

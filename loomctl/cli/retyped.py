@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from loomctl.disk import run_names
+from loomctl.runs.store import run_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

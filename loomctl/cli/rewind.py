@@ -8,16 +8,19 @@ import click
 
 from loomctl.cli import asking, printing, telling
 from loomctl.cli.options import complete_stages, json_option, run_argument
-from loomctl.engine import driving, finding, forking, moves, rewinding
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_OK
-from loomctl.model.secrets import masked_line
+from loomctl.flow import drive, moves
+from loomctl.flow.back import fork as forking
+from loomctl.flow.back import rewind as rewinding
+from loomctl.kit.errors import EXIT_OK
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import find
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loomctl.engine.forking import Forked
-    from loomctl.engine.rewinding import Rewound
+    from loomctl.flow.back.fork import Forked
+    from loomctl.flow.back.rewind import Rewound
 
 _LISTED = 5  # names in a line; --json has all
 
@@ -46,7 +49,7 @@ def rewind(run: str | None, stage: str, as_json: bool) -> int:
       loomctl rewind --to review@1
     """
     space = asking.space()
-    rewound = rewinding.rewind(space, finding.to_drive(space, run), stage)
+    rewound = rewinding.rewind(space, find.to_drive(space, run), stage)
     if as_json:
         printing.document(
             {
@@ -64,7 +67,7 @@ def rewind(run: str | None, stage: str, as_json: bool) -> int:
         )
         return EXIT_OK
     lines = [*_rewound(rewound), *(f"  ! {masked_line(note, 300)}" for note in rewound.notes)]
-    lines.append(moves.say_move(driving.Driven(rewound.run, rewound.move)))
+    lines.append(moves.say_move(drive.Driven(rewound.run, rewound.move)))
     printing.text(telling.whole(space, rewound.run, lines, None))
     return EXIT_OK
 
@@ -112,7 +115,7 @@ def fork(run: str | None, stage: str, as_json: bool) -> int:
       loomctl fork --at review@1 --json
     """
     space = asking.space()
-    run_id = finding.to_read(space, run).run_id
+    run_id = find.to_read(space, run).run_id
     assert run_id is not None  # to_read raises instead
     forked = forking.fork(space, run_id, stage)
     if as_json:

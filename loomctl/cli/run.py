@@ -8,17 +8,20 @@ import click
 
 from loomctl.cli import asking, printing, retyped, telling, trusting
 from loomctl.cli.options import complete_runs, complete_workflows, json_option, run_argument
-from loomctl.engine import catching_up, command_trust, resuming, starting
-from loomctl.model import sessions
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.flow import resume as resuming
+from loomctl.flow import start
+from loomctl.flow.commands import command_trust
+from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.text.counts import counted
+from loomctl.priming import catch_up
+from loomctl.runs.model import sessions
 
 if TYPE_CHECKING:
-    from loomctl.disk.store import Run
-    from loomctl.engine.caller import Workspace
-    from loomctl.engine.priming import Slip
-    from loomctl.engine.resuming import Resumed
-    from loomctl.engine.starting import Started
+    from loomctl.flow.resume import Resumed
+    from loomctl.flow.start import Started
+    from loomctl.priming.prime_run import Slip
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
 
 LEVELS = ("dry-run", "assist", "guarded", "autonomous")
 
@@ -71,7 +74,7 @@ def run(
         )
     space = asking.space(make=True)
     later = asking.in_a_body() and not as_json
-    begun = starting.start(
+    begun = start.start(
         space,
         " ".join(work),
         workflow=workflow,
@@ -83,7 +86,7 @@ def run(
     if begun.slip is not None:
         begun = begun._replace(notes=[*begun.notes, *trusting.asked(space, begun.run, may_ask=not as_json)])
     if later and begun.slip is not None:
-        catching_up.tell(space, [*_warned(begun), *begun.notes])
+        catch_up.tell(space, [*_warned(begun), *begun.notes])
         printing.text(_body(begun.run))
     elif as_json:
         printing.document(_started_document(space, begun))
@@ -179,7 +182,7 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
     if as_json:
         printing.document(_resumed_document(space, taken))
     elif later:
-        catching_up.tell(space, [*taken.differences, *taken.notes])
+        catch_up.tell(space, [*taken.differences, *taken.notes])
         printing.text(_body(taken.run))
     else:
         lines = [f"Loom: run {taken.run.run_id} resumed"]

@@ -12,19 +12,19 @@ import click
 from loomctl.cli import asking, person, printing
 from loomctl.cli.listing import Listing
 from loomctl.cli.options import Command, complete_runs, json_option
-from loomctl.disk import run_index
-from loomctl.engine import leasing
-from loomctl.model import saved_copies
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
-from loomctl.model.state import ACTIVE
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.runs import leases
+from loomctl.runs.model import saved_copies
+from loomctl.runs.model.state import ACTIVE
+from loomctl.runs.store import run_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.engine.caller import Workspace
+    from loomctl.runs.caller import Workspace
 
 
 _UNNAMED = "\0"  # no command line holds it
@@ -118,8 +118,8 @@ def list_runs(as_json: bool) -> int:
 
 def list_remote(named: str, as_json: bool) -> int:
     """Print every run that a remote has: who pushed it, where it stands, and how that is to what is here."""
-    from loomctl.engine import remote_runs
-    from loomctl.engine.handoff import Desk
+    from loomctl.handoff import remote_runs
+    from loomctl.handoff.handoff import Desk
 
     desk = Desk(asking.any_space(), None if named == _UNNAMED else named, asks=not as_json and sys.stdin.isatty())
     found = remote_runs.listed(desk)
@@ -154,7 +154,7 @@ def _driver(space: Workspace, summary: Mapping[str, Any]) -> dict[str, Any] | No
     if summary.get("status") not in ACTIVE:
         return None
     try:
-        return leasing.document(space, summary["run_id"], space.store.glance(space.store.home(summary["run_id"])))
+        return leases.document(space, summary["run_id"], space.store.glance(space.store.home(summary["run_id"])))
     except LoomError:
         return None
 
@@ -175,17 +175,17 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
     Example:
       loomctl runs rm shop-258 --yes
     """
-    from loomctl.engine import keeping
+    from loomctl.care import keep
 
     space = asking.space()
-    run_id = keeping.removable(space, run, force=force)
+    run_id = keep.removable(space, run, force=force)
     folder = space.store.run_dir(run_id)
     if not yes and (as_json or not printing.confirmed(f"Remove {folder} and all that is in it?")):
         raise LoomError(
             "NOT_CONFIRMED", "nothing was removed", hint=f"loomctl runs rm {run_id} --yes", exit_code=EXIT_USAGE
         )
     person.must_decide(space, "runs rm", run_id, *(["--force"] if force else ()))
-    keeping.remove(space, run_id, force=force)
+    keep.remove(space, run_id, force=force)
     if as_json:
         printing.document({"run_id": run_id, "removed": True})
     else:
@@ -194,7 +194,7 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
 
 
 def _its_blobs(space: Workspace) -> str:
-    from loomctl.disk.blobs import Blobs
+    from loomctl.runs.store.blobs import Blobs
 
     some = os.path.isdir(Blobs(space.store.folder).folder)
     return "; loomctl gc removes the large values that no run refers to" if some else ""
@@ -216,12 +216,12 @@ def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
       loomctl runs archive shop-258 --to ~/archives/
       loomctl runs restore shop-258
     """
-    from loomctl.engine import keeping
+    from loomctl.care import keep
 
     space = asking.space()
-    run_id = keeping.removable(space, run, force=force)
-    path = keeping.archive_path(space, run_id, target)
-    away = keeping.archive(space, run_id, path, force=force)
+    run_id = keep.removable(space, run, force=force)
+    path = keep.archive_path(space, run_id, target)
+    away = keep.archive(space, run_id, path, force=force)
     if as_json:
         printing.document({"run_id": run_id, "archive": path, "files": away.files, "lost_blobs": list(away.lost)})
         return EXIT_OK
@@ -248,11 +248,11 @@ def restore(archive: str, as_json: bool) -> int:
       loomctl runs restore shop-258
       loomctl runs restore ~/archives/shop-258-run-2026-01-01T00-00-00Z.tar.gz
     """
-    from loomctl.disk import archives
-    from loomctl.engine import keeping
+    from loomctl.care import keep
+    from loomctl.runs import archives
 
     space = asking.any_space()
-    back = keeping.bring_back(space, archives.named_archive(space.store.folder, archive))
+    back = keep.bring_back(space, archives.named_archive(space.store.folder, archive))
     if as_json:
         trouble = back.trouble.to_dict() if back.trouble is not None else None
         told = {"run_id": back.run_id, "archive": back.archive, "files": back.files, "trouble": trouble}

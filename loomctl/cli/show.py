@@ -9,16 +9,19 @@ import click
 
 from loomctl.cli import asking, printing, retyped, telling
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import config, earlier_sessions, user_folders
-from loomctl.engine import finding, leasing, prompts, run_values, words
-from loomctl.model import lease, places, saved_copies, sessions, visits
-from loomctl.model.errors import EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
-from loomctl.model.secrets import masked_line
+from loomctl.flow import prompts
+from loomctl.kit import user_folders
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import find, leases, run_values, words
+from loomctl.runs.model import lease, places, saved_copies, sessions, visits
+from loomctl.runs.settings import config
+from loomctl.runs.store import earlier_sessions
 
 if TYPE_CHECKING:
-    from loomctl.disk.store import Run
-    from loomctl.engine.caller import Workspace
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
 
 
 _STEP = 40  # columns of a step's id, of which longer ones stand out
@@ -60,7 +63,7 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
             {
                 "run_id": found.run_id,
                 "run_dir": found.folder,
-                "driver": leasing.document(space, found.run_id, found.state),
+                "driver": leases.document(space, found.run_id, found.state),
                 "state": found.state,
                 "step": telling.step_document(space, found),
             }
@@ -100,7 +103,7 @@ def _standing(run: Run) -> list[str]:
 
 def _driver(space: Workspace, run: Run) -> list[str]:
     """Tell who drives a run; nothing where nobody does."""
-    told = leasing.document(space, run.run_id, run.state)
+    told = leases.document(space, run.run_id, run.state)
     found = lease.holder(run.state)
     if told is None or found is None:
         return []
@@ -205,7 +208,7 @@ def paths(run: str | None, as_json: bool) -> int:
         "machine_state": user_folders.state_home() or None,
         "environment": os.environ.get("LOOM_ENV_PYTHON") or None,
     }
-    run_id = finding.find(space, run).run_id
+    run_id = find.find(space, run).run_id
     if run_id is not None:
         read = space.store.read(run_id, to_show=True)
         found |= {

@@ -11,19 +11,21 @@ import click
 from loomctl.cli import asking, inputs, printing, simulated_event
 from loomctl.cli.options import complete_runs, complete_workflows, json_option
 from loomctl.cli.simulated_event import Asked
-from loomctl.disk import files, strict_json, strict_yaml, workflow_files
-from loomctl.engine import resolve, simulating
-from loomctl.model import context_keys, scripts
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, quoted
-from loomctl.model.fences import one_line
-from loomctl.model.plan import build_plan
-from loomctl.model.problems import at, error, kind_of, refusal, warning
+from loomctl.kit import files, strict_yaml
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, quoted
+from loomctl.kit.json import strict_json
+from loomctl.kit.problems import at, error, kind_of, refusal, warning
+from loomctl.kit.text.fences import one_line
+from loomctl.runs.model import context_keys
+from loomctl.simulate import play, scripts
+from loomctl.workflows import resolve, workflow_files
+from loomctl.workflows.plan import build_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from loomctl.engine.simulating import Played
-    from loomctl.model.problems import Problem
+    from loomctl.kit.problems import Problem
+    from loomctl.simulate.play import Played
 
 _HELP = "loomctl simulate --help"
 _SHOWN = 120
@@ -102,15 +104,15 @@ def _play(workflow: str, outcomes: str | None, begins: str | None, goal: str, as
         bundle=project.plugin_root,
         base=space.caller.cwd,
     )
-    plan = build_plan(resolved.checked(), plan_id="simulation", created_at=simulating.AT, sources=resolved.sources)
+    plan = build_plan(resolved.checked(), plan_id="simulation", created_at=play.AT, sources=resolved.sources)
     script, found = scripts.read(None if outcomes is None else _file(outcomes), plan)
     _refuse(found, "these outcomes cannot be played", outcomes or "")
     context, kept_out = _context(begins)
-    judge = simulating.without_disk(space.caller.environment_python)
+    judge = play.without_disk(space.caller.environment_python)
     if asked.event is not None:
         began = simulated_event.Began(plan, script, judge, context, goal, (*found, *kept_out))
         return simulated_event.of_workflow(space, asked, began, as_json=as_json)
-    played = simulating.play(plan, script, judge=judge, context=context, goal=goal)
+    played = play.play(plan, script, judge=judge, context=context, goal=goal)
     told = [{"code": one.code, "where": one.where, "message": one.message} for one in (*found, *kept_out)]
     warnings = [*told, *played.warnings]
     if as_json:

@@ -7,25 +7,27 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.cli import asking, printing, retyped
-from loomctl.disk import files
-from loomctl.disk.store import Run
-from loomctl.engine import finding, simulating
-from loomctl.hosts import claude_simulating
-from loomctl.hosts.claude_code import Given
-from loomctl.model import ids, places, triggers, visits
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
-from loomctl.model.state import new_state
-from loomctl.model.units import utf8_bytes, utf16_units
+from loomctl.hosts.claude import simulate
+from loomctl.hosts.claude.hooks import Given
+from loomctl.kit import files, ids
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.units import utf8_bytes, utf16_units
+from loomctl.runs import find
+from loomctl.runs.model import places, visits
+from loomctl.runs.model.state import new_state
+from loomctl.runs.store.store import Run
+from loomctl.simulate import play
+from loomctl.workflows.model import triggers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loomctl.engine.caller import Workspace
-    from loomctl.model.problems import Problem
-    from loomctl.model.scripts import Script
-    from loomctl.model.state import State
-    from loomctl.model.ways import Judge
+    from loomctl.kit.problems import Problem
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.state import State
+    from loomctl.simulate.scripts import Script
+    from loomctl.workflows.model.ways import Judge
 
 _HELP = "loomctl simulate --help"
 _SHOWN = 120
@@ -72,11 +74,11 @@ def of_run(asked: Asked, *, as_json: bool) -> int:
     """Print what a run's conversation would get at the event now."""
     assert asked.event is not None  # refuse_unused
     _check(asked.event)
-    space = claude_simulating.unwritten(asking.space(writes=False))
-    found = finding.to_read(space, asked.run_id, way=retyped.naming)
+    space = simulate.unwritten(asking.space(writes=False))
+    found = find.to_read(space, asked.run_id, way=retyped.naming)
     assert found.run_id is not None  # to_read raises instead
     _check_phases(asked.event, space.store.read(found.run_id, to_show=True).plan)
-    given = claude_simulating.of_run(space, found.run_id, asked.event, asked.session)
+    given = simulate.of_run(space, found.run_id, asked.event, asked.session)
     return _print(asked.event, found.run_id, given, as_json=as_json)
 
 
@@ -91,7 +93,7 @@ def of_workflow(space: Workspace, asked: Asked, began: Began, *, as_json: bool) 
     if not as_json:
         for taken in approvals:
             printing.note(f"loomctl: {gate(taken)}")
-    given = claude_simulating.of_workflow(space, run, asked.event)
+    given = simulate.of_workflow(space, run, asked.event)
     return _print(asked.event, run.run_id, given, as_json=as_json, approvals=approvals)
 
 
@@ -112,12 +114,12 @@ def _run(space: Workspace, asked: Asked, began: Began) -> tuple[Run, list[dict[s
     """
     work = asked.work_id or began.goal or "simulation"
     plan_id = ids.make_plan_id(space.project.name, work)
-    run_id = f"{plan_id}-run-{simulating.AT.replace(':', '-')}"
+    run_id = f"{plan_id}-run-{play.AT.replace(':', '-')}"
     plan = {**began.plan, "plan_id": plan_id}
     work_id = asked.work_id.lstrip("#") if asked.work_id else None
-    state = new_state(plan, run_id=run_id, work_id=work_id, goal=began.goal, at=simulating.AT)
+    state = new_state(plan, run_id=run_id, work_id=work_id, goal=began.goal, at=play.AT)
     step, visit = _place(plan, asked.where) if asked.where is not None else (_first_of_phase(plan, asked.event), 1)
-    there, approvals = simulating.until(
+    there, approvals = play.until(
         plan, began.script, {**state, "context": dict(began.context)}, judge=began.judge, step=step, visit=visit
     )
     if visits.open_visit(there) is None:
@@ -179,8 +181,8 @@ def _place(plan: Mapping[str, Any], named: str) -> tuple[str, int]:
 
 
 def _check(event: str) -> None:
-    if event not in claude_simulating.SOURCES and triggers.from_word(event) is None:
-        words = ", ".join((*claude_simulating.SOURCES, "phase_start:build", "phase_transition:frame->build", "manual"))
+    if event not in simulate.SOURCES and triggers.from_word(event) is None:
+        words = ", ".join((*simulate.SOURCES, "phase_start:build", "phase_transition:frame->build", "manual"))
         raise _usage(f"{event!r:.80} is no event that gives a text", f"there are {words}", code="UNKNOWN_EVENT")
 
 
@@ -189,7 +191,7 @@ def _check_phases(event: str, plan: Mapping[str, Any]) -> None:
     _, *named = triggers.split(event)
     known = [str(phase["id"]) for phase in plan["phases"]]
     unknown = [name for name in named if name and name not in known]
-    if unknown and event not in claude_simulating.SOURCES:
+    if unknown and event not in simulate.SOURCES:
         why = f"the workflow has {', '.join(known) or 'none'}"
         raise _usage(
             f"{one_line(unknown[0], 60)!r} is no phase of the workflow", one_line(why, 600), code="UNKNOWN_EVENT"

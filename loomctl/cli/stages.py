@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loomctl.changes import stage_changes
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import clock, command_files, files
-from loomctl.engine import stage_changes, stage_records, stages
-from loomctl.model import route_reasons, visits, ways
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, LoomError
-from loomctl.model.fences import one_line, visible
-from loomctl.model.secrets import masked_line
+from loomctl.kit import clock, files
+from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line, visible
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import stage_records, stages
+from loomctl.runs.commands import command_files
+from loomctl.runs.model import route_reasons, visits
+from loomctl.workflows.model import ways
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loomctl.disk.store import Run
-    from loomctl.engine.stage_records import Record
+    from loomctl.runs.stage_records import Record
+    from loomctl.runs.store.store import Run
 
 _LAST_LINES = 20  # of command.log
 _SHOWN = 1 << 20  # bytes of a file that are shown; `--file` gives all of it

@@ -9,11 +9,13 @@ import click
 
 from loomctl.cli import asking, person, printing, telling
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk.local import TERMINAL
-from loomctl.engine import command_ends, command_trust, finding, standing_still
-from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
-from loomctl.model.secrets import mask
-from loomctl.model.state import ACTIVE
+from loomctl.flow.commands import command_ends, command_trust
+from loomctl.flow.stop import stand_still
+from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
+from loomctl.kit.text.secrets import mask
+from loomctl.runs import find
+from loomctl.runs.machine.local import TERMINAL
+from loomctl.runs.model.state import ACTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,10 +53,10 @@ def cancel(run: str | None, as_json: bool) -> int:
 def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *, as_json: bool) -> int:
     verb = "pause" if status == "paused" else "cancel"
     space = asking.space()
-    run_id = finding.to_drive(space, named, verb=verb)
+    run_id = find.to_drive(space, named, verb=verb)
     if verb == "cancel":
         person.must_decide(space, verb, run_id)
-    changed = standing_still.set_standing(space, run_id, status, event, allowed=allowed)
+    changed = stand_still.set_standing(space, run_id, status, event, allowed=allowed)
     said = command_ends.stop_all(space, changed) if status == "cancelled" else []
     if as_json:
         printing.document({"run_id": changed.run_id, "status": status, "notes": said})
@@ -82,14 +84,14 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
       loomctl trust shop-258
     """
     space = asking.space()
-    found = finding.to_read(space, run)
+    found = find.to_read(space, run)
     assert found.run_id is not None  # to_read raises instead
-    if space.caller.host != TERMINAL and not finding.is_bound(space, found.run_id):
+    if space.caller.host != TERMINAL and not find.is_bound(space, found.run_id):
         raise LoomError(
             "NOT_BOUND",
             "trust is given by a person, or in the session that drives the run",
             why=f"a person types loomctl trust {found.run_id} in a terminal",
-            hint=finding.way_in(space, found.run_id),
+            hint=find.way_in(space, found.run_id),
             exit_code=EXIT_NO_RUN,
         )
     run_read = space.store.read(found.run_id)

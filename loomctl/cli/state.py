@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loomctl.care import restore as restoring
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import drivers, expressions
-from loomctl.engine import restoring
-from loomctl.model import lease
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
+from loomctl.expressions import engine
+from loomctl.kit.errors import EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.runs.machine import drivers
+from loomctl.runs.model import lease
 
 if TYPE_CHECKING:
-    from loomctl.engine.caller import Workspace
-    from loomctl.engine.refreezing import Refrozen
-    from loomctl.engine.restoring import Restoration, Restored, Standing
-    from loomctl.model.lease import Holder
+    from loomctl.care.restore import Restoration, Restored, Standing
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.lease import Holder
+    from loomctl.workflows.refreeze import Refrozen
 
 _SHOWN = 20
 
@@ -51,8 +52,8 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
     if path is None:
         printing.document({"run_id": run_id, "state": found}) if as_json else printing.plain(found)
         return EXIT_OK
-    question = expressions.Question("path", path)
-    answer = expressions.answer([question], {"state": found}, environment_python=None)[0]
+    question = engine.Question("path", path)
+    answer = engine.answer([question], {"state": found}, environment_python=None)[0]
     if answer.status != "ok" or repr(answer.value) == "MISSING":
         raise LoomError(
             "NOTHING_THERE",

@@ -9,34 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl import __version__
 from loomctl.cli import asking, event_lines, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import clock, event_log, events, spool, trouble
-from loomctl.disk.local import TERMINAL
-from loomctl.engine import (
-    finding,
-    hook_health,
-    leasing,
-    overview,
-    run_progress,
-    savings_tally,
-    told_receipts,
-    verifying,
-)
-from loomctl.engine.savings_tally import Tally
-from loomctl.model import columns, saved_copies, sessions
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_OK, LoomError
-from loomctl.model.fences import one_line
-from loomctl.model.secrets import masked_line
+from loomctl.kit import clock, trouble
+from loomctl.kit.errors import EXIT_OK, LoomError
+from loomctl.kit.text import columns
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import masked_line
+from loomctl.kit.versions import __version__
+from loomctl.priming.survival import log_receipts
+from loomctl.runs import find, hook_health, leases, log_verdict, run_progress
+from loomctl.runs.machine.local import TERMINAL
+from loomctl.runs.model import saved_copies, sessions
+from loomctl.runs.store import event_log, events
+from loomctl.runs.tools import savings, spool
+from loomctl.runs.tools.savings import Tally
+from loomctl.views import overview
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loomctl.disk.store import Run
-    from loomctl.engine.caller import Workspace
-    from loomctl.engine.hook_health import Health
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.hook_health import Health
+    from loomctl.runs.store.store import Run
 
 _LABELS = 10  # columns of what stands before each line
 _NARROWEST, _WIDEST = 24, 100
@@ -82,11 +78,11 @@ def status(run: str | None, as_json: bool) -> int:
 def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
     state = run.state
     living = space.local.live_sessions(run.run_id, conversing=True)
-    asks_itself = space.caller.host != TERMINAL and finding.is_bound(space, run.run_id)
+    asks_itself = space.caller.host != TERMINAL and find.is_bound(space, run.run_id)
     session_id = space.caller.session_id if asks_itself else (living[-1] if living else None)
     session_id = session_id or state["sessions"].get("current_session_id")
     health = hook_health.look(space.local, space.store.local, asking.of_the_host(), now=now, session_id=session_id)
-    driver = leasing.document(space, run.run_id, state)
+    driver = leases.document(space, run.run_id, state)
     mine = driver is not None and driver["here"]
     held = driver is not None and not mine
     where = str(driver["hostname"] or "") if driver is not None else ""
@@ -125,7 +121,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
 
 def _tally(run: Run) -> Tally:
     try:
-        return savings_tally.of(run.folder, Tally(), most=_LARGEST_LOG)
+        return savings.of(run.folder, Tally(), most=_LARGEST_LOG)
     except (OSError, LoomError):
         return Tally()
 
@@ -135,7 +131,7 @@ def _ledger(space: Workspace, run: Run) -> dict[str, Any] | None:
     try:
         if os.stat(os.path.join(run.folder, events.FILE)).st_size > _LARGEST_LEDGER:
             return None
-        found = verifying.verify(space.store, run.run_id)
+        found = log_verdict.verify(space.store, run.run_id)
     except (OSError, LoomError):
         return None
     fault = found.fault
@@ -148,7 +144,7 @@ def _compactions(space: Workspace, run: Run) -> dict[str, Any]:
 
     pending: of what it lost the names that are still put back.
     """
-    found = told_receipts.of_records(space, run, sessions.history(run.state), largest=_LARGEST_LEDGER)
+    found = log_receipts.of_records(space, run, sessions.history(run.state), largest=_LARGEST_LEDGER)
     if not found:
         return {"count": 0, "last": None}
     last = found[-1]
@@ -363,7 +359,7 @@ def _put_health(shown: Screen, told: Mapping[str, Any], now: float) -> None:
     """Put what is the matter with hooks and versions, or that nothing is."""
     hooks = told["hooks"]
     for one in hooks["silent"][:2]:
-        from loomctl.model.silence import Silent
+        from loomctl.runs.model.silence import Silent
 
         event = "" if one["event"] == "all" else one["event"]
         silent = Silent(event, one["how"], hook_health.seconds(one["since"]))

@@ -9,11 +9,11 @@ import shlex
 import click
 
 from loomctl.cli import asking, printing
-from loomctl.disk import project, status_shim
-from loomctl.engine import finding, status_lines
-from loomctl.engine.savings_tally import Tally
-from loomctl.model import status_line
-from loomctl.model.errors import EXIT_OK, EXIT_SETUP, LoomError
+from loomctl.install import status_shim
+from loomctl.kit.errors import EXIT_OK, EXIT_SETUP, LoomError
+from loomctl.runs import find, project
+from loomctl.runs.tools.savings import Tally
+from loomctl.views import status_line, status_lines
 
 _COMBINED = """\
 Claude Code takes one status line. To keep your own, let one script show both, each on a line:
@@ -45,10 +45,10 @@ def statusline(snippet: bool, as_json: bool) -> int:
         return _snippet(as_json=as_json)
     space = asking.space()
     space = space._replace(caller=space.caller._replace(conversation=asking.of_the_host()))
-    run_id = finding.to_read(space).run_id
+    run_id = find.to_read(space).run_id
     assert run_id is not None  # to_read raises instead
     run = space.store.read(run_id, to_show=True)
-    session_id = space.caller.session_id if finding.is_bound(space, run_id) else None
+    session_id = space.caller.session_id if find.is_bound(space, run_id) else None
     told = status_lines.told(space, run, session_id, Tally(), now=status_lines.clock())
     line = status_line.fitting(status_line.forms(told), status_lines.room(os.environ.get("COLUMNS", "")))
     if as_json:

@@ -12,23 +12,29 @@ import click
 
 from loomctl.cli import asking, inputs, printing, telling
 from loomctl.cli.options import branch_option, json_option, run_argument
-from loomctl.engine import catching_up, commanding, driving, finding, how_ended, leasing, moves, undoing
-from loomctl.model import gates, places, visits
-from loomctl.model.directives import Reading
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
-from loomctl.model.fences import one_line, visible
-from loomctl.model.secrets import mask, masked_line
-from loomctl.model.state import TERMINAL as OVER
-from loomctl.model.visits import OUTCOMES, SPELLINGS
+from loomctl.flow import drive, moves
+from loomctl.flow.back import undo as undoing
+from loomctl.flow.commands import run_commands
+from loomctl.flow.end import how_ended
+from loomctl.flow.outcomes.directives import Reading
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.text.fences import one_line, visible
+from loomctl.kit.text.secrets import mask, masked_line
+from loomctl.priming import catch_up
+from loomctl.runs import find, leases
+from loomctl.runs.model import places, visits
+from loomctl.runs.model.state import TERMINAL as OVER
+from loomctl.runs.model.visits import OUTCOMES, SPELLINGS
+from loomctl.workflows.model import gates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.disk.store import Run
-    from loomctl.engine.caller import Workspace
-    from loomctl.engine.commanding import Pending
-    from loomctl.engine.driving import Driven
+    from loomctl.flow.commands.run_commands import Pending
+    from loomctl.flow.drive import Driven
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -51,12 +57,12 @@ def next_command(run: str | None, branch: str | None, as_json: bool) -> int:
     space = asking.space()
     line = _ProgressLine() if sys.stderr.isatty() and not as_json else None
     try:
-        driven = driving.next_step(space, finding.to_drive(space, run), line.show if line else None, branch=branch)
+        driven = drive.next_step(space, find.to_drive(space, run), line.show if line else None, branch=branch)
     finally:
         if line:
             line.clear()
     may_go_on = branch is None and driven.pending is None and driven.run.state["status"] not in OVER
-    if may_go_on and (caught := catching_up.give(space, driven.run, driven.slip)):
+    if may_go_on and (caught := catch_up.give(space, driven.run, driven.slip)):
         made, lines = caught
         driven = driven._replace(slip=made, notes=[*lines, *driven.notes])
     return told(space, driven, as_json=as_json)
@@ -137,9 +143,9 @@ def done(
     space = asking.space()
     given: list[str | None] = []
     try:
-        run_id = finding.to_drive(space, run, by_hand=outcome is not None)
+        run_id = find.to_drive(space, run, by_hand=outcome is not None)
         given.append(_response(response_file))
-        driven = driving.done(
+        driven = drive.done(
             space,
             run_id,
             response=given[0],
@@ -151,7 +157,7 @@ def done(
             ask=None if as_json or sys.stdin is None or not sys.stdin.isatty() else _asked,
         )
     except LoomError as error:
-        if error.code == leasing.HELD_BY_ANOTHER:
+        if error.code == leases.HELD_BY_ANOTHER:
             _keep(space, run, error, (given or [_response(response_file)])[0], response_file, stage)
         raise
     return told(space, driven, as_json=as_json)
@@ -171,8 +177,8 @@ def _keep(
     if given is None or not given.strip():
         return
     kept = path if path not in (None, inputs.STDIN) else ""
-    run_id = finding.to_read(space, run).run_id or ""
-    kept = kept or leasing.keep_result(space, run_id, given)
+    run_id = find.to_read(space, run).run_id or ""
+    kept = kept or leases.keep_result(space, run_id, given)
     if kept:
         of = f" --for {quoted(stage)}" if stage else ""
         again = f"loomctl done {run_id}{of} --response-file {quoted(kept)}"
@@ -210,9 +216,9 @@ def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
             hint="loomctl done --help",
             exit_code=EXIT_USAGE,
         )
-    from loomctl.engine import registering
+    from loomctl.flow import register
 
-    return name, registering.portable(space, run_id, path)
+    return name, register.portable(space, run_id, path)
 
 
 @click.command()
@@ -227,7 +233,7 @@ def undo(run: str | None, branch: str | None, as_json: bool) -> int:
       loomctl undo
     """
     space = asking.space()
-    return told(space, undoing.undo(space, finding.to_drive(space, run), branch), as_json=as_json)
+    return told(space, undoing.undo(space, find.to_drive(space, run), branch), as_json=as_json)
 
 
 def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
@@ -236,7 +242,7 @@ def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
         printing.document(_document(space, driven))
     else:
         printing.text(_text(space, driven))
-    if driven.pending is not None and driven.pending.kind == commanding.NOT_TRUSTED:
+    if driven.pending is not None and driven.pending.kind == run_commands.NOT_TRUSTED:
         return EXIT_USAGE
     if driven.repair:
         return EXIT_FINDINGS

@@ -11,18 +11,18 @@ from click.shell_completion import CompletionItem
 from loomctl.cli import asking, documents, inputs, printing
 from loomctl.cli.listing import Listing
 from loomctl.cli.options import complete_runs, json_option, run_argument
-from loomctl.disk import files, tool_log
-from loomctl.engine import recalling
 from loomctl.hosts import tool_calls
-from loomctl.model import history, tool_rules
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
-from loomctl.model.secrets import masked, masked_line
+from loomctl.kit import files
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import masked, masked_line
+from loomctl.reduction import history, tool_rules
+from loomctl.runs.tools import recall, tool_log
 
 if TYPE_CHECKING:
-    from loomctl.engine.caller import Workspace
-    from loomctl.model.tool_steps import ToolStep
+    from loomctl.reduction.tool_steps import ToolStep
+    from loomctl.runs.caller import Workspace
 
 LAST = 20
 _SUMMARY = 100  # UTF-16 units of what a line of the table says
@@ -38,7 +38,7 @@ def _complete_runs_and_words(ctx: click.Context, param: click.Parameter, incompl
 
 def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
-        found = recalling.record(asking.space(), None, whole=False)
+        found = recall.record(asking.space(), None, whole=False)
         newest = tool_log.tail(found.folder, _COMPLETED)
     except (LoomError, OSError):
         return []
@@ -46,9 +46,9 @@ def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [CompletionItem(name, help=told) for name, told in items.items() if name.startswith(incomplete)]
 
 
-def _record(space: Workspace, run: str | None) -> recalling.Record:
+def _record(space: Workspace, run: str | None) -> recall.Record:
     """Find a run's tool steps; what could not be recorded of them is said beside the result."""
-    found = recalling.record(space, asking.run_to_show(space, run))
+    found = recall.record(space, asking.run_to_show(space, run))
     if found.trouble:
         printing.note(f"loomctl: {found.trouble}; the newest tool steps are missing here")
     return found
@@ -89,7 +89,7 @@ def steps(
     if context.invoked_subcommand is not None:
         return EXIT_OK
     found = _record(asking.space(), run)
-    seen = recalling.listed(found, last=None if every else last, tool=tool, failed=failed, agents=agents)
+    seen = recall.listed(found, last=None if every else last, tool=tool, failed=failed, agents=agents)
     if as_json:
         told = [_document(step) for step in seen.steps]
         counts = {"found": seen.found, "agents_left_out": seen.agents, "total": seen.total}
@@ -106,7 +106,7 @@ def steps(
     return EXIT_OK
 
 
-def _counted(run_id: str, seen: recalling.Listed) -> str:
+def _counted(run_id: str, seen: recall.Listed) -> str:
     if not seen.total:
         return f"{run_id}: no tool steps yet"
     told = f"{run_id}: {len(seen.steps):,} of {counted(seen.found, 'step')}"
@@ -152,7 +152,7 @@ def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
       loomctl steps show toolu_01AbC --reduced
     """
     found = _record(asking.space(), run)
-    step = recalling.find(found, step_id)
+    step = recall.find(found, step_id)
     if reduced:
         text = history.full(step)
         if as_json:
@@ -161,11 +161,11 @@ def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
             printing.text(text)
         return EXIT_OK
     if as_json:
-        args, result = recalling.original_call(found, step)
+        args, result = recall.original_call(found, step)
         told = {"run_id": found.run_id, "step": masked(_document(step)), "args": args, "result": result}
         click.echo(documents.unmasked(told))
         return EXIT_OK
-    data = recalling.original_text(found, step)
+    data = recall.original_text(found, step)
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
@@ -198,7 +198,7 @@ def history_command(run: str | None, budget: int, recent: int, as_json: bool) ->
     """
     space = asking.space()
     found = _record(space, run)
-    told = recalling.recalled(space, found, budget, recent)
+    told = recall.recalled(space, found, budget, recent)
     if as_json:
         tokens = {"at_most": told.at_most, "estimate": told.estimated, "budget": budget}
         parts = {"text": told.text, "tokens": tokens, "steps": told.steps, "left_out": told.left_out}
@@ -226,11 +226,9 @@ def reduce_command(as_json: bool) -> int:
     """
     call = tool_calls.read(_given())
     rules = tool_rules.of_settings(asking.space(make=True).settings.reduce_rules)
-    step, text = recalling.reduced(
-        call.tool_name, call.args, call.result, error=call.error, step_id=call.id, rules=rules
-    )
+    step, text = recall.reduced(call.tool_name, call.args, call.result, error=call.error, step_id=call.id, rules=rules)
     if as_json:
-        printing.document(recalling.as_document(step, text))
+        printing.document(recall.as_document(step, text))
     else:
         printing.text(step.observation)
     return EXIT_OK
@@ -266,7 +264,7 @@ def savings_command(run: str | None, as_json: bool) -> int:
       loomctl savings shop-258 --json
     """
     found = _record(asking.space(), run)
-    told = recalling.savings(found)
+    told = recall.savings(found)
     ends = EXIT_OK if told.all_there else EXIT_FINDINGS
     if as_json:
         recovery = {
@@ -300,7 +298,7 @@ def savings_command(run: str | None, as_json: bool) -> int:
     return ends
 
 
-def _saved(one: recalling.Saved) -> dict[str, Any]:
+def _saved(one: recall.Saved) -> dict[str, Any]:
     return {
         "steps": one.steps,
         "tokens_before": one.before,
@@ -309,5 +307,5 @@ def _saved(one: recalling.Saved) -> dict[str, Any]:
     }
 
 
-def _cells(name: str, one: recalling.Saved) -> list[str]:
+def _cells(name: str, one: recall.Saved) -> list[str]:
     return [one_line(name, 40), f"{one.steps:,}", f"{one.before:,}", f"{one.after:,}", f"{one.percent:.1f} %"]

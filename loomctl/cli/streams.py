@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TextIO
 
-from loomctl.disk import files
+from loomctl.kit import files
 
 
 class _Patient(io.RawIOBase):

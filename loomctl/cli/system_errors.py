@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 
 from loomctl.cli import streams
-from loomctl.disk import trouble
-from loomctl.model.errors import EXIT_BUG, LoomError
+from loomctl.kit import trouble
+from loomctl.kit.errors import EXIT_BUG, LoomError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

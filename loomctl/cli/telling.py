@@ -5,24 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import asking
-from loomctl.disk import parts
-from loomctl.engine import gate_texts, prompts, run_values
-from loomctl.hosts import claude_events
-from loomctl.model import gates, places, run_life, visits
-from loomctl.model.fences import fenced, one_line, visible
-from loomctl.model.secrets import masked_line
-from loomctl.model.slip import cut_lines
-from loomctl.model.units import utf8_bytes, utf16_units
+from loomctl.flow import gate_texts, prompts
+from loomctl.flow.route import run_life
+from loomctl.hosts.claude import events
+from loomctl.kit.text.fences import fenced, one_line, visible
+from loomctl.kit.text.secrets import masked_line
+from loomctl.kit.text.units import utf8_bytes, utf16_units
+from loomctl.priming.slip import cut_lines
+from loomctl.runs import run_values
+from loomctl.runs.machine import parts
+from loomctl.runs.model import places, visits
+from loomctl.workflows.model import gates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loomctl.disk.store import Run
-    from loomctl.engine.caller import Workspace
-    from loomctl.engine.command_ends import Ran
-    from loomctl.engine.commanding import Pending
-    from loomctl.engine.examining import Entry
-    from loomctl.engine.priming import Slip
+    from loomctl.flow.commands.command_ends import Ran
+    from loomctl.flow.commands.run_commands import Pending
+    from loomctl.priming.examine import Entry
+    from loomctl.priming.prime_run import Slip
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
 
 # What may stand beside a slip's text, so that the host shows all of a command's output inline.
 BESIDE = 4000
@@ -49,7 +52,7 @@ def preamble_document(space: Workspace, run: Run) -> dict[str, Any] | None:
     """Give what precedes the current step, all of it, for who reads a document may know nothing yet (D46)."""
     if visits.open_visit(run.state) is None:
         return None
-    from loomctl.engine import preambles
+    from loomctl.flow.preamble import preambles
 
     return preambles.of(space, run).to_dict()
 
@@ -95,19 +98,19 @@ def ran_lines(ran: Sequence[Ran]) -> list[str]:
 
 def pending_lines(run: Run, pending: Pending) -> list[str]:
     """Say why a run stands at a command step, and what leads on."""
-    from loomctl.engine import commanding
+    from loomctl.flow.commands import run_commands
 
     branch = visits.seen_from(run.state).name
     again = f"loomctl next {run.run_id}" + (f" --branch {branch}" if branch else "")
-    if pending.kind == commanding.NOT_TRUSTED:
+    if pending.kind == run_commands.NOT_TRUSTED:
         return [
             f"Nothing was run: {pending.step_id} is a command step, and this run's commands are not trusted here:",
             *command_lines(pending.commands),
             f"Its user decides: loomctl trust {run.run_id}",
         ]
-    if pending.kind == commanding.STOPPED:
+    if pending.kind == run_commands.STOPPED:
         return [f"The command of {pending.step_id} was stopped. To run it from its start: {again}"]
-    if pending.kind == commanding.NOT_BEGUN:
+    if pending.kind == run_commands.NOT_BEGUN:
         waits = (
             f" It failed for a passing reason, and is not tried before {pending.not_before}."
             if pending.not_before
@@ -206,7 +209,7 @@ def with_slip(space: Workspace, lines: Sequence[str], made: Slip) -> str:
     own = cut_lines(visible("\n".join(lines)), _BESIDE_PARTS, utf16_units)
     *first, last = made.parts
     parts.leave_behind_a_call(
-        space.store.local, space.caller.session_id, space.caller.pid, claude_events.context("PostToolUse", last, None)
+        space.store.local, space.caller.session_id, space.caller.pid, events.context("PostToolUse", last, None)
     )
     return "\n\n".join([own, *first])
 
@@ -242,7 +245,7 @@ def _news(space: Workspace, run: Run, room: int, *, goes_on: bool) -> str:
     branch = visits.seen_from(run.state).name
     if run.state["status"] != "in_progress" or (branch and goes_on):
         return ""
-    from loomctl.engine import preambles
+    from loomctl.flow.preamble import preambles
 
     if branch:
         text = preambles.of(space, run).text if preambles.precedes(run) else ""

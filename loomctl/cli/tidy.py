@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loomctl.care import tidy as tidying
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option
-from loomctl.engine import tidying
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_OK
-from loomctl.model.fences import one_line
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK
+from loomctl.kit.text.fences import one_line
 
 if TYPE_CHECKING:
-    from loomctl.engine.tidying import Item, Look, Tidied
+    from loomctl.care.tidy import Item, Look, Tidied
 
 
 @click.command()

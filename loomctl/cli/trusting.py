@@ -6,13 +6,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from loomctl.cli import person, printing, telling
-from loomctl.disk.local import TERMINAL
-from loomctl.engine import command_trust
-from loomctl.model.errors import LoomError
+from loomctl.flow.commands import command_trust
+from loomctl.kit.errors import LoomError
+from loomctl.runs.machine.local import TERMINAL
 
 if TYPE_CHECKING:
-    from loomctl.disk.store import Run
-    from loomctl.engine.caller import Workspace
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
 
 
 def asked(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:

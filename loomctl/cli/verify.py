@@ -6,22 +6,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from loomctl.care import file_checks
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.disk import events
-from loomctl.engine import file_checks, verifying, whole_copies
-from loomctl.model.counts import counted
-from loomctl.model.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.model.fences import one_line
-from loomctl.model.secrets import masked_line
+from loomctl.handoff import whole_copies
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import log_verdict
+from loomctl.runs.store import events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loomctl.engine.caller import Workspace
-    from loomctl.engine.file_checks import Files, FileTold
-    from loomctl.engine.verifying import Verdict
-    from loomctl.engine.whole_copies import WayOn
+    from loomctl.care.file_checks import Files, FileTold
+    from loomctl.handoff.whole_copies import WayOn
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.log_verdict import Verdict
 
 _SHOWN = 5  # faults behind the first one that are listed
 
@@ -71,7 +73,7 @@ class _Looked(NamedTuple):
 
 
 def _look(space: Workspace, run_id: str) -> _Looked:
-    verdict, held = verifying.verify(space.store, run_id), file_checks.check(space, run_id)
+    verdict, held = log_verdict.verify(space.store, run_id), file_checks.check(space, run_id)
     return _Looked(verdict, held, _way_on(space, verdict, held))
 
 

@@ -9,19 +9,19 @@ import click
 
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.engine import explaining
-from loomctl.model import ways
-from loomctl.model.errors import EXIT_OK
-from loomctl.model.fences import one_line
-from loomctl.model.secrets import masked_line
+from loomctl.kit.errors import EXIT_OK
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import masked_line
+from loomctl.views import explain
+from loomctl.workflows.model import ways
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.disk.store import Run
-    from loomctl.engine.caller import Workspace
-    from loomctl.engine.explaining import Came, Load
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
+    from loomctl.views.explain import Came, Load
 
 _SHOWN = 120
 
@@ -49,17 +49,17 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
     space = asking.space()
     run_id = asking.run_to_show(space, run)
     found = space.store.read(run_id, to_show=True)
-    told = explaining.here(found) if named is None else _named(space, found, named)
+    told = explain.here(found) if named is None else _named(space, found, named)
     if as_json:
         printing.document({"run_id": run_id, **told.to_dict()})
     else:
-        printing.text("\n".join(_of_artifact(told) if isinstance(told, explaining.Load) else _lines(told)))
+        printing.text("\n".join(_of_artifact(told) if isinstance(told, explain.Load) else _lines(told)))
     return EXIT_OK
 
 
 def _named(space: Workspace, run: Run, named: str) -> Came | Load:
-    load = explaining.artifact(space, run, named)
-    return explaining.step(run, named) if load is None else load
+    load = explain.artifact(space, run, named)
+    return explain.step(run, named) if load is None else load
 
 
 def _lines(came: Came) -> list[str]:

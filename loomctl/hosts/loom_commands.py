@@ -5,8 +5,8 @@ Pure text; what is not certainly harmless gets no answer, and the host asks its 
 
 from __future__ import annotations
 
-from loomctl.model.records import NamedTuple
-from loomctl.model.visits import OUTCOMES
+from loomctl.kit.records import NamedTuple
+from loomctl.runs.model.visits import OUTCOMES
 
 # verb: (options that take a value, options that take none, most positional words)
 _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {

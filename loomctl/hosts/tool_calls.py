@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from loomctl.model.errors import LoomError
-from loomctl.model.records import NamedTuple
+from loomctl.kit.errors import LoomError
+from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

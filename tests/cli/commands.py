@@ -6,10 +6,10 @@ import json
 import subprocess
 import sys
 
-from loomctl.disk import command_files
-from loomctl.model.errors import EXIT_OK
-from tests.scenes import MAIN, Json, Scene
-from tests.waiting import until
+from loomctl.kit.errors import EXIT_OK
+from loomctl.runs.commands import command_files
+from tests.helpers.scenes import MAIN, Json, Scene
+from tests.helpers.waiting import until
 
 AT_ONCE, PATIENT = "0", "60"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from loomctl.cli.main import main
-from loomctl.disk import ancestry
-from loomctl.disk.ancestry import Process
-from tests.scenes import SESSION, Ended, Scene, decides
+from loomctl.kit.process import ancestry
+from loomctl.kit.process.ancestry import Process
+from tests.helpers.scenes import SESSION, Ended, Scene, decides
 
 
 class Cli:

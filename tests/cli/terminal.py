@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 
-from tests.scenes import MAIN, Scene
+from tests.helpers.scenes import MAIN, Scene
 
 PATIENCE = 60.0  # seconds: a bound for what hangs, never a claim about speed
 ALL = ("stdin", "stdout", "stderr")

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.cli import arguments
-from loomctl.model.errors import LoomError
+from loomctl.kit.errors import LoomError
 from tests.cli.conftest import Cli
-from tests.scenes import Scene
+from tests.helpers.scenes import Scene
 
 END = "\n--end-of-arguments--\n"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk.blobs import Blobs, ref_of
+from loomctl.runs.store.blobs import Blobs, ref_of
 from tests.cli.conftest import Cli
-from tests.scenes import MAIN, Scene
+from tests.helpers.scenes import MAIN, Scene
 
 
 @pytest.fixture

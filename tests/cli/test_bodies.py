@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenes import CHECKOUT, Scene
+from tests.helpers.scenes import CHECKOUT, Scene
 
 ROOT = CHECKOUT
 FENCE = re.compile(r"^(`{3,})[a-z]*\n.*?^\1$", re.MULTILINE | re.DOTALL)

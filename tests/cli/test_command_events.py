@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.model.errors import EXIT_OK
+from loomctl.kit.errors import EXIT_OK
 from tests.cli.commands import AT_ONCE, begin, next_beside, record
-from tests.scenes import Json, Scene
-from tests.waiting import Gate, until
+from tests.helpers.scenes import Json, Scene
+from tests.helpers.waiting import Gate, until
 
 
 def told(scene: Scene) -> list[tuple[str, Json]]:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import command_files, processes
-from loomctl.engine import standing_still
-from loomctl.model.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT
+from loomctl.flow.stop import stand_still
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT
+from loomctl.kit.process import processes
+from loomctl.runs.commands import command_files
 from tests.cli.commands import AT_ONCE, PATIENT, begin, blob, next_beside, record, status
 from tests.cli.terminal import Terminal, loomctl
-from tests.scenes import OTHER, Scene
-from tests.waiting import Gate, until
+from tests.helpers.scenes import OTHER, Scene
+from tests.helpers.waiting import Gate, until
 
 
 def test_commands_run_one_after_the_other_up_to_the_next_step(scene: Scene) -> None:
@@ -211,7 +212,7 @@ def test_a_cancel_that_was_killed_is_finished_by_the_next_one(scene: Scene, monk
     until(lambda: (scene.root / "child").exists() and (scene.root / "child").read_text())
     child = int((scene.root / "child").read_text())
     run_id = scene.run_dir.name
-    standing_still.set_standing(scene.space(), run_id, "cancelled", "run.cancelled", allowed=("in_progress",))
+    stand_still.set_standing(scene.space(), run_id, "cancelled", "run.cancelled", allowed=("in_progress",))
     assert processes.started(child)
     assert "The command of build/c1 was stopped." in scene.loomctl("cancel", run_id).stdout
     assert processes.started(child) == ""

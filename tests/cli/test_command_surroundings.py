@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from loomctl.disk.artifact_texts import REFUSE_BYTES
+from loomctl.priming.artifact_texts import REFUSE_BYTES
 from tests.cli.commands import AT_ONCE, begin, blob, record, steps
-from tests.scenes import MAIN, Scene
-from tests.waiting import until
+from tests.helpers.scenes import MAIN, Scene
+from tests.helpers.waiting import until
 
 
 def test_a_command_works_in_the_projects_root_or_below(scene: Scene) -> None:

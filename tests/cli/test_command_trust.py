@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.model.errors import EXIT_OK, EXIT_USAGE
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE
 from tests.cli.commands import begin, steps
 from tests.cli.terminal import at_a_terminal
-from tests.scenes import Scene
+from tests.helpers.scenes import Scene
 
 
 @pytest.mark.shows("after you have trusted exactly that")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from loomctl.disk.blobs import Blobs
-from loomctl.engine import driving
-from tests import faber
+from loomctl.flow import drive
+from loomctl.runs.store.blobs import Blobs
 from tests.cli.conftest import Cli
-from tests.scenes import BUILT_IN, OTHER, Json, Scene
+from tests.helpers import faber
+from tests.helpers.scenes import BUILT_IN, OTHER, Json, Scene
 
 SECRET = "ghp_" + "a1B2" * 9
 LARGE = "x" * 110_000
@@ -29,7 +29,7 @@ def begun(scene: Scene) -> Scene:
 def end(scene: Scene, **updates: Any) -> None:
     """End the open step with context updates, and go on to the next."""
     response = f"Done. {json.dumps({'outcome': 'succeeded', 'context_updates': updates})}"
-    driving.done(scene.space(), scene.run_dir.name, response=response)
+    drive.done(scene.space(), scene.run_dir.name, response=response)
 
 
 def values(scene: Scene) -> Json:
@@ -312,7 +312,7 @@ def test_built_in_keys_are_true_at_every_change_of_stage(begun: Scene, cli: Cli)
     assert told() == ("build/make", "frame/ask", 0)
     cli("resume")
     assert told() == ("build/make", "frame/ask", 0)
-    driving.done(begun.space(), begun.run_dir.name, response="no", outcome="failed")
+    drive.done(begun.space(), begun.run_dir.name, response="no", outcome="failed")
     assert begun.state["status"] == "failed"
     assert told() == ("build/make", "frame/ask", 0)
     cli("resume")
@@ -332,7 +332,7 @@ def test_a_try_counts_as_one_of_its_step(scene: Scene, cli: Cli) -> None:
     for retries in range(3):
         assert cli("context", "get", "_retry_count").stdout == f"{retries}\n"
         assert cli("context", "get", "_previous_node").stdout == "p/a\n"
-        driving.done(scene.space(), scene.run_dir.name, response="no", outcome="failed")
+        drive.done(scene.space(), scene.run_dir.name, response="no", outcome="failed")
 
 
 # ---- The list.

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.model.errors import EXIT_SETUP
-from tests.scenes import CHECKOUT, MAIN, Scene
+from loomctl.kit.errors import EXIT_SETUP
+from tests.helpers.scenes import CHECKOUT, MAIN, Scene
 
 
 @pytest.mark.parametrize("words", [["show"], ["run", "add dark mode"], ["--help"]])

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.scenes import MAIN, Json, Scene
+from tests.helpers.scenes import MAIN, Json, Scene
 
 WAYS: list[Json] = [{"to": "end", "label": "[A] Approve"}, {"to": "fix", "label": "[F] Fix"}]
 

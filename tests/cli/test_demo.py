@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenes import Scene, fingerprint
+from tests.helpers.scenes import Scene, fingerprint
 
 
 def test_the_demo_shows_that_the_run_survives(scene: Scene) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import asset_files, tool_log
-from loomctl.engine import driving, tracking
-from loomctl.model.tool_steps import ToolStep
+from loomctl.changes import asset_files, track
+from loomctl.flow import drive
+from loomctl.reduction.tool_steps import ToolStep
+from loomctl.runs.tools import tool_log
 from tests.cli.conftest import Cli
-from tests.disk.repositories import git
-from tests.scenes import MAIN, Json, Scene, fingerprint
+from tests.helpers.repositories import git
+from tests.helpers.scenes import MAIN, Json, Scene, fingerprint
 
 ASK, MAKE = "001-frame.ask@1", "002-build.make@1"
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
@@ -23,13 +24,13 @@ TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 def begin(scene: Scene) -> None:
     """Begin the open visit's tracking."""
     space = scene.space()
-    tracking.begin(space, space.store.read(scene.run_dir.name), scene.state["steps"][-1])
+    track.begin(space, space.store.read(scene.run_dir.name), scene.state["steps"][-1])
 
 
 def end(scene: Scene) -> None:
     """End the open step."""
     space = scene.space()
-    driving.done(space, scene.run_dir.name, response="done")
+    drive.done(space, scene.run_dir.name, response="done")
 
 
 def called(scene: Scene, tool: str, **args: str) -> None:

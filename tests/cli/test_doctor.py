@@ -12,7 +12,7 @@ import pytest
 
 from loomctl.cli.diagnosis import CHECKS
 from tests.cli.conftest import Cli
-from tests.scenes import MAIN, SESSION, Ended, Json, Scene, artifact, run
+from tests.helpers.scenes import MAIN, SESSION, Ended, Json, Scene, artifact, run
 
 BARE = [sys.executable, "-I", "-S", "-B", str(MAIN)]
 """How the launcher starts the doctor: the standard library alone."""

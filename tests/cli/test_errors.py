@@ -17,13 +17,13 @@ from typing import NamedTuple
 import pytest
 
 from loomctl.cli import system_errors
-from loomctl.disk import bundle_lines
-from loomctl.model.errors import UPDATE, LoomError, quoted
+from loomctl.kit import bundle_lines
+from loomctl.kit.errors import UPDATE, LoomError, quoted
 from tests.cli.conftest import Cli
 from tests.cli.test_exit_codes import CASES, begin, broken_state, newer_state, same, unwritable_home
 from tests.cli.test_help import ALL
 from tests.docs.errors import assigned_in
-from tests.scenes import CHECKOUT, OTHER, Scene
+from tests.helpers.scenes import CHECKOUT, OTHER, Scene
 
 SOURCES = sorted(CHECKOUT.glob("loomctl/**/*.py"))
 

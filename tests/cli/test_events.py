@@ -14,12 +14,12 @@ from typing import IO
 import pytest
 
 from loomctl.cli import event_lines
-from loomctl.disk import events
-from loomctl.disk.events import Event
-from loomctl.engine import driving
+from loomctl.flow import drive
+from loomctl.runs.store import events
+from loomctl.runs.store.events import Event
 from tests.cli.conftest import Cli
 from tests.docs.events import EVENTS
-from tests.scenes import MAIN, Json, Scene
+from tests.helpers.scenes import MAIN, Json, Scene
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 
@@ -29,7 +29,7 @@ def begun(scene: Scene) -> Scene:
     """A run with one step done."""
     scene.workflow()
     scene.begin()
-    driving.done(scene.space(), scene.run_dir.name, response="asked")
+    drive.done(scene.space(), scene.run_dir.name, response="asked")
     return scene
 
 
@@ -339,7 +339,7 @@ def test_events_are_told_as_they_come_until_the_run_is_over(begun: Scene, follow
     """A cancelled run's last event is told, and the process ends well by itself."""
     append(begun, Event("first", {"n": 1}))
     assert "n=1" in followed.until("first")
-    driving.done(begun.space(), begun.run_dir.name, response="made")
+    drive.done(begun.space(), begun.run_dir.name, response="made")
     followed.until("003-build.polish@1")
     assert begun.loomctl("cancel").code == 0
     code, out, err = followed.end()
@@ -407,7 +407,7 @@ def test_what_a_command_prints_is_told_while_it_runs(begun: Scene, followed: Fol
         file.flush()
         assert "bytes, which command.log has" in followed.until("…")
         followed.until("000039999")
-    driving.done(begun.space(), begun.run_dir.name, response="made")
+    drive.done(begun.space(), begun.run_dir.name, response="made")
     followed.until("stage.completed")
 
 

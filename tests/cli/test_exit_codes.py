@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.engine import driving, finding
-from loomctl.model import errors
-from loomctl.model.errors import (
+from loomctl.flow import drive
+from loomctl.kit import errors
+from loomctl.kit.errors import (
     EXIT_BUG,
     EXIT_FINDINGS,
     EXIT_HELD,
@@ -28,8 +28,9 @@ from loomctl.model.errors import (
     EXIT_SKEW,
     EXIT_USAGE,
 )
+from loomctl.runs import find
 from tests.cli.conftest import Cli
-from tests.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, artifact, run
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, artifact, run
 
 
 def begin(scene: Scene) -> None:
@@ -60,7 +61,7 @@ def newer_state(scene: Scene) -> None:
 def one_step_done(scene: Scene) -> None:
     """A run whose last write ended a step."""
     begin(scene)
-    driving.done(scene.space(), scene.run_dir.name, response="asked")
+    drive.done(scene.space(), scene.run_dir.name, response="asked")
 
 
 def two_broken_states(scene: Scene) -> None:
@@ -315,7 +316,7 @@ def test_an_interrupt_is_no_bug(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(finding, "to_read", interrupted)
+    monkeypatch.setattr(find, "to_read", interrupted)
     monkeypatch.setattr("loomctl.cli.asking.space", interrupted)
     ended = cli("show")
     assert (ended.code, ended.stdout, ended.stderr.strip()) == (130, "", "interrupted")

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from loomctl.disk.blobs import Blobs
+from loomctl.runs.store.blobs import Blobs
 from tests.cli.conftest import Cli
-from tests.scenes import SESSION, Scene, fingerprint
+from tests.helpers.scenes import SESSION, Scene, fingerprint
 
 
 @pytest.fixture

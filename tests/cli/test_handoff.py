@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from loomctl.disk import processes
-from loomctl.engine import resuming, schema_checks
+from loomctl.flow import resume
+from loomctl.kit.process import processes
+from loomctl.workflows import schema_checks
 from tests.cli.commands import begin, next_beside, record
-from tests.disk.repositories import git
-from tests.engine.machines import SECRET, Machine, server_of, tips
-from tests.scenes import CHECKOUT, MAIN, OTHER, SESSION
-from tests.waiting import Gate, until
+from tests.helpers.machines import SECRET, Machine, server_of, tips
+from tests.helpers.repositories import git
+from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, SESSION
+from tests.helpers.waiting import Gate, until
 
 
 @pytest.fixture
@@ -291,7 +292,7 @@ def test_a_saved_copy_is_told_from_the_run_that_it_is_one_of(
     monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
     desktop.pull(run_id)
     assert "COPY OF" not in desktop.loomctl("runs").stdout
-    resuming.resume(desktop.space(), run_id, take_over=True)
+    resume.resume(desktop.space(), run_id, take_over=True)
     desktop.done(run_id)
     monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
     laptop.done(run_id)
@@ -375,7 +376,7 @@ def test_a_run_is_not_replaced_under_a_command_that_runs(tmp_path: Path, keep: s
     assert laptop.push(run_id).commit
     desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
     assert desktop.loomctl("pull").code == 0
-    resuming.resume(desktop.space(OTHER), run_id, take_over=True)
+    resume.resume(desktop.space(OTHER), run_id, take_over=True)
     assert desktop.push(run_id).commit
     with next_beside(laptop) as waits:
         command = record(laptop, "001-build.c1@1")["command"]

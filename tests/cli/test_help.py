@@ -12,7 +12,7 @@ import pytest
 
 from loomctl.cli.main import COMMANDS, loomctl
 from tests.cli.conftest import Cli
-from tests.scenes import CHECKOUT
+from tests.helpers.scenes import CHECKOUT
 
 TEXTS = sorted(
     [

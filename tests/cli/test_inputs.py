@@ -8,11 +8,12 @@ from typing import NamedTuple
 import pytest
 
 from loomctl.cli import inputs
-from loomctl.disk import output_schemas, workflow_files
-from loomctl.engine import answers
-from loomctl.model.errors import EXIT_OK, EXIT_USAGE
+from loomctl.expressions import output_schemas
+from loomctl.flow.outcomes import answers
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE
+from loomctl.workflows import workflow_files
 from tests.cli.conftest import Cli
-from tests.scenes import Scene
+from tests.helpers.scenes import Scene
 
 GOOD = '{"outcome": "succeeded"}'
 

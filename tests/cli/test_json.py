@@ -7,13 +7,13 @@ import subprocess
 
 import pytest
 
-from loomctl.disk import tool_log
-from loomctl.disk.blobs import Blobs, ref_of
-from loomctl.disk.offloading import DataOffloader
-from loomctl.engine.reducer import StepReducer
-from loomctl.model.units import utf8_bytes
+from loomctl.kit.text.units import utf8_bytes
+from loomctl.runs.store.blobs import Blobs, ref_of
+from loomctl.runs.tools import tool_log
+from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.reducer import StepReducer
 from tests.cli.conftest import Cli
-from tests.scenes import PHASES, Json, Scene, artifact
+from tests.helpers.scenes import PHASES, Json, Scene, artifact
 
 STEP = {"id", "visit", "stage", "prompt"}
 SLIP = {"schema_version", "run_id", "event", "slip_id", "artifacts", "budget", "warnings"}

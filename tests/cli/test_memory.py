@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from loomctl.model.errors import EXIT_OK, EXIT_USAGE
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE
 from tests.cli.conftest import Cli
 from tests.cli.terminal import Terminal
-from tests.scenes import MAIN, Scene, artifact, fingerprint
+from tests.helpers.scenes import MAIN, Scene, artifact, fingerprint
 
 PRICE = (
     "Each session that starts in this folder reads it, whatever it is for: now ",

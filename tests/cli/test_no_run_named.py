@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.test_exit_codes import begin, broken_state, newer_state, no_state
-from tests.scenes import OTHER, Scene
+from tests.helpers.scenes import OTHER, Scene
 
 # What only looks: it takes RUN as its last word, so that the hint is the same command for the last run.
 LOOKING = [

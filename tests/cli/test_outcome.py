@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.scenes import Scene
+from tests.helpers.scenes import Scene
 
 KEYS = [
     *("schema_version", "found", "source", "outcome", "failure_reason", "preferred_next_label", "suggested_next_ids"),

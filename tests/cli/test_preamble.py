@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from loomctl.cli import telling
-from loomctl.model.units import utf8_bytes
+from loomctl.kit.text.units import utf8_bytes
 from tests.cli.conftest import Cli
-from tests.scenes import OTHER, SESSION, Scene, TranscriptFile
+from tests.helpers.scenes import OTHER, SESSION, Scene, TranscriptFile
 
 STEPS = {"build": {"steps": [{"id": f"s{n}", "prompt": f"Do the part {n}."} for n in range(5)]}}
 HOSTILE = (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.model.units import utf16_units
+from loomctl.kit.text.units import utf16_units
 from tests.cli.conftest import Cli
-from tests.scenes import OTHER, SESSION, Scene, artifact, fingerprint
+from tests.helpers.scenes import OTHER, SESSION, Scene, artifact, fingerprint
 
 SPEC = "# The spec\n\nThe heliotrope switch survives a reload.\n"
 

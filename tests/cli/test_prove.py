@@ -7,10 +7,10 @@ import shlex
 
 import pytest
 
-from loomctl.disk.events import Event
-from loomctl.model.sessions import KEPT
+from loomctl.runs.model.sessions import KEPT
+from loomctl.runs.store.events import Event
 from tests.cli.conftest import Cli
-from tests.scenes import SESSION, Json, Scene, artifact
+from tests.helpers.scenes import SESSION, Json, Scene, artifact
 
 
 @pytest.fixture

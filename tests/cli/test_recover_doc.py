@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import config
+from loomctl.runs.settings import config
 from tests.cli.conftest import Cli
-from tests.scenes import CHECKOUT, SESSION, Scene, artifact
+from tests.helpers.scenes import CHECKOUT, SESSION, Scene, artifact
 
 RECOVER = (CHECKOUT / "docs" / "how-to" / "recover.md").read_text(encoding="utf-8")
 RETENTION = (CHECKOUT / "docs" / "reference" / "retention.md").read_text(encoding="utf-8")

@@ -14,10 +14,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from loomctl.disk import targets
-from tests import faber, reports
+from loomctl.kit import targets
 from tests.cli.conftest import Cli
-from tests.scenes import CHECKOUT, Scene
+from tests.helpers import faber, reports
+from tests.helpers.scenes import CHECKOUT, Scene
 
 
 def links(page: Path) -> list[Path]:

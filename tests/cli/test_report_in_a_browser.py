@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import events
-from loomctl.disk.events import Event
-from tests import reports
-from tests.browser import Browser
-from tests.scenes import Scene
+from loomctl.runs.store import events
+from loomctl.runs.store.events import Event
+from tests.helpers import reports
+from tests.helpers.browser import Browser
+from tests.helpers.scenes import Scene
 
 PHONE, DESK = 390, 1440
 

@@ -10,7 +10,7 @@ import pytest
 
 from loomctl.cli.options import complete_stages
 from tests.cli.conftest import Cli
-from tests.scenes import OTHER, SESSION, Scene
+from tests.helpers.scenes import OTHER, SESSION, Scene
 
 ANSWER = '{"context_updates": {"a": 1}}'
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from loomctl.model.errors import EXIT_INVALID, EXIT_OK
+from loomctl.kit.errors import EXIT_INVALID, EXIT_OK
 from tests.cli.commands import AT_ONCE, PATIENT, begin, status
 from tests.cli.conftest import Cli
-from tests.scenes import Json, Scene
-from tests.waiting import until
+from tests.helpers.scenes import Json, Scene
+from tests.helpers.waiting import until
 
 REVIEW: list[Json] = [
     {"id": "make", "prompt": "Make it."},

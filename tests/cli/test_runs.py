@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from loomctl.disk import known
+from loomctl.runs.machine import known
 from tests.cli.conftest import Cli
-from tests.scenes import OTHER, SESSION, Scene, artifact, fingerprint
+from tests.helpers.scenes import OTHER, SESSION, Scene, artifact, fingerprint
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.scenes import Scene
+from tests.helpers.scenes import Scene
 
 Json = dict[str, Any]
 

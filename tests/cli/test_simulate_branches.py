@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.test_simulate import FAILED, Json, played, said, way
-from tests.scenes import Scene
+from tests.helpers.scenes import Scene
 
 ASK: Json = {
     "id": "ask",

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from loomctl.engine import driving
+from loomctl.flow import drive
 from tests.cli.conftest import Cli
 from tests.cli.terminal import Terminal, at_a_terminal, loomctl
-from tests.scenes import OTHER, SESSION, Ended, Json, Scene, artifact, fingerprint
+from tests.helpers.scenes import OTHER, SESSION, Ended, Json, Scene, artifact, fingerprint
 
 SPEC = artifact("spec", "specs/spec.md", reload_triggers=["session_start"])
 NOTES = artifact("notes", "notes.md", required=False, reload_triggers=["compaction_detected"])
@@ -296,7 +296,7 @@ def test_nothing_at_all_is_written(cli: Cli, scene: Scene, user_folders: Path) -
     """Neither the index of runs nor the settings, the spool or what is told once; and the bytes are the hook's."""
     scene.write(".loom/config.yaml", "restore_budget: 9000\n")
     scene.begin()
-    driving.done(scene.space(), scene.run_dir.name, response="Asked.")
+    drive.done(scene.space(), scene.run_dir.name, response="Asked.")
     waiting(scene, 1, "x" * 20_000)
     waiting(scene, 2, "all pass")
     waiting(scene, 3, "of nobody", OTHER)

@@ -6,7 +6,7 @@ import pytest
 
 from loomctl import __version__
 from tests.cli.conftest import Cli
-from tests.scenes import OTHER, SESSION, Json, Scene
+from tests.helpers.scenes import OTHER, SESSION, Json, Scene
 
 NEWER, OLDER = "99.0.0", "0.0.1"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from loomctl.cli.stages import took
-from loomctl.engine import driving
-from loomctl.model import ids
-from tests import faber
+from loomctl.flow import drive
+from loomctl.kit import ids
 from tests.cli.conftest import Cli
-from tests.scenes import MAIN, Json, Scene, fingerprint
+from tests.helpers import faber
+from tests.helpers.scenes import MAIN, Json, Scene, fingerprint
 
 ASK, MAKE, AGAIN, OPEN = "001-frame.ask@1", "002-build.make@1", "003-build.make@2", "004-build.polish@1"
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
@@ -52,9 +52,9 @@ def worked(scene: Scene) -> Scene:
     )
     scene.begin()
     space, run_id = scene.space(), scene.run_dir.name
-    driving.done(space, run_id, response='asked\n{"context_updates": {"colour": "grün"}, "preferred_next_label": "go"}')
-    driving.done(space, run_id, response="no", outcome="failed", note="the database is missing")
-    driving.done(space, run_id, response="made")
+    drive.done(space, run_id, response='asked\n{"context_updates": {"colour": "grün"}, "preferred_next_label": "go"}')
+    drive.done(space, run_id, response="no", outcome="failed", note="the database is missing")
+    drive.done(space, run_id, response="made")
     change_status(scene, ASK, usage=USAGE, files_touched=["a.py", "b.py"], repairs=1)
     return scene
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.terminal import Terminal, loomctl
-from tests.scenes import Scene, artifact, fingerprint
+from tests.helpers.scenes import Scene, artifact, fingerprint
 
 
 @pytest.fixture

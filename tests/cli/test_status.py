@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from loomctl import __version__
-from loomctl.disk import events
-from loomctl.disk.events import Event
-from loomctl.engine import driving
-from loomctl.model import columns
-from tests import faber
+from loomctl.flow import drive
+from loomctl.kit.text import columns
+from loomctl.runs.store import events
+from loomctl.runs.store.events import Event
+from tests.care.test_hook_checks import ALL, MINUTE, bind_times, fire
 from tests.cli.conftest import Cli
-from tests.engine.test_hook_checks import ALL, MINUTE, bind_times, fire
-from tests.scenes import CHECKOUT, OTHER, SESSION, Json, Scene, artifact, fingerprint
+from tests.helpers import faber
+from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, Json, Scene, artifact, fingerprint
 
 DAY = 24 * 3600
 
@@ -453,7 +453,7 @@ def draw(scene: Scene, **environ: str) -> str:
     """Draw the line as the launcher asks for it, in a process with the standard library alone."""
     import sys
 
-    from tests.scenes import MAIN
+    from tests.helpers.scenes import MAIN
 
     given = json.dumps({"session_id": SESSION, "cwd": str(scene.root)})
     done = subprocess.run(
@@ -576,7 +576,7 @@ def many_phases(scene: Scene) -> None:
     """A run of ten phases, in the second of them."""
     scene.workflow(phases={f"phase{number}": {"steps": [{"id": "s", "prompt": "x"}]} for number in range(10)})
     run_id = scene.begin("日本語の目標 with many phases").run.run_id
-    driving.done(scene.space(), run_id, response="Done.")
+    drive.done(scene.space(), run_id, response="Done.")
 
 
 @pytest.mark.parametrize("wide", ["40", "80", "24"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.scenes import MAIN, OTHER, PHASES, SESSION, Json, Scene
+from tests.helpers.scenes import MAIN, OTHER, PHASES, SESSION, Json, Scene
 
 
 @pytest.fixture

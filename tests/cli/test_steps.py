@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from loomctl.disk import digests, files, tool_log
-from loomctl.disk.offloading import DataOffloader
-from loomctl.engine.reducer import StepReducer
-from loomctl.model.tool_steps import ToolStep
+from loomctl.kit import digests, files
+from loomctl.reduction.tool_steps import ToolStep
+from loomctl.runs.tools import tool_log
+from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.reducer import StepReducer
 from tests.cli.conftest import Cli
 from tests.docs.tokens import count
-from tests.scenes import MAIN, OTHER, SESSION, Json, Scene, fingerprint
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, fingerprint
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 ODD = "first\r\nhalf \ud800\x1b[31mred\0\n" + f"GITHUB_TOKEN={TOKEN}\n" + "a line\n" * 100

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.terminal import at_a_terminal, python_at_a_terminal
-from tests.scenes import MAIN, Scene, artifact
+from tests.helpers.scenes import MAIN, Scene, artifact
 
 
 @pytest.mark.parametrize(("environ", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)])

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.scenes import SESSION, Scene, fingerprint
+from tests.helpers.scenes import SESSION, Scene, fingerprint
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_what_could_not_be_removed_is_exit_1(over: Scene, cli: Cli, monkeypatch:
     def refuse(path: str) -> bool:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr("loomctl.disk.housekeeping.discard", refuse)
+    monkeypatch.setattr("loomctl.runs.store.leftovers.discard", refuse)
     ended = cli("tidy")
     assert ended.code == 1
     assert f"not removed: {over.run_dir}/plan.json.1.0a1b2c3d.tmp: Permission denied" in ended.stdout

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import events
-from loomctl.disk.events import Event
-from tests.faber import RUN_ID, lay
-from tests.scenes import Scene
+from loomctl.runs.store import events
+from loomctl.runs.store.events import Event
+from tests.helpers.faber import RUN_ID, lay
+from tests.helpers.scenes import Scene
 
 
 def begun(scene: Scene) -> str:

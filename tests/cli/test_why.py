@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.scenes import Scene, artifact
+from tests.helpers.scenes import Scene, artifact
 
 STEPS: list[dict[str, Any]] = [
     {"id": "make", "prompt": "Make it."},

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.docs.pages import DOCS, name
-from tests.scenes import CHECKOUT
+from tests.helpers.scenes import CHECKOUT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.scenes import CHECKOUT, MAIN
+from tests.helpers.scenes import CHECKOUT, MAIN
 
 ANY = "…"
 FIRST = "first"

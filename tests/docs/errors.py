@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loomctl.cli import main
-from loomctl.model import errors as exits
-from tests.scenes import CHECKOUT
+from loomctl.kit import errors as exits
+from tests.helpers.scenes import CHECKOUT
 
 CODE = re.compile(r"[A-Z]{2,}(_[A-Z0-9]+)*")
 EXITS: dict[str, int] = {name: value for name, value in vars(exits).items() if name.startswith("EXIT_")}

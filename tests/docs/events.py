@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.scenes import CHECKOUT
+from tests.helpers.scenes import CHECKOUT
 
 STAGE = "`stage`"
 DECIDED = {
@@ -407,7 +407,7 @@ def _event_names(tree: ast.Module, path: Path) -> set[str]:
     """Give what a module calls the events of a run: under whichever name it imports them, and none of a trigger's."""
     own = {"Event"} if path.name == "events.py" and path.parent.name == "disk" else set()
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    every = [one for node in imports if node.module == "loomctl.disk.events" for one in node.names]
+    every = [one for node in imports if node.module == "loomctl.runs.store.events" for one in node.names]
     return own | {one.asname or one.name for one in every if one.name == "Event"}
 
 

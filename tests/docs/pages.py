@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from tests.scenes import CHECKOUT
+from tests.helpers.scenes import CHECKOUT
 
 DOCS = CHECKOUT / "docs"
 WRITE = os.environ.get("LOOM_WRITE_DOCS") == "1"

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from loomctl.disk import config
+from loomctl.runs.settings import config
 from tests.docs.pages import DOCS
-from tests.scenes import CHECKOUT
+from tests.helpers.scenes import CHECKOUT
 
 PAGE = DOCS / "reference" / "configuration.md"
 # Words in the source that look like a variable's name and are none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.docs.pages import DOCS
-from tests.scenes import CHECKOUT
+from tests.helpers.scenes import CHECKOUT
 
 PAGE = DOCS / "reference" / "dependencies.md"
 

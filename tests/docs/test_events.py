@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 
-from loomctl.engine import deciding, driving, undoing
+from loomctl.flow import decide, drive
+from loomctl.flow.back import undo
 from tests.docs.events import EVENTS, written
 from tests.docs.pages import DOCS, hold, part, table
-from tests.scenes import Scene
+from tests.helpers.scenes import Scene
 
 PAGE = DOCS / "reference" / "events.md"
 NAME = re.compile(r"`([a-z]+\.[a-z_]+)`")
@@ -50,12 +51,12 @@ def test_a_runs_events_have_only_what_the_page_tells(scene: Scene) -> None:
     )
     scene.begin()
     space, run_id = scene.space(), scene.run_dir.name
-    driving.done(space, run_id, response="no", outcome="failed", note="why")
-    driving.done(space, run_id, response='{"context_updates": {"a": 1}}')
-    undoing.undo(space, run_id)
-    driving.done(space, run_id, response="x")
-    deciding.approve(space, run_id)
-    driving.done(space, run_id, response="y")
+    drive.done(space, run_id, response="no", outcome="failed", note="why")
+    drive.done(space, run_id, response='{"context_updates": {"a": 1}}')
+    undo.undo(space, run_id)
+    drive.done(space, run_id, response="x")
+    decide.approve(space, run_id)
+    drive.done(space, run_id, response="y")
     entries = [json.loads(line) for line in (scene.run_dir / "events.jsonl").read_text().splitlines()]
     assert entries[-1]["event"] == "run.completed"
     assert {"stage.undone", "approval.granted", "phase.completed"} <= {entry["event"] for entry in entries}

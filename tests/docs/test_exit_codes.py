@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from loomctl.model import errors as exits
-from loomctl.model.errors import ON_INTERRUPT
+from loomctl.kit import errors as exits
+from loomctl.kit.errors import ON_INTERRUPT
 from tests.cli.test_exit_codes import CASES
 from tests.docs import errors
 from tests.docs.pages import DOCS, hold, part, table

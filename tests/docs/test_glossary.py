@@ -7,8 +7,8 @@ import re
 import click
 import pytest
 
-from loomctl.model import state
-from loomctl.model.visits import OUTCOMES
+from loomctl.runs.model import state
+from loomctl.runs.model.visits import OUTCOMES
 from tests.cli.test_help import ALL
 from tests.docs.pages import DOCS, pages
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 from loomctl.cli import telling
-from loomctl.disk import artifact_texts
-from loomctl.disk.config import Settings
 from loomctl.hosts import loom_commands
-from loomctl.model import slip, triggers
+from loomctl.priming import artifact_texts, slip
+from loomctl.runs.settings.config import Settings
+from loomctl.workflows.model import triggers
 from tests.cli.test_help import ALL
 from tests.docs.pages import DOCS
-from tests.scenes import CHECKOUT
+from tests.helpers.scenes import CHECKOUT
 
 PAGE = (DOCS / "reference" / "context-reload-protocol.md").read_text(encoding="utf-8")
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.docs.pages import DOCS, hold, table
-from tests.scenes import CHECKOUT
+from tests.helpers.scenes import CHECKOUT
 
 PAGE = DOCS / "reference" / "schemas.md"
 SET_APART = ("not_yet", "inert")

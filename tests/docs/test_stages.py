@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
-from loomctl.disk import command_files
-from loomctl.engine import driving, stages, tracking
+from loomctl.changes import track
+from loomctl.flow import drive
+from loomctl.runs import stages
+from loomctl.runs.commands import command_files
 from tests.docs.pages import DOCS, hold, table
-from tests.scenes import Scene
+from tests.helpers.scenes import Scene
 
 PAGE = DOCS / "reference" / "stages.md"
 
@@ -48,7 +50,7 @@ def test_every_key_of_a_status_is_told(scene: Scene) -> None:
     """As it is written without git, so that all of them are there; and in the order of the file."""
     scene.workflow()
     scene.begin()
-    driving.done(scene.space(), scene.run_dir.name, response="It is done.")
+    drive.done(scene.space(), scene.run_dir.name, response="It is done.")
     status = json.loads((scene.run_dir / "stages" / "001-frame.ask@1" / "status.json").read_text(encoding="utf-8"))
     assert sorted(status) == sorted(key for keys in KEYS for key in keys.split(", "))
     rows = [[", ".join(f"`{key}`" for key in keys.split(", ")), told] for keys, told in KEYS.items()]
@@ -58,7 +60,7 @@ def test_every_key_of_a_status_is_told(scene: Scene) -> None:
 def test_every_file_of_a_stage_is_told() -> None:
     """By the names that the source has for them; locks are nobody's to read."""
     text = PAGE.read_text(encoding="utf-8")
-    names = [stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, tracking.CHANGES, tracking.PATCH]
+    names = [stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, track.CHANGES, track.PATCH]
     for name in (
         *names,
         command_files.LOG,

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.model.units import utf16_units
-from tests.scenes import CHECKOUT, OTHER, SESSION, Scene, TranscriptFile
+from loomctl.kit.text.units import utf16_units
+from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, Scene, TranscriptFile
 
 if TYPE_CHECKING:
     import bpe_openai

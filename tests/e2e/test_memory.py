@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loomctl.model import memory_files
+from loomctl.priming import memory_files
 from tests.e2e.scenes import done, run_folder, state_of, write_spec
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
 from tests.e2e.terminal import PROMPT, assistant_terminal

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.scenes import run_folder, state_of
 from tests.e2e.scripted_api import AUTO_COMPACT, Reply, bash, reply, tool
-from tests.waiting import until
+from tests.helpers.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

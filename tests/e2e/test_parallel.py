@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loomctl.disk import tool_log
-from loomctl.engine import fan_texts
+from loomctl.flow import fan_texts
+from loomctl.runs.tools import tool_log
 from tests.e2e.scenes import run_folder, state_of
 from tests.e2e.scripted_api import AUTO_COMPACT, Reply, bash, refused, reply, tool
 from tests.e2e.test_outcomes import step, workflow

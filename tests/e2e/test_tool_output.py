@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loomctl.disk import tool_log
+from loomctl.runs.tools import tool_log
 from tests.e2e import mcp_server
 from tests.e2e.scenes import run_folder, start_run
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply, tool

@@ -298,7 +298,7 @@ class _Impatient:
 
 def _no_waiting(_: dict[str, Any]) -> None:
     """Wait for locks without waiting."""
-    from loomctl.disk import lock
+    from loomctl.kit import lock
 
     vars(lock)["time"] = _Impatient
 
@@ -318,8 +318,8 @@ def _say(value: object) -> None:
 
 def _update(folder: str, run_id: str, times: str) -> int:
     """Update a run's state some times; prints the number after each."""
-    from loomctl.disk.events import Event
-    from loomctl.disk.store import Store
+    from loomctl.runs.store.events import Event
+    from loomctl.runs.store.store import Store
 
     def change(state: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:
         number = state["context"].get("n", 0) + 1
@@ -332,14 +332,14 @@ def _update(folder: str, run_id: str, times: str) -> int:
 
 
 def _settings(store: str) -> int:
-    from loomctl.disk import config
+    from loomctl.runs.settings import config
 
     _say(config.load(store, with_yaml=True).hook_budget)
     return 0
 
 
 def _note(run_id: str, store: str) -> int:
-    from loomctl.disk import known
+    from loomctl.runs.machine import known
 
     _say(known.note(run_id, store))
     return 0
@@ -347,7 +347,7 @@ def _note(run_id: str, store: str) -> int:
 
 def _put(store: str) -> int:
     """Store a value of the run's, and say how it is referred to."""
-    from loomctl.disk.blobs import Blobs
+    from loomctl.runs.store.blobs import Blobs
 
     try:
         _say(Blobs(store).put(b"y" * 150_000))
@@ -361,7 +361,7 @@ WORKS: dict[str, Callable[..., int]] = {"update": _update, "settings": _settings
 
 def _do(request: dict[str, Any]) -> int:
     from loomctl.cli.main import main as command_line
-    from loomctl.hosts.claude_code import main as hook
+    from loomctl.hosts.claude.hooks import main as hook
 
     arguments = list(request["arguments"])
     if request["work"] == "cli":
@@ -426,7 +426,7 @@ def _prepare() -> None:
     import pkgutil
 
     import loomctl
-    from loomctl.disk import machine
+    from loomctl.kit import machine
 
     for module in pkgutil.walk_packages(loomctl.__path__, "loomctl."):
         if not module.name.endswith("__main__"):

@@ -9,8 +9,8 @@ import pytest
 
 from tests.faults.bench import Bench, bench
 from tests.faults.stand import Stand, lay_out
+from tests.helpers.scenes import Scene
 from tests.launcher.conftest import bundle, online, wheelhouse, world
-from tests.scenes import Scene
 
 __all__ = ["bundle", "online", "wheelhouse", "world"]  # a made-up machine for first starts
 

@@ -11,8 +11,8 @@ import select
 import sys
 from typing import Any
 
-from loomctl.disk.events import Event
-from loomctl.disk.store import Store
+from loomctl.runs.store.events import Event
+from loomctl.runs.store.store import Store
 
 PATIENCE = 120.0  # so many wait in line for one lock that somebody's turn may come late
 PIECE = 64 * 1024

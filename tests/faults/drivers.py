@@ -13,11 +13,11 @@ import sys
 import time
 from typing import Any
 
-from loomctl.disk.events import Event
-from loomctl.disk.fence import DRIVE, TAKE_OVER, Driver, Fence
-from loomctl.disk.store import Store
-from loomctl.model import lease
-from loomctl.model.errors import LoomError
+from loomctl.kit.errors import LoomError
+from loomctl.runs.model import lease
+from loomctl.runs.store.events import Event
+from loomctl.runs.store.store import Store
+from loomctl.runs.store.write_rules import DRIVE, TAKE_OVER, Driver, Fence
 
 
 def write(store: Store, run_id: str, session: str, number: int) -> dict[str, Any]:

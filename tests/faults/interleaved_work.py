@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from loomctl.disk.blobs import Blobs
-from loomctl.disk.store import Run, Store
-from loomctl.engine import driving, leasing, resuming
-from loomctl.engine.caller import Workspace
-from loomctl.model import blob_refs
-from loomctl.model.errors import LoomError
-from tests.scenes import SESSION
+from loomctl.flow import drive, resume
+from loomctl.kit.errors import LoomError
+from loomctl.runs import leases
+from loomctl.runs.caller import Workspace
+from loomctl.runs.model import blob_refs
+from loomctl.runs.store.blobs import Blobs
+from loomctl.runs.store.store import Run, Store
+from tests.helpers.scenes import SESSION
 
 AGAIN = [{"to": "end", "condition": "outcome == 'skipped'"}, {"to": "make"}]
 PHASES = {"build": {"steps": [{"id": "make", "prompt": "Make it.", "transitions": AGAIN}]}}
@@ -70,12 +71,12 @@ def end_a_step(space: Workspace, run_id: str, token: str) -> None:
     """Take the run up, whoever drove it, and end its open step."""
     if not space.store.has(run_id):
         raise LoomError("NO_SUCH_RUN", "it did not come here yet", hint="loomctl pull")
-    resuming.resume(space, run_id, take_over=True)
+    resume.resume(space, run_id, take_over=True)
     if has_asset(token):
         _leave(Path(space.project.root), token)
     if has_output(token):
         _spool(space, token)
-    driving.done(leasing.taking_over(space), run_id, response=answer(token))
+    drive.done(leases.taking_over(space), run_id, response=answer(token))
 
 
 def _leave(root: Path, token: str) -> None:

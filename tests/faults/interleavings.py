@@ -25,14 +25,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loomctl.disk import arrivals, carried, digests, event_log, exchange, git_refs, handoff_notes
-from loomctl.engine import pulling, pushing
-from loomctl.engine.handoff import Desk
-from loomctl.model.errors import LoomError
-from tests.disk.repositories import git
-from tests.engine.machines import own_of_the_user
+from loomctl.handoff import carried, git_refs
+from loomctl.handoff import pull as pulling
+from loomctl.handoff import push as pushing
+from loomctl.handoff.handoff import Desk
+from loomctl.kit import digests, exchange
+from loomctl.kit.errors import LoomError
+from loomctl.runs.machine import handoff_notes
+from loomctl.runs.store import arrivals, event_log
 from tests.faults import interleaved_work
-from tests.scenes import Scene
+from tests.helpers.machines import own_of_the_user
+from tests.helpers.repositories import git
+from tests.helpers.scenes import Scene
 
 DEEDS = 5  # of one interleaving
 AFRESH = 20  # interleavings after which a new project begins, for a log grows

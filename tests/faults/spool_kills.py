@@ -15,12 +15,11 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from loomctl.disk import spool, tool_log
-from loomctl.disk.offloading import DataOffloader
-from loomctl.engine import recording
-from loomctl.engine.caller import Workspace
-from loomctl.engine.reducer import StepReducer
-from tests.scenes import SESSION, Scene
+from loomctl.runs.caller import Workspace
+from loomctl.runs.tools import recording, spool, tool_log
+from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.reducer import StepReducer
+from tests.helpers.scenes import SESSION, Scene
 
 AT_ONCE, NEW = 4, 6  # processes of a round, and calls that come before it
 LONGEST = 0.15  # seconds that a process lives; a hook needs a third of them

@@ -12,12 +12,13 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loomctl.disk.lock import Lock
-from loomctl.disk.store import Store
-from loomctl.engine import file_checks, verifying
-from loomctl.model.state import VOLATILE
+from loomctl.care import file_checks
+from loomctl.kit.lock import Lock
+from loomctl.runs import log_verdict
+from loomctl.runs.model.state import VOLATILE
+from loomctl.runs.store.store import Store
 from tests.faults.bench import Answer, Bench
-from tests.scenes import SESSION, Json, Scene, artifact
+from tests.helpers.scenes import SESSION, Json, Scene, artifact
 
 SENTENCE = "The heliotrope switch survives a reload."
 GUIDE = "Cerulean code is reviewed twice."
@@ -178,7 +179,7 @@ def sound(scene: Scene, responses: Collection[str] = (RESPONSE, RESPONSE.strip()
             assert before["revision"] <= run.state["revision"]  # less by more than one after a restore
         faults = file_checks.check(scene.space(), run_id).faults
         assert {one.file for one in faults} <= {"plan.json"}, faults  # which the scenes themselves edit
-        assert verifying.verify(store, run_id).ok
+        assert log_verdict.verify(store, run_id).ok
         with Lock(os.path.join(store.local, "locks", f"{run_id}.lock"), patience=0):
             pass
     for path in [*scene.store.rglob("*.json"), *Path(os.environ["LOOM_STATE_HOME"]).rglob("*.json")]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import signal
 
-from loomctl.disk.blobs import Blobs, ref_of
-from loomctl.disk.housekeeping import is_leftover
-from loomctl.engine.collecting import stored
+from loomctl.runs.blob_collection import stored
+from loomctl.runs.store.blobs import Blobs, ref_of
+from loomctl.runs.store.leftovers import is_leftover
 from tests.faults.bench import HUNGRY
 from tests.faults.stand import Stand, strikes
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.stand import RESPONSE, SENTENCE, Stand, chain, sound
-from tests.scenes import OTHER, SESSION, TranscriptFile
+from tests.helpers.scenes import OTHER, SESSION, TranscriptFile
 
 DAY = 86_400
 JUMPS = {"an hour back": -3600, "a day back": -DAY, "thirty years back": -30 * 365 * DAY, "a day on": DAY}

@@ -9,7 +9,7 @@ import sys
 
 from tests.faults.bench import CHECKOUT
 from tests.faults.stand import RESPONSE, chain, litter, sound
-from tests.scenes import OTHER, Scene
+from tests.helpers.scenes import OTHER, Scene
 
 WRITERS, TIMES, READERS = 16, 200, 2
 

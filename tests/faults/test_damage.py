@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.model.errors import EXIT_INVALID, EXIT_NO_RUN
+from loomctl.kit.errors import EXIT_INVALID, EXIT_NO_RUN
 from tests.faults.bench import Answer
 from tests.faults.stand import RESPONSE, SENTENCE, Stand, sound
-from tests.scenes import MAIN, SESSION, Scene
+from tests.helpers.scenes import MAIN, SESSION, Scene
 
 HOOKS = ("session-start", "stop", "pre-compact", "user-prompt-submit", "session-end", "pre-tool-use")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests import faber
 from tests.faults.bench import Answer, Bench
 from tests.faults.stand import RESPONSE, Stand, sound, strikes
-from tests.scenes import Json, Scene
+from tests.helpers import faber
+from tests.helpers.scenes import Json, Scene
 
 
 def resume(stand: Stand, **how: Any) -> Answer:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.model.errors import EXIT_INVALID
+from loomctl.kit.errors import EXIT_INVALID
 from tests.faults.bench import HUNGRY, Answer
 from tests.faults.stand import RESPONSE, SENTENCE, Stand, chain, essence, litter, sound
 from tests.faults.test_kills import DEEDS
-from tests.scenes import MAIN, SESSION, Json, Scene
+from tests.helpers.scenes import MAIN, SESSION, Json, Scene
 
 NO_SPACE = "No space left on device"
 

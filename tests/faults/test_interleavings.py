@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 
-from tests.scenes import CHECKOUT
+from tests.helpers.scenes import CHECKOUT
 
 COUNT = 25
 

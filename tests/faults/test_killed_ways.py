@@ -19,13 +19,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from loomctl.engine import simulating
-from loomctl.model import branches, gates, places, scripts, visits
-from loomctl.model.problems import errors
-from tests.engine.test_simulating import JUDGE, OUTCOMES, accepted, workflows
+from loomctl.kit.problems import errors
+from loomctl.runs.model import places, visits
+from loomctl.simulate import play, scripts
+from loomctl.workflows.model import branches, gates
 from tests.faults.bench import Answer, Bench
 from tests.faults.stand import Stand, essence, litter, sound, strikes
-from tests.scenes import OTHER, SESSION, Json, Scene
+from tests.helpers.scenes import OTHER, SESSION, Json, Scene
+from tests.simulate.test_play import JUDGE, OUTCOMES, accepted, workflows
 
 EXAMPLES = int(os.environ.get("LOOM_TEST_KILLED_WAYS") or 12)
 STRIDE = 1 if EXAMPLES >= 100 else 5
@@ -172,14 +173,14 @@ def begun(folder: Path, forks: Bench, home: Path, raw: Json) -> Stand:
     return Stand(scene, forks, home)
 
 
-def scripted(raw: Json, script: Json) -> simulating.Played | None:
+def scripted(raw: Json, script: Json) -> play.Played | None:
     """Play a workflow without a disk; None where it is refused."""
     plan = accepted(raw)
     if plan is None:
         return None
     read, found = scripts.read(script, plan)
     assert not errors(found)
-    return simulating.play(plan, read, judge=JUDGE, goal="add dark mode")
+    return play.play(plan, read, judge=JUDGE, goal="add dark mode")
 
 
 def killed_throughout(driver: Driver, undisturbed: list[Verb], where: list[int]) -> int:
@@ -279,7 +280,7 @@ def answers(plan: Json, key: str) -> st.SearchStrategy[list[Json]]:
     return st.lists(one, min_size=1, max_size=3)
 
 
-def as_simulated(state: Json, played: simulating.Played) -> None:
+def as_simulated(state: Json, played: play.Played) -> None:
     """Hold that a run went the way that its simulation goes, and so did its branches; times aside."""
     assert _way(state["steps"]) == _way(played.state["steps"])
     assert state["status"] == played.state["status"]

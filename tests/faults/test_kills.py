@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from loomctl.disk import known
-from loomctl.model.errors import EXIT_NO_RUN, EXIT_OK
+from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK
+from loomctl.runs.machine import known
 from tests.faults.bench import Answer
 from tests.faults.stand import DECIDED, GUIDE, RESPONSE, SENTENCE, Stand, chain, essence, litter, sound, strikes
-from tests.scenes import OTHER, SESSION, Json
+from tests.helpers.scenes import OTHER, SESSION, Json
 
 UPDATES = 8
 DAY = 86_400  # seconds; tidy leaves alone what is new

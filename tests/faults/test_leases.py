@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import processes
-from loomctl.model import lease
+from loomctl.kit.process import processes
+from loomctl.runs.model import lease
 from tests.faults.drivers import meets
 from tests.faults.stand import chain
-from tests.scenes import CHECKOUT, MAIN, OTHER, SESSION, Json, Scene
-from tests.waiting import until
+from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, SESSION, Json, Scene
+from tests.helpers.waiting import until
 
 CONTENDERS = 6
 TIMES = 8

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk.lock import HOOK_PATIENCE, PATIENCE
-from loomctl.model.errors import EXIT_HELD
+from loomctl.kit.errors import EXIT_HELD
+from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
 from tests.faults.bench import CHECKOUT
 from tests.faults.stand import RESPONSE, SENTENCE, Stand, litter, sound
-from tests.scenes import SESSION, Json
+from tests.helpers.scenes import SESSION, Json
 
 INSIDE = """
 import sys
-from loomctl.disk.store import Store
+from loomctl.runs.store.store import Store
 def change(state):
     print("inside", flush=True)
     sys.stdin.read()

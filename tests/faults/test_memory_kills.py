@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.model.errors import EXIT_OK
+from loomctl.kit.errors import EXIT_OK
 from tests.faults.stand import Stand, litter, strikes
 
 OWN = b"Use tabs.\r\nNo final newline"

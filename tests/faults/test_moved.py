@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.model.errors import EXIT_NO_RUN
+from loomctl.kit.errors import EXIT_NO_RUN
 from tests.faults.bench import Bench
 from tests.faults.stand import RESPONSE, SENTENCE, Stand, sound
-from tests.scenes import OTHER, SESSION, Scene, artifact
+from tests.helpers.scenes import OTHER, SESSION, Scene, artifact
 
 PHASES = {
     "frame": {"steps": [{"id": "ask", "prompt": "Ask, and write it to {project_root}/asked.md."}]},

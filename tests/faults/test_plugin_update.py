@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.faults.stand import RESPONSE, SENTENCE, sound
-from tests.scenes import CHECKOUT, OTHER, SESSION, Ended, Json, Scene, artifact, run
+from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, Ended, Json, Scene, artifact, run
 
 RULES = "plugins/loom/docs/rules.md"
 MORE_THAN_A_PIPE_HOLDS = 1 << 20
@@ -29,7 +29,7 @@ def install(folder: Path, version: str) -> Path:
         shutil.copy(CHECKOUT / name, folder / name)
     (folder / "docs").mkdir()
     (folder / "docs" / "rules.md").write_text(f"Rules of {version}.\n")
-    texts = folder / "loomctl" / "engine" / "priming.py"
+    texts = folder / "loomctl" / "priming" / "prime_run.py"
     texts.write_text(texts.read_text().replace('"# Loom: the run ', f'"# Loom {version}: the run '))
     return folder
 
@@ -148,7 +148,7 @@ def test_a_bundle_that_vanishes_while_a_hook_runs_takes_nothing_with_it(host: Ho
     sound(host.scene)
 
 
-@pytest.mark.parametrize("gone", ["hosts", "engine", "model", "disk"])
+@pytest.mark.parametrize("gone", ["hosts", "flow", "runs", "kit"])
 def test_a_hook_of_a_plugin_that_is_not_whole_says_so(host: Host, gone: str) -> None:
     """Whatever part of the package is missing, hooks end with 0 and one line for the user at a session's start."""
     plugin = install(host.plugins / "loom" / "1", "1.0.0")

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loomctl.disk import handoff_notes, known
-from loomctl.engine import pulling, resuming
-from tests.engine.machines import Machine, server_of
+from loomctl.flow import resume
+from loomctl.handoff import pull
+from loomctl.runs.machine import handoff_notes, known
 from tests.faults import interleavings
+from tests.helpers.machines import Machine, server_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ def laptop(tmp_path: Path, server: Path) -> Machine:
     made.push(run_id)
     desktop = Machine(tmp_path / "desktop", server)
     desktop.pull(run_id)
-    resuming.resume(desktop.space(), run_id, take_over=True)
+    resume.resume(desktop.space(), run_id, take_over=True)
     desktop.done(run_id, "Made on the desktop.")
     desktop.push(run_id)
     return made
@@ -87,7 +88,7 @@ def names_of(machine: Machine, run_id: str) -> list[str]:
     return [json.loads(line)["event"] for line in lines]
 
 
-@pytest.mark.parametrize("keep", ["", pulling.TOOK_THEIRS])
+@pytest.mark.parametrize("keep", ["", pull.TOOK_THEIRS])
 def test_what_a_killed_pull_brought_is_announced_until_it_is_resumed(
     laptop: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
 ) -> None:
@@ -116,7 +117,7 @@ def test_what_a_killed_pull_brought_is_announced_until_it_is_resumed(
         elif not is_noted(laptop, run_id) and len(seen) > 1:
             continue
         told = names_of(laptop, run_id).count("run.pulled")
-        resuming.resume(laptop.space(), run_id, take_over=True)
+        resume.resume(laptop.space(), run_id, take_over=True)
         assert names_of(laptop, run_id).count("run.pulled") == told + is_pulled
     assert seen == sorted(seen)
     assert seen.count(True) > 2

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.model.errors import EXIT_INVALID
+from loomctl.kit.errors import EXIT_INVALID
 from tests.faults.stand import RESPONSE, SENTENCE, Stand
-from tests.scenes import OTHER, SESSION, fingerprint
+from tests.helpers.scenes import OTHER, SESSION, fingerprint
 
 
 def _below(*tops: Path) -> list[Path]:

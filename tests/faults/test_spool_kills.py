@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from tests.scenes import CHECKOUT
+from tests.helpers.scenes import CHECKOUT
 
 ROUNDS, SEED = 12, 59
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import re
 
-from loomctl.model import conditions, dot_conditions, dot_workflow, frozen_plan, graph_checks, plan, workflow
-from loomctl.model.problems import ERROR, NOTE, WARNING, errors
+from loomctl.expressions import conditions
+from loomctl.kit.problems import ERROR, NOTE, WARNING, errors
+from loomctl.runs.model import frozen_plan
+from loomctl.workflows import graph_checks, plan
+from loomctl.workflows.dot import dot_conditions, dot_workflow
+from loomctl.workflows.model import workflow
 
 AT = "2026-01-01T00:00:00Z"
 _PLACE = re.compile(r"line ([1-9][0-9]*), column ([1-9][0-9]*)")

@@ -13,39 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from loomctl.cli import arguments
-from loomctl.disk import artifact_paths, events, files, strict_json, strict_yaml
+from loomctl.expressions import conditions, foreign_paths, javascript, placeholders, state_paths
+from loomctl.flow.back import rules
+from loomctl.flow.route import run_life
 from loomctl.hosts import loom_commands
-from loomctl.hosts.claude_transcript import Transcript
-from loomctl.model import (
-    conditions,
-    fences,
-    foreign_paths,
-    frozen_plan,
-    gates,
-    git_commands,
-    hidden_characters,
-    ids,
-    javascript,
-    packing,
-    paths_in_state,
-    placeholders,
-    places,
-    plan,
-    plan_text,
-    run_life,
-    secrets,
-    sessions,
-    slip,
-    state,
-    state_text,
-    triggers,
-    undoing,
-    visits,
-    workflow,
-)
-from loomctl.model.errors import LoomError
-from loomctl.model.problems import errors
-from loomctl.model.units import utf8_bytes, utf16_units
+from loomctl.hosts.claude.transcript import Transcript
+from loomctl.kit import files, ids, strict_yaml
+from loomctl.kit.errors import LoomError
+from loomctl.kit.json import strict_json
+from loomctl.kit.problems import errors
+from loomctl.kit.text import fences, hidden_characters, secrets
+from loomctl.kit.text.units import utf8_bytes, utf16_units
+from loomctl.priming import packing, plan_text, slip, state_text
+from loomctl.runs import artifact_paths
+from loomctl.runs.model import frozen_plan, places, sessions, state, visits
+from loomctl.runs.store import events
+from loomctl.workflows import plan
+from loomctl.workflows.model import gates, git_commands, triggers, workflow
 from tests.fuzz import dot_targets
 
 AT = "2026-01-01T00:00:00Z"
@@ -92,7 +76,7 @@ def states(data: bytes) -> None:
     for change in (
         lambda: run_life.advance(found, frozen, at=AT),
         lambda: run_life.end_visit(found, frozen, outcome="failed", at=AT, note="x", artifacts={"a": "b"}),
-        lambda: undoing.undone(found, frozen),
+        lambda: rules.undone(found, frozen),
         lambda: gates.approved(found, at=AT),
         lambda: gates.rejected(found, at=AT, by="Ada", note="x"),
         lambda: gates.asked(found, frozen, at=AT),
@@ -137,7 +121,7 @@ def plans(data: bytes) -> None:
         if artifact.get("condition_code") is not None:
             _evaluated(artifact["condition_code"])
         if artifact.get("path_steps") is not None:
-            paths_in_state.read(artifact["path_steps"], now)
+            state_paths.read(artifact["path_steps"], now)
 
 
 def yaml(data: bytes) -> None:
@@ -220,10 +204,10 @@ def javascript_values(data: bytes) -> None:
 
 def state_path(data: bytes) -> None:
     """A path into the state is compiled to what a plan can hold, and read."""
-    steps = paths_in_state.compile_path(data.decode("utf-8", "replace"))
+    steps = state_paths.compile_path(data.decode("utf-8", "replace"))
     if steps is not None:
         assert json.loads(json.dumps(steps)) == steps
-        paths_in_state.read(steps, json.loads(_STATE))
+        state_paths.read(steps, json.loads(_STATE))
 
 
 def shell_command(data: bytes) -> None:
@@ -419,7 +403,7 @@ def slash_arguments(data: bytes) -> None:
 
 def settings(data: bytes) -> None:
     """Settings of any content are read, or refused by one error."""
-    from loomctl.disk import config
+    from loomctl.runs.settings import config
 
     store = os.path.join(_FOLDER, "p", ".loom")
     os.makedirs(store, exist_ok=True)

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from loomctl.cli.main import main
-from loomctl.disk import ancestry, artifact_paths
-from loomctl.disk.ancestry import Process
-from loomctl.hosts import claude_code
-from loomctl.model.errors import LoomError
-from tests.scenes import SESSION, Ended, Scene, decides
+from loomctl.hosts.claude import hooks
+from loomctl.kit.errors import LoomError
+from loomctl.kit.process import ancestry
+from loomctl.kit.process.ancestry import Process
+from loomctl.runs import artifact_paths
+from tests.helpers.scenes import SESSION, Ended, Scene, decides
 
 
 class Surroundings:
@@ -28,7 +29,7 @@ class Surroundings:
         self.hidden: list[Exception] = []
 
     def __enter__(self) -> Surroundings:
-        self._kept = sys.stdin, sys.stdout, sys.stderr, dict(os.environ), os.getcwd(), claude_code._failure
+        self._kept = sys.stdin, sys.stdout, sys.stderr, dict(os.environ), os.getcwd(), hooks._failure
         self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         sys.stdin = io.TextIOWrapper(io.BytesIO(self._given.encode("utf-8", "surrogatepass")), encoding="utf-8")
         sys.stdout = io.TextIOWrapper(self._out, encoding="utf-8", write_through=True)
@@ -38,7 +39,7 @@ class Surroundings:
             os.environ.pop("CLAUDE_CODE_SESSION_ID", None)
         os.chdir(self._scene.root)
         artifact_paths._REAL.clear()  # it lives as long as a process
-        claude_code._failure = self._noted
+        hooks._failure = self._noted
         return self
 
     def _noted(self, space: Any, name: str, error: Exception) -> str | None:
@@ -53,7 +54,7 @@ class Surroundings:
             stream.buffer.seek(0)
             self._told.append(stream.buffer.read())
             stream.close()
-        sys.stdin, sys.stdout, sys.stderr, environ, cwd, claude_code._failure = self._kept
+        sys.stdin, sys.stdout, sys.stderr, environ, cwd, hooks._failure = self._kept
         os.environ.clear()
         os.environ.update(environ)
         os.chdir(cwd)
@@ -67,7 +68,7 @@ def hook(scene: Scene, event: str, given: str | None = None, *, session: str = S
     """Answer a hook event. given: standard input as it is. Raises the fault that the hook would hide."""
     body = {"session_id": session, "cwd": str(scene.root), "transcript_path": "", "hook_event_name": event, **told}
     with Surroundings(scene, json.dumps(body) if given is None else given, session=session) as streams:
-        code = claude_code.main([event])
+        code = hooks.main([event])
     if streams.hidden:
         raise streams.hidden[0]
     return streams.ended(code)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.scenes import CHECKOUT, MAIN, SESSION, Ended, Scene
+from tests.helpers.scenes import CHECKOUT, MAIN, SESSION, Ended, Scene
 
 MEMORY = 2 << 30  # bytes of address space
 SECONDS = 20  # of processor time, for a command; what is asked here takes a tenth of it

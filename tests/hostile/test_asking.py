@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from loomctl.cli import person
-from loomctl.disk import ancestry, call_marks
-from loomctl.disk.ancestry import Process
-from loomctl.disk.local import Local
-from tests.scenes import CHECKOUT, MAIN, OTHER, PYTHON, SESSION, Ended, Scene, TranscriptFile, run
-from tests.waiting import until
+from loomctl.kit.process import ancestry
+from loomctl.kit.process.ancestry import Process
+from loomctl.runs.machine import call_marks
+from loomctl.runs.machine.local import Local
+from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, PYTHON, SESSION, Ended, Scene, TranscriptFile, run
+from tests.helpers.waiting import until
 
 APPROVE = "loomctl approve"
 

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from tests.scenes import CHECKOUT, SESSION, Scene, artifact, run
+from tests.helpers.scenes import CHECKOUT, SESSION, Scene, artifact, run
 
 FILES = 3_000
 MOST = 2_050  # of one folder by one hook: a thousand marks of sessions, a thousand events at the two ends of the spool

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.disk import git
-from loomctl.model import git_commands
-from loomctl.model.git_commands import git_argv
-from tests.scenes import Scene, artifact
+from loomctl.kit import git
+from loomctl.workflows.model import git_commands
+from loomctl.workflows.model.git_commands import git_argv
+from tests.helpers.scenes import Scene, artifact
 
 PROGRAMS = (
     "core.fsmonitor",

@@ -13,14 +13,16 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.disk import carried_paths, command_files, git_refs
-from loomctl.disk.git_answers import Done, Remote, unreachable
-from loomctl.disk.git_refs import Repository
-from loomctl.engine import evidence_beginnings, remote_runs, stages
-from loomctl.model.errors import LoomError
-from tests.disk.repositories import git
-from tests.engine.machines import SECRET, Machine, server_of
-from tests.scenes import Json, fingerprint
+from loomctl.flow.evidence import beginnings
+from loomctl.handoff import carried_paths, git_refs, remote_runs
+from loomctl.handoff.git_answers import Done, Remote, unreachable
+from loomctl.handoff.git_refs import Repository
+from loomctl.kit.errors import LoomError
+from loomctl.runs import stages
+from loomctl.runs.commands import command_files
+from tests.helpers.machines import SECRET, Machine, server_of
+from tests.helpers.repositories import git
+from tests.helpers.scenes import Json, fingerprint
 
 
 @pytest.fixture
@@ -375,7 +377,7 @@ def test_a_push_sends_nothing_that_a_pull_would_refuse(pushed: Machine, tmp_path
 def test_every_file_that_loom_has_for_a_stage_can_only_be_a_file() -> None:
     """What the engine writes there, the tree of a commit holds to it."""
     names = (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, *stages.CHANGED)
-    for name in (*names, command_files.LOG, evidence_beginnings.NOTED):
+    for name in (*names, command_files.LOG, beginnings.NOTED):
         assert carried_paths.trouble(f"{STAGE}/{name}") == ""
         assert carried_paths.trouble(f"{STAGE}/{name}", is_folder=True)
         assert carried_paths.trouble(f"{STAGE}/{name}/x")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import project
+from loomctl.runs import project
+from tests.helpers.scenes import SESSION, Ended, Scene, artifact, fingerprint
 from tests.hostile import inside
-from tests.scenes import SESSION, Ended, Scene, artifact, fingerprint
 
 CANARY = "canary7f3e"
 

@@ -16,36 +16,19 @@ from typing import Any
 import pytest
 
 import loomctl
-from loomctl.disk import files, strict_json, strict_yaml
-from loomctl.hosts import claude_entries, loom_commands
-from loomctl.model import (
-    bare_words,
-    columns,
-    conditions,
-    content_kinds,
-    cut_json,
-    directives,
-    dot_conditions,
-    dot_workflow,
-    fences,
-    git_commands,
-    history,
-    json_objects,
-    large_texts,
-    live_rules,
-    live_text,
-    placeholders,
-    programs,
-    reducing,
-    secrets,
-    shell_text,
-    signal_lines,
-    survival,
-    text_diff,
-    tokens,
-    turn_ends,
-)
-from loomctl.model.tool_steps import ToolStep
+from loomctl.expressions import conditions, placeholders, shell
+from loomctl.flow.outcomes import directives, json_objects
+from loomctl.flow.stop import turn_ends
+from loomctl.hosts import loom_commands
+from loomctl.hosts.claude import entries
+from loomctl.kit import files, strict_yaml
+from loomctl.kit.json import cut_json, strict_json
+from loomctl.kit.text import columns, fences, programs, secrets, text_diff
+from loomctl.reduction import calls, content_kinds, history, large_texts, live_rules, live_text, signal, tokens
+from loomctl.reduction.tool_steps import ToolStep
+from loomctl.workflows import bare_words
+from loomctl.workflows.dot import dot_conditions, dot_workflow
+from loomctl.workflows.model import git_commands, survival
 
 parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
@@ -77,7 +60,7 @@ UNITS = (
 
 def reduced(tool: str, shape: Callable[[str], object], *, failed: bool = False) -> Callable[[str], object]:
     """Reduce a call with a text in it."""
-    return lambda text: reducing.reduce_call(tool, {"command": text}, shape(text), error=text if failed else "")
+    return lambda text: calls.reduce_call(tool, {"command": text}, shape(text), error=text if failed else "")
 
 
 def entries_of(text: str) -> list[dict[str, Any]]:
@@ -95,10 +78,10 @@ READERS: dict[str, Callable[[str], object]] = {
     "reduce a listing": reduced("Glob", str),
     "reduce values": reduced("mcp__x__y", lambda text: [text[at : at + 8] for at in range(0, len(text), 8)]),
     "cut JSON": lambda text: cut_json.read('{"a": ["' + text, text),
-    "plain": signal_lines.plain,
-    "trouble": lambda text: signal_lines.trouble(text, 1000, 50),
-    "paths": signal_lines.paths,
-    "names": signal_lines.names,
+    "plain": signal.plain,
+    "trouble": lambda text: signal.trouble(text, 1000, 50),
+    "paths": signal.paths,
+    "names": signal.names,
     "kind": content_kinds.kind_of,
     "estimate": tokens.estimate,
     "at most": tokens.at_most,
@@ -115,7 +98,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "command judge": loom_commands.judge,
     "programs": programs.named_in,
     "placeholders": lambda text: placeholders.expand(text, {"a": "b"}),
-    "shell text": lambda text: shell_text.expand(text, {"a": "b"}),
+    "shell text": lambda text: shell.expand(text, {"a": "b"}),
     "survival": lambda text: survival.stands_in("what is wanted", survival.looked_through(text)),
     "difference": lambda text: text_diff.within(text, text[::-1], 1500),
     "columns": lambda text: columns.cut(text, 80),
@@ -124,11 +107,11 @@ READERS: dict[str, Callable[[str], object]] = {
     "DOT": lambda text: dot_workflow.convert("digraph {" + text, name="x"),
     "DOT condition": dot_conditions.compile_condition,
     "YAML": lambda text: strict_yaml.parse("a:\n  - " + text.replace("{", "(").replace("[", "("), max_depth=64),
-    "a transcript": lambda text: list(claude_entries.live(claude_entries.backwards(text.encode("utf-8", "replace")))),
-    "a transcript's texts": lambda text: claude_entries.marked_lines([text], text[:1]),
+    "a transcript": lambda text: list(entries.live(entries.backwards(text.encode("utf-8", "replace")))),
+    "a transcript's texts": lambda text: entries.marked_lines([text], text[:1]),
     "strict JSON": lambda text: strict_json.parse(text, max_depth=64),
     "JSON": lambda text: files.parse_json(text.encode("utf-8", "replace"), where="x"),
-    "a transcript's entries": lambda text: claude_entries.live(entries_of(text)),
+    "a transcript's entries": lambda text: entries.live(entries_of(text)),
     "history": lambda text: history.compact_history(
         [ToolStep("a", "Bash", {"command": text[:400]}, text, None, True)] * 8
     ),

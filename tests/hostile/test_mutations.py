@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
+from tests.helpers.scenes import CHECKOUT
 from tests.hostile.victim import KINDS, READERS, Trial, Victim, tried
-from tests.scenes import CHECKOUT
 
 COUNTS = {"state": 50, "plan": 50, "workflow": 20, "events": 15, "transcript": 20, "primed": 20}
 

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomctl.model.secrets import mask, masked
+from loomctl.kit.text.secrets import mask, masked
+from tests.helpers.scenes import OTHER, Ended, Json, Scene, artifact
 from tests.hostile import inside, keys
-from tests.scenes import OTHER, Ended, Json, Scene, artifact
 
 
 def git(folder: Path, *words: str) -> None:

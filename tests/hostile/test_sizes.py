@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from tests.helpers.scenes import Json, Scene, artifact
 from tests.hostile.limited import fails_open, hook, in_good_order, loomctl
-from tests.scenes import Json, Scene, artifact
 
 STATE: Json = {
     "schema_version": 1,

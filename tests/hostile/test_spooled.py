@@ -14,14 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from loomctl.disk import spool, tool_log
-from loomctl.disk.offloading import DataOffloader
-from loomctl.engine import recording
-from loomctl.engine.reducer import StepReducer
-from loomctl.model import cut_json, large_texts, observations, reducing, secrets
-from loomctl.model.tool_steps import ToolStep
+from loomctl.kit.json import cut_json
+from loomctl.kit.text import secrets
+from loomctl.reduction import calls, large_texts, observations
+from loomctl.reduction.tool_steps import ToolStep
+from loomctl.runs.tools import recording, spool, tool_log
+from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.reducer import StepReducer
+from tests.helpers.scenes import CHECKOUT, MAIN, SESSION, Ended, Json, Scene, artifact, run
 from tests.hostile.limited import fails_open, hook
-from tests.scenes import CHECKOUT, MAIN, SESSION, Ended, Json, Scene, artifact, run
 
 SPEC = "# The specification\n\n" + "what is wanted\n" * 100
 
@@ -120,7 +121,7 @@ def test_only_what_is_kept_is_masked(case: str, monkeypatch: pytest.MonkeyPatch)
         if hasattr(module, "mask"):
             monkeypatch.setattr(module, "mask", counting)
     told = LARGE[case]
-    reducing.reduce_call(
+    calls.reduce_call(
         told["tool_name"], told["tool_input"], told.get("tool_response"), error=str(told.get("error") or "")
     )
     assert sum(seen) < large_texts.CLEANED * 1.5

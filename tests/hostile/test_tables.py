@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from loomctl.hosts.claude_code import _ANSWERS
+from loomctl.hosts.claude.hooks import _ANSWERS
+from tests.helpers.scenes import SESSION, Json, Scene, artifact
 from tests.hostile import inside
 from tests.hostile.limited import fails_open, hook
 from tests.hostile.victim import READERS, Victim, is_raw, judged
-from tests.scenes import SESSION, Json, Scene, artifact
 
 CONTENTS: dict[str, bytes] = {
     "empty": b"",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import carried
-from tests.disk.repositories import git
-from tests.engine.machines import SECRET, Machine, server_of
+from loomctl.handoff import carried
+from tests.helpers.machines import SECRET, Machine, server_of
+from tests.helpers.repositories import git
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loomctl.disk import artifact_paths
+from loomctl.runs import artifact_paths
+from tests.helpers.scenes import OTHER, SESSION, Ended, Json, Scene, TranscriptFile, artifact
 from tests.hostile import inside
-from tests.scenes import OTHER, SESSION, Ended, Json, Scene, TranscriptFile, artifact
 
 # What stands in the place of a good value; what is not JSON on purpose comes as text that is put into the file.
 HOSTILE: dict[str, str] = {

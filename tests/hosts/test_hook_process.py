@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.engine import driving, resuming, standing_still
-from loomctl.model.state import ACTIVE
-from loomctl.model.units import utf16_units
-from tests.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, TranscriptFile, artifact, fingerprint, run
+from loomctl.flow import drive, resume
+from loomctl.flow.stop import stand_still
+from loomctl.kit.text.units import utf16_units
+from loomctl.runs.model.state import ACTIVE
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, TranscriptFile, artifact, fingerprint, run
 
 EVENTS = ("session-start", "user-prompt-submit", "pre-tool-use", "pre-compact", "post-compact", "stop", "session-end")
 SPEC = "# The spec\n\nThe heliotrope switch survives a reload.\n"
@@ -266,7 +267,7 @@ def test_a_copied_project_is_announced_until_it_is_resumed(
         assert SENTENCE not in answer.stdout
     assert silent(there.hook("pre-compact", session=session, trigger="auto"))
     assert fingerprint(there.run_dir) == before
-    resuming.resume(there.space(session), None)
+    resume.resume(there.space(session), None)
     assert SENTENCE in start(there, "compact", session=session).context
     if state_home == "kept":
         assert SENTENCE in start(left, "compact").context
@@ -352,7 +353,7 @@ def test_a_session_that_vanished_is_lost(begun: Scene) -> None:
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     begun.space().local.bind(SESSION, begun.run_dir.name, host="claude-code", pid=child.pid)
     child.wait()
-    resuming.resume(begun.space(OTHER), None, take_over=True)
+    resume.resume(begun.space(OTHER), None, take_over=True)
     assert begun.state["sessions"]["session_history"][0]["end_reason"] == "lost"
 
 
@@ -422,7 +423,7 @@ def test_a_restore_pays_what_is_owed(scene: Scene, tmp_path: Path) -> None:
     run_id = scene.begin().run.run_id
     file = TranscriptFile(tmp_path / "t.jsonl")
     file.hook_text(start(scene, "resume", transcript_path=str(file.path)).context)
-    driving.done(scene.space(), run_id, response=None)
+    drive.done(scene.space(), run_id, response=None)
     scene.hook("stop", last_assistant_message="the result")
     file.compacts()
     assert "viridian" in prompted(scene, file).context
@@ -445,7 +446,7 @@ def test_a_final_message_is_kept_as_a_candidate(begun: Scene) -> None:
 
 def test_a_closing_step_takes_the_final_message(begun: Scene, tmp_path: Path) -> None:
     """The Stop completes it with the whole last message and the outcome that was given; the user is told (D27)."""
-    driving.done(begun.space(), begun.run_dir.name, response=None, outcome="partially_succeeded")
+    drive.done(begun.space(), begun.run_dir.name, response=None, outcome="partially_succeeded")
     file = TranscriptFile(tmp_path / "t.jsonl")
     file.says("first paragraph", message="m")
     file.says("second paragraph", message="m")
@@ -460,7 +461,7 @@ def test_a_closing_step_takes_the_final_message(begun: Scene, tmp_path: Path) ->
 def test_a_stop_without_a_message_falls_back(begun: Scene) -> None:
     """A closing step whose Stop has no message takes the last candidate (D27)."""
     begun.hook("stop", last_assistant_message="the candidate")
-    driving.done(begun.space(), begun.run_dir.name, response=None)
+    drive.done(begun.space(), begun.run_dir.name, response=None)
     begun.hook("stop", last_assistant_message="  \n")
     status = json.loads((begun.run_dir / "stages" / "001-frame.ask@1" / "status.json").read_text())
     assert status["response_source"] == "candidate"
@@ -472,7 +473,7 @@ def test_a_session_start_closes_first(begun: Scene, tmp_path: Path) -> None:
     begun.edit(status="completed")
     run_id = begun.begin("second").run.run_id
     folder = begun.store / "runs" / run_id
-    driving.done(begun.space(), run_id, response=None, outcome="skipped")
+    drive.done(begun.space(), run_id, response=None, outcome="skipped")
     file = TranscriptFile(tmp_path / "t.jsonl")
     answer = start(begun, "compact", transcript_path=str(file.path))
     state = begun.state_of(folder)
@@ -488,7 +489,7 @@ def test_a_session_start_closes_first(begun: Scene, tmp_path: Path) -> None:
 
 def test_a_closing_step_outlasts_a_compaction_in_its_turn(begun: Scene) -> None:
     """The host compacts by itself and the turn goes on: its final message is the result, not that of the next step."""
-    driving.done(begun.space(), begun.run_dir.name, response=None, outcome="skipped")
+    drive.done(begun.space(), begun.run_dir.name, response=None, outcome="skipped")
     begun.hook("pre-compact", trigger="auto")
     answer = start(begun, "compact")
     assert "is closing: its result is expected as your final message" in answer.context
@@ -503,7 +504,7 @@ def test_a_step_that_another_living_session_is_ending_is_left_to_it(begun: Scene
     """A session that starts or stops beside it does not take its result away (D27)."""
     start(begun, "resume", CLAUDE_PID=str(os.getpid()))
     begun.space(OTHER).local.bind(OTHER, begun.run_dir.name, host="claude-code", pid=os.getpid())
-    driving.done(begun.space(), begun.run_dir.name, response=None)
+    drive.done(begun.space(), begun.run_dir.name, response=None)
     start(begun, "resume", session=OTHER)
     begun.hook("stop", session=OTHER, last_assistant_message="somebody else's words")
     assert begun.state["steps"][0]["status"] == "closing"
@@ -514,8 +515,8 @@ def test_a_step_that_another_living_session_is_ending_is_left_to_it(begun: Scene
 
 def test_a_cancelled_run_is_not_moved_by_a_stop(begun: Scene) -> None:
     """Nothing ends in a run that is over (D4)."""
-    driving.done(begun.space(), begun.run_dir.name, response=None)
-    standing_still.set_standing(begun.space(), begun.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
+    drive.done(begun.space(), begun.run_dir.name, response=None)
+    stand_still.set_standing(begun.space(), begun.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
     before = (begun.run_dir / "state.json").read_bytes()
     assert silent(begun.hook("stop", last_assistant_message="too late"))
     assert (begun.run_dir / "state.json").read_bytes() == before
@@ -598,7 +599,7 @@ def test_an_autonomous_run_says_that_a_message_could_not_be_checked(scene: Scene
 
 def test_a_plan_is_no_result_of_a_closing_step(begun: Scene) -> None:
     """In the host's plan mode a stop ends nothing; the message after it is the result (D27)."""
-    driving.done(begun.space(), begun.run_dir.name, response=None)
+    drive.done(begun.space(), begun.run_dir.name, response=None)
     assert silent(begun.hook("stop", last_assistant_message="The plan.", permission_mode="plan"))
     assert begun.state["steps"][0]["status"] == "closing"
     assert "frame/ask succeeded" in begun.hook("stop", last_assistant_message="The result.").message
@@ -758,7 +759,7 @@ def in_process(event: str, scene: Scene, monkeypatch: pytest.MonkeyPatch, **told
     """Answer a hook event in this process, which is a hundred times faster; for tables of many cases."""
     import io
 
-    from loomctl.hosts import claude_code
+    from loomctl.hosts.claude import hooks
 
     body = {"session_id": SESSION, "cwd": str(scene.root), "hook_event_name": event, **told}
     output = io.BytesIO()
@@ -766,7 +767,7 @@ def in_process(event: str, scene: Scene, monkeypatch: pytest.MonkeyPatch, **told
         patch.setenv("CLAUDE_PROJECT_DIR", str(scene.root))
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(body).encode())))
         patch.setattr(sys, "stdout", io.TextIOWrapper(output, write_through=True))
-        code = claude_code.main([event])
+        code = hooks.main([event])
         sys.stdout.flush()
         return Ended(code, output.getvalue().decode(), "")
 
@@ -823,7 +824,7 @@ def test_a_project_that_cannot_be_written_is_still_primed(read_only: Scene, even
 @pytest.mark.parametrize("event", EVENTS)
 def test_loom_can_be_switched_off(begun: Scene, event: str) -> None:
     """`LOOM_DISABLED=1` silences every hook (D57)."""
-    driving.done(begun.space(), begun.run_dir.name, response=None)
+    drive.done(begun.space(), begun.run_dir.name, response=None)
     before = fingerprint(begun.root)
     told: Json = {"source": "compact", "trigger": "auto", "last_assistant_message": "x", "tool_name": "Bash"}
     answer = begun.hook(event, environ={"LOOM_DISABLED": "1"}, tool_input={"command": "loomctl next"}, **told)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.hosts.loom_commands import Verdict, judge
-from tests.waiting import bounded_work
+from tests.helpers.waiting import bounded_work
 
 ALLOWED = [
     "loomctl next",

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from loomctl import __version__
-from loomctl.disk import heartbeats
-from loomctl.disk.heartbeats import EVENTS
+from loomctl.runs.machine import heartbeats
+from loomctl.runs.machine.heartbeats import EVENTS
 from tests.launcher.world import CHECKOUT, SESSION, SHELLS, World
 
 # All that a hook which starts no Python may use of a system.

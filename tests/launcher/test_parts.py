@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from loomctl.model.units import utf16_units
+from loomctl.kit.text.units import utf16_units
+from tests.helpers.scenes import SESSION, Scene, artifact
+from tests.helpers.waiting import until
 from tests.launcher.world import CHECKOUT, SHELLS
-from tests.scenes import SESSION, Scene, artifact
-from tests.waiting import until
 
 PID = str(os.getpid())
 SPEC = "".join(f"Sentence {n} of the specification says that {n} is kept.\n" for n in range(400))

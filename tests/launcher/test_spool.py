@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import local, spool
+from loomctl.runs.machine import local
+from loomctl.runs.tools import spool
 from tests.launcher.world import SESSION, SHELLS, World, touch
 
 AFTER = ("post-tool-use", "post-tool-use-failure")

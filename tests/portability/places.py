@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tests.scenes import CHECKOUT, PYTHON, SESSION, Json, artifact
+from tests.helpers.scenes import CHECKOUT, PYTHON, SESSION, Json, artifact
 
 LOCK_ID = (CHECKOUT / "requirements.lock").read_text().splitlines()[0].split()[-1]
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenes import MAIN, Scene
+from tests.helpers.scenes import MAIN, Scene
 
 
 def lines_of_the_help(scene: Scene) -> dict[str, str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.scenes import CHECKOUT, MAIN, OTHER
 from tests.portability.places import Answer, Machine
-from tests.scenes import CHECKOUT, MAIN, OTHER
 
 HOMES: dict[str, str | None] = {
     "not set": None,

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.scenes import MAIN, SESSION, Ended, Scene, artifact
+from tests.helpers.scenes import MAIN, SESSION, Ended, Scene, artifact
 
 LOCALES: dict[str, dict[str, str]] = {
     "C": {"LC_ALL": "C"},

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.model.ids import LONGEST_ID
+from loomctl.kit.ids import LONGEST_ID
+from tests.helpers.scenes import Scene
 from tests.portability.places import Make, longest_names
-from tests.scenes import Scene
 
 LONGEST_STEP = "s" * 80
 LONGEST_NAME = 255  # bytes, on every file system that people use

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.scenes import CHECKOUT, OTHER
 from tests.portability.places import Make
-from tests.scenes import CHECKOUT, OTHER
 
 NAMES: dict[str, bytes] = {
     "blanks and quotes": b'it\'s a "test"  \xc3\xbc ',

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.disk import package_installers
-from loomctl.disk.package_installers import _Job
-from tests.waiting import in_time
+from loomctl.install import package_installers
+from loomctl.install.package_installers import _Job
+from tests.helpers.waiting import in_time
 
 BUSY = "import sys, time\nwhile time.process_time() < float(sys.argv[1]): pass\nraise SystemExit(3)"
 CHILD = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {BUSY!r}, sys.argv[1]]))"

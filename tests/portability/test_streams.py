@@ -12,7 +12,7 @@ import time
 import pytest
 
 from tests.cli.terminal import at_a_terminal
-from tests.scenes import MAIN, SESSION, Ended, Scene
+from tests.helpers.scenes import MAIN, SESSION, Ended, Scene
 
 LOOMCTL = f"{shlex.quote(sys.executable)} -I {shlex.quote(str(MAIN))}"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.scenes import CHECKOUT, artifact
 from tests.portability.places import Machine
-from tests.scenes import CHECKOUT, artifact
 
 LAUNCHED = ("sh", "cat", "readlink", "rm", "mkdir", "dirname")
 NOTE = "There is no git on PATH"

@@ -1,0 +1,1 @@
+"""What keeps an installation and its runs well: archive, restore, tidy."""

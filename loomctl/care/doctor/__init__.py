@@ -1,0 +1,1 @@
+"""What is well in an installation and what is not, with the command that mends it."""

@@ -1,0 +1,295 @@
+"""What a machine gives Loom: Python, its own environment, versions that fit together, room on the disk, git."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from loomctl.care.doctor.hook_checks import beats_of
+from loomctl.install import own_environment
+from loomctl.kit import bundle_lines, files, git, sizes, user_folders
+from loomctl.kit import versions as of_versions
+from loomctl.kit.errors import LoomError
+from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
+from loomctl.kit.process import children
+from loomctl.kit.versions import __version__
+from loomctl.runs import hook_health
+from loomctl.runs.model.state import SCHEMA_VERSION
+from loomctl.runs.store import half_made
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from loomctl.runs.patient import Patient
+
+PATIENCE = 20.0  # seconds, for a Python that was never started before
+# Below these many free bytes nothing can be recorded, or soon not any more.
+NEARLY_NONE, LITTLE = 10_000_000, 200_000_000
+
+# Asked of the environment's own Python: what can be imported there, and which versions are installed.
+_PROGRAM = """
+import importlib, importlib.metadata, json, sys
+asked = json.load(sys.stdin)
+broken = {}
+for name in asked["modules"]:
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        broken[name] = f"{type(error).__name__}: {error}"
+installed = {}
+for name in asked["packages"]:
+    try:
+        installed[name] = importlib.metadata.version(name)
+    except Exception:
+        pass
+print(json.dumps({"broken": broken, "installed": installed, "python": "%d.%d.%d" % sys.version_info[:3]}))
+"""
+_MODULES = ("click", "jsonpath_ng", "jsonschema", "psutil", "yaml", "quickjs")
+
+
+def python(patient: Patient) -> Finding:
+    """The Python that this process runs on, and the one that hooks remember (D58)."""
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    found = f"Python {version} at {sys.executable}"
+    if sys.flags.no_site or patient.is_helper:  # as the launcher starts it, or a wheel's own
+        found += ", which hooks use" if sys.flags.no_site else ", this helper's own"
+    unsafe = user_folders.unsafe_folders()
+    memory, remembered = _remembered(unsafe)
+    facts = {"python": sys.executable, "version": version, "remembered": remembered}
+    if unsafe:
+        words = f"nothing is run from {unsafe[0]}: it is a link, another user owns it, or others may write to it"
+        return Finding(WARN, words, f"ls -ld {shlex.quote(unsafe[0])}", [found, *unsafe[1:]], facts)
+    if remembered and not os.access(remembered, os.X_OK):
+        details = [f"the Python that hooks remember is gone, so the next one looks for another: {remembered}"]
+        return Finding(PASS, found, "", details, facts)
+    if not remembered or os.path.realpath(remembered) == os.path.realpath(sys.executable):
+        return Finding(PASS, found, "", (), facts)
+    if not _starts(remembered):
+        words = f"the Python that hooks remember does not start: {remembered}"
+        return Finding(FAIL, words, f"rm {shlex.quote(memory)}", [found], facts)
+    return Finding(PASS, found, "", [f"hooks remember {remembered}"], facts)
+
+
+def _remembered(unsafe: Collection[str]) -> tuple[str, str]:
+    """Give `(file, Python)` of what hooks remember, in the order in which the launcher looks; empty if they do not."""
+    for base in (os.environ.get("CLAUDE_PLUGIN_DATA", "").rstrip("/"), user_folders.cache_home()):
+        if base in unsafe:
+            continue
+        memory = os.path.join(base, "python")
+        try:
+            line = (
+                os.fsdecode(files.read_bytes(memory, limit=1 << 14).partition(b"\n")[0]) if os.path.isabs(base) else ""
+            )
+        except (OSError, LoomError):
+            continue
+        if os.path.isabs(line):
+            return memory, line
+    return "", ""
+
+
+def _starts(python: str) -> bool:
+    try:
+        return children.run([python, "-I", "-S", "-c", ""], cwd=os.sep, environ=os.environ, patience=PATIENCE).code == 0
+    except OSError:
+        return False
+
+
+def environment(patient: Patient) -> Finding:
+    """Loom's own environment: made, of the right lock, its packages importable. Hooks do without, commands do not."""
+    python = patient.environment_python
+    if not python:
+        found = (
+            "Loom's own environment is not made yet; hooks do without it, other commands make it on their first start"
+        )
+        return Finding(WARN, found, "loomctl --version")
+    folder = os.path.dirname(os.path.dirname(python))
+    anew = bundle_lines.new_environment(patient.bundle, folder)
+    locked = _locked(patient.bundle)
+    asked = json.dumps({"modules": _MODULES, "packages": sorted(locked)}).encode()
+    try:
+        ended = children.run(
+            [python, "-I", "-B", "-c", _PROGRAM], cwd=os.sep, environ=os.environ, patience=PATIENCE, given=asked
+        )
+        told = json.loads(ended.stdout)
+    except (OSError, ValueError) as error:
+        return Finding(FAIL, f"the Python of Loom's own environment does not start: {error}", anew, [python])
+    details = [f"{name} cannot be imported: {why}" for name, why in told["broken"].items()]
+    if told["broken"] == {"quickjs": told["broken"].get("quickjs")}:
+        found = "conditions beyond the simple ones are deferred: there is no quickjs here (D12)"
+        return Finding(WARN, found, anew, details)
+    if told["broken"]:
+        return Finding(FAIL, f"Loom's own environment is damaged: {', '.join(told['broken'])}", anew, details)
+    other = [
+        f"{name} is {told['installed'].get(name, 'missing')}"
+        for name, wanted in locked.items()
+        if name in told["installed"] and told["installed"][name] not in wanted
+    ]
+    facts = {"python": python}
+    if other and not patient.is_helper:  # whoever installed a wheel chose what goes with it
+        return Finding(WARN, f"{len(other)} packages are not as requirements.lock says", anew, other, facts)
+    return Finding(PASS, f"Python {told['python']} and all packages in {folder}", "", (), facts)
+
+
+def _locked(bundle: str) -> dict[str, set[str]]:
+    """Give the versions that requirements.lock names for each package, whatever the platform they are for."""
+    found: dict[str, set[str]] = {}
+    try:
+        text = files.read_bytes(os.path.join(bundle, "requirements.lock"), limit=1 << 20).decode()
+    except (OSError, LoomError, UnicodeDecodeError):
+        return {}
+    for line in text.splitlines():
+        name, pinned, rest = line.partition("==")
+        if pinned and not line.startswith((" ", "#", "-")):
+            found.setdefault(name, set()).add(rest.split()[0])
+    return found
+
+
+def versions(patient: Patient) -> Finding:
+    """Whether loomctl, its bundle, PATH's first one, the hooks that fired and the runs' last writer are of one age."""
+    troubles = [*_bundle_skew(patient), *_path_skew(patient), *_hook_skew(patient), *_run_skew(patient)]
+    return gathered(
+        troubles,
+        f"loomctl {__version__}, with its bundle in {patient.bundle}",
+        facts={"version": __version__, "state_schema": SCHEMA_VERSION},
+    )
+
+
+def _bundle_skew(patient: Patient) -> Iterator[Finding]:
+    version = _bundle_version(patient.bundle)
+    if not version:
+        mended = bundle_lines.repair(patient.bundle, "plugin.json")
+        yield Finding(FAIL, "the bundle's plugin.json cannot be read", mended, [patient.bundle])
+    elif version != __version__:
+        hint = bundle_lines.update(patient.bundle)
+        yield Finding(WARN, f"the bundle is {version}, and its loomctl is {__version__}", hint, [patient.bundle])
+
+
+def _bundle_version(root: str) -> str:
+    try:
+        manifest = files.read_json(os.path.join(root, "plugin.json"), limit=1 << 20)
+    except (OSError, LoomError):
+        return ""
+    version = manifest.get("version") if isinstance(manifest, dict) else None
+    return version if isinstance(version, str) else ""
+
+
+def _path_skew(patient: Patient) -> Iterator[Finding]:
+    """A plugin's `bin` stands last on PATH, so that another loomctl there comes before it."""
+    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
+    first = shutil.which("loomctl", path=os.pathsep.join(folders))
+    own = [os.path.realpath(path) for path in (patient.launcher, patient.program) if path]
+    if first is None or os.path.realpath(first) in own:
+        return
+    version = _version_of(first, patient)
+    if not version:
+        hint = f"{shlex.quote(first)} --version"
+        yield Finding(WARN, f"the first loomctl on PATH is another one, and does not tell its version: {first}", hint)
+    elif version != __version__:
+        older = of_versions.is_older(version, __version__)
+        is_bundle = bool(_bundle_version(_bundle_of(first)))
+        helper_is_older = older and not is_bundle
+        behind = _bundle_of(first) if older else patient.bundle
+        hint = bundle_lines.UPDATE_HELPER if helper_is_older else bundle_lines.update(behind)
+        yield Finding(WARN, f"the first loomctl on PATH is {version}, this one is {__version__}: {first}", hint)
+
+
+def _bundle_of(launcher: str) -> str:
+    return os.path.dirname(os.path.dirname(os.path.realpath(launcher)))
+
+
+def _version_of(program: str, patient: Patient) -> str:
+    """Give a loomctl's version; of a launcher from its bundle, for to start one may set it up."""
+    version = _bundle_version(_bundle_of(program))
+    root = os.path.realpath(patient.project.root) if patient.project else ""
+    if version or (root and os.path.realpath(program).startswith(root + os.sep)):  # what a project brings is not run
+        return version
+    try:
+        ended = children.run([program, "--version"], cwd=os.sep, environ=os.environ, patience=PATIENCE)
+    except OSError:
+        return ""
+    words = ended.stdout.decode("utf-8", "replace").split()
+    return words[-1][:40] if ended.code == 0 and words else ""
+
+
+def _hook_skew(patient: Patient) -> Iterator[Finding]:
+    beats = beats_of(patient)
+    for skew in hook_health.skews(beats, None):
+        latest = max(beats.values(), key=lambda beat: beat.at)
+        behind = patient.is_helper and skew.newer
+        found = f"the hooks that fired last here are {skew.version}, this loomctl is {__version__}"
+        hint = bundle_lines.UPDATE_HELPER if behind else bundle_lines.update_plugin(patient.bundle)
+        yield Finding(WARN, found, hint, [f"they are {latest.launcher}"])
+
+
+def _run_skew(patient: Patient) -> Iterator[Finding]:
+    for run_id, state in patient.active.items():
+        for skew in hook_health.skews({}, state):
+            hint = bundle_lines.update(patient.bundle)
+            found = f"the run {run_id} was last worked on by loomctl {skew.version}, this is {__version__}"
+            yield Finding(WARN, found, hint)
+
+
+def disk(patient: Patient) -> Finding:
+    """What Loom's files take, and what is free where it writes."""
+    places = [user_folders.state_home(), *([patient.store.folder] if patient.store else [])]
+    troubles = [trouble for place in dict.fromkeys(filter(None, places)) for trouble in _full(place)]
+    details = []
+    facts: dict[str, object] = {}
+    if patient.store:
+        folder = patient.store.folder
+        runs, local = (sizes.below(os.path.join(folder, name)) for name in ("runs", "local"))
+        outputs = sum(
+            sizes.below(os.path.join(folder, "runs", run_id, "outputs")) for run_id in patient.store.run_ids()
+        )
+        whole = sizes.below(folder)
+        told = f"runs {sizes.in_words(runs)}, of it outputs {sizes.in_words(outputs)}; local {sizes.in_words(local)}"
+        details.append(f"{folder}: {sizes.in_words(whole)} ({told})")
+        begun = [os.path.basename(one.path) for one in half_made.half_made(patient.store.runs_folder, patient.states)]
+        if begun:
+            details.append(f"begun, without a state: {', '.join(begun[:5])}; loomctl tidy removes them after a day")
+        facts["store"] = {"bytes": whole, "runs": runs, "outputs": outputs, "local": local}
+    cache = user_folders.cache_home()
+    made = _environments(cache)
+    if made:
+        details.append(
+            f"{cache}: {sizes.in_words(sizes.below(cache))}, {len(made)} environment{'s' * (len(made) != 1)}"
+        )
+        facts["cache"] = {"bytes": sizes.below(cache), "environments": len(made)}
+    free = sizes.room(places[-1] or os.sep).free
+    facts["free"] = free
+    return gathered(troubles, f"{sizes.in_words(free)} are free", details=details, facts=facts)
+
+
+def _full(place: str) -> Iterator[Finding]:
+    room = sizes.room(place)
+    where = sizes.nearest(place)
+    hint = f"loomctl tidy; df {shlex.quote(where)}"
+    if room.free < NEARLY_NONE or room.files == 0:
+        what = "no more files can be made" if room.files == 0 else f"only {sizes.in_words(room.free)} are free"
+        yield Finding(FAIL, f"{what} where Loom writes: {where}", hint)
+    elif room.free < LITTLE:
+        yield Finding(WARN, f"{sizes.in_words(room.free)} are free where Loom writes: {where}", hint)
+
+
+def _environments(cache: str) -> list[str]:
+    try:
+        return (
+            [name for name in os.listdir(cache) if name.startswith(("env-", own_environment.MAKING))] if cache else []
+        )
+    except OSError:
+        return []
+
+
+def git_found(patient: Patient) -> Finding:  # noqa: ARG001 - all checks have one shape
+    """Git, which tells what changed and answers git_info artifacts; branch and commit are read without it."""
+    path = shutil.which("git")
+    if path is None:
+        return Finding(WARN, "no git on PATH: whether a tree is dirty is not known, and git_info artifacts are missing")
+    said = git.said("--version", patience=5)
+    if said is None:
+        return Finding(WARN, f"{path} does not answer", f"{shlex.quote(path)} --version")
+    return Finding(PASS, f"{said.decode('utf-8', 'replace').strip()} at {path}")

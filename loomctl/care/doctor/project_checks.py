@@ -1,0 +1,280 @@
+"""What stands in the project: its store, settings, runs and locks, and what this machine knows of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+from loomctl.kit import bundle_lines, files, sizes, user_folders
+from loomctl.kit.errors import LoomError
+from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
+from loomctl.kit.lock import holder
+from loomctl.kit.process import children
+from loomctl.kit.text.counts import counted
+from loomctl.runs.faber import faber_files
+from loomctl.runs.machine import drivers
+from loomctl.runs.machine import known as known_runs
+from loomctl.runs.model import lease
+from loomctl.runs.model.state import TERMINAL
+from loomctl.runs.project import new, package_parent
+from loomctl.runs.settings import config as settings
+from loomctl.runs.tools import spool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loomctl.runs.model.state import State
+    from loomctl.runs.patient import Patient
+    from loomctl.runs.store.layouts import Home
+
+PATIENCE = 20.0  # seconds
+_NO_PROJECT = Finding(PASS, "no project")
+
+
+def project(patient: Patient) -> Finding:
+    """Which project and store this is and why, and whether the store is Loom's to write (D3)."""
+    if not patient.cwd:
+        return Finding(FAIL, "the working directory is gone", "cd")
+    if patient.project is None or patient.store is None:
+        try:
+            new(patient.cwd)
+        except LoomError as refused:  # a link or a file stands where the store would be
+            followed = ", and is not followed" if os.path.islink(refused.where) else ""
+            return Finding(FAIL, f"{refused.what}{followed}: {refused.where}", refused.hint)
+        return Finding(PASS, f"no project with a .loom folder at or above {patient.cwd}, so hooks stay silent")
+    root, store = patient.project.root, patient.store
+    details = [f"store: {store.folder}"]
+    if os.path.dirname(store.folder) != root:
+        details.append("a linked worktree uses the store of the main checkout")
+    if not (patient.cwd + os.sep).startswith(root + os.sep):
+        details.append("found from CLAUDE_PROJECT_DIR, not from the working directory")
+    if settings.load(store.folder, with_yaml=False).commit_runs:
+        details.append("runs are committed with the project (commit_runs)")
+    return gathered([*_links(patient), *_writing(patient)], f"project {root}", details=details)
+
+
+def _links(patient: Patient) -> Iterator[Finding]:
+    assert patient.store is not None  # the caller made sure
+    for place in (patient.store.folder, patient.store.runs_folder, patient.store.local):
+        if os.path.islink(place):
+            found = f"a symbolic link stands where Loom keeps its own files, and is not followed: {place}"
+            yield Finding(FAIL, found, _look_at(place))
+
+
+def _look_at(place: str) -> str:
+    return f"ls -l {shlex.quote(place)}"
+
+
+def _writing(patient: Patient) -> Iterator[Finding]:
+    assert patient.store is not None  # the caller made sure
+    folder = patient.store.folder
+    for place in (folder, patient.store.runs_folder, patient.store.local):
+        if os.path.isdir(place) and not os.access(place, os.W_OK | os.X_OK):
+            found = f"{place} cannot be written: runs are primed, and nothing of it is recorded"
+            yield Finding(WARN, found, f"ls -ld {shlex.quote(place)}")
+            return
+    if os.path.isdir(patient.store.runs_folder) and not os.path.lexists(os.path.join(folder, ".gitignore")):
+        yield Finding(WARN, f"{folder} has no .gitignore, so that git shows Loom's files", "loomctl resume")
+
+
+def config(patient: Patient) -> Finding:
+    """Whether the settings can be read, and are those that hooks use."""
+    if patient.store is None:
+        return _NO_PROJECT._replace(found="no project, so no settings of one")
+    folder = patient.store.folder
+    stale = [said for code, said in settings.load(folder, with_yaml=False).warnings if code == "STALE_CONFIG"]
+    read = _sources_read(patient, folder)
+    if read is None:
+        hint = "loomctl --version"
+        if stale:
+            return Finding(
+                WARN, "settings changed, and hooks cannot read them before the environment is made", hint, stale
+            )
+        return Finding(PASS, "settings are as they were; without an environment they are not read anew")
+    troubles = []
+    for error in read:
+        unused = error["code"] == "UNKNOWN_SETTING"
+        why = [part for part in (error.get("where", ""), error.get("why", "")) if part]
+        where = error.get("where", "").partition(" ")[0] or settings.project_config(folder)
+        hint = error.get("hint") or ("loomctl paths" if unused else f"${{EDITOR:-vi}} {shlex.quote(where)}")
+        troubles.append(Finding(WARN if unused else FAIL, error["message"], hint, why))
+    if stale and not troubles:
+        return Finding(PASS, "settings changed; the next hook or command takes them over", "", stale)
+    return gathered(troubles, "settings can be read, and hooks have them")
+
+
+def _sources_read(patient: Patient, store: str) -> list[dict[str, str]] | None:
+    """Give what is wrong with the sources, asked of the environment, which can read YAML; None where there is none."""
+    if not patient.environment_python:
+        return None
+    program = (
+        "import json, sys; sys.path.insert(0, sys.argv[1]); from loomctl.disk import config; "
+        "print(json.dumps([error.to_dict() for error in config.troubles(sys.argv[2])]))"
+    )
+    try:
+        ended = children.run(
+            [patient.environment_python, "-I", "-B", "-c", program, package_parent(), store],
+            cwd=os.sep,
+            environ=os.environ,
+            patience=PATIENCE,
+        )
+        told: list[dict[str, str]] = json.loads(ended.stdout)
+    except (OSError, ValueError):  # the check of the environment says so
+        return None
+    return told
+
+
+def runs(patient: Patient) -> Finding:
+    """The active runs, and whether each can go on."""
+    if patient.store is None or patient.local is None:
+        return _NO_PROJECT._replace(found="no project, so no runs")
+    bound = (patient.local.binding(patient.session_id or None) or {}).get("run_id")
+    troubles = []
+    details = []
+    for run_id, state in patient.active.items():
+        here = _driven(patient, run_id, state, is_bound=run_id == bound)
+        details.append(f"{run_id}: {state['status']}, at {state.get('current_step') or '-'}{here}")
+        try:
+            if known_runs.is_known(run_id, patient.store.folder):  # no hook reads a stranger's, or one not taken up
+                patient.store.read(run_id)
+            _fabers_plan(patient.store.home(run_id), str(state["plan_id"]))
+        except LoomError as error:
+            said = [part for part in (error.where, error.why) if part]
+            troubles.append(Finding(FAIL, f"the run {run_id} cannot go on: {error.what}", error.hint, said))
+    count = len(details)
+    fine = f"{counted(count, 'active run')} of {len(patient.states)}"
+    if count > 1 and bound is None:
+        fine += "; a session is told of them and takes one up with loomctl resume RUN"
+    return gathered(troubles, fine, details=details, facts={"active": list(patient.active)})
+
+
+def _driven(patient: Patient, run_id: str, state: State, *, is_bound: bool) -> str:
+    """Say who drives a run, if anybody who may live does."""
+    found = lease.holder(state)
+    if found is None or patient.local is None:
+        return ", bound to this session" if is_bound else ""
+    if found.session_id == patient.session_id:
+        return ", driven by this session"
+    lives = drivers.lives(patient.local.folder, run_id, found)
+    return f", driven by {lease.told(found)}" if lives else f", its driver is gone: {lease.told(found)}"
+
+
+def _fabers_plan(home: Home, plan_id: str) -> None:
+    """Refuse the plan file of a FABER run that the next command could not read; hooks have the frozen one (D5)."""
+    if not home.faber:
+        return
+    try:
+        source = faber_files.find_plan(home, plan_id)
+    except OSError as error:
+        what, hint = "the run's plan cannot be read", f"ls -l {shlex.quote(home.top)}"
+        raise LoomError("BAD_PLAN", what, where=home.top, why=str(error), hint=hint) from None
+    if source is not None:
+        faber_files.plan_in(source)
+
+
+def states(patient: Patient) -> Finding:
+    """States that cannot be read, each with the way back (D53, D56)."""
+    if patient.store is None:
+        return _NO_PROJECT._replace(found="no project, so no states")
+    troubles = []
+    for run_id, error in patient.states.items():
+        if isinstance(error, LoomError):
+            details = [part for part in (error.where, error.why) if part]
+            found = f"the state of the run {run_id} cannot be used: {error.what}"
+            status = WARN if _was_over(patient, run_id) else FAIL
+            troubles.append(Finding(status, found, _way_back(patient, run_id, error), details))
+    facts = {"unreadable": [run_id for run_id, one in patient.states.items() if isinstance(one, LoomError)]}
+    return gathered(troubles, f"{counted(len(patient.states), 'state')} can be read", facts=facts)
+
+
+def _way_back(patient: Patient, run_id: str, error: LoomError) -> str:
+    if error.code == "SCHEMA_TOO_NEW":
+        return bundle_lines.update(patient.bundle)
+    return error.hint or f"loomctl show {run_id}"
+
+
+def _was_over(patient: Patient, run_id: str) -> bool:
+    """Tell whether the state before says that the run is over, so that no hook would need it."""
+    assert patient.store is not None  # there are states
+    try:
+        backup = files.read_json(patient.store.home(run_id).backup)
+    except (OSError, LoomError):
+        return False
+    return isinstance(backup, dict) and backup.get("status") in TERMINAL
+
+
+def known(patient: Patient) -> Finding:
+    """Whether this machine can remember what it started, and knows the active runs (D23)."""
+    home = user_folders.state_home()
+    unkept = "so that every run counts as a stranger's and none is primed"
+    foreign = user_folders.foreign_folders()
+    if foreign:
+        return Finding(
+            FAIL,
+            f"another user could have filled {foreign[0]}, and it is not read",
+            f"ls -ld {shlex.quote(foreign[0])}",
+            foreign[1:],
+        )
+    if not home:
+        way = "export LOOM_STATE_HOME=$(mktemp -d)"
+        return Finding(FAIL, f"there is no home to remember runs in, {unkept}", way)
+    place = sizes.nearest(home)
+    if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
+        found = f"runs cannot be remembered in {home}, {unkept}"
+        return Finding(FAIL, found, f"ls -ld {shlex.quote(place)}")
+    troubles = []
+    named = os.environ.get("LOOM_STATE_HOME", "")
+    if named and not os.path.isabs(named):
+        troubles.append(
+            Finding(WARN, f"LOOM_STATE_HOME is no absolute path and is ignored: {named}", "unset LOOM_STATE_HOME")
+        )
+    for run_id, state in patient.active.items() if patient.store else ():
+        if patient.store and not known_runs.is_known(run_id, patient.store.folder):
+            found = f"the run {run_id} was not taken up here, so it is announced, not primed"
+            driver = _other_driver(patient, run_id, state)
+            found += f"; it is driven by {lease.told(driver)}" if driver is not None else ""
+            way = f"loomctl resume {run_id}{' --take-over' if driver is not None else ''}"
+            troubles.append(Finding(WARN, found, way))
+    return gathered(troubles, f"this machine remembers its runs in {home}", facts={"machine_state": home})
+
+
+def _other_driver(patient: Patient, run_id: str, state: State) -> lease.Holder | None:
+    """Give who drives a run and would have to be taken over by who asks; the same conversation elsewhere, too."""
+    found = lease.holder(state)
+    if found is None or patient.local is None:
+        return None
+    folder = patient.local.folder
+    is_own = found.session_id == patient.session_id and drivers.is_here(folder, run_id, found)
+    return found if not is_own and drivers.lives(folder, run_id, found) else None
+
+
+def tool_calls(patient: Patient) -> Finding:
+    """Whether tool calls were set aside, for whoever recorded them was killed (D59)."""
+    if patient.store is None:
+        return _NO_PROJECT._replace(found="no project, so no tool calls")
+    aside = spool.waiting(patient.store.local, spool.UNFINISHED)
+    if not aside:
+        return Finding(PASS, "no tool call is set aside")
+    details = [f"{one.path}: {one.bytes:,} bytes" for one in aside[:5]]
+    found = f"{counted(len(aside), 'tool call')} set aside, for whoever recorded it was killed"
+    return Finding(WARN, found, "loomctl steps", details)
+
+
+def locks(patient: Patient) -> Finding:
+    """Who holds a run's lock right now; a holder that dies frees it by itself (D53)."""
+    if patient.store is None:
+        return _NO_PROJECT._replace(found="no project, so no locks")
+    folder = os.path.join(patient.store.local, "locks")
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        names = []
+    held = {name.removesuffix(".lock"): holder(os.path.join(folder, name)) for name in names if name.endswith(".lock")}
+    details = [f"{run_id}: {who}" for run_id, who in held.items() if who]
+    if details:
+        return Finding(
+            WARN, "a run is being written at this moment; see it again in a while", "loomctl doctor", details
+        )
+    return Finding(PASS, "no run is locked")

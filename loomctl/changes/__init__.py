@@ -1,0 +1,1 @@
+"""What a step touched: files of the checkout, assets."""

@@ -1,1 +1,0 @@
-"""Everything that touches files, git, processes and the clock."""

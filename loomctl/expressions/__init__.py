@@ -1,0 +1,1 @@
+"""Expressions of workflows: JavaScript conditions, JSONPath, placeholders."""

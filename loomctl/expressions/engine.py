@@ -1,0 +1,222 @@
+"""What takes the made environment: JavaScript, JSONPath and JSON Schema, asked of a child that may be killed (D12).
+
+Always a child, even where the libraries could be imported here: the engine's time limit does not reach into its
+built-in functions, and one `'x'.repeat(4e6).indexOf(…)` would hold the whole process for many minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from loomctl.expressions.conditions import ROOTS, compile_condition
+from loomctl.expressions.state_paths import MISSING, compile_path
+from loomctl.kit.errors import EXIT_SETUP, LoomError
+from loomctl.kit.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+TOTAL_SECONDS = 2.0
+PROCESSOR_SECONDS = 0.5  # of one question; then the system ends the child, whatever it is in the middle of
+SCHEMA_TOTAL_SECONDS = 5.0  # for a value held against a schema, the start of a child included
+SCHEMA_SECONDS = 2.0  # as above, of a value held against a schema: the library takes longer to load
+READY = b"ready"
+_NO_TIME = "there was no time for it: all expressions together have {:g} s"
+
+
+class Question(NamedTuple):
+    """kind: "condition" (JavaScript over the scope), "path" (JSONPath over the scope's state) or "schema".
+
+    A schema's source is the JSON of {schema, value}; the answer is what the one says against the other, as a list of
+    [JSON Pointer, message].
+    """
+
+    kind: str
+    source: str
+
+
+class Answer(NamedTuple):
+    """status: "ok", "threw" (it threw, ran away, or is wrong in itself) or "needs_environment".
+
+    value: a condition's truth, or what a path matches first, MISSING for nothing; None unless ok.
+    message: what the engine said or why there is no answer, in one line; "" when ok.
+    """
+
+    status: str
+    value: Any
+    message: str
+
+
+def answer(
+    questions: list[Question], scope: Mapping[str, Any], *, environment_python: str | None, seconds: float | None = None
+) -> list[Answer]:
+    """Answer every question, in order, in about `seconds` (TOTAL_SECONDS) at most; never raises for what they hold.
+
+    scope: JSON values under some of ROOTS. environment_python: the made environment's interpreter, or None for this
+    one if it has the libraries. Questions that were not reached because others ran away are "needs_environment".
+    """
+    if not questions:
+        return []
+    seconds = TOTAL_SECONDS if seconds is None else seconds
+    command = child_command(environment_python, "jsonschema" if questions[0].kind == "schema" else "quickjs")
+    if command is None:
+        return [Answer("needs_environment", None, "there is no environment to evaluate it in")] * len(questions)
+    try:
+        text = scope_text(scope)
+    except (TypeError, ValueError, RecursionError) as problem:
+        return [Answer("threw", None, f"the state cannot be given to the engine: {one_line(problem)}")] * len(questions)
+    answers: list[Answer] = []
+    deadline = time.monotonic() + seconds
+    while len(answers) < len(questions):
+        left = questions[len(answers) :]
+        got, failure, its_own = _ask(command, left, text, deadline - time.monotonic(), of=seconds)
+        answers += got
+        if len(answers) < len(questions) and its_own:
+            answers.append(Answer("threw", None, failure))  # and the rest are asked of a new child
+        else:
+            answers += [Answer("needs_environment", None, failure)] * (len(questions) - len(answers))
+    return answers
+
+
+def syntax_error(source: str, kind: str = "condition") -> str | None:
+    """Say what is wrong with a condition or path without running it, or give None if nothing is.
+
+    A condition must be one expression, which `1); x(` is not. Raises LoomError NEEDS_ENVIRONMENT where the library
+    is missing that would know.
+    """
+    if (compile_condition(source) if kind == "condition" else compile_path(source)) is not None:
+        return None
+    from loomctl.expressions import sandbox
+
+    try:
+        return sandbox.condition_error(source) if kind == "condition" else sandbox.path_error(source)
+    except ImportError as missing:
+        raise LoomError(
+            "NEEDS_ENVIRONMENT",
+            f"nothing here can check the {kind} {one_line(source)!r}",
+            why=f"{one_line(missing)}; bin/loomctl makes the environment that it needs",
+            hint="loomctl doctor",
+            exit_code=EXIT_SETUP,
+        ) from None
+
+
+def child_command(environment_python: str | None, library: str = "quickjs") -> list[str] | None:
+    """Give the command that answers questions on stdin, or None if no interpreter with the library is known."""
+    python = environment_python or (sys.executable if _has(library) else None)
+    main = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
+    return [python, "-I", main, "expressions"] if python else None
+
+
+def _has(library: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(library) is not None
+
+
+def scope_text(scope: Mapping[str, Any]) -> str:
+    """Write the scope as the one line of ASCII that the child reads; ValueError for what JSON does not have."""
+    known = {root: scope[root] for root in ROOTS if root in scope}
+    try:
+        return json.dumps(known, allow_nan=False)
+    except ValueError:
+        return json.dumps(_without_infinity(known), allow_nan=False)
+
+
+def _without_infinity(value: Any) -> Any:
+    """Replace what Python reads from `1e999` and cannot write as JSON by a number that is infinite to JavaScript."""
+    if isinstance(value, dict):
+        return {key: _without_infinity(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_infinity(item) for item in value]
+    infinite = isinstance(value, float) and value in (float("inf"), float("-inf"))
+    return (10**309 if value > 0 else -(10**309)) if infinite else value
+
+
+def _ask(
+    command: list[str], questions: list[Question], text: str, seconds: float, *, of: float
+) -> tuple[list[Answer], str, bool]:
+    """Ask one child: the answers that came, why there are no more, and whether the next question is at fault for it."""
+    import subprocess
+
+    if seconds <= 0:
+        return [], _NO_TIME.format(of), False
+    request = f"{json.dumps(questions)}\n{text}".encode("ascii")
+    try:
+        child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+    except (OSError, ValueError) as problem:
+        return [], f"the environment's Python cannot be started: {one_line(problem)}", False
+    with child:
+        try:
+            output, errors = child.communicate(request, timeout=seconds)
+            failure, its_own = "", True
+        except subprocess.TimeoutExpired:  # a runaway would have met its own limit: the machine is busy
+            _kill(child.pid)
+            output, errors = child.communicate()
+            failure, its_own = _NO_TIME.format(of), False
+        except BaseException:
+            _kill(child.pid)
+            raise
+    first, *lines = output.split(b"\n")[:-1] or [b""]  # what follows the last line end is torn
+    if its_own:
+        stuck = questions[min(len(lines), len(questions) - 1)]
+        failure = _why(child.returncode, errors, processor_seconds(stuck.kind))
+    if first != READY:
+        return [], failure, False
+    return [_from_line(line) for line in lines], failure, its_own
+
+
+def _kill(group: int) -> None:
+    import signal
+
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # it has ended; the second is how macOS says so
+        pass
+
+
+def processor_seconds(kind: str) -> float:
+    """Give how long one question of a kind may keep the processor busy."""
+    return SCHEMA_SECONDS if kind == "schema" else PROCESSOR_SECONDS
+
+
+def _why(code: int, errors: bytes, seconds: float) -> str:
+    import signal
+
+    if code in (-signal.SIGPROF, -signal.SIGXCPU, -signal.SIGKILL):
+        return f"it took more than {seconds:g} s"
+    said = errors.decode("utf-8", "replace").strip().splitlines()
+    return f"the environment's Python ended with {code}" + (f": {one_line(said[-1])}" if said else "")
+
+
+def _from_line(line: bytes) -> Answer:
+    status, values, message = json.loads(line)
+    return Answer(status, values[0] if values else MISSING if status == "ok" else None, message)
+
+
+def one_line(problem: object) -> str:
+    """Give the first line of an error or source for people."""
+    lines = str(problem).splitlines() or [""]
+    return "".join(char if char.isprintable() else " " for char in lines[0][:300]).strip()
+
+
+def child_main() -> int:
+    """Be the child: answer the questions on stdin (see sandbox.serve)."""
+    from loomctl.expressions.sandbox import serve
+
+    return serve()
+
+
+def held_against(value: Any, schema: Any, *, environment_python: str | None) -> Answer:
+    """Ask a child what a schema says against a value; its value is a list of [JSON Pointer, message].
+
+    Always a child, which may be killed: a pattern in a schema can run for ever.
+    """
+    asked = Question("schema", json.dumps({"schema": schema, "value": value}))
+    return answer([asked], {}, environment_python=environment_python, seconds=SCHEMA_TOTAL_SECONDS)[0]

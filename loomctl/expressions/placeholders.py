@@ -1,0 +1,123 @@
+"""Placeholders in paths, commands and prompts, and the portable form in which paths are stored (D8, D9)."""
+
+from __future__ import annotations
+
+from loomctl.expressions.foreign_paths import is_absolute
+from loomctl.kit.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+NAMES = (
+    "project_root",
+    "run_id",
+    "plan_id",
+    "work_id",
+    "run_suffix",
+    "run_dir",
+    "state_path",
+    "plan_path",
+    "plugin_root",
+)
+_ANGLED = ("project_root", "run_id")
+_FIRST = frozenset("abcdefghijklmnopqrstuvwxyz")
+_REST = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
+
+
+class Expansion(NamedTuple):
+    """text: with every known placeholder replaced; missing: names that are unknown or empty, in order, once each."""
+
+    text: str
+    missing: tuple[str, ...]
+
+
+def expand(text: str, values: Mapping[str, str | None]) -> Expansion:
+    """Replace every `{name}` (and `<project_root>`, `<run_id>`) by its value; `{{name}}` becomes `{name}` (D8).
+
+    Braces around anything but a lower-case name are text. What cannot be replaced stays as it is and is named.
+    """
+    missing: list[str] = []
+
+    def put(opening: str, name: str, closing: str, braces: int) -> str:
+        if braces >= 2:
+            return opening[1:] + name + closing[1:]
+        value = values.get(name)
+        if not value:
+            if name not in missing:
+                missing.append(name)
+            return opening + name + closing
+        return opening[1:] + value + closing[1:]
+
+    return Expansion(_rewrite(text, put), tuple(missing))
+
+
+def escape(text: str) -> str:
+    """Give the text that `expand` turns back into `text`, whatever the values."""
+    return _rewrite(text, lambda opening, name, closing, _: opening[0] + opening + name + closing + closing[0])
+
+
+def used(text: str) -> tuple[str, ...]:
+    """Name the placeholders that `expand` would replace, in order, once each."""
+    return expand(text, {}).missing
+
+
+def _rewrite(text: str, put: Callable[[str, str, str, int], str]) -> str:
+    """Copy `text`, handing each bracketed name to `put(opening run, name, closing run, pairs)`; one pass."""
+    out: list[str] = []
+    at, end = 0, len(text)
+    curly = angle = -1  # the next of each kind, looked for only once it is passed: linear whatever the text
+    while at < end:
+        character = text[at]
+        if character not in "{<":
+            curly = _next(text, "{", at) if curly < at else curly
+            angle = _next(text, "<", at) if angle < at else angle
+            following = min(curly, angle)
+            out.append(text[at:following])
+            at = following
+            continue
+        start = at
+        while at < end and text[at] == character:
+            at += 1
+        name_at = at
+        if at < end and text[at] in _FIRST:
+            while at < end and text[at] in _REST:
+                at += 1
+        name = text[name_at:at]
+        close_at = at
+        closer = "}" if character == "{" else ">"
+        if name:
+            while at < end and text[at] == closer:
+                at += 1
+        pairs = min(name_at - start, at - close_at)
+        if name and pairs and (character == "{" or name in _ANGLED):
+            surplus = (name_at - start) - pairs
+            tail = (at - close_at) - pairs
+            out.append(text[start : start + surplus])
+            out.append(put(text[start + surplus : name_at], name, text[close_at : close_at + pairs], pairs))
+            out.append(closer * tail)
+        else:
+            out.append(text[start:at])
+    return "".join(out)
+
+
+def _next(text: str, character: str, start: int) -> int:
+    place = text.find(character, start)
+    return len(text) if place < 0 else place
+
+
+def to_portable(path: str, project_root: str, *, run_dir: str = "") -> str:
+    """Store a path without this machine in it: `{run_dir}/…` or `{project_root}/…` where it lies inside (D9).
+
+    path: absolute, or relative to the project root. run_dir comes first: from a linked worktree it is not below the
+    project root. Any other path is stored as it is. `expand` gives the absolute path back.
+    """
+    if not is_absolute(path):
+        return "{project_root}/" + escape(path)
+    for folder, name in ((run_dir, "{run_dir}"), (project_root, "{project_root}")):
+        root = folder.rstrip("/")
+        if path == root:
+            return name
+        if folder and path.startswith(root + "/"):
+            return f"{name}/{escape(path[len(root) + 1 :])}"
+    return escape(path)

@@ -1,0 +1,1 @@
+"""A run's way: start, resume, next, finish, route, undo, fork."""

@@ -1,0 +1,1 @@
+"""A run taken back, and a run forked."""

@@ -1,0 +1,193 @@
+"""Taking a run back by one step: the last end is undone, with the context that it made (D31)."""
+
+from __future__ import annotations
+
+from loomctl.flow import lines, settle
+from loomctl.flow.back import rules
+from loomctl.flow.drive import Driven
+from loomctl.flow.route import run_life
+from loomctl.flow.stop import close
+from loomctl.kit import clock, files
+from loomctl.kit.errors import EXIT_USAGE, LoomError
+from loomctl.kit.records import NamedTuple
+from loomctl.runs import presence, stages
+from loomctl.runs.model import places, run_context, sessions, visits
+from loomctl.runs.model.state import accepted
+from loomctl.runs.store.events import Event
+from loomctl.runs.tools import recording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.state import State
+    from loomctl.runs.store.store import Run
+
+
+class Back(NamedTuple):
+    """A run one step further back. stage: which is open again; gone: the stages that had begun after it.
+
+    unread: what it made of the context could not be taken back, for its `status.json` cannot be read. inner: of a
+    parallel step, the same of the branch whose end had joined it.
+    """
+
+    state: State
+    happened: Event
+    stage: str
+    gone: list[str]
+    unread: bool
+    inner: tuple[Back, ...] = ()
+
+    @property
+    def each(self) -> list[Back]:
+        """Give this step back, and the one within it."""
+        return [self, *self.inner]
+
+
+def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
+    """Take the last `done` back (D31): the step is open again, its response is kept aside.
+
+    A command that runs by now is stopped: it followed from what is taken back. branch: of the open parallel step. A
+    parallel step that was joined is taken back by the end that joined it (D43). Raises IN_PARALLEL where a branch was
+    begun and none is named.
+    """
+    notes = recording.noted(space)
+    run = lines.read(space, run_id, branch)
+    from loomctl.flow.commands import command_ends
+
+    if visits.open_visit(run.state) is not None:
+        _refuse_begun(run.state)
+        one_back(run, run.state, None)  # what is refused stops no command
+    notes += filter(None, [command_ends.stop_open(space, run), *command_ends.stop_evidence(space, run)])
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        session_id = space.caller.session_id
+        _refuse_begun(state)
+        back = one_back(run, state, session_id)
+        notes.extend(left(back.each))
+        for one in back.each:
+            stages.set_aside(run.folder, one.stage)
+        happened = [one.happened for one in back.each]
+        state = settle.asking(space, run, back.state, happened, at=clock.now())
+        return sessions.active(state, session_id, at=clock.now()), happened
+
+    run = lines.update(space, run, change)
+    notes += presence.noted_stage(space, run.state)
+    return Driven(run, standing(run.state), notes=notes)
+
+
+def standing(state: State) -> run_life.Move:
+    """Say where a run stands that was taken back."""
+    entry = visits.open_visit(state)
+    kind = {"paused": "paused", "awaiting_feedback": "approval"}.get(state["status"], "step")
+    return run_life.Move(kind, step=entry["step_id"] if entry else None)
+
+
+def one_back(run: Run, state: State, session_id: str | None) -> Back:
+    """Take the last end of a step back, in the state alone. Raises NOTHING_TO_UNDO."""
+    status = _status_of(run, state)
+    after, entry = rules.undone(state, run.plan)
+    if status is not None:
+        after = {**after, "context": run_context.taken_back(state["context"], status.get("context_before", {}))}
+    gone = _gone(state, after)
+    properties = {"stage": entry["stage"], "gone": gone, "phases": _phases_set_back(state, after)}
+    happened = Event("stage.undone", properties, session_id, entry["step_id"])
+    back = Back(after, happened, entry["stage"], gone, status is None)
+    return _within(run, back, status or {}, session_id) if "branches" in entry else back
+
+
+def _within(run: Run, back: Back, status: Mapping[str, Any], session_id: str | None) -> Back:
+    """Take the branches of a parallel step up again as they were, and back the end by which it was joined.
+
+    Where its file does not tell them they begin anew: what they had done cannot be told from what they left.
+    """
+    from loomctl.workflows.model import branches
+
+    entry = visits.open_visit(back.state)
+    assert entry is not None  # it was taken back
+    records, name = status.get("branches"), str(status.get("joined_by"))
+    state = visits.replaced(back.state, {**entry, branches.KEY: records})
+    try:
+        return _until_it_waits(run._replace(state=accepted(state, where=stages.STATUS)), back, name, session_id)
+    except LoomError:  # the file does not tell, or somebody edited it
+        bare = {key: value for key, value in entry.items() if key != branches.KEY}
+        place = places.place_of(run.plan, entry["step_id"])
+        state = visits.replaced(back.state, bare)
+        return back._replace(state=branches.fanned_out(state, place.step) if place else state, unread=True)
+
+
+def _until_it_waits(run: Run, back: Back, name: str, session_id: str | None) -> Back:
+    """Take back the end that joined the branches, and each other by which they would be joined again at once."""
+    from loomctl.workflows.model import branches
+
+    state, inner = run.state, list(back.inner)
+    place = places.place_of(run.plan, (visits.open_visit(state) or {})["step_id"])
+    while name:
+        line = lines.seen(run._replace(state=state), name)
+        one = one_back(line, line.state, session_id)
+        told = one.happened._replace(properties={**one.happened.properties, "branch": name})
+        state = branches.folded(state, one.state)
+        inner.append(one._replace(happened=told))
+        met = place is not None and branches.fan_in(state, place.step) is not None
+        name = branches.ended_last(branches.fan(state) or {branches.KEY: []}) if met else ""
+    return back._replace(state=state, inner=tuple(inner))
+
+
+def _refuse_begun(state: State) -> None:
+    """Refuse to take a parallel step back while its branches are worked on, without a word of which."""
+    from loomctl.workflows.model import branches
+
+    entry = branches.fan(state)
+    begun = [str(record["id"]) for record in entry[branches.KEY] if record["steps"]] if entry is not None else []
+    if entry is not None and begun:
+        raise LoomError(
+            "IN_PARALLEL",
+            f"the branches of {entry['step_id']} are worked on, and the last `done` was of one of them",
+            why=f"begun: {', '.join(begun)}; to take all of them back there is loomctl rewind --to {entry['stage']}",
+            hint=f"loomctl undo --branch {begun[0]}",
+            exit_code=EXIT_USAGE,
+        )
+
+
+def left(found: list[Back]) -> list[str]:
+    """Say of each stage what could not be taken back."""
+    return [_LEFT.format(stage=back.stage, file=stages.STATUS) for back in found if back.unread]
+
+
+_LEFT = "the context stays as it is: what it was before {stage} is not to be read from the stage's {file}"
+
+
+def _status_of(run: Run, state: State) -> dict[str, Any] | None:
+    """Give how the visit ended that is taken back, as its own `status.json` tells; None: it does not tell.
+
+    A visit that is closing has changed nothing yet.
+    """
+    entry = visits.last_ended(state)
+    now = visits.open_visit(state)
+    if entry is None or (now is not None and now["status"] == "closing"):
+        return {}
+    beside = stages.aside(run.folder, entry["stage"], stages.STATUS)  # a kill may have come between
+    for name in (stages.STATUS, *beside):
+        try:
+            text = stages.read_text(run.folder, entry["stage"], name)
+            status = close.as_object(files.parse_json((text or "{}").encode(), where=name))
+        except LoomError:
+            continue
+        changed = status.get("context_before", {})  # older ones changed no context
+        if status.get("completed_at") == entry["completed_at"] and isinstance(changed, dict):
+            return status
+    return None
+
+
+def _gone(before: State, after: State) -> list[str]:
+    """Name the stages that had begun after the one that is open again."""
+    there = {one.get("stage") for one in after["steps"]}
+    return [one["stage"] for one in before["steps"] if one.get("stage") and one["stage"] not in there]
+
+
+def _phases_set_back(before: State, after: State) -> dict[str, str]:
+    """Give what phases are by now that were something else."""
+    changed = {name: phase for name, phase in after["phases"].items() if phase != before["phases"].get(name)}
+    return {name: str(phase.get("status")) for name, phase in changed.items() if isinstance(phase, dict)}

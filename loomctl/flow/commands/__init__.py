@@ -1,0 +1,1 @@
+"""Command steps: trusted, started, ended."""

@@ -1,0 +1,139 @@
+"""Trust in what a run's command steps run: read off the steps, kept by its hash for one run in one place (D23)."""
+
+from __future__ import annotations
+
+from loomctl.expressions import shell
+from loomctl.kit import clock, digests, files
+from loomctl.kit.errors import LoomError
+from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
+from loomctl.runs import artifact_paths, leases, run_values
+from loomctl.runs.machine import known
+from loomctl.runs.model import places, standing, trust_waits, visits
+from loomctl.runs.store.events import Event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.state import State
+    from loomctl.runs.store.store import Run
+
+
+def is_command(step: Mapping[str, Any]) -> bool:
+    """Tell whether Loom runs a step of a plan itself."""
+    return step.get("kind") == "command" and isinstance(step.get("run"), str)
+
+
+def listed(space: Workspace, run: Run) -> list[dict[str, str]]:
+    """List what a run's steps run on this machine, in their order: `{step, run, workdir?}`, placeholders expanded.
+
+    It is read off the steps themselves, for they are what is executed, and expanded, for what a state holds goes into
+    the command. Raises UNRESOLVED_PLACEHOLDER, PLACEHOLDER_UNQUOTABLE.
+    """
+    return [
+        expanded(space, run, {**place.step, "run": script})
+        for place in places.with_branches(run.plan)
+        for script in scripts_of(place.step)
+    ]
+
+
+def scripts_of(step: Mapping[str, Any]) -> list[str]:
+    """Give what a step of a plan runs: its own command, then those that its evidence asks for."""
+    listed = step.get("evidence")
+    own = [step["run"]] if is_command(step) else []
+    return [*own, *(one["run"] for one in (listed if isinstance(listed, list) else ()) if one["kind"] == "command")]
+
+
+def expanded(space: Workspace, run: Run, step: Mapping[str, Any]) -> dict[str, str]:
+    """Give one step's command as it is run here: `{step, run, workdir?}`. Raises as `listed`."""
+    values = run_values.placeholder_values(space.project, run)
+    key, found = str(step["key"]), shell.expand(str(step["run"]), values)
+    if found.missing:
+        raise LoomError(
+            "UNRESOLVED_PLACEHOLDER",
+            f"{key} needs {{{found.missing[0]:.80}}}, which has no value in this run",
+            where=run.plan_path,
+            hint="loomctl paths",
+        )
+    if found.refused:
+        raise LoomError(
+            "PLACEHOLDER_UNQUOTABLE",
+            f"{{{found.refused[0]:.80}}} has signs that mean something to a shell, in a place that Loom cannot quote",
+            where=f"{run.plan_path} {key}",
+            why='outside of $(…), here-documents and comments it is quoted; so write it into a variable first: x="{…}"',
+            hint="loomctl paths",
+        )
+    command = {"step": key, "run": found.text}
+    if step.get("workdir"):
+        command["workdir"] = artifact_paths.expanded(str(step["workdir"]), values)
+    return command
+
+
+def digest_of(commands: Sequence[Mapping[str, str]]) -> str:
+    """Give the hash by which a list of commands is trusted."""
+    return digests.of_bytes(files.to_json(list(commands)))
+
+
+def is_trusted(space: Workspace, run: Run) -> bool:
+    """Tell whether this machine trusts exactly what the run would run here."""
+    said = known.entry(run.run_id, space.store.folder).get("trusted")
+    return isinstance(said, str) and said == digest_of(listed(space, run))
+
+
+def trust(space: Workspace, run: Run, commands: Sequence[Mapping[str, str]]) -> str:
+    """Trust exactly these commands of a run, as they were shown; gives what went wrong, or an empty string."""
+    return known.note(run.run_id, space.store.folder, trusted=digest_of(commands))
+
+
+def untrusted(space: Workspace, run: Run) -> list[dict[str, str]]:
+    """Give what the run would run here if this machine does not trust it; else nothing."""
+    commands = listed(space, run)
+    return commands if commands and not is_trusted(space, run) else []
+
+
+def wait(space: Workspace, run: Run, commands: Sequence[Mapping[str, str]]) -> Run:
+    """Let a run that stands at a command step wait for its user's trust, and say so in its state; gives the run.
+
+    A branch waits for nobody: who works on it is told, and the others go on.
+    """
+    if visits.is_branch(run.state):
+        return run
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        entry = visits.open_visit(state)
+        if entry is None or trust_waits.waits(state) or not standing.goes_on(standing.answered(state)):
+            return state, []
+        asked = trust_waits.waiting(state, entry, commands, at=clock.now())
+        properties = {"stage": entry["stage"], "reason": "trust"}
+        return asked, [Event("run.awaiting_feedback", properties, space.caller.session_id, entry["step_id"])]
+
+    patience = HOOK_PATIENCE if space.caller.on_hook_path else PATIENCE
+    return run._replace(state=space.store.update(run.run_id, change, patience=patience))
+
+
+def answer(space: Workspace, run: Run) -> bool:
+    """Put a run under way that waited for trust, once it is given; tells whether it did."""
+    waited: list[bool] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        waited[:] = [trust_waits.waits(state)]
+        if not waited[0]:
+            return state, []
+        given = Event("run.feedback_given", {"stage": state["feedback"].get("stage")}, space.caller.session_id)
+        return standing.answered(state), [given]
+
+    if trust_waits.waits(run.state):
+        leases.deciding(space).store.update(run.run_id, change)
+    return waited == [True]
+
+
+def trust_the_bundles(space: Workspace, run: Run, sources: Sequence[Mapping[str, str]]) -> str:
+    """Trust a run that has just been made of the bundle's own workflows alone; gives what went wrong.
+
+    sources: as the resolver found them, never as a plan on disk tells it, which anybody may have written.
+    """
+    own = all(source["path"].startswith("{plugin_root}/") for source in sources)
+    commands = listed(space, run) if own and sources else []
+    return trust(space, run, commands) if commands else ""

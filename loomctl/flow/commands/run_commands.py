@@ -1,0 +1,243 @@
+"""Command steps: run by `loomctl next` alone, once they are trusted, and awaited for a while (D23, D30).
+
+A hook never comes here. What a command step does: its visit is open in the state; its command is started once,
+detached; whoever calls `next` waits for it, and the first who sees its end ends the visit.
+"""
+
+from __future__ import annotations
+
+import calendar
+import os
+import time
+
+from loomctl.flow import lines
+from loomctl.flow.commands import command_ends, command_events, command_output, command_starts, command_trust
+from loomctl.flow.route import run_life
+from loomctl.kit import clock
+from loomctl.kit.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
+from loomctl.kit.records import NamedTuple
+from loomctl.runs import stages
+from loomctl.runs.commands import command_runs
+from loomctl.runs.model import standing, trust_waits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from loomctl.flow.commands.command_ends import Ran, Work
+    from loomctl.flow.settle import Settled
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.commands.command_runs import Standing
+    from loomctl.runs.model.state import State
+    from loomctl.runs.store.events import Event
+    from loomctl.runs.store.store import Run
+
+PATIENCE = 90.0
+"""Seconds that `next` waits; a host ends a shell call after 120."""
+RUNNING, STOPPED, NOT_TRUSTED, NOT_BEGUN = "running", "stopped", "not_trusted", "not_begun"
+
+
+class Pending(NamedTuple):
+    """A command step that the run stands at.
+
+    kind: RUNNING; STOPPED: while it was waited for; NOT_TRUSTED: nothing was run; NOT_BEGUN: commands before it, or its
+    own back-off, took all the time that `next` waits. not_before: the time until which it backs off, UTC.
+    commands: what the run would run here, as `command_trust.listed` gives it; bytes, seconds, tail: of one that runs.
+    """
+
+    kind: str
+    step_id: str
+    stage: str
+    log: str
+    commands: Sequence[Mapping[str, str]] = ()
+    seconds: float = 0.0
+    bytes: int = 0
+    tail: str = ""
+    not_before: str = ""
+
+
+class Carried(NamedTuple):
+    """How far a run came: what ran, in order; pending: the command step that it stands at, if it stands at one."""
+
+    run: Run
+    settled: Settled
+    ran: Sequence[Ran] = ()
+    pending: Pending | None = None
+    notes: Sequence[str] = ()
+
+
+def patience() -> float:
+    """Give the seconds that `next` waits: `$LOOM_COMMAND_WAIT`, else PATIENCE."""
+    try:
+        seconds = float(os.environ.get("LOOM_COMMAND_WAIT", ""))
+    except ValueError:
+        return PATIENCE
+    return seconds if 0 <= seconds < float("inf") else PATIENCE
+
+
+def carried(space: Workspace, run: Run, settled: Settled, tell: Callable[[Pending], None] | None = None) -> Carried:
+    """Run the command steps that a run has come to, one after the other, until it stands at something else.
+
+    Waits for `patience()` seconds in all; what runs then goes on by itself. tell: is given about twice a second what
+    runs. Without trust nothing is run. Raises PATH_ESCAPE, NOT_STARTED, WITHIN_COMMAND, and INTERRUPTED where its user
+    stopped waiting.
+    """
+    come = Carried(run, settled)
+    if space.caller.on_hook_path:  # hooks never execute (D23)
+        return come
+    until = time.monotonic() + patience()
+    while come.pending is None and (work := _work(come.run)) is not None:
+        come = _one(space, come, work, until, tell)
+    return come
+
+
+def waiting_for_trust(space: Workspace, run: Run) -> Pending | None:
+    """Give the command step at which a run waits for trust that it was not given on this machine; else None."""
+    work = command_ends.open_work(run) if trust_waits.waits(run.state) else None
+    commands = command_trust.untrusted(space, run) if work is not None else []
+    return _pending(NOT_TRUSTED, work, commands=commands) if work is not None and commands else None
+
+
+def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callable[[Pending], None] | None) -> Carried:
+    """Carry a run through one command step, as far as it gets until a time on the monotonic clock."""
+    run = come.run
+    _refuse_within(work, run)
+    commands = command_trust.untrusted(space, run)
+    if commands:
+        run = command_trust.wait(space, run, commands)
+        return come._replace(run=run, pending=_pending(NOT_TRUSTED, work, commands=commands))
+    standing = _standing(space, run, work)
+    held = _held_back(space, come, work, until) if standing.kind == command_runs.NONE else None
+    if held is not None:
+        return held
+    try:
+        if standing.kind == command_runs.NONE:
+            run = command_starts.begun(space, run, work)
+        elif standing.kind == command_runs.RUNNING:  # who started it may have been killed before it told so
+            run = command_events.tell_start(space, run, work, standing)
+        if standing.kind in (command_runs.NONE, command_runs.RUNNING):
+            standing = _awaited(work, until, tell)
+    except KeyboardInterrupt:
+        if command_runs.look(work.folder).kind != command_runs.RUNNING:
+            raise
+        raise _interrupted(run, work) from None
+    come = come._replace(run=run)
+    if standing.kind == command_runs.RUNNING:
+        return come._replace(pending=_running(work, standing))
+    if standing.kind == command_runs.NONE or standing.result.get("stopped"):
+        return _looked_again(space, come, work, standing)
+    run, settled, one = command_ends.taken(space, run, come.settled, work, standing)
+    if one is None:
+        return come._replace(run=run, settled=settled)
+    lost = [f"{one.step_id}: {said}" for _, said in command_output.losses(work.folder, standing.result)]
+    return Carried(run, settled, [*come.ran, one], None, [*come.notes, *lost])
+
+
+def _held_back(space: Workspace, come: Carried, work: Work, until: float) -> Carried | None:
+    """Wait for the time before which a command is not to be tried again; None where it may begin (D45).
+
+    Where that is later than `next` waits, the run stands there; where somebody went on meanwhile, at what is open now.
+    """
+    not_before = str(run_life.way_to(come.run.state, work.step_id).get("not_before") or "")
+    left = clock.seconds_of(not_before) - time.time()
+    if left > 0:
+        time.sleep(max(0.0, min(left, until - time.monotonic())))
+        run = lines.again(space, come.run)
+        now = _work(run)
+        if now is None or now.stage != work.stage:
+            return come._replace(run=run, settled=command_ends.as_it_stands(come.settled, run.state))
+        if time.time() < clock.seconds_of(not_before):
+            return come._replace(pending=_pending(NOT_BEGUN, work)._replace(not_before=not_before))
+    if come.ran and time.monotonic() >= until:
+        return come._replace(pending=_pending(NOT_BEGUN, work))
+    return None
+
+
+def _standing(space: Workspace, run: Run, work: Work) -> Standing:
+    """Say how a visit's command stands: what was stopped is out of the way, what began and is nowhere is lost."""
+    standing = command_runs.look(work.folder)
+    if standing.kind == command_runs.ENDED and standing.result.get("stopped"):
+        standing = _cleared(space, run, work)
+    if standing.kind == command_runs.NONE and command_events.is_running_by_the_log(run, work.stage):
+        return standing._replace(kind=command_runs.LOST)
+    return standing
+
+
+def _looked_again(space: Workspace, come: Carried, work: Work, standing: Standing) -> Carried:
+    """Look where the run is by now: somebody stopped or undid its command while it was waited for.
+
+    Who stopped a command says what becomes of its step. Where nobody did (a shutdown), it is not started again here.
+    """
+    run = lines.again(space, come.run)
+    now = _work(run)
+    if now is not None and now.stage == work.stage and standing.kind == command_runs.ENDED:
+        run = command_events.tell_end(space, run, work, standing)
+        return come._replace(run=run, pending=_pending(STOPPED, work))
+    return come._replace(run=run, settled=command_ends.as_it_stands(come.settled, run.state))
+
+
+def _work(run: Run) -> Work | None:
+    """Give the command step that the run is at and may go on with; None where it is at something else."""
+    return command_ends.open_work(run) if standing.goes_on(run.state) else None
+
+
+def _refuse_within(work: Work, run: Run) -> None:
+    if os.environ.get("LOOM_STAGE_DIR") == work.folder:
+        raise LoomError(
+            "WITHIN_COMMAND",
+            f"the command of {work.step_id} cannot wait for its own end",
+            why="loomctl next was called by the command that it would wait for",
+            hint=f"loomctl show {run.run_id}",
+            exit_code=EXIT_USAGE,
+        )
+
+
+def _cleared(space: Workspace, run: Run, work: Work) -> Standing:
+    """Put aside what is left of a command that was stopped with its run, so that its step can be done again."""
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        standing = command_runs.look(work.folder)
+        if standing.kind != command_runs.ENDED or not standing.result.get("stopped"):
+            return state, []
+        happened = command_events.end(space, run, work, standing)
+        stages.set_aside(run.folder, work.stage)
+        return state, happened
+
+    lines.update(space, run, change)
+    return command_runs.look(work.folder)
+
+
+def _awaited(work: Work, until: float, tell: Callable[[Pending], None] | None) -> Standing:
+    if tell is None:
+        return command_runs.wait(work.folder, until)
+    return command_runs.wait(work.folder, until, lambda standing: tell(_running(work, standing)))
+
+
+def _interrupted(run: Run, work: Work) -> LoomError:
+    return LoomError(
+        "INTERRUPTED",
+        f"the command of {work.step_id} goes on; only the waiting for it was interrupted",
+        where=work.log,
+        why="loomctl next waits for it again; loomctl cancel stops it with its run",
+        hint=f"loomctl next {run.run_id}",
+        exit_code=ON_INTERRUPT,
+    )
+
+
+def _running(work: Work, standing: Standing) -> Pending:
+    pending = _pending(RUNNING, work, tail=command_output.tail_of(work.folder, 2000))
+    return pending._replace(seconds=_seconds(standing.record), bytes=standing.bytes)
+
+
+def _seconds(record: Mapping[str, Any]) -> float:
+    """Give how long a command has run, by the wall clock; 0 where its start is not known."""
+    try:
+        began = calendar.timegm(time.strptime(str(record.get("started_at")), "%Y-%m-%dT%H:%M:%SZ"))
+    except ValueError:
+        return 0.0
+    return max(0.0, time.time() - began)
+
+
+def _pending(kind: str, work: Work, *, commands: Sequence[Mapping[str, str]] = (), tail: str = "") -> Pending:
+    return Pending(kind, work.step_id, work.stage, work.log, commands=commands, tail=tail)

@@ -1,0 +1,406 @@
+"""Driving a run: its next step, and the end of a step; pause and cancel (D27)."""
+
+from __future__ import annotations
+
+from loomctl.flow import lines, refuse, settle
+from loomctl.flow.end import end
+from loomctl.flow.route import run_life
+from loomctl.flow.stop import close as closing
+from loomctl.kit import clock
+from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
+from loomctl.kit.records import NamedTuple
+from loomctl.runs import leases, presence
+from loomctl.runs.machine.local import TERMINAL
+from loomctl.runs.model import standing, visits
+from loomctl.runs.model.state import TERMINAL as OVER
+from loomctl.runs.store.events import Event
+from loomctl.workflows.model import branches
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from loomctl.flow.commands import command_ends, run_commands
+    from loomctl.flow.outcomes.directives import Reading
+    from loomctl.priming.prime_run import Slip
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.state import State
+    from loomctl.runs.store.store import Run
+
+
+class Driven(NamedTuple):
+    """What a verb did.
+
+    ended: the visit that it ended, if any; slip: what a phase transition loaded, if one was made; closing: the visit
+    whose response is still to come (D27); reading: what the answer of the ended visit means; repair: the message that
+    asks for another answer, where the one that was given does not fit (D36); notes: lines that its user must see. ran:
+    the command steps that ended; pending: the one that the run stands at (D30). untold: the session is shown the step
+    for the first time: a stop, a person or a command led to it. had_ended: `ended` had ended before, and nothing was
+    changed (D67).
+    """
+
+    run: Run
+    move: run_life.Move
+    ended: Mapping[str, Any] | None = None
+    slip: Slip | None = None
+    closing: Mapping[str, Any] | None = None
+    notes: Sequence[str] = ()
+    reading: Reading | None = None
+    repair: str = ""
+    ran: Sequence[command_ends.Ran] = ()
+    pending: run_commands.Pending | None = None
+    untold: bool = False
+    had_ended: bool = False
+
+
+def next_step(
+    space: Workspace,
+    run_id: str,
+    tell: Callable[[run_commands.Pending], None] | None = None,
+    *,
+    branch: str | None = None,
+) -> Driven:
+    """Give the step that is to be worked on, opening its visit if need be; what is closing is closed first (D27).
+
+    Command steps are run here, one after the other (D30); tell: is given what runs, now and then. branch: of the open
+    parallel step; its own next step is given (D43).
+    """
+    notes = _recorded(space)
+    binding = space.local.binding(space.caller.session_id)
+    run = lines.read(space, run_id, branch)
+    if visits.seen_from(run.state).outcome is not None:
+        return Driven(run, run_life.Move("branch"), notes=notes)
+    from loomctl.flow.commands import run_commands  # no hook runs commands, so none imports what does
+
+    waiting = run_commands.waiting_for_trust(space, run)
+    if waiting is not None:  # nothing has changed, so nothing is written
+        notes += presence.noted_stage(space, run.state)
+        return Driven(run, run_life.Move("step", step=waiting.step_id), notes=notes, pending=waiting)
+    found = closing.ready(space, run, run.state) if closing.is_closing_here(space, run.state) else None
+    closed: list[end.Ended] = []
+    settled: list[settle.Settled] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        happened: list[Event] = []
+        if state["status"] in OVER and not branch:
+            return state, []  # there is nothing to do in it, and that is no fault
+        refuse.refuse_standing(state, run_id)
+        closing.refuse_pending(space, state, run_id)
+        ended, said = closing.close(space, run, state, happened, found)
+        if ended is not None:
+            state = ended.state
+            closed.append(ended)
+            notes.append(said)
+        result = settle.rest_here(space, run, end.answered(space, state, happened))
+        settled.append(result)
+        return presence.active(space, result.state), happened + result.happened
+
+    run = lines.update(space, run, change)
+    if not settled:
+        return Driven(run, run_life.Move(run.state["status"]), notes=notes)
+    notes += settle.begun(space, run, settled[0])
+    notes += presence.noted_stage(space, run.state)
+    come = run_commands.carried(space, run, settled[0], tell)
+    made = None if branch else settle.told_of(space, come.run, come.settled)
+    notes += [*come.notes, *(presence.noted_stage(space, come.run.state) if come.ran else ())]
+    driven = Driven(come.run, come.settled.move, slip=made, notes=notes, ran=come.ran, pending=come.pending)
+    driven = driven._replace(untold=bool(come.ran) or _is_untold(binding, come.run.state))
+    if not closed:
+        return driven
+    return driven._replace(ended=closed[0].entry, reading=closed[0].reading, repair=closed[0].repair)
+
+
+def done(
+    space: Workspace,
+    run_id: str,
+    *,
+    response: str | None,
+    outcome: str | None = None,
+    note: str = "",
+    artifacts: Mapping[str, str] | None = None,
+    branch: str | None = None,
+    stage: str | None = None,
+    ask: Callable[[str], str | None] | None = None,
+) -> Driven:
+    """End a step, with a response or with the conversation's next final message (D27, D67).
+
+    stage: its number or name, which implies its branch; None: the stage that the session was told of, else the one
+    that is open as this is called. One that has ended, or ends meanwhile, stays as it is, and so does what follows it.
+    response: None marks the step as closing in a host's session; a person in a terminal is asked for a line (`ask`).
+    outcome: one of D32's words; None: what the response says, else `succeeded`. A response that does not hold what the
+    step's schema asks for ends nothing: `Driven.repair` asks for another, as often as the step says (D36).
+    artifacts: `{name: portable path}` to register. What is given for a step that is closing is that step's own, and
+    comes before what was given when it was marked. branch: of the open parallel step; its own step is ended, by a
+    response or by an outcome, for its conversation is none that Loom sees to its end (D43).
+    """
+    given = end.Given(response, "done", outcome, note, artifacts or {})
+    told = {} if branch or stage else _told_of(space, run_id)
+    notes = _recorded(space)
+    if stage is not None:
+        told, branch = _named(space, run_id, stage, branch)
+    if told and (before := _had_ended(space, run_id, told, notes, branch)):
+        if stage is None:  # whose result it would have been drives no more, and keeps it
+            space.store.refuse_held(run_id, before.run.state)
+        return before
+    try:
+        return _done(space, run_id, given, branch, told, ask, notes, named=stage is not None)
+    except LoomError as error:
+        # Somebody else ended it, and with it its branch or the parallel step, since it was looked at.
+        before = _had_ended(space, run_id, told, notes) if error.code in _OVER_BY_NOW and told else None
+        if before is None:
+            raise
+        return before
+
+
+_OVER_BY_NOW = ("BRANCH_OVER", "BRANCH_ENDED", "NOT_PARALLEL", "NO_OPEN_STEP", "BAD_STATUS")
+
+
+def _done(
+    space: Workspace,
+    run_id: str,
+    given: end.Given,
+    branch: str | None,
+    told: Mapping[str, Any],
+    ask: Callable[[str], str | None] | None,
+    notes: list[str],
+    *,
+    named: bool,
+) -> Driven:
+    run, outcome = lines.read(space, run_id, branch), given.outcome
+    if branch:
+        run = _begun_to_be_ended(space, run, outcome)
+        told = told or _told_of_branch(run)
+    is_open = not named or told["stage"] == _open_now(run).get("stage")
+    by_hand = _by_hand(space, run, outcome) if is_open else {}
+    space = leases.deciding(space) if by_hand else space  # their decision, beside whoever drives
+    told = by_hand or told or _open_now(run)
+    by_a_person = space.caller.host == TERMINAL
+    if not by_hand and (by_a_person or given.response is not None or branch):
+        given = _with_a_result(run, given, ask)
+    ends = given.response is not None or bool(by_hand) or branch is not None or by_a_person
+    known = _known_of(space, run, given) if ends else None
+    found = closing.ready(space, run, run.state) if not ends and _is_closing(run.state) else None
+    if given.response is None and (branch or by_a_person):
+        given = given._replace(source="none")
+    ended, settled = list[end.Ended](), list[settle.Settled]()
+    before: list[Mapping[str, Any]] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        happened: list[Event] = []
+        entry = _ended_since(state, told)
+        if entry is not None:
+            before.append(entry)
+            return state, []
+        entry = refuse.open_for(run, state, told)
+        now = _with_marked(entry, given)
+        if not ends:
+            closing.refuse_pending(space, state, run_id)
+        if ends:
+            came = end.end(space, run, state, happened, now, known or end.gather(space, run, entry, now))
+        elif found is not None and not closing.is_of(space, entry) and end.is_result(_heard(now, found)):
+            closed, said = closing.close(space, run, _marked(space, state, now), happened, found)
+            assert closed is not None  # it is closing
+            came = closed
+            notes.append(said)
+        elif closing.is_of(space, entry) and now == _with_marked(entry, end.Given(None, "done")):
+            return state, []  # the same call again
+        else:
+            refuse.refuse_unheard(run, entry, now)
+            marked = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
+            return presence.active(space, _marked(space, state, now)), [marked]
+        ended.append(came)
+        settled.append(settle.rest_here(space, run, end.answered(space, came.state, happened)))
+        state = presence.active(space, settled[0].state)
+        return state, happened + settled[0].happened
+
+    run = lines.update(space, run, change, may_end=True)
+    if before:
+        return Driven(run, settle.rest(run.state).move, before[0], notes=notes, had_ended=True)
+    if not ended:
+        return _is_marked(run, notes)
+    made = _gone_on(space, run, settled[0], ended[0], notes, in_a_branch=branch is not None)
+    return Driven(run, settled[0].move, ended[0].entry, made, None, notes, ended[0].reading, ended[0].repair)
+
+
+def _named(space: Workspace, run_id: str, stage: str, branch: str | None) -> tuple[Mapping[str, Any], str | None]:
+    """Give the stage that is meant, as `_told_of` does, and its branch. Raises NO_SUCH_STAGE."""
+    state = space.store.read_state(run_id)
+    found = visits.named(state, stage)
+    if found is None or (branch and branch != found[1]):
+        where = f"the branch {branch}" if branch else "this run"
+        known = [entry["stage"] for entry in visits.every(state) if entry.get("stage")]
+        raise LoomError(
+            "NO_SUCH_STAGE",
+            f"there is no stage {stage!r:.80} in {where}",
+            why=f"the stages are: {', '.join(known[-20:]) or 'none'}; the last one may have been taken back",
+            hint=f"loomctl next {run_id}",
+            exit_code=EXIT_NO_RUN,
+        )
+    return {"stage": found[0]["stage"], "step": found[0]["step_id"]}, found[1] or None
+
+
+def _had_ended(
+    space: Workspace, run_id: str, told: Mapping[str, Any], notes: list[str], branch: str | None = None
+) -> Driven | None:
+    """Say how a stage ended that is to be ended once more, and where its line stands; None where it has not ended."""
+    entry = _ended_since(space.store.read_state(run_id), told)
+    if entry is None:
+        return None
+    run = space.store.read(run_id)
+    fan = branches.fan(run.state) if branch else None
+    if branch and fan is not None and any(one is entry for one in visits.within(fan)):
+        run = lines.seen(run, branch)
+    return Driven(run, settle.rest(run.state).move, entry, notes=notes, had_ended=True)
+
+
+def _ended_since(state: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any] | None:
+    found = visits.named(state, str(told.get("stage")))
+    return found[0] if found is not None and found[0]["status"] not in visits.OPEN else None
+
+
+def _open_now(run: Run) -> Mapping[str, Any]:
+    entry = visits.open_visit(run.state)
+    return {"stage": entry["stage"], "step": entry["step_id"]} if entry is not None else {}
+
+
+def _with_a_result(run: Run, given: end.Given, ask: Callable[[str], str | None] | None) -> end.Given:
+    """Give what a step is ended with, once it is a result: without one nothing succeeds (D67). Raises NO_RESPONSE."""
+    entry, branch = visits.open_visit(run.state), visits.seen_from(run.state).name
+    if (entry is None and not branch) or run.state["status"] in OVER:
+        return given
+    if end.is_result(_with_marked(entry or {}, given)):
+        return given
+    if entry is not None:
+        refuse.open_for(run, run.state, {})  # a person decides it, or its branches end it
+    line = ask(str(entry["step_id"])) if entry is not None and ask is not None and given.response is None else None
+    if line and line.strip():
+        return given._replace(response=line)
+    step = entry["step_id"] if entry is not None else f"the branch {branch}'s step"
+    of = "" if entry is not None else f" --branch {branch}"
+    raise LoomError(
+        "NO_RESPONSE",
+        f"the result of {step} is missing",
+        why="without a result no step succeeds; it is given on standard input, in a file, or as --outcome with --note",
+        hint=f"{visits.done_command(entry)} {run.run_id}{of} --response-file result.md",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _is_marked(run: Run, notes: list[str]) -> Driven:
+    marked = visits.open_visit(run.state) or {}
+    return Driven(run, run_life.Move("step", step=marked["step_id"]), closing=marked, notes=notes)
+
+
+def _gone_on(
+    space: Workspace,
+    run: Run,
+    settled: settle.Settled,
+    ended: end.Ended,
+    notes: list[str],
+    *,
+    in_a_branch: bool,
+) -> Slip | None:
+    """Do what follows the end of a step on disk; gives what a phase transition loaded. notes: added to."""
+    notes += settle.begun(space, run, settled)
+    made = None if in_a_branch else settle.told_of(space, run, settled)
+    notes += presence.noted_stage(space, run.state)
+    if ended.entry is not None:
+        notes += end.unregistered(run, ended.entry)
+    return made
+
+
+def _by_hand(space: Workspace, run: Run, outcome: str | None) -> Mapping[str, Any]:
+    """Let a person end a command step; gives its stage and step, empty where the open step is none (D30).
+
+    Its command may end in this moment, and the run go on.
+    """
+    from loomctl.flow.commands import command_ends
+
+    work = command_ends.take_over(space, run, outcome)
+    return {"stage": work.stage, "step": work.step_id} if work is not None else {}
+
+
+def _heard(now: end.Given, found: closing.Ready) -> end.Given:
+    """Give what a step is ended with, and the message that was found for it."""
+    return now._replace(response=found.given.response)
+
+
+def _with_marked(entry: Mapping[str, Any], given: end.Given) -> end.Given:
+    """Add what was given as the step was marked; what is given now comes first."""
+    before = closing.as_object(entry.get("closing"))
+    return given._replace(
+        outcome=given.outcome or before.get("outcome"),
+        note=given.note or str(before.get("note") or ""),
+        artifacts={**closing.as_object(before.get("artifacts")), **given.artifacts},
+    )
+
+
+def _marked(space: Workspace, state: State, given: end.Given) -> State:
+    return visits.mark_closing(
+        state,
+        outcome=given.outcome,
+        note=given.note,
+        artifacts=given.artifacts,
+        at=clock.now(),
+        session_id=space.caller.session_id,
+    )
+
+
+def _known_of(space: Workspace, run: Run, given: end.Given) -> end.Gathered | None:
+    """Find out what the end of the open visit needs to know, before the lock is taken; None where nothing is ended."""
+    entry = visits.open_visit(run.state)
+    if entry is None or run.state["status"] in OVER:
+        return None
+    return end.gather(space, run, entry, _with_marked(entry, given))
+
+
+def _is_closing(state: Mapping[str, Any]) -> bool:
+    entry = visits.open_visit(state)
+    return entry is not None and entry["status"] == "closing"
+
+
+def _recorded(space: Workspace) -> list[str]:
+    """Digest what tools gave, before anything changes; what a session's start imports is kept small."""
+    from loomctl.runs.tools import recording
+
+    return recording.noted(space)
+
+
+def _told_of(space: Workspace, run_id: str) -> Mapping[str, Any]:
+    """Give the binding that names the stage which a session was told of; empty where it names none of this run.
+
+    It is read before the lock is waited for: a `done` that waits for another was not called for what follows that one.
+    """
+    binding = space.local.binding(space.caller.session_id) or {}
+    return binding if binding.get("run_id") == run_id and isinstance(binding.get("stage"), str) else {}
+
+
+def _is_untold(binding: Mapping[str, Any] | None, state: State) -> bool:
+    """Tell whether a session was told of another stage of this run than the open one. binding: as it was then."""
+    entry = visits.open_visit(state)
+    if entry is None or binding is None or binding.get("run_id") != state["run_id"]:
+        return False
+    return bool(binding.get("stage") != entry.get("stage"))
+
+
+def _begun_to_be_ended(space: Workspace, run: Run, outcome: str | None) -> Run:
+    """Open the first step of a branch that nobody has begun, and that is ended by hand without work (D43)."""
+    begun = bool(run.state["steps"]) or visits.seen_from(run.state).outcome is not None
+    if begun or outcome not in end.WITHOUT_RESULT or not standing.goes_on(run.state):
+        return run
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        settled = settle.rest_here(space, run, state)
+        return settled.state, settled.happened
+
+    return lines.update(space, run, change)
+
+
+def _told_of_branch(run: Run) -> Mapping[str, Any]:
+    """Give the stage that a `done` of a branch is meant for: the one that is open as it is called.
+
+    Raises BRANCH_ENDED.
+    """
+    branches.refuse_ended(run.state)
+    return _open_now(run)

@@ -1,0 +1,1 @@
+"""The end of a step, as it is judged and recorded."""

@@ -1,0 +1,170 @@
+"""The end of a visit as its `status.json` and the run's log tell it (D39-D41, D45)."""
+
+from __future__ import annotations
+
+from loomctl.flow.outcomes import answers
+from loomctl.kit.records import NamedTuple
+from loomctl.runs import stages
+from loomctl.runs.model import route_reasons, visits
+from loomctl.runs.store.events import Event
+from loomctl.workflows.model import failures
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.changes.track import Tracked
+    from loomctl.flow.end.end import Gathered, Given
+    from loomctl.flow.route import run_life
+    from loomctl.runs.model import run_context
+    from loomctl.runs.store.store import Run
+    from loomctl.workflows.model.ways import Way
+
+
+class End(NamedTuple):
+    """How a visit ends, as its file, the state and the events are told.
+
+    failure: why its answer is not taken (D36), "" where it is; reason: why it failed, by whomever.
+    """
+
+    entry: Mapping[str, Any]
+    step: Mapping[str, Any]
+    given: Given
+    known: Gathered
+    tracked: Tracked
+    outcome: str
+    reason: str
+    failure: str
+    changed: run_context.Changed
+    warnings: Sequence[Mapping[str, str]]
+    at: str
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        """What kind of failure it is; None where it did not fail."""
+        if self.outcome != "failed":
+            return None
+        return failures.error_of(
+            self.reason, command=self.given.command, final=bool(self.failure or self.given.decided)
+        )
+
+    @property
+    def directive(self) -> dict[str, Any]:
+        """What the visit keeps of its directive."""
+        if self.failure:
+            return {"failure_reason": self.reason}
+        reading = self.known.reading
+        found = {
+            "outcome": reading.outcome,
+            "preferred_next_label": reading.preferred_next_label,
+            "suggested_next_ids": list(reading.suggested_next_ids),
+            "failure_reason": self.reason if self.outcome == "failed" else None,
+        }
+        return {key: value for key, value in found.items() if value}
+
+
+def status(run: Run, end: End, ended: Mapping[str, Any], way: Way, session_id: str | None) -> dict[str, Any]:
+    """Give the document `status.json` of a stage."""
+    entry, given, tracked, said = end.entry, end.given, end.tracked, end.known.reading.to_dict()
+    routes = said["found"] and not answers.is_custom(end.step)
+    return {
+        "schema_version": 1,
+        "run_id": run.run_id,
+        "step_id": entry["step_id"],
+        "stage": entry["stage"],
+        "visit": entry["visit"],
+        "rank": entry["rank"],
+        "kind": end.step.get("kind", "agent"),
+        "status": end.outcome,
+        "attempt": ended.get("attempt", 1),
+        "failure_reason": end.reason or None,
+        "error": ended.get("error"),
+        "next": ended.get("next"),
+        "note": given.note,
+        "response_source": given.source,
+        "directive": {"source": said["source"], "file": end.known.reading.file, **end.directive} if routes else None,
+        "context_updates": end.changed.applied,
+        "context_before": end.changed.before,
+        "output": end.changed.output,
+        "files_touched": list(tracked.files),
+        **({"files_unknown": tracked.unknown} if tracked.unknown else {}),
+        "assets": list(tracked.assets),
+        "usage": end.known.usage,
+        "repairs": visits.repairs_of(entry),
+        "repair_errors": stages.repair_errors(run.folder, entry["stage"], visits.repairs_of(entry)),
+        "errors": said["errors"] if end.failure else [],
+        "warnings": [*said["warnings"], *end.warnings, *_tracking_warnings(tracked), *_way_warnings(way)],
+        "command": given.command,
+        **({"evidence": end.known.evidence.to_dict()} if end.known.evidence else {}),
+        **({"decided": dict(given.decided)} if given.decided else {}),
+        **({"branches": [dict(one) for one in given.branches], "joined_by": given.joined_by} if given.branches else {}),
+        "artifacts": dict(given.artifacts),
+        "started_at": entry["started_at"],
+        "completed_at": end.at,
+        "session_id": session_id,
+    }
+
+
+def events(
+    end: End,
+    ended: Mapping[str, Any],
+    came: run_life.VisitEnd,
+    session_id: str | None,
+    written: Mapping[str, str],
+) -> list[Event]:
+    """Tell what happened with the end of a visit. written: the hashes of its files, by name."""
+    stage, step_id, tracked, used = end.entry["stage"], end.entry["step_id"], end.tracked, end.known.usage
+    properties = {
+        "stage": stage,
+        "status": end.outcome,
+        "response_source": end.given.source,
+        **({} if end.given.response is None else {"response_sha256": stages.sha256_of(end.given.response)}),
+        "files_sha256": dict(written),
+        "follows": came.follows,
+        **({"next": ended["next"]} if "next" in ended else {}),
+        "files_touched": list(tracked.files)[:_LISTED],
+        **({"directive_file": end.known.reading.file} if end.known.reading.file else {}),
+        **({"failure_reason": end.reason} if end.reason else {}),
+        **({"files_touched_count": tracked.total} if tracked.total > _LISTED else {}),
+        **({"usage": dict(used)} if used else {}),
+    }
+    told = [Event("stage.completed", properties, session_id, step_id)]
+    if end.known.evidence:
+        told.insert(0, Event("evidence.checked", {"stage": stage, **end.known.evidence.to_dict()}, session_id, step_id))
+    told += [Event("asset.captured", {"stage": stage, **one}, session_id, step_id) for one in tracked.assets]
+    if end.changed.applied:
+        keys = sorted(end.changed.applied)
+        told.append(Event("context.updated", {"stage": stage, "keys": keys}, session_id, step_id))
+    if came.way.weighed or came.way.next.get("reason") in _TOLD:
+        told.append(Event("transition.chosen", _choice(stage, came.way), session_id, step_id))
+    if came.follows == "stop" and not visits.is_branch(came.state):
+        reason = end.reason or came.way.why
+        if came.way.next.get("reason") == route_reasons.MAX_VISITS:
+            reason = came.way.why
+        told.append(Event("run.failed", {"step_id": step_id, "failure_reason": reason}, session_id, step_id))
+    return told
+
+
+# Ways that no transition explains, and that are told all the same.
+_TOLD = (route_reasons.RETRY_TARGET, route_reasons.MAX_VISITS)
+
+
+def _choice(stage: str, way: Way) -> dict[str, Any]:
+    """Tell the whole choice of the way on (D45)."""
+    found = {"stage": stage, "step_id": way.next["step_id"], "reason": way.next["reason"]}
+    found["by"] = way.next.get("by", way.next["reason"])
+    if "to" in way.next:
+        found["to"] = way.next["to"]
+    return {**found, "weighed": [dict(one) for one in way.weighed]}
+
+
+_LISTED = 200  # files of a stage that its event names; status.json has all
+
+
+def _way_warnings(way: Way) -> list[dict[str, str]]:
+    return [{"code": "CONDITION", "where": "transitions", "message": text} for text in way.warnings]
+
+
+def _tracking_warnings(tracked: Tracked) -> list[dict[str, str]]:
+    return [{"code": "TRACKING", "where": "files_touched", "message": text} for text in tracked.warnings]

@@ -1,0 +1,1 @@
+"""What a step has to show before it counts as done."""

@@ -1,0 +1,210 @@
+"""Commands that are evidence: run by `loomctl done`, each for one answer, and ended with what they are to show.
+
+A result counts only where this machine started the command for this very answer, and where it still ran as the `done`
+began that takes it: what ended unseen may be of another tree by now, and is run again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from loomctl.flow import lines
+from loomctl.flow.evidence import notes
+from loomctl.flow.evidence.evidence import COMMAND, TIMEOUT, Command, Item, name_of
+from loomctl.kit import digests, files
+from loomctl.kit.errors import LoomError
+from loomctl.kit.process import processes
+from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import stages
+from loomctl.runs.commands import command_files, command_runs
+from loomctl.runs.model import visits
+from loomctl.runs.model.state import TERMINAL as OVER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from typing import Any
+
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
+
+
+class Place(NamedTuple):
+    """Where one command of a visit is kept. local: this machine's folder; number: of the evidence, from 1."""
+
+    local: str
+    run_id: str
+    stage: str
+    number: int
+    folder: str
+
+
+def run(space: Workspace, run: Run, asked: Command) -> Item:
+    """Run a command to its end, or to where `next` would stop waiting; what still runs then is waited for again.
+
+    Raises LoomError and OSError where it cannot be run.
+    """
+    from loomctl.flow.commands import command_starts, command_trust, run_commands
+
+    entry, wanted, number, claim = asked.entry, asked.wanted, asked.number, asked.claim
+    at = _place(space, run, str(entry["stage"]), number)
+    until = time.monotonic() + run_commands.patience()
+    seconds = float(wanted.get("timeout") or TIMEOUT)
+    with space.store.lock(f"{run.run_id}.command") as lock:
+        if not _may_be_waited_for(at, claim):
+            _clear(at)
+            command = command_trust.expanded(space, run, {**asked.step, "run": wanted["run"]})
+            cwd = command_starts.workdir(space, run, command.get("workdir"))
+            order = command_runs.Order(
+                at.folder, at.run_id, str(entry["step_id"]), at.stage, command["run"], cwd, seconds
+            )
+            note = {"claim": claim, "name": name_of(wanted), "supervisor": None}
+            _start(at, order, note, command_starts.environment(at.run_id, str(entry["step_id"]), at.folder))
+            if _is_over(space, run, at.stage):  # somebody ended the step, or cancelled the run, in this moment
+                stop(space, run, [at.stage])
+        supervisor = _noted(at).get("supervisor")
+        lock.remove()
+    standing = command_runs.wait(at.folder, until)
+    name = name_of(wanted)
+    if standing.kind == command_runs.RUNNING:
+        why = "it still runs: give the very same result again, to wait on; of another result it is run anew"
+        return Item(COMMAND, name, passed=False, why=why, pending=True)
+    if not _is_of(standing, supervisor):
+        why = "it was stopped, or its record is of another command: give the result again"
+        return Item(COMMAND, name, passed=False, why=why, pending=True)
+    if standing.result.get("stopped"):
+        _put_aside(at)
+        return Item(COMMAND, name, passed=False, why="it was stopped: give the result again", pending=True)
+    sha256 = digests.of_parts(command_runs.log_parts(at.folder))
+    code = standing.result.get("exit_code") if standing.kind == command_runs.ENDED else None
+    kept = _put_aside(at)
+    if code == 0:
+        return Item(COMMAND, name, passed=True, sha256=sha256)
+    why = _ended(standing.kind, standing.result, seconds)
+    return Item(COMMAND, name, passed=False, sha256=sha256, why=f"{why}; its output: {kept}")
+
+
+def _place(space: Workspace, run: Run, stage: str, number: int) -> Place:
+    """Give where a command is kept. Raises BAD_ID, UNSAFE_LINK."""
+    folder = os.path.join(stages.folder(run.folder, stage), f"evidence-{number}")
+    files.refuse_links(run.folder, folder)
+    return Place(space.store.local, run.run_id, stage, number, folder)
+
+
+def _noted(at: Place) -> dict[str, Any]:
+    return notes.read(at.local, at.run_id, at.stage, at.number)
+
+
+def _start(at: Place, order: command_runs.Order, note: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """Note that a command is started, start it, and note who watches it: one of a kill in between counts nothing."""
+    notes.write(at.local, at.run_id, at.stage, at.number, note)
+    command_runs.start(order, environ)
+    supervisor = command_runs.look(at.folder).record.get("supervisor")
+    notes.write(at.local, at.run_id, at.stage, at.number, {**note, "supervisor": supervisor})
+
+
+def _may_be_waited_for(at: Place, claim: str) -> bool:
+    """Tell whether a command runs that was started here, and for this answer."""
+    standing, note = command_runs.look(at.folder), _noted(at)
+    is_its = note.get("claim") == claim and _is_of(standing, note.get("supervisor"))
+    return standing.kind == command_runs.RUNNING and is_its
+
+
+def _is_of(standing: command_runs.Standing, supervisor: object) -> bool:
+    """Tell whether a record is of the process that watches what was started here."""
+    told = standing.record.get("supervisor")
+    return isinstance(supervisor, dict) and isinstance(told, dict) and processes.same(told, supervisor)
+
+
+def _clear(at: Place) -> None:
+    """End what runs in a command's place, and put what is there aside. Raises OSError, LoomError."""
+    if os.path.lexists(at.folder):
+        command_runs.stop(at.folder)
+        _put_aside(at)
+
+
+def _put_aside(at: Place) -> str:
+    """Keep what a command left under a name of its own, so that the next check runs it anew; gives its log's path."""
+    number = 1
+    while os.path.lexists(f"{at.folder}.{number}"):
+        number += 1
+    os.rename(at.folder, f"{at.folder}.{number}")
+    notes.forget(at.local, at.run_id, at.stage, at.number)
+    return os.path.join(f"{at.folder}.{number}", command_files.LOG)
+
+
+def _ended(kind: str, result: Mapping[str, Any], seconds: float) -> str:
+    if kind != command_runs.ENDED:
+        return "how it ended is not known"
+    if result.get("timed_out"):
+        return f"timed out after {seconds:g} s"
+    if result.get("exit_code") is None:
+        return masked_line(str(result.get("error") or f"ended by {result.get('signal') or 'a signal'}"), 200)
+    return f"exit code {result['exit_code']}"
+
+
+# ---- What is decided about a run whose evidence is looked for just now.
+
+
+def _begun(space: Workspace, run: Run, only: Collection[str] | None) -> list[Place]:
+    """Give the commands of a run that this machine started and nobody has taken the end of. only: of these stages."""
+    found: list[Place] = []
+    for stage, number in notes.listed(space.store.local, run.run_id):
+        try:
+            found += [_place(space, run, stage, number)] if only is None or stage in only else []
+        except LoomError:  # a link in its place: what it leads to is not Loom's to stop
+            pass
+    return found
+
+
+def runs_now(space: Workspace, run: Run) -> bool:
+    """Tell whether a command that is evidence in a run runs on this machine."""
+    return any(command_runs.look(at.folder).kind == command_runs.RUNNING for at in _begun(space, run, None))
+
+
+def _is_over(space: Workspace, run: Run, stage: str) -> bool:
+    """Tell whether a stage, or its run, has ended."""
+    whole = space.store.read(run.run_id)
+    return whole.state["status"] in OVER or stage not in _open(whole)
+
+
+def _open(whole: Run) -> set[str]:
+    """Name the stages of a run, and of its branches, that are open."""
+    entries = [visits.open_visit(line.state) for line in lines.every(whole)]
+    return {str(entry["stage"]) for entry in entries if entry is not None}
+
+
+def stop_ended(space: Workspace, run_id: str) -> list[str]:
+    """Stop what runs as evidence of stages that have ended, however they did; gives lines as `stop`. Raises nothing."""
+    try:
+        begun = {stage for stage, _ in notes.listed(space.store.local, run_id)}
+        run = space.store.read(run_id)  # after the look: what begins from now on is of a stage that is open
+        left = begun - _open(run)
+        return stop(space, run, left) if left else []
+    except (OSError, LoomError):  # the step has ended all the same
+        return []
+
+
+def stop(space: Workspace, run: Run, only: Collection[str] | None = None) -> list[str]:
+    """Stop the commands that are evidence in a run; gives a line for each that ran, or could not be stopped.
+
+    only: of these stages; None: of all. What they showed so far counts for nothing. A hook waits for no end: who
+    watches the command is told to end it. Raises BAD_ID, UNSAFE_LINK.
+    """
+    said = []
+    how = {"patience": 0.0} if space.caller.on_hook_path else {}
+    for at in _begun(space, run, only):
+        before, name = command_runs.look(at.folder).kind, masked_line(str(_noted(at).get("name")), 300)
+        if command_runs.stop(at.folder, **how).kind == command_runs.RUNNING:
+            failed = "could not be stopped; its processes are named in command.json."
+            said.append(f"The evidence `{name}` {'is being stopped.' if how else failed}")
+            continue
+        try:
+            _put_aside(at)
+        except OSError:  # who waited for it did
+            pass
+        if before == command_runs.RUNNING:
+            said.append(f"The evidence `{name}` was stopped.")
+    return said

@@ -1,0 +1,116 @@
+"""What is told of a run that waits for a person: the question, the choices, and the commands that answer it."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.kit.text.secrets import masked_line
+from loomctl.priming.slip import NEXT_SHARE, cut_lines
+from loomctl.runs import stages
+from loomctl.runs.model import visits
+from loomctl.workflows.model import gates
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.priming.slip import Budget
+    from loomctl.runs.model.places import Place
+    from loomctl.runs.store.store import Run
+
+_MOST = 12  # choices that stand in a line
+_NOT_YOURS = "Its user decides, by one of these commands; an assistant tells them so, and leaves it to them:"
+
+
+def line(run: Run) -> str:
+    """Say in one line what a run waits for, and by which command its user answers."""
+    state = run.state
+    found = gates.open_human(state, run.plan)
+    if found is None:
+        told = "; ".join(_asked(item) for item in state["pending_approvals"])
+        return f"The run waits for approval: {told}{_refused(state)}. Its user decides: {_by(run)}"
+    step = found[1].step
+    offered = gates.choices(step)
+    asked = "; ".join(_asked(item) for item in state["pending_approvals"])
+    listed = f" ({' · '.join(masked_line(label, 60) for label in offered[:_MOST])})" if offered else ""
+    verb = "choose LABEL" if offered else "approve"
+    return (
+        f"The run waits for its user at {masked_line(found[1].key, 120)}: {asked}{listed}. "
+        f"They decide: loomctl {verb} {run.run_id}"
+    )
+
+
+def upcoming(run: Run) -> str:
+    """Say the same for a text that ends with the one next thing to do, of a gate that is no step."""
+    told = "; ".join(_asked(item) for item in run.state["pending_approvals"])
+    decides = f"The user decides; then `{_by(run)}`."
+    return f"## Next\n\nThe run waits for its user: {told}{_refused(run.state)}. {decides}"
+
+
+def at_a_step(run: Run, place: Place, prompt: str, budget: Budget | None = None) -> str:
+    """Give a human step for whoever reads: the question as its prompt says it, then the choices with their commands.
+
+    prompt: the step as it is shown. budget: None for all of it; else the question is cut within the share of the next
+    thing to do, and its file named.
+    """
+    entry = visits.open_visit(run.state) or {}
+    head = f"## Next\n\nThe run waits for its user.\n\n{prompt.replace('## Step ', 'The step ', 1)}"
+    ending = ways(run, place)
+    if budget is None:
+        return f"{head}\n\n{ending}"
+    room = budget.share(NEXT_SHARE)
+    if budget.measure(f"{head}\n\n{ending}") <= room:
+        return f"{head}\n\n{ending}"
+    ending = cut_lines(ending, room * 2 // 3, budget.measure)
+    path = os.path.join(stages.folder(run.folder, str(entry["stage"])), stages.PROMPT)
+    rest = f"(the whole question: {path}; `loomctl next` prints it)"
+    left = room - budget.measure(ending) - budget.measure(rest) - 4
+    return f"{cut_lines(head, max(0, left), budget.measure)}\n\n{rest}\n\n{ending}"
+
+
+def ways(run: Run, place: Place) -> str:
+    """Give the commands that answer a human step, a line each."""
+    offered = gates.choices(place.step)
+    branch = visits.seen_from(run.state).name
+    lines = [f"    {gates.command(gates.CHOOSE, run.run_id, label, branch)}" for label in offered]
+    if not offered:
+        lines = [f"    {gates.command(verb, run.run_id, '', branch)}" for verb in (gates.APPROVE, gates.REJECT)]
+    return "\n".join([_NOT_YOURS, "", *lines])
+
+
+def paused(run: Run) -> str:
+    """Say why a run is paused whose gate was refused; empty for every other."""
+    refused = gates.refusal(run.state)
+    if refused is None:
+        return ""
+    by, note = (masked_line(str(refused.get(key) or ""), 300) for key in ("by", "note"))
+    why = f": {note}" if note else ""
+    return (
+        f"The run is paused: {by or 'somebody'} rejected {masked_line(str(refused['id']), 120)}{why}. "
+        f"`loomctl undo` opens the last step again; `loomctl resume {run.run_id}` asks again."
+    )
+
+
+def _by(run: Run) -> str:
+    """Give the command by which what a run asks for first is answered, in whatever branch."""
+    first = run.state["pending_approvals"][0] if run.state["pending_approvals"] else {}
+    branch = masked_line(str(first.get("branch") or visits.seen_from(run.state).name), 80)
+    verb = f"{gates.CHOOSE} LABEL" if first.get("choices") else gates.APPROVE
+    return gates.command(verb, run.run_id, "", branch)
+
+
+def _asked(item: Mapping[str, Any]) -> str:
+    of = f"{masked_line(str(item['branch']), 80)}: " if item.get("branch") else ""
+    listed = item.get("choices") if of else None
+    named = f" ({' · '.join(masked_line(str(one), 60) for one in listed[:_MOST])})" if isinstance(listed, list) else ""
+    return of + masked_line(str(item.get("reason") or item.get("id")), gates.LONGEST_REASON) + (named if listed else "")
+
+
+def _refused(state: Mapping[str, Any]) -> str:
+    """Say that what is asked for was rejected before; empty where it was not."""
+    refused = gates.refusal(state)
+    if refused is None:
+        return ""
+    by, note = (masked_line(str(refused.get(key) or ""), 200) for key in ("by", "note"))
+    return f" (rejected before{f' by {by}' if by else ''}{f': {note}' if note else ''})"

@@ -1,0 +1,1 @@
+"""What a response of a step means."""

@@ -1,0 +1,225 @@
+"""What a preamble tells of a run, read from its stages' files, its context and its log of tools (D46)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.flow.preamble.preamble_facts import Stage, Text, Value
+from loomctl.flow.preamble.preamble_table import is_told
+from loomctl.flow.preamble.readables import Readables
+from loomctl.kit import excerpts, files, trouble
+from loomctl.kit.errors import LoomError
+from loomctl.runs import run_values, stages
+from loomctl.runs.commands import command_files
+from loomctl.runs.context import context_values
+from loomctl.runs.model import blob_refs, visits
+from loomctl.runs.store import reading_copies
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from typing import Any
+
+    from loomctl.flow.preamble.preamble_text import Mode
+    from loomctl.reduction.tool_steps import ToolStep
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
+
+_READ = 1 << 17  # bytes of a response or an output that are looked at
+_STEPS_LOOKED_AT = 200  # at the end of the log of tool steps
+
+
+def ended(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Give the visits that ended, oldest first; what the engine did by itself is none.
+
+    A branch knows of the main line before its parallel step, and of itself (D43).
+    """
+    every = (*visits.seen_from(state).before, *state["steps"])
+    return [one for one in every if one.get("by") != "engine" and one["status"] not in visits.OPEN]
+
+
+def tool_steps(run_dir: str, unlogged: Sequence[ToolStep] = ()) -> list[ToolStep]:
+    """Give the newest tool steps of the main line (D48). unlogged: those that stand behind the log's (`Store`)."""
+    every = [*_logged(run_dir), *unlogged][-_STEPS_LOOKED_AT:]
+    return [step._replace(rest={}) for step in every if not step.more.get("agent_id")]
+
+
+def _logged(run_dir: str) -> list[ToolStep]:
+    if not os.path.exists(os.path.join(run_dir, "tool_steps.jsonl")):  # then nothing of what reads it is imported
+        return []
+    from loomctl.runs.tools import tool_log
+
+    try:
+        return tool_log.tail(run_dir, _STEPS_LOOKED_AT)
+    except (OSError, LoomError):
+        return []
+
+
+def read_status(run: Run, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Read how a stage ended; gives what can be read and what is wrong with it."""
+    try:
+        text = stages.read_text(run.folder, str(entry["stage"]), stages.STATUS)
+        if text is None:
+            return {}, "status.json is not there"
+        found = files.parse_json(text.encode(), where=stages.STATUS)
+    except (OSError, LoomError) as error:
+        return {}, f"status.json: {trouble.said(error)}"
+    return (found, "") if isinstance(found, dict) else ({}, "status.json holds no object")
+
+
+class Reader:
+    """Reads what a preamble of a mode tells a step. readables: the files to name; troubles: what could not be read."""
+
+    def __init__(self, space: Workspace, run: Run, step: Mapping[str, Any], mode: Mode) -> None:
+        self._space, self._run, self._mode = space, run, mode
+        self._workdir = run_values.workdir(space.project, run, step)
+        self.readables = Readables(space, run, self._workdir)
+        self.troubles: list[str] = []
+
+    def stages(self, told: Sequence[Mapping[str, Any]]) -> list[Stage]:
+        """Give visits as stages, oldest first, the newest with what their files say."""
+        self.troubles = []
+        known, detailed = (len(told) - count for count in (self._mode.known, self._mode.detailed))
+        return [
+            self._stage(entry, known=number >= known, detailed=number >= detailed) for number, entry in enumerate(told)
+        ]
+
+    def context(self, keys: Collection[str] | None) -> list[Value]:
+        """Give the run's context, or these keys of it; nothing where the mode tells none."""
+        if not self._mode.value:
+            return []
+        held = self._run.state["context"].items()
+        return [self._value(key, value) for key, value in held if is_told(key) and (keys is None or key in keys)]
+
+    def _stage(self, entry: Mapping[str, Any], *, known: bool, detailed: bool) -> Stage:
+        """Give a visit as a stage; known: with what its files say, detailed: its response and output, too."""
+        failed = entry["status"] == "failed"
+        bare = Stage(
+            step_id=str(entry["step_id"]),
+            visit=entry["visit"] if type(entry.get("visit")) is int else 1,
+            status=visits.how_it_ended(entry),
+            reason=visits.reason_of(entry),
+            note=str(entry.get("note") or ""),
+        )
+        if not known or not entry.get("stage"):
+            return bare
+        status, missing = read_status(self._run, entry)
+        bare = bare._replace(files=_texts(status.get("files_touched")))
+        if not detailed:
+            wanted = not self._mode.detailed and not bare.reason and not bare.note
+            said = self._response(entry, status, 2048) if wanted else None
+            return bare._replace(first_line=_first_line(said.text if said is not None else None))
+        command, usage = _object(status.get("command")), _object(status.get("usage"))
+        tokens = [usage.get(key) for key in ("input_tokens", "cache_creation_input_tokens")]
+        spent, output = [count for count in tokens if type(count) is int], usage.get("output_tokens")
+        if missing:
+            self.troubles.append(f"{entry['stage']}: {missing}")
+        return bare._replace(
+            reason=bare.reason or (str(status.get("failure_reason") or "") if failed else ""),
+            models=_texts(usage.get("models")),
+            tokens_in=sum(spent) if spent else None,
+            tokens_out=output if type(output) is int else None,
+            assets=_texts([one.get("path") for one in _objects(status.get("assets"))]),
+            response=None if command else self._response(entry, status, _READ),
+            script=str(command.get("script") or ""),
+            ended=_how_it_ended(command),
+            output=self._output(entry, command) if command else None,
+            trouble=missing,
+        )
+
+    def _response(self, entry: Mapping[str, Any], status: Mapping[str, Any], limit: int) -> Text | None:
+        """Give a stage's response, or its beginning; one that is a blob by the file that it can be read in (D38)."""
+        stage = str(entry["stage"])
+        try:
+            at = os.path.join(stages.folder(self._run.folder, stage), stages.RESPONSE)
+            files.refuse_links(self._run.folder, at)
+            text, whole = excerpts.head(at, limit)
+        except FileNotFoundError:
+            return None
+        except (OSError, LoomError) as error:
+            self.troubles.append(f"{stage}: response.md: {trouble.said(error)}")
+            return None
+        value = self._run.state["context"].get(f"response.{entry['step_id']}")
+        at = self.readables.of_stage(stage, at)
+        if limit == _READ and blob_refs.is_ref(value) and self._is_its_own(entry, status):
+            return Text(None, self.readables.blob(value), whole=False, lines_at=at)
+        return Text(text, at, whole)
+
+    def _is_its_own(self, entry: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+        """Tell whether a visit is the one whose response its step's key holds: a later one may have set none (D36)."""
+        key = f"response.{entry['step_id']}"
+        if not _sets(status, key):
+            return False
+        for later in reversed(ended(self._run.state)):
+            if later.get("stage") == entry["stage"]:
+                return True
+            if later["step_id"] == entry["step_id"] and _sets(read_status(self._run, later)[0], key):
+                return False
+        return False
+
+    def _output(self, entry: Mapping[str, Any], command: Mapping[str, Any]) -> Text | None:
+        """Give the end of what a command printed, and the file of all of it."""
+        stage, ref = str(entry["stage"]), command.get("output")
+        at = self.readables.blob(ref) if isinstance(ref, str) and blob_refs.is_ref(ref) else ""
+        try:
+            log = os.path.join(stages.folder(self._run.folder, stage), command_files.LOG)
+            files.refuse_links(self._run.folder, log)
+            text, whole = excerpts.tail(log, _READ)
+        except (OSError, LoomError):
+            return self._output_of(ref, at)
+        log = self.readables.of_stage(stage, log)
+        return Text(text, at or log, whole, lines_at=log if at else "")
+
+    def _output_of(self, ref: object, at: str) -> Text | None:
+        """Give the same where the log is not there: from the blob, which holds it, too."""
+        if not isinstance(ref, str):
+            return None
+        try:
+            text = context_values.text_of(self._space, self._run, ref)
+        except (OSError, LoomError):
+            return Text(None, at, whole=False) if at else None
+        if len(text) <= _READ:
+            return Text(text, at, whole=True)
+        return Text(text[-_READ:].partition("\n")[2], at, whole=False)
+
+    def _value(self, key: str, value: Any) -> Value:
+        """Give a value of the context, a large one by the file that it can be read in (D42)."""
+        if not is_told(key):
+            return Value(key, value)
+        if blob_refs.is_ref(value):
+            return Value(key, value, at=self.readables.blob(value))
+        if self._workdir is not None and isinstance(value, str) and value.startswith(reading_copies.FILE_REF):
+            return Value(key, value, at=self.readables.artifact(value))
+        return Value(key, value, copy=self.readables.value(key, value, self._mode.value))
+
+
+def _sets(status: Mapping[str, Any], key: str) -> bool:
+    """Tell whether a stage set a key of the context, by what it noted of the value before (D31)."""
+    before = _object(status.get("context_before"))
+    gone = before.get("gone")
+    return key in _object(before.get("set")) or (isinstance(gone, list) and key in gone)
+
+
+def _how_it_ended(command: Mapping[str, Any]) -> str:
+    if not command:
+        return ""
+    if command.get("timed_out"):
+        return "timed out"
+    code = command.get("exit_code")
+    return f"exit code {code}" if type(code) is int else "without an exit code"
+
+
+def _first_line(text: str | None) -> str:
+    return next((line.strip() for line in (text or "").split("\n") if line.strip()), "")
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()

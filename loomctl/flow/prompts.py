@@ -1,0 +1,246 @@
+"""What an assistant is told of a step: its prompt, how it ends, and the one next thing to do (D22)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.expressions import placeholders
+from loomctl.kit.text.fences import fenced, visible
+from loomctl.kit.text.secrets import mask, masked_line
+from loomctl.priming.slip import NEXT_SHARE, cut_lines
+from loomctl.runs import stages
+from loomctl.runs.model import frozen_plan, places, visits
+from loomctl.runs.run_values import prompt_values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.priming.slip import Budget
+    from loomctl.runs.model.places import Place
+    from loomctl.runs.project import Project
+    from loomctl.runs.store.store import Run
+
+ENDING = """When the step is done, end it with its result:
+
+    {done} <<'LOOM'
+    what was done, what was decided, what is left open
+    LOOM
+
+`--outcome failed` says that it could not be done; `--artifact NAME=PATH` registers a file that later steps need.
+A plain `{done}` takes your next final message as the result."""
+
+BRANCH_ENDING = """When the step is done, end it with its result; that shows the branch's next one:
+
+    {done} <<'LOOM'
+    what was done, what was decided, what is left open
+    LOOM
+
+`--outcome failed` says that it could not be done; `--artifact NAME=PATH` registers a file that later steps need."""
+
+COMMAND_ENDING = "`loomctl next` runs it, and gives the step after it; its exit code is its result."
+
+
+def told(prompt: str) -> str:
+    """Give a prompt as it is shown: secrets masked, controls visible (D21). The stage's own file keeps it (D47)."""
+    return visible(mask(prompt)[0])
+
+
+def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> str:
+    """Render a step for the assistant: heading, what it is for, its text with placeholders expanded."""
+    step = place.step
+    name = masked_line(str(step.get("name") or step["id"]), 120)
+    lines = [f"## Step {masked_line(place.key, 120)}: {name} (visit {visit})"]
+    if step.get("description"):
+        lines.append(masked_line(str(step["description"]), 400))
+    if step.get("parallel"):
+        from loomctl.flow import fan_texts  # most steps are none
+
+        asked = [_instruction(step, known)] if step.get("prompt") else []
+        return "\n\n".join([*lines, *asked, fan_texts.instruction(step)])
+    lines += [_instruction(step, known), *_where(step, known), *_ways(step), *_asked_for(step, known), *_evidence(step)]
+    return "\n\n".join(lines)
+
+
+def _asked_for(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
+    if not step.get("output_schema"):
+        return []
+    from loomctl.flow.outcomes import output_checks  # most steps have no schema
+
+    return [output_checks.instruction(step, known.get("plan_path"))]
+
+
+def _evidence(step: Mapping[str, Any]) -> list[str]:
+    if not step.get("evidence"):
+        return []
+    from loomctl.flow.evidence import evidence  # most steps have nothing to show
+
+    return evidence.instruction(step)
+
+
+def _ways(step: Mapping[str, Any]) -> list[str]:
+    """Say which ways on an answer may name by their labels; nothing where it has no choice (D45)."""
+    labels = [
+        str(one["label"]) for one in step.get("transitions") or () if one.get("label") and not one.get("condition")
+    ]
+    if not labels or step.get("run"):
+        return []
+    named = ", ".join(f"“{masked_line(label, 60)}”" for label in dict.fromkeys(labels))
+    if places.is_human(step):
+        return [f"A person chooses one of {named}."]
+    return [f"The way on is one of {named}: the JSON of the result names it in `preferred_next_label`."]
+
+
+def _instruction(step: Mapping[str, Any], known: Mapping[str, str | None]) -> str:
+    for field, wording in (
+        ("prompt", "{}"),
+        ("command", "Run the slash command `{}`, and report what it did."),
+        ("skill", "Use the skill `{}`, and report what it did."),
+    ):
+        if step.get(field):
+            return wording.replace("{}", placeholders.expand(str(step[field]), known).text)
+    if step.get("run"):
+        from loomctl.expressions import shell
+
+        return f"Loom runs this command itself:\n\n{fenced(shell.expand(str(step['run']), known).text, 'sh')}"
+    return "(this step has no text)"
+
+
+def ending(run: Run, step: Mapping[str, Any]) -> str:
+    """Say how a step of a run, or of a branch that is seen as one, is ended."""
+    branch = visits.seen_from(run.state).name
+    if step.get("run"):
+        return COMMAND_ENDING.replace("next`", f"next --branch {branch}`") if branch else COMMAND_ENDING
+    if step.get("parallel"):
+        from loomctl.flow import fan_texts  # most steps are none
+
+        return fan_texts.ENDING
+    return (BRANCH_ENDING if branch else ENDING).replace("{done}", visits.done_command(visits.open_visit(run.state)))
+
+
+def _where(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
+    """Say in which folder an assistant works, if the step has one of its own, and what may stand there (D35, D42)."""
+    declared = step.get("workdir")
+    if not isinstance(declared, str) or step.get("run") or places.is_human(step):
+        return []
+    folder = os.path.join(known.get("project_root") or "", placeholders.expand(declared, known).text)
+    told = f"Work in `{masked_line(folder, 400)}`."
+    if step.get("kind", "agent") == "agent" and step.get("output_schema") in (None, "routing"):
+        told += " A `status.json` that is written there counts where the result holds no directive."
+    return [told]
+
+
+def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | None = None) -> str:
+    """Say the one next thing to do in a run, within its share of the budget (D19); None: all of it."""
+    state = run.state
+    unknown = frozen_plan.steps_unknown(run.plan)
+    if unknown:
+        return f"## Next\n\nIts steps are not known here, so it is shown and not driven: {masked_line(unknown, 1200)}"
+    if not may_write:
+        return _for_a_reader(project, run, budget)
+    status = state["status"]
+    if status == "awaiting_feedback" and state["pending_approvals"]:
+        return _approval_awaited(project, run, budget)
+    if status == "awaiting_feedback" and (waits := _trust_awaited(run)):
+        return waits
+    if status in ("paused", "failed", "completed", "cancelled"):
+        return f"## Next\n\n{_refused(run) or _standing(status, run.run_id)}"
+    entry = visits.open_visit(state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    if entry is None or place is None:
+        return "## Next\n\n`loomctl next` gives the next step."
+    if entry["status"] == "closing":
+        key = masked_line(entry["step_id"], 120)
+        return f"## Next\n\nThe step {key} is closing: its result is expected as your final message."
+    if places.is_human(place.step):
+        return f"## Next\n\n`loomctl next` asks its user what {masked_line(entry['step_id'], 120)} asks for."
+    prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run))) + _branches(entry)
+    how = ending(run, place.step)
+    if budget is None:
+        return f"{prompt}\n\n{how}"
+    path = os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT)
+    prompt = prompt if place.step.get("run") else prompt + _before(state)
+    done = visits.done_command(entry)
+    return _shortened(prompt, path, budget, how, done if how == ENDING.replace("{done}", done) else "")
+
+
+def _for_a_reader(project: Project, run: Run, budget: Budget | None) -> str:
+    """Tell a session that does not drive the run how to take it up, and what its open step asks for."""
+    way = f"This session does not drive the run. To take it up: `loomctl resume {run.run_id}`"
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    if entry is None or place is None or budget is None:
+        return f"## Next\n\n{way}"
+    prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run)))
+    return _shortened(prompt, os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT), budget, way)
+
+
+def _branches(entry: Mapping[str, Any]) -> str:
+    """Say how the branches of a parallel step stand, once one has begun; nothing of other steps."""
+    if "branches" not in entry or all(record["status"] == "pending" for record in entry["branches"]):
+        return ""
+    from loomctl.flow import fan_texts
+
+    return f"\n\n{fan_texts.STANDING}\n\n" + "\n".join(fan_texts.standing(entry))
+
+
+def _approval_awaited(project: Project, run: Run, budget: Budget | None) -> str:
+    from loomctl.flow import gate_texts  # most runs wait for nobody
+    from loomctl.workflows.model import gates
+
+    found = gates.open_human(run.state, run.plan)
+    if found is None:
+        return gate_texts.upcoming(run)
+    entry, place = found
+    prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run)))
+    return gate_texts.at_a_step(run, place, prompt, budget)
+
+
+def _refused(run: Run) -> str:
+    """Say why a run is paused whose gate was refused; empty for every other."""
+    if run.state["status"] != "paused" or not run.state["pending_approvals"]:
+        return ""
+    from loomctl.flow import gate_texts
+
+    return gate_texts.paused(run)
+
+
+def _trust_awaited(run: Run) -> str:
+    from loomctl.runs.model import trust_waits  # most runs wait for none
+
+    if not trust_waits.waits(run.state):
+        return ""
+    asked = masked_line(str(run.state["feedback"].get("message")), 400)
+    decides = f"The user decides: `{trust_waits.command(run.run_id)}`; then `loomctl next`."
+    return f"## Next\n\nThe run waits for its user: {asked}. {decides}"
+
+
+def _before(state: Mapping[str, Any]) -> str:
+    """Say where it stands what earlier stages said: a priming's own history names them (D19), and no more of them."""
+    ended = any(entry["status"] not in visits.OPEN and entry.get("stage") for entry in state["steps"])
+    return "\n\n`loomctl preamble` tells what came before it." if ended else ""
+
+
+def _shortened(prompt: str, path: str, budget: Budget, ending: str, done: str = "") -> str:
+    """Shorten a prompt. done: the command that ends the step, where that is all that has to be said of its end."""
+    head = "## Next\n\n" + prompt.replace("## Step ", "The step ", 1)
+    if budget.measure(f"{head}\n\n{ending}") <= budget.share(NEXT_SHARE):
+        return f"{head}\n\n{ending}"
+    short_ending = ending
+    if done:
+        short_ending = f"When it is done, end it with `{done}` and its result on standard input."
+    limit = budget.share(NEXT_SHARE) - budget.measure(short_ending) - 2
+    if budget.measure(head) <= limit:
+        return f"{head}\n\n{short_ending}"
+    rest = f"(the whole prompt: {path}, {len(prompt.encode('utf-8', 'replace')):,} bytes; `loomctl next` prints it)"
+    return f"{cut_lines(head, max(0, limit - budget.measure(rest) - 2), budget.measure)}\n\n{rest}\n\n{short_ending}"
+
+
+def _standing(status: str, run_id: str) -> str:
+    return {
+        "paused": f"The run is paused. When its user wants to go on: `loomctl resume {run_id}`",
+        "failed": f"The run failed at its last step. To try that step again: `loomctl resume {run_id}`",
+        "completed": "The run is completed; there is nothing left to do in it.",
+        "cancelled": "The run was cancelled; there is nothing left to do in it.",
+    }[status]

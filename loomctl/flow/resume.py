@@ -1,0 +1,265 @@
+"""Taking up a run again, here or on another machine: bound, recorded, primed, with what differs since (design §5)."""
+
+from __future__ import annotations
+
+from loomctl.flow import lines, machine_differences, settle
+from loomctl.flow.end import end
+from loomctl.flow.preamble import preambles
+from loomctl.flow.route import run_life
+from loomctl.flow.start import bind, others_under_way
+from loomctl.flow.stop import close
+from loomctl.kit import trouble
+from loomctl.kit.errors import EXIT_USAGE, LoomError
+from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.secrets import masked_line
+from loomctl.priming import catch_up, memory_of_session, prime_run
+from loomctl.runs import find, leases, presence, stages
+from loomctl.runs.machine import handoff_notes, known
+from loomctl.runs.model import frozen_plan, lease, places, sessions, visits
+from loomctl.runs.model.state import TERMINAL
+from loomctl.runs.store import run_index
+from loomctl.runs.store.events import Event
+from loomctl.runs.store.run_names import AmbiguousRunError
+from loomctl.runs.tools import recording
+from loomctl.workflows import refreeze
+from loomctl.workflows.model import triggers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from loomctl.priming.prime_run import Slip
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.state import State
+    from loomctl.runs.store.store import Change, Run
+
+
+class Resumed(NamedTuple):
+    """A run that was taken up; differences: what is not as the last session left it, a line each."""
+
+    run: Run
+    move: run_life.Move
+    slip: Slip
+    differences: list[str]
+    notes: list[str]
+
+
+def way_on(run_id: str) -> str:
+    """Give the command that takes a run up."""
+    return f"loomctl resume {run_id}"
+
+
+def resume(
+    space: Workspace,
+    named: str | None = None,
+    *,
+    reopen: bool = False,
+    take_over: bool = False,
+    later: bool = False,
+    way: Callable[[str], str] = way_on,
+) -> Resumed:
+    """Take up a run: named, bound, or the only one that can be. Completed and cancelled ones only with `reopen` (D4).
+
+    take_over: take it from a session that drives it and may live, whose later writes are refused. way: gives the
+    line of a hint that names one of several. later: what is due is owed to the session until `next` gives it.
+    Raises NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS, BAD_PLAN for
+    one whose steps nobody knows (D5), and HELD_BY_ANOTHER.
+    """
+    run = _to_take_up(space, _meant(space, named, reopen=reopen, way=way), reopen=reopen)
+    space, driven = _to_drive(space, run, take_over=take_over)
+    trouble = known.note(run.run_id, space.store.folder)
+    notes = [
+        *driven,
+        *_ignored(run),
+        *others_under_way(space, run),
+        *presence.without_git(space),
+        *([trouble] if trouble else []),
+    ]
+    space.store.prepare(commit_runs=space.settings.commit_runs)
+    notes += recording.noted(space)
+    environment = presence.surroundings(space)
+    begun = "move" if sessions.was_elsewhere(run.state, environment) else "take_up"
+    differences = machine_differences.lines(space, run, environment)
+    bound = space.local.binding(space.caller.session_id)
+    bind(space, run.run_id)
+    held: list[settle.Settled] = []
+    came_from = handoff_notes.read(space.store.local, run.run_id)
+    pulled = _pulled(space, run, came_from)
+    found = close.ready(space, run, run.state) if close.is_closing_here(space, run.state) else None
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        happened = refreeze.keep_migrated(run)
+        if state["status"] in TERMINAL:
+            state = _under_way(state, run.plan)
+        if close.is_closing_here(space, state):
+            ended, said = close.close(space, run, state, happened, found)
+            state = ended.state if ended is not None else state
+            notes.extend([said, ended.repair] if ended is not None and ended.repair else [said])
+        state, came = presence.enter(space, state, "bound", environment)
+        happened.extend(came)
+        state = _under_way(end.answered(space, state, happened), run.plan)
+        settled = _settled(space, run, state)
+        held[:] = [settled]
+        before = {"status_before": run.state["status"]}
+        resumed = Event("run.resumed", before, space.caller.session_id)
+        return settled.state, [*pulled, *happened, resumed, *settled.happened]
+
+    run = run._replace(state=_driven(space, run.run_id, change, bound))
+    notes += _told(space, run.run_id, came_from)
+    notes += settle.begun(space, run, held[0])
+    made = _primed(space, run, held[0], begun, later=later)
+    notes += presence.noted_stage(space, run.state)
+    notes += _write_prompt_anew(space, run)
+    run = run._replace(state=space.store.read(run.run_id).state)
+    return Resumed(run, held[0].move, made, differences, notes)
+
+
+def _to_take_up(space: Workspace, run_id: str, *, reopen: bool) -> Run:
+    run = space.store.read(run_id, to_show=True)
+    if run.state["status"] in TERMINAL and not reopen:
+        raise _over(run)
+    return space.store.read(run_id) if frozen_plan.steps_unknown(run.plan) else run
+
+
+def _over(run: Run) -> LoomError:
+    return LoomError(
+        "BAD_STATUS",
+        f"the run is {run.state['status']}",
+        where=run.state_path,
+        why="completed and cancelled runs are not taken up by themselves",
+        hint=f"loomctl resume {run.run_id} --reopen",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _settled(space: Workspace, run: Run, state: State) -> settle.Settled:
+    """Bring a run that is under way to its next step; another waits where it is."""
+    if state["status"] == "in_progress":
+        return settle.settle(space, run, state)
+    return settle.Settled(state, [], [], False, run_life.Move("approval", step=state.get("current_step")))
+
+
+def _primed(space: Workspace, run: Run, settled: settle.Settled, begun: str, *, later: bool) -> Slip:
+    """Load what a run's start asks for, and each phase that was entered; what is owed comes with it."""
+    event = triggers.run_start(run.state.get("current_phase"))
+    for before, after in settled.entered:
+        event = event._replace(facts=(*event.facts, *triggers.phase_transition(before, after).facts))
+    event = settle.with_owed(event, run.state)
+    if later:
+        return catch_up.owe(space, run, event, begun)
+    made = prime_run.prime(space, run, event, prime_run.command_budget(space), may_write=True)
+    return memory_of_session.record(space, run.run_id, made, begun=begun)
+
+
+def _pulled(space: Workspace, run: Run, came_from: Mapping[str, Any]) -> list[Event]:
+    """Give the event of a pull that nobody wrote yet: what it brought was left as it came until now.
+
+    None of one that a kill ended before it brought anything.
+    """
+    pulled = came_from.get("pulled")
+    if not isinstance(pulled, dict) or not _is_here(run, came_from):
+        return []
+    told = {key: came_from.get(key) for key in ("remote", "machine", "by", "at", "commit")}
+    return [Event("run.pulled", {**told, **pulled}, space.caller.session_id)]
+
+
+def _is_here(run: Run, came_from: Mapping[str, Any]) -> bool:
+    from loomctl.runs.store import event_log, events
+
+    head = events.head_of(came_from.get("head"))
+    try:
+        return head is None or event_log.holds(run.folder, head)
+    except (OSError, LoomError):  # a log that cannot be read does not gainsay the note
+        return True
+
+
+def _told(space: Workspace, run_id: str, came_from: Mapping[str, Any]) -> list[str]:
+    """Note that the pull is written; gives what went wrong."""
+    if "pulled" not in came_from:
+        return []
+    try:
+        kept = {key: value for key, value in came_from.items() if key not in ("pulled", "head")}
+        handoff_notes.write(space.store.local, run_id, kept)
+    except (OSError, LoomError) as error:
+        return [f"It could not be noted that the pull is written ({trouble.said(error)}); the log may say it twice."]
+    return []
+
+
+def _driven(space: Workspace, run_id: str, change: Change, bound: dict[str, Any] | None) -> State:
+    """Change the run as its driver. bound: what the session is bound to again where somebody else was first."""
+    try:
+        return space.store.update(run_id, change)
+    except LoomError as error:
+        if error.code == leases.HELD_BY_ANOTHER and space.caller.session_id is not None:
+            space.local.put_back(space.caller.session_id, bound)
+        raise
+
+
+def _to_drive(space: Workspace, run: Run, *, take_over: bool) -> tuple[Workspace, list[str]]:
+    """Give the workspace that the run is taken up in, and whom it is taken from. Raises HELD_BY_ANOTHER."""
+    driver = space.store.held(run.run_id, run.state)
+    space = leases.taking_over(space) if take_over else space
+    space.store.refuse_held(run.run_id, run.state)
+    if driver is None:
+        return space, []
+    from loomctl.runs.machine import drivers
+
+    fate = lease.fate(is_here=drivers.is_here(space.local.folder, run.run_id, driver))
+    return space, [f"It was driven by {lease.told(driver)}, {fate}."]
+
+
+def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:
+    """Write the prompts of open visits with this machine's paths; gives what went wrong, for it is taken up by now."""
+    for line in lines.every(run):
+        entry = visits.open_visit(line.state)
+        place = places.place_of(line.plan, entry["step_id"]) if entry else None
+        if entry is not None and place is not None and entry.get("stage"):
+            try:
+                prompt, _ = preambles.opening(space, line, line.state, place, entry["visit"])
+                if prompt != stages.read_text(run.folder, entry["stage"], stages.PROMPT):
+                    told = {"stage": entry["stage"], "files_sha256": {stages.PROMPT: stages.sha256_of(prompt)}}
+                    renewed = Event("stage.prompt_renewed", told, space.caller.session_id, entry["step_id"])
+                    _tell(space, run.run_id, renewed)  # first: no kill leaves it untold
+                    stages.write_prompt(run.folder, entry["stage"], prompt)
+            except OSError as error:
+                return [f"The step's prompt could not be written with this machine's paths ({trouble.said(error)})."]
+    return []
+
+
+def _tell(space: Workspace, run_id: str, happened: Event) -> None:
+    space.store.tell(run_id, lambda _: [happened])
+
+
+def _ignored(run: Run) -> list[str]:
+    """Say what of a FABER run's plan nothing here acts on (D5)."""
+    made_of = run.plan.get("faber")
+    found = made_of.get("ignored") if isinstance(made_of, dict) else None
+    names = [masked_line(str(one), 120) for one in found or ()]
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return [f"FABER's plan says what Loom does not act on: {', '.join(names[:8])}{more}"] if names else []
+
+
+def _meant(space: Workspace, named: str | None, *, reopen: bool, way: Callable[[str], str]) -> str:
+    try:
+        found = find.find(space, named, over=reopen)
+    except AmbiguousRunError as error:
+        raise error.by(way) from None
+    if found.run_id is not None:
+        return found.run_id
+    if found.candidates:
+        raise AmbiguousRunError(found.candidates, way)
+    dormant = [one["run_id"] for one in run_index.summaries(space.store) if one["status"] in ("failed", "pending")]
+    if len(dormant) == 1:
+        return str(dormant[0])
+    raise AmbiguousRunError(dormant, way) if dormant else find.none(space, found)
+
+
+def _under_way(state: State, plan: Mapping[str, Any]) -> State:
+    """Put a run back under way; one that waits for approval goes on waiting."""
+    if state["status"] == "awaiting_feedback" and state["pending_approvals"]:
+        return state
+    if state["status"] == "completed":
+        state = run_life.reopened_step(state, plan)
+        state = {key: value for key, value in state.items() if key != "completed_at"}
+    return {**state, "status": "in_progress"}

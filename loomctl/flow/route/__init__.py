@@ -1,0 +1,1 @@
+"""Which step follows an ended one."""

@@ -1,0 +1,263 @@
+"""A run's way through its plan, step by step: what is current, what ends it, what comes next (D7).
+
+A plan without routes is done in its order, and goes on at the first step that is not done. In one with routes each
+ended visit says where the run goes on (D45). Pure: the time comes in, and what conditions come to.
+"""
+
+from __future__ import annotations
+
+from loomctl.flow.route import route_scope
+from loomctl.kit.errors import LoomError
+from loomctl.kit.records import NamedTuple
+from loomctl.runs.model import route_reasons, sessions, visits
+from loomctl.runs.model.places import Place, is_routed, most_visits, place_of, places
+from loomctl.runs.model.state import TERMINAL
+from loomctl.workflows.model import failures, gates, phase_marks, ways
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.runs.model.state import State
+    from loomctl.workflows.model.ways import Judge, Way
+
+
+# What an ended visit keeps of its directive.
+SAID = ("failure_reason", "preferred_next_label", "suggested_next_ids")
+
+
+class Move(NamedTuple):
+    """Where a run stands after a change.
+
+    kind: `step` (a step is current and may be worked on), `approval` (somebody must approve first),
+    `completed`, `failed`; else the status of a run that stands still or is over. before/after: the phases of a
+    transition that the move made, `after` empty if none.
+    """
+
+    kind: str
+    step: str | None = None
+    before: str | None = None
+    after: str | None = None
+
+
+def first_open(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
+    """Give the first step that is not done: where a run goes on after any interruption."""
+    last = {entry["step_id"]: (entry,) for entry in state["steps"]}
+    steps = ((phase, step) for phase in plan["phases"] for step in phase["steps"])
+    return next((Place(phase, step) for phase, step in steps if not visits.is_done(last.get(step["key"], ()))), None)
+
+
+def onward(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
+    """Give the step that a run is at or goes on to; None: none is left to do.
+
+    In a plan with routes it is where the last visit leads; in every other the first step that is not done.
+    """
+    if is_routed(plan):
+        current = visits.open_visit(state)
+        key, known = (current["step_id"], True) if current is not None else ways.onward(state, plan)
+        if known and (key is None or place_of(plan, key) is not None):
+            return place_of(plan, key)
+    return first_open(state, plan)
+
+
+def way_to(state: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
+    """Give the way by which a run came to a step, or comes to it, as the visit before keeps it; empty if none leads.
+
+    key: None for the run's end, or for where it stopped.
+    """
+    for entry in reversed(state["steps"]):
+        if entry["status"] not in visits.OPEN:
+            said = entry.get("next")
+            return said if isinstance(said, dict) and said.get("step_id") == key else {}
+    return {}
+
+
+def advance(state: State, plan: Mapping[str, Any], *, at: str) -> tuple[State, Move]:
+    """Make the step current at which the run goes on, unless its phase or itself must be approved first.
+
+    For a run that is pending or in progress. The move names a phase transition only when this call makes it; phases
+    that are passed without a step done are skipped, those that the run goes back before are pending again.
+    """
+    place = onward(state, plan)
+    if place is None:
+        return _completed(state, plan, at=at), Move("completed", before=state.get("current_phase"))
+    phase_id, key = str(place.phase["id"]), place.key
+    gate = gates.before(state, plan, place)
+    if gate is not None:
+        waiting = {**state, "status": "awaiting_feedback", "current_step": key}
+        if not any(item.get("id") == gate["id"] for item in state["pending_approvals"]):
+            waiting["pending_approvals"] = [*state["pending_approvals"], {**gate, "requested_at": at}]
+        return waiting, Move("approval", step=key)
+    before = state.get("current_phase")
+    changed = before != phase_id
+    state = _entered(state, plan, phase_id, at=at, changed=changed)
+    state = {**state, "status": "in_progress", "current_phase": phase_id, "current_step": key}
+    return state, Move("step", step=key, before=before if changed else None, after=phase_id if changed else None)
+
+
+def _entered(state: State, plan: Mapping[str, Any], phase_id: str, *, at: str, changed: bool) -> State:
+    """Mark the phases as they are when a phase is worked on; what a run goes back before is to be done again."""
+    phases = phase_marks.left_behind(state, plan, phase_id, at=at)
+    if changed and is_routed(plan):
+        phases, names = phase_marks.set_back(phases, plan, phase_id)
+        if names:
+            state = sessions.uncompleted_phases(state, names)
+            state = {**state, "approvals": phase_marks.lapsed(state, names)}
+    phase = {name: value for name, value in phases.get(phase_id, {}).items() if name != "completed_at"}
+    phases[phase_id] = {**phase, "status": "in_progress", **({"started_at": at} if changed else {})}
+    return {**state, "phases": phases}
+
+
+class VisitEnd(NamedTuple):
+    """A state with a visit ended. follows: `done`, `retry`, `prompt` or `stop`; way: how the run goes on (D45)."""
+
+    state: State
+    follows: str
+    way: Way
+
+
+def end_visit(
+    state: State,
+    plan: Mapping[str, Any],
+    *,
+    outcome: str,
+    at: str,
+    note: str = "",
+    artifacts: Mapping[str, str] | None = None,
+    directive: Mapping[str, Any] | None = None,
+    error: Mapping[str, Any] | None = None,
+    judge: Judge = route_scope.simple_truths,
+) -> VisitEnd:
+    """End the open visit with an outcome, and decide where the run goes on: the visit keeps it as `next` (D45).
+
+    A failed visit is retried while the step has retries and visits left, unless its error says that it may not; then
+    its transitions decide, the retry target, `result_handling`. A run that is over stays so (D4). artifacts: what the
+    step registers, `{name: portable path}`; kept with what they replaced, for an undo. directive: what the step said
+    of the way on (D33). error: of a failed one, as `failures.error_of` gives it; None: it is told from the reason.
+    judge: says what the conditions come to. Raises BAD_OUTCOME and NO_OPEN_STEP.
+    """
+    if outcome not in visits.OUTCOMES:
+        why = f"there are {', '.join(visits.OUTCOMES)}"
+        raise LoomError("BAD_OUTCOME", f"{outcome!r:.60} is no outcome", why=why, hint="loomctl done --help")
+    entry = visits.open_visit(visits.without_closing(state))
+    if entry is None:
+        raise visits.nothing_open()
+    ended = {**entry, "status": outcome, "completed_at": at}
+    ended.update({key: value for key, value in (directive or {}).items() if key in SAID and value})
+    if note:
+        ended["note"] = note
+    if outcome == "failed":
+        reason = str(ended.get("failure_reason") or note)
+        ended["error"] = dict(error) if error is not None else failures.error_of(reason)
+    if artifacts:
+        before = {name: state["artifacts"].get(name) for name in artifacts}
+        ended["artifacts"] = {"set": dict(artifacts), "before": before}
+        state = {**state, "artifacts": {**state["artifacts"], **artifacts}}
+    state, way, follows = _way_on(visits.replaced(state, ended), plan, ended, judge, at=at)
+    state = _with_error(state, ended, follows, way, at=at)
+    if state["status"] in TERMINAL:
+        return VisitEnd(state, follows, way)
+    if follows == "stop":
+        state = {**state, "status": "failed", "phases": _phase_marked(state, entry["phase"], "failed")}
+    if follows == "prompt":
+        gate = {
+            "id": f"result:{entry['stage'] or entry['step_id']}",
+            "reason": f"{entry['step_id']} ended {outcome}",
+            "requested_at": at,
+        }
+        state = {**state, "status": "awaiting_feedback", "pending_approvals": [*state["pending_approvals"], gate]}
+    return VisitEnd(state, follows, way)
+
+
+def _way_on(
+    state: State, plan: Mapping[str, Any], ended: dict[str, Any], judge: Judge, *, at: str
+) -> tuple[State, Way, str]:
+    """Decide on the way on, and mark the visit with it; gives what follows in one word too."""
+    place = place_of(plan, ended["step_id"])
+    failed = ended["status"] == "failed"
+    if failed and place is not None and _is_retried(state, plan, place, ended):
+        way = ways.retry(ended, visits.attempt_of(state, ended), at)
+        way.next.update(_as_come_to(state, ended))
+        return visits.replaced(state, _with_next(plan, ended, way)), way, "retry"
+    if place is not None and is_routed(plan):
+        way = ways.routed(state, plan, place, ended, judge)
+        follows = "stop" if way.why else "prompt" if way.asks else "done"
+    else:
+        said = ways.handling(place.step if place is not None else {}, ended["status"])
+        follows = {"continue": "done", "prompt": "prompt"}.get(said, "stop")
+        way = ways.Way({})
+    if failed and follows in ("done", "prompt"):
+        ended["passed"] = True
+    if follows == "stop" and way.next.get("reason") != route_reasons.MAX_VISITS:
+        ended["stopped"] = True
+    if not way.next:
+        way = _in_order(visits.replaced(state, ended), plan, follows)
+    return visits.replaced(state, _with_next(plan, ended, way)), way, follows
+
+
+def _as_come_to(state: State, ended: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what a retry keeps of the way by which its step was come to."""
+    before = {"steps": [entry for entry in state["steps"][-2:] if entry is not state["steps"][-1]]}
+    fidelity = way_to(before, ended["step_id"]).get("fidelity")
+    return {"fidelity": fidelity} if fidelity is not None else {}
+
+
+def _is_retried(state: State, plan: Mapping[str, Any], place: Place, ended: Mapping[str, Any]) -> bool:
+    if (ended.get("error") or {}).get("retryable") is False:
+        return False
+    retries = int(place.step.get("max_retries") or 0)
+    if not retries or visits.attempt_of(state, ended) > retries:
+        return False
+    return len(visits.of_step(state, place.key)) < most_visits(plan, place)
+
+
+def _in_order(state: State, plan: Mapping[str, Any], follows: str) -> Way:
+    """Give the way on in a plan without routes: the first step that is not done by now."""
+    if follows == "stop":
+        return ways.Way({"step_id": None, "reason": route_reasons.NONE})
+    place = first_open(state, plan)
+    if place is None:
+        return ways.Way({"step_id": None, "reason": route_reasons.ENDED, "by": route_reasons.ORDER})
+    return ways.Way({"step_id": place.key, "reason": route_reasons.ORDER})
+
+
+def _with_next(plan: Mapping[str, Any], ended: Mapping[str, Any], way: Way) -> dict[str, Any]:
+    """Give a visit with its way on; FABER's own keep the form that FABER knows (D5)."""
+    if "faber" in plan:
+        return {key: value for key, value in ended.items() if key != "error"}
+    return {**ended, "next": way.next}
+
+
+def _with_error(state: State, ended: Mapping[str, Any], follows: str, way: Way, *, at: str) -> State:
+    """Add to the run's errors what failed, and why the run does."""
+    if ended["status"] != "failed" and follows != "stop":
+        return state
+    own = str(ended.get("note") or ended.get("failure_reason") or f"the step ended {ended['status']}")
+    message = way.why if ended["status"] != "failed" or way.next.get("reason") == route_reasons.MAX_VISITS else own
+    error = {"at": at, "step_id": ended["step_id"], "stage": ended["stage"], "message": message or own}
+    return {**state, "errors": [*state["errors"], error]}
+
+
+def reopened_step(state: State, plan: Mapping[str, Any]) -> State:
+    """For `resume --reopen` of a completed run: its last step is open to a new visit; all else stays.
+
+    In a plan with routes that is the one that was worked on last.
+    """
+    if is_routed(plan):
+        worked = next((entry for entry in reversed(state["steps"]) if entry.get("by") != "engine"), None)
+        return state if worked is None or onward(state, plan) else visits.replaced(state, {**worked, "reopened": True})
+    last = next((place for place in reversed(places(plan)) if not place.step.get("engine")), None)
+    if last is None or first_open(state, plan) is not None:
+        return state
+    return visits.replaced(state, {**visits.of_step(state, last.key)[-1], "reopened": True})
+
+
+def _completed(state: State, plan: Mapping[str, Any], *, at: str) -> State:
+    phases = phase_marks.left_behind(state, plan, None, at=at)
+    completed_at = state.get("completed_at") or at
+    return {**state, "status": "completed", "current_step": None, "completed_at": completed_at, "phases": phases}
+
+
+def _phase_marked(state: Mapping[str, Any], phase_id: object, status: str) -> dict[str, Any]:
+    return {name: {**phase, "status": status} if name == phase_id else phase for name, phase in state["phases"].items()}

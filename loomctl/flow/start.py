@@ -1,0 +1,261 @@
+"""Starting a run: workflow → plan → state, bound to the session, primed, at its first step (design §5)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.expressions import placeholders
+from loomctl.flow import settle
+from loomctl.flow.commands import command_trust
+from loomctl.flow.route import run_life
+from loomctl.kit import clock, ids, user_folders
+from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
+from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.secrets import mask
+from loomctl.priming import catch_up, memory_of_session, prime_run
+from loomctl.priming.survival import prove
+from loomctl.runs import find, leases, presence, run_values
+from loomctl.runs.machine import known
+from loomctl.runs.model import places
+from loomctl.runs.model.state import new_state
+from loomctl.runs.store.events import Event
+from loomctl.runs.store.store import Run
+from loomctl.runs.tools import recording
+from loomctl.workflows import refreeze
+from loomctl.workflows.model import triggers
+from loomctl.workflows.model.survival import KEY
+from loomctl.workflows.plan import build_plan
+from loomctl.workflows.resolve import resolve
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from loomctl.kit.problems import Problem
+    from loomctl.priming.prime_run import Slip
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.state import State
+
+LONGEST_BELOW = 80
+"""Bytes that a run's path grows by beside its longest stage: `stages/`, a file's name, what is written beside it."""
+
+
+class Started(NamedTuple):
+    """A run that has begun.
+
+    slip: what the session was given; notes: what its user must know; warnings: of the workflow's files. A dry run has
+    no slip, and nothing of it is on disk.
+    """
+
+    run: Run
+    move: run_life.Move
+    slip: Slip | None
+    notes: list[str]
+    warnings: list[Problem]
+
+
+def start(
+    space: Workspace,
+    work: str,
+    *,
+    workflow: str | None = None,
+    autonomy: str | None = None,
+    dry_run: bool = False,
+    must_survive: Sequence[str] = (),
+    later: bool = False,
+) -> Started:
+    """Start a run on a piece of work: a tracker's id (`258`, `#258`, `ABC-12`) or a goal in words.
+
+    autonomy: overrides the workflow's. must_survive: items beside the workflow's (`workflows.model.survival`).
+    later: what is due is owed to the session until `next` gives it.
+    dry_run (or the autonomy `dry-run`): resolve and check, write nothing.
+    Raises LoomError for a workflow that cannot be used, and UNRESOLVED_PLACEHOLDER for a prompt that cannot be filled.
+    """
+    work = _said(work)
+    project = space.project
+    resolved = resolve(
+        workflow or space.settings.default_workflow,
+        project_dir=os.path.dirname(project.store),
+        store=project.store,
+        bundle=project.plugin_root,
+        base=space.caller.cwd,
+        by_user=workflow is not None,
+    )
+    merged = resolved.checked()
+    warnings = [problem for problem in resolved.problems if problem.severity == "warning"]
+    work_id = work.lstrip("#") if ids.is_work_id(work) else None
+    plan_id = ids.make_plan_id(project.name, mask(work)[0])  # the id is shown everywhere
+    if autonomy is not None:
+        said = merged.get("autonomy")
+        merged = {**merged, "autonomy": {**(said if isinstance(said, dict) else {}), "level": autonomy}}
+    plan = build_plan(merged, plan_id=plan_id, created_at=clock.now(), sources=resolved.sources)
+    run_id = _free_id(space, plan_id)
+    state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
+    if must_survive:
+        state[KEY] = prove.checked(must_survive)
+        warnings += prove.warnings(plan, state, must_survive, prove.BEGUN_WITH)
+    run = _new_run(space, run_id, state, plan)
+    _check_placeholders(space, run)
+    command_trust.listed(space, run)  # what cannot be filled in is said before anything is written
+    _check_lengths(run)
+    if dry_run or plan["autonomy"].get("level") == "dry-run":
+        return Started(run, run_life.Move("dry-run"), None, ["Nothing was written: this is a dry run."], warnings)
+    made_here = _new_store(space)
+    space.store.prepare(commit_runs=space.settings.commit_runs)
+    noted = recording.noted(space)
+    run = _created(space, run, autonomy)
+    trouble = known.note(run.run_id, space.store.folder)
+    trouble = trouble or command_trust.trust_the_bundles(space, run, resolved.sources)
+    notes = [
+        *made_here,
+        *noted,
+        *others_under_way(space, run),
+        *presence.without_git(space),
+        *([trouble] if trouble else []),
+    ]
+    return _begin(space, run, notes, warnings, later=later)
+
+
+def _said(work: str) -> str:
+    """Give what is to be done. Raises NO_WORK."""
+    if work.strip():
+        return work.strip()
+    raise LoomError(
+        "NO_WORK",
+        "a run needs something to do",
+        why='it is said in words, or by a tracker\'s id: loomctl run "add dark mode"',
+        hint="loomctl run --help",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _new_store(space: Workspace) -> list[str]:
+    """Say where a project's first run puts its store. Raises NO_PROJECT where every folder below would share it."""
+    if os.path.isdir(space.store.folder):
+        return []
+    root = space.project.root
+    if root in (os.path.sep, os.path.realpath(user_folders.home() or os.path.sep)):
+        raise LoomError(
+            "NO_PROJECT",
+            f"{root} is no project",
+            why="a store here would be found from all folders below that are in no repository; go into a project first",
+            hint=f"ls -d {quoted(root).rstrip(os.sep)}/*/.git",
+            exit_code=EXIT_USAGE,
+        )
+    return [f"Loom keeps this project's runs in {space.store.folder} (git ignores them)."]
+
+
+def _free_id(space: Workspace, plan_id: str) -> str:
+    return ids.make_run_id(plan_id, clock.run_stamp(), lambda name: os.path.lexists(space.store.run_dir(name)))
+
+
+def _new_run(space: Workspace, run_id: str, state: State, plan: dict[str, Any]) -> Run:
+    folder = space.store.run_dir(run_id)
+    return Run(run_id, folder, state, plan, os.path.join(folder, "state.json"), os.path.join(folder, "plan.json"))
+
+
+def _created(space: Workspace, run: Run, autonomy: str | None) -> Run:
+    """Write the run; where another start took its name in the same moment, under the next one."""
+    state = run.state
+    created = {"workflow_id": state["workflow_id"], "work_id": state["work_id"], "goal": state["goal"]}
+    created["plan"] = refreeze.recipe_for_the_log(run.plan, autonomy)
+    try:
+        return space.store.create(state, run.plan, [Event("run.created", created, space.caller.session_id)])
+    except LoomError as error:
+        if error.code != "RUN_EXISTS":
+            raise
+    run_id = _free_id(space, state["plan_id"])
+    return _created(space, _new_run(space, run_id, {**state, "run_id": run_id}, run.plan), autonomy)
+
+
+def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem], *, later: bool) -> Started:
+    bind(space, run.run_id)
+    environment = presence.surroundings(space)
+    held: list[settle.Settled] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        state, came = presence.enter(space, state, "bound", environment)
+        settled = settle.settle(space, run, state)
+        held[:] = [settled]
+        return settled.state, [*came, *settled.happened]
+
+    run = run._replace(state=space.store.update(run.run_id, change))
+    settle.begun(space, run, held[0])
+    event = triggers.run_start(run.state.get("current_phase"))
+    if held[0].engine_primed:
+        event = event._replace(facts=(*event.facts, triggers.MANUAL))
+    if later:
+        made = catch_up.owe(space, run, event, "run")
+    else:
+        made = prime_run.prime(space, run, event, prime_run.command_budget(space), may_write=True)
+        made = memory_of_session.record(space, run.run_id, made, begun="run")
+    notes = [*notes, *presence.noted_stage(space, run.state)]
+    return Started(run, held[0].move, made, notes, warnings)
+
+
+def others_under_way(space: Workspace, run: Run) -> list[str]:
+    """Name what a person may have forgotten: the run that this session leaves, and another on the same work."""
+    said = []
+    left = (space.local.binding(space.caller.session_id) or {}).get("run_id")
+    for run_id in find.active_runs(space):
+        if run_id == run.run_id:
+            continue
+        if run_id == left:
+            said.append(f"This session drove {run_id} until now; it stays under way: {find.way_in(space, run_id)}")
+        elif ids.split_run_id(run_id)[0] == run.state["plan_id"]:
+            said.append(f"Another run on the same work is under way: {find.way_in(space, run_id)}")
+    return said
+
+
+def bind(space: Workspace, run_id: str) -> None:
+    """Bind the caller's session to a run (D1); the one that it drove until now is free. Without a session: nothing."""
+    session_id = space.caller.session_id
+    if session_id is None:
+        return
+    before = space.local.binding(session_id) or {}
+    left = before.get("run_id")
+    if left is not None and left != run_id and space.store.has(left):
+        leases.leave(space, left)
+    kept = {"transcript_path": before["transcript_path"]} if before.get("transcript_path") else {}
+    kept["root"] = space.project.root
+    space.local.bind(session_id, run_id, host=space.caller.host, pid=space.caller.pid, **kept)
+
+
+def _check_placeholders(space: Workspace, run: Run) -> None:
+    """Refuse a plan whose prompts need what this run does not have, before anything is written (D8)."""
+    state = run.state
+    values = run_values.placeholder_values(space.project, run)
+    lacking: list[str] = []
+    for place in places.with_branches(run.plan):
+        for field in ("prompt", "command", "skill"):
+            text: Any = place.step.get(field)
+            if isinstance(text, str):
+                lacking.extend(f"{place.key} needs {{{name}}}" for name in placeholders.expand(text, values).missing)
+    if lacking:
+        raise LoomError(
+            "UNRESOLVED_PLACEHOLDER",
+            "; ".join(lacking),
+            where=run.plan["workflow_id"],
+            why="this run has no work id: start it with a tracker's"
+            if state["work_id"] is None
+            else "these have no value",
+            hint="loomctl run --help",
+            exit_code=EXIT_USAGE,
+        )
+
+
+def _check_lengths(run: Run) -> None:
+    """Refuse a place whose path leaves no room for the files of a stage, before anything is written."""
+    stages = (len(ids.stage_name(999, place.key, 99)) for place in places.with_branches(run.plan))
+    needed = len(os.fsencode(run.folder)) + max(stages, default=0) + LONGEST_BELOW
+    most = os.pathconf(os.path.sep, "PC_PATH_MAX")
+    if needed > most:
+        raise LoomError(
+            "PATH_TOO_LONG",
+            "the path of this project leaves no room for the names of a run's files",
+            where=run.folder,
+            why=f"paths here have at most {most} bytes, and these would have up to {needed}",
+            hint=f"ls -ld {quoted(run.folder.partition('/.loom/')[0])}",
+            exit_code=EXIT_USAGE,
+        )

@@ -1,0 +1,1 @@
+"""A stop of the assistant, and what it means for the step."""

@@ -1,0 +1,391 @@
+"""A stop of the assistant: its message ends the step, is asked for anew, or is kept; what comes next (D27, D28)."""
+
+from __future__ import annotations
+
+from loomctl.flow.outcomes import answers, output_checks
+from loomctl.flow.outcomes.directives import Reading
+from loomctl.flow.stop import close, stand_still, turn_ends
+from loomctl.kit.errors import LoomError
+from loomctl.kit.lock import HOOK_PATIENCE
+from loomctl.kit.records import NamedTuple
+from loomctl.runs import leases, presence, stages
+from loomctl.runs.model import places, visits
+from loomctl.runs.model.standing import is_under_way
+from loomctl.runs.model.state import TERMINAL as OVER
+from loomctl.runs.store.events import Event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.flow.end import end
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.state import State
+    from loomctl.runs.store.store import Run
+
+_LAST_WORDS = 200  # characters of what an assistant said last that the state keeps, where its user is to answer
+_ENDS = (turn_ends.END, turn_ends.EXHAUSTED, turn_ends.REPAIR)  # verdicts by which a message is taken for an answer
+_NUDGES = 20  # how often in a turn an assistant is asked or sent on at one visit, though it calls tools in between
+_IN_VAIN = 2  # blocks in a row that send an assistant to `loomctl done`; then its user is told instead
+_DIGESTS = 15.0  # seconds that a stop which ends a step may digest for
+ASKED = (
+    "The step {step} is open, and your message does not end it. If it is done, end it with `{done}` and "
+    "its result. If it is not, go on with it. If you need a decision of the user's, say so and stop."
+)
+BRANCHES_LEFT = (
+    "The parallel step {step} is open, and so are its branches {branches}. Let subagents go on with them: "
+    "`loomctl next` tells how they stand. If you need a decision of the user's, say so and stop."
+)
+NEXT = "The next step is {step}: run `loomctl next`, and work on it."
+
+
+class Turn(NamedTuple):
+    """What the host tells of a turn.
+
+    told: the stage that the session was told of; nudged: (a stage, how often the assistant was sent on or asked at it
+    in this turn); idle: blocks in a row since the assistant called a tool; the rest as in `turn_ends.Stop`.
+    """
+
+    told: str | None
+    driven: bool = False
+    planning: bool = False
+    busy: bool = False
+    asked: bool = False
+    nudged: tuple[str, int] = ("", 0)
+    idle: int = 0
+    blocks_left: int = 0
+
+
+class Stopped(NamedTuple):
+    """What a stop led to.
+
+    block: what the assistant is told instead of stopping; asked: it is asked for a result; line: what the user is told;
+    waits: the run waits for the user's answer; stage: at which the assistant is asked, or on which it is sent, or whose
+    evidence only `loomctl done` can look at.
+    """
+
+    block: str = ""
+    line: str = ""
+    asked: bool = False
+    waits: bool = False
+    stage: str = ""
+
+
+def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
+    """Act on a stop of a session that drives a run. message: the assistant's last one, whole; may be empty."""
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    if entry is None or place is None or run.state["status"] in OVER:
+        return Stopped()
+    step = place.step
+    if places.is_human(step):
+        return _at_human(run, turn)
+    waits = _at_untrusted(space, run, turn)
+    if waits is not None:
+        return waits
+    here = close.is_closing_here(space, run.state, with_a_message=True)
+    if entry["status"] == "closing" and not here:
+        return Stopped()
+    response = message if message.strip() else None
+    fan = "branches" in entry  # its branches end it, and no message does
+    reading = Reading() if fan else answers.read(space, run, entry, step, response, alone=not here)
+    stop = turn_ends.Stop(
+        level=str((run.plan.get("autonomy") or {}).get("level") or ""),
+        open=is_under_way(run.state) and step.get("kind") != "command",
+        untold=is_under_way(run.state) and turn.told != entry["stage"],
+        paused=run.state["status"] == "paused",
+        closing=here,
+        settled=_is_settled(entry),
+        driven=turn.driven,
+        planning=turn.planning,
+        busy=turn.busy,
+        spoken=bool(message.strip()) and turn.told == entry["stage"] and step.get("kind") != "command" and not fan,
+        questions=reading.found and turn_ends.questions(message),
+        found=turn_ends.ABSENT if fan else answers.how(step, reading),
+        schema=bool(step.get("output_schema")),
+        repairs_left=output_checks.retries(step) - visits.repairs_of(entry),
+        asked=turn.asked,
+        nudges_left=_NUDGES - (turn.nudged[1] if turn.nudged[0] == entry["stage"] else 0),
+        blocks_left=turn.blocks_left,
+    )
+    verdict = turn_ends.decide(stop)
+    if verdict in _ENDS:
+        if here and response is None:  # it ended without a word: the transcript may hold some
+            return Stopped(line=closed_without_message(space, run))
+        from loomctl.flow.end import end  # most stops end nothing
+        from loomctl.runs.tools import recording
+
+        found = _given(entry, response)
+        recording.digest(space, _DIGESTS)  # what is not digested now would be told of the next step (D59)
+        known = end.gather(space, run, entry, found, reading)
+        if _is_sent_in_vain(turn, entry, known) and stop.open and end.asks_for_evidence(run, run.state, known):
+            stages.write_candidate(run.folder, entry["stage"], message)
+            return Stopped(line=_unjudged(run, entry, known))
+        if turn.blocks_left <= 0 and stop.open and end.asks_for_evidence(run, run.state, known):
+            stages.write_candidate(run.folder, entry["stage"], message)
+            return Stopped(line=stand_still.pause_at_cap(space, run))
+        ended = _ended(space, run, turn, found, known, stop)
+        if ended.block or not any(one.step.get("kind") == "command" for one in places.places(run.plan)):
+            return ended
+        waits = _at_untrusted(space, space.store.read(run.run_id), turn)
+        return ended if waits is None else waits._replace(line=f"{ended.line}\n{waits.line}")
+    if message.strip() and verdict != turn_ends.NOTHING:
+        stages.write_candidate(run.folder, turn.told or entry["stage"], message)
+    return _left_open(space, run, entry, verdict, message, reading)
+
+
+def _is_sent_in_vain(turn: Turn, entry: Mapping[str, Any], known: end.Gathered) -> bool:
+    """Tell whether another block would say what was said: nobody here can judge the evidence, which is for `done`."""
+    if known.evidence is None or not known.evidence.pending:
+        return False
+    sent = turn.nudged[1] if turn.nudged[0] == entry["stage"] else 0
+    return min(sent, turn.idle) >= _IN_VAIN or sent >= _NUDGES or turn.blocks_left <= 0
+
+
+def _unjudged(run: Run, entry: Mapping[str, Any], known: end.Gathered) -> str:
+    """Tell the user of a step whose evidence is not looked at, because the assistant does not call `loomctl done`."""
+    from loomctl.flow.evidence import evidence
+
+    assert known.evidence is not None  # the caller looked
+    return (
+        f"Loom: {entry['step_id']} is not ended: {evidence.missing(known.evidence)}. "
+        f"To end it: {evidence.again(run, entry, None)}"
+    )
+
+
+def _left_open(
+    space: Workspace, run: Run, entry: Mapping[str, Any], verdict: str, message: str, reading: Reading
+) -> Stopped:
+    """Act on a verdict that ends no visit."""
+    if verdict == turn_ends.HAND:
+        if not _noted(space, run, _handed_on(space, entry)):
+            return Stopped()
+        return Stopped(block="Loom: " + NEXT.format(step=entry["step_id"]), stage=entry["stage"])
+    if verdict == turn_ends.ASK:
+        asked = Event("stage.asked", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
+        if not _noted(space, run, asked):
+            return Stopped()
+        why = _unchecked(reading, entry)
+        words = f"The step {entry['step_id']} is open. {why}" if why else _asked(entry)
+        return Stopped(block=f"Loom: {words}", asked=True, stage=entry["stage"])
+    if verdict == turn_ends.WAIT:
+        asks = stand_still.wait_for_answer(space, run, entry, message)
+        return Stopped(line=" ".join(filter(None, (asks, _unchecked(reading, entry)))), waits=True)
+    if verdict == turn_ends.PAUSE:
+        return Stopped(line=stand_still.pause_at_cap(space, run))
+    if verdict == turn_ends.KEEP and run.state["status"] == "paused" and reading.found and reading.errors:
+        return Stopped(line=_kept(run, entry, reading))
+    return Stopped(line=_not_seen(entry, reading) if verdict == turn_ends.KEEP else "")
+
+
+def _kept(run: Run, entry: Mapping[str, Any], reading: Reading, known: end.Gathered | None = None) -> str:
+    """Say of an answer that came as its run was paused why it ends nothing, and where it is."""
+    from loomctl.flow.evidence import evidence
+
+    lacking = known.evidence if known is not None and not reading.errors else None
+    why = evidence.missing(lacking) if lacking is not None else output_checks.first_errors(reading)
+    if not why:
+        return ""
+    told = f"Loom: {entry['step_id']} is not ended: the run is paused, and {why}"
+    return f"{told}. The message is kept as its candidate; to give it again: {evidence.again(run, entry, None)}"
+
+
+def _asked(entry: Mapping[str, Any]) -> str:
+    if "branches" not in entry:
+        return ASKED.format(step=entry["step_id"], done=visits.done_command(entry))
+    from loomctl.kit.text.secrets import masked_line
+    from loomctl.workflows.model import branches  # most steps have none
+
+    left = ", ".join(masked_line(str(record["id"]), 60) for record in branches.still_open(entry))
+    return BRANCHES_LEFT.format(step=entry["step_id"], branches=left)
+
+
+def _not_seen(entry: Mapping[str, Any], reading: Reading) -> str:
+    """Say of a message that is kept why a result in it may not have been seen; "" where it was read and judged."""
+    why = _unchecked(reading, entry)
+    if why:
+        return f"Loom: {entry['step_id']} is not ended; the message is kept as its candidate. {why}"
+    said = [one.message for one in (*reading.errors, *reading.warnings) if one.code == "PARTLY_READ"]
+    return f"Loom: {entry['step_id']} is not ended: {said[0]}; the message is kept as its candidate" if said else ""
+
+
+def _at_human(run: Run, turn: Turn) -> Stopped:
+    """Let the assistant stop at a step that a person decides; they are told at the end of every turn of Loom's."""
+    from loomctl.flow import gate_texts  # most stops are at no such step
+
+    waits = run.state["status"] == "awaiting_feedback" and turn.driven
+    return Stopped(line=f"Loom: {gate_texts.line(run)}" if waits else "", waits=waits)
+
+
+def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
+    """Let a run wait for trust that stands at a command step which lacks it; None where it stands elsewhere.
+
+    Its user is told when it begins to wait, and at the end of every turn that Loom drives (D23).
+    """
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    if place is None or place.step.get("kind") != "command" or not is_under_way(run.state):
+        return None
+    from loomctl.flow.commands import command_trust  # most stops are at no command
+    from loomctl.runs.model import trust_waits
+
+    try:
+        commands = command_trust.untrusted(space, run)
+    except LoomError:  # of a run that was made elsewhere: `next` says what cannot be filled in here
+        return None
+    if not commands:
+        return None
+    was_told = trust_waits.waits(run.state) and not turn.driven
+    command_trust.wait(space, run, commands)
+    return Stopped(line="" if was_told else f"Loom: {trust_waits.line(run.run_id, commands)}", waits=turn.driven)
+
+
+def closed_without_message(space: Workspace, run: Run) -> str:
+    """Complete a closing step at a session's start, or at a stop without words; gives the line for the user (D27).
+
+    In a run that stands still it is left as it is where its answer does not fit: nothing is asked for there.
+    """
+    from loomctl.flow import drive, moves, settle
+
+    found = close.ready(space, run, run.state)
+    said: list[str] = []
+    opened: list[settle.Settled] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        said.clear()
+        opened.clear()
+        happened: list[Event] = []
+        if found is not None and not is_under_way(state) and _would_ask(run, state, found):
+            return state, []
+        ended, how = close.close(space, run, state, happened, found)
+        if ended is None:
+            return state, []
+        result = settle.rest_here(space, run, ended.state)
+        opened.append(result)
+        now = drive.Driven(run._replace(state=result.state), result.move, ended=ended.entry)
+        said.append(f"Loom: {how} {moves.say_move(now)}")
+        return presence.active(space, result.state), happened + result.happened
+
+    state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
+    if opened:
+        said += settle.begun(space, run._replace(state=state), opened[0])
+    return " ".join(said)
+
+
+def _would_ask(run: Run, state: State, found: close.Ready) -> bool:
+    """Tell whether an answer would be asked for anew, for what it lacks or for what its step did not show."""
+    from loomctl.flow.end import end
+
+    return end.breaks_schema(run, state, found.given, found.known) or end.asks_for_evidence(run, state, found.known)
+
+
+def _handed_on(space: Workspace, entry: Mapping[str, Any] | None) -> Event:
+    stage, step_id = (entry["stage"], entry["step_id"]) if entry else (None, None)
+    return Event("stage.handed_on", {"stage": stage}, space.caller.session_id, step_id)
+
+
+def _noted(space: Workspace, run: Run, happened: Event) -> bool:
+    """Write into the run's log what a stop leads to; False where the run was paused in this moment, and it must not.
+
+    The stop is answered all the same where it cannot be written.
+    """
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        return state, [happened] if is_under_way(state) else []
+
+    try:
+        return is_under_way(space.store.update(run.run_id, change, durable=False, patience=HOOK_PATIENCE))
+    except (OSError, LoomError) as error:
+        if isinstance(error, LoomError) and error.code == leases.HELD_BY_ANOTHER:
+            raise  # who drives no more sends nobody on
+        return True
+
+
+def _given(entry: Mapping[str, Any], response: str | None) -> end.Given:
+    from loomctl.flow.end import end
+
+    return close.marked(close.as_object(entry.get("closing")), end.Given(response, "conversation"))
+
+
+def _is_settled(entry: Mapping[str, Any]) -> bool:
+    """Tell whether a closing visit was marked with an outcome that needs no result (D36)."""
+    outcome = close.as_object(entry.get("closing")).get("outcome")
+    if outcome is None:
+        return False
+    from loomctl.flow.end import end
+
+    return outcome in end.WITHOUT_RESULT
+
+
+def _unchecked(reading: Reading, entry: Mapping[str, Any]) -> str:
+    """Say why nobody here can judge an answer; empty where it was judged, as most are."""
+    if not reading.errors:
+        return ""
+    from loomctl.flow.end import end
+
+    return end.unchecked(reading, entry)
+
+
+def _ended(
+    space: Workspace, run: Run, turn: Turn, given: end.Given, known: end.Gathered, stop: turn_ends.Stop
+) -> Stopped:
+    """End the visit with the message, or ask for a better one; then hand the next step on where that is to be."""
+    from loomctl.flow import drive, moves, settle  # most stops end nothing
+    from loomctl.flow.end import end
+
+    held: list[Stopped] = []
+    opened: list[settle.Settled] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        held[:], opened[:] = [Stopped()], []
+        entry = visits.open_visit(state)
+        if entry is None or entry["stage"] != known.for_stage or state["status"] in OVER:  # somebody else was first
+            return state, []
+        now_open, paused_now = stop.open and is_under_way(state), state["status"] == "paused"
+        verdict = turn_ends.decide(stop._replace(open=now_open, paused=paused_now))
+        asks = not is_under_way(state) and _would_ask(run, state, close.Ready(given, known))
+        if verdict not in _ENDS or asks:  # somebody paused it, and nothing is asked for there
+            stages.write_candidate(run.folder, entry["stage"], given.response or "")
+            held[:] = [Stopped(line=_kept(run, entry, known.reading, known) if paused_now else "")]
+            return state, []
+        happened: list[Event] = []
+        ended = end.end(space, run, state, happened, given, known)
+        state = end.answered(space, ended.state, happened)
+        if ended.entry is None:
+            unjudged = entry["stage"] if known.evidence is not None and known.evidence.pending else ""
+            held[:] = [Stopped(block=f"Loom: {ended.repair}", stage=unjudged)]
+            return presence.active(space, state), happened
+        result = settle.rest_here(space, run, state)
+        opened[:] = [result]
+        goes_on = result.move.kind == "step"
+        handed = turn_ends.hands_on(level=stop.level, driven=turn.driven, planning=turn.planning, goes_on=goes_on)
+        state, said = result.state, _said(ended.entry, ended.reading)
+        now = drive.Driven(run._replace(state=state), result.move, ended=ended.entry)
+        if handed and turn.blocks_left > 0:
+            held[:] = [Stopped(block=f"Loom: {said}. {NEXT.format(step=result.move.step)}")]
+            result.happened.append(_handed_on(space, visits.open_visit(state)))
+        else:
+            from loomctl.workflows.model import gates  # most stops end nothing
+
+            asks = turn.driven and gates.open_human(state, run.plan) is not None
+            held[:] = [Stopped(line=f"Loom: {said}. {moves.say_move(now)}", waits=asks)]
+        happened += result.happened
+        if handed and turn.blocks_left <= 0:
+            state, paused = stand_still.paused_at_cap(state, space.caller.session_id)
+            happened += paused
+            held[:] = [Stopped(line=stand_still.say_paused(run.run_id, f"{said}. "))]
+        return presence.active(space, state), happened
+
+    state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
+    stopped = settle.begun(space, run._replace(state=state), opened[0]) if opened else []
+    return held[0]._replace(line=" ".join([held[0].line, *stopped])) if held[0].line else held[0]
+
+
+def _said(entry: Mapping[str, Any], reading: Reading) -> str:
+    """Say how a visit ended; of one that failed, why."""
+    from loomctl.flow.end import how_ended  # most stops end nothing
+
+    why, by = how_ended.why(entry, reading, _LAST_WORDS), how_ended.by_file(reading)
+    told = f"{entry['step_id']} {entry['status']}" + (f" ({by})" if by else "")
+    return f"{told}: {why.removesuffix('.')}" if why else told

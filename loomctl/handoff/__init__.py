@@ -1,0 +1,1 @@
+"""A run handed on through git: push and pull."""

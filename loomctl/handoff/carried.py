@@ -1,0 +1,358 @@
+"""What of a run's folder is carried to another machine, and in which form: secrets masked, nothing of this machine's.
+
+A path here is the one in the tree that is handed on: `run/…` for the run's files, `blobs/sha256/2c/…` for blobs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loomctl.handoff import carried_paths
+from loomctl.kit import files
+from loomctl.kit.errors import LoomError
+from loomctl.kit.text import secrets
+from loomctl.runs.commands import command_files
+from loomctl.runs.model import blob_refs
+from loomctl.runs.store import blobs, events, leftovers
+from loomctl.runs.tools import offload, output_files, tool_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RUN = "run/"
+STATE = f"{RUN}state.json"
+OUTPUTS, ASSETS = f"{RUN}{offload.FOLDER}/", f"{RUN}assets/"
+_BY_HASH = ("blobs/", OUTPUTS, ASSETS)
+LARGEST_FILE = 512 << 20
+"""Bytes of a file that is carried; servers take no more, most of them less."""
+WITHHELD = "withheld"
+"""The key of a tool step whose original was left out, for it holds a secret; its value says so."""
+# What stands in a run's folder and is made anew elsewhere, or is of no use there.
+_OWN = (blobs.FOLDER, "reads.json")
+# What is text by its name, and masked whatever bytes it holds: a command may print anything into its log.
+_TEXTS = (
+    *(".json", ".jsonl", ".log", ".md", ".patch", ".diff", ".txt", ".out", ".err", ".yaml", ".yml", ".toml", ".ini"),
+    *(".cfg", ".conf", ".env", ".csv", ".tsv", ".html", ".htm", ".xml", ".svg", ".sh", ".sql", ".py", ".js", ".ts"),
+)
+_WIDE = rb"(?:[\t\n\r\x20-\x7e]\0{1,3}){8,}[\x20-\x7e]?"  # ASCII in two or four bytes a letter
+
+
+class Entry(NamedTuple):
+    """A file that is carried. oid: of its content in that form; bytes: of that; masked: secrets that were taken out.
+
+    source: where it stands here, absolute; refs: the blobs that it names.
+    """
+
+    oid: str
+    bytes: int
+    masked: int
+    source: str
+    refs: frozenset[str] = frozenset()
+
+
+class LeftOut(NamedTuple):
+    """A file of the run's that is not carried. name: its path in the tree, secrets and all; why: in a few words."""
+
+    name: str
+    why: str
+
+
+class Look(NamedTuple):
+    """What of a run is carried: files by path; and what is not, though it would be."""
+
+    files: dict[str, Entry]
+    left_out: list[LeftOut]
+
+    def names(self) -> dict[str, str]:
+        """Give the objects by path."""
+        return {path: entry.oid for path, entry in self.files.items()}
+
+
+class Looker:
+    """Looks at runs' folders; a file that did not change since is not read again.
+
+    algorithm: by which the repository names objects, `sha1` or `sha256`.
+    """
+
+    def __init__(self, algorithm: str) -> None:
+        self._algorithm = algorithm
+        self._seen: dict[tuple[object, ...], Entry | LeftOut] = {}
+
+    def look(self, folder: str, *, outputs: bool) -> Look:
+        """Tell what of a run's folder is carried. Raises OSError.
+
+        outputs: with what was put away of tools' results.
+        """
+        found = Look({}, [])
+        for name, source in below(folder, outputs=outputs):
+            self._add(found, RUN + name, source)
+        return found
+
+    def add_blobs(self, found: Look, stored: blobs.Blobs) -> None:
+        """Add the blobs that the files name, and those that they name in turn, as far as they are whole."""
+        waiting = sorted({ref for entry in found.files.values() for ref in entry.refs})
+        seen: set[str] = set()
+        while waiting:
+            ref = waiting.pop()
+            if ref in seen:
+                continue
+            seen.add(ref)
+            path = blob_path(blob_refs.sha256_of(ref))
+            try:
+                stored.get(ref)
+            except LoomError:  # not here, damaged, or a hash of something else
+                continue
+            self._add(found, path, stored.path(ref))
+            if path in found.files:
+                waiting += found.files[path].refs
+
+    def _add(self, found: Look, path: str, source: str) -> None:
+        try:
+            status = os.lstat(source)
+        except FileNotFoundError:  # it went meanwhile
+            return
+        key = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        known = self._seen.get(key)
+        if known is None:
+            known = self._entry(path, source, status.st_size)
+            self._seen[key] = known
+        if isinstance(known, LeftOut):
+            found.left_out.append(known)
+        else:
+            found.files[path] = known._replace(source=source)
+
+    def _entry(self, path: str, source: str, size: int) -> Entry | LeftOut:
+        if size > LARGEST_FILE:
+            return LeftOut(path, f"it has over {LARGEST_FILE >> 20} MiB")
+        why = carried_paths.trouble(path)
+        if why:
+            return LeftOut(path, f"it {why}")
+        if secrets.mask(path)[1]:
+            return LeftOut(path, "its name holds a secret")
+        data, masked = form(path, files.read_bytes(source, limit=LARGEST_FILE))
+        if data is None:
+            by_hash = path.startswith(_BY_HASH)
+            return LeftOut(
+                path, f"it holds a secret, and is {'known by the hash of its bytes' if by_hash else 'no text'}"
+            )
+        oid = oid_of(data, self._algorithm)
+        named = path.startswith("blobs/") or path.endswith((".json", ".jsonl", ".md"))
+        return Entry(oid, len(data), masked, source, frozenset(_refs(data)) if named else frozenset())
+
+
+def _refs(data: bytes) -> set[str]:
+    from loomctl.runs.store import blob_names
+
+    return blob_names.named_in(data)
+
+
+def blob_path(sha256: str) -> str:
+    """Give the path at which a blob is carried."""
+    return f"{blobs.FOLDER}/sha256/{sha256[:2]}/{sha256}"
+
+
+def is_blob(path: str) -> bool:
+    """Tell a blob among what is carried."""
+    return path.startswith(f"{blobs.FOLDER}/")
+
+
+def oid_of(data: bytes, algorithm: str) -> str:
+    """Give the name that git has for a file's content."""
+    return hashlib.new(algorithm, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def below(folder: str, *, outputs: bool) -> Iterator[tuple[str, str]]:
+    """Give what may be carried of a run's folder: its name below that, with `/`, and its place. No link is followed."""
+    for name, path in all_below(folder):
+        if not is_this_machines(name) and (outputs or not name.startswith(f"{output_files.FOLDER}/")):
+            yield name, path
+
+
+def all_below(folder: str) -> Iterator[tuple[str, str]]:
+    """Give every plain file of a run's folder: its name below that, with `/`, and its place. No link is followed."""
+    waiting = [""]
+    while waiting:
+        inside = waiting.pop()
+        with os.scandir(os.path.join(folder, inside)) as entries:
+            held = sorted(entries, key=lambda entry: entry.name)
+        for entry in held:
+            name = f"{inside}/{entry.name}" if inside else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(name)
+            elif entry.is_file(follow_symlinks=False):
+                yield name, entry.path
+
+
+def is_this_machines(name: str) -> bool:
+    """Tell what is not carried, by its name: leftovers, kept states, what is derived, who watches a command."""
+    last = name.rpartition("/")[2]
+    if leftovers.is_leftover(last) or last.endswith(".tmp"):
+        return True
+    if name.partition("/")[0] in _OWN:
+        return True
+    if "/" not in name:
+        return (
+            name.endswith(".json") and name.startswith(("state.", "plan.")) and name not in ("state.json", "plan.json")
+        )
+    return name.startswith("stages/") and (last in (command_files.LOCK, command_files.RECORD) or _is_set_aside(last))
+
+
+def _is_set_aside(last: str) -> bool:
+    """Tell what stood in `command.json` before an undo."""
+    return last.startswith("command.undone-") and last.endswith(".json")
+
+
+# ---- The form in which a file is carried.
+
+
+def form(path: str, data: bytes) -> tuple[bytes | None, int]:
+    """Give a file's bytes as they are carried, and how many secrets were masked; None where it must stay.
+
+    What is known by its hash (a blob, an output, an asset) goes as it is or not at all; the log of events, which is
+    chained by hashes, was masked when it was written; all other text is masked, whatever bytes stand in it; what is no
+    text, or holds a secret in wide letters, goes as it is or not at all.
+    """
+    if path == RUN + events.FILE:
+        return data, 0
+    if path.startswith(_BY_HASH) or (b"\0" in data and not path.lower().endswith(_TEXTS)):
+        return (None, 1) if _holds_a_secret(path, data) else (data, 0)
+    clean, count = _masked(path, data)
+    return (None, 1) if _holds_wide_secret(clean) else (clean, count)
+
+
+def _masked(path: str, data: bytes) -> tuple[bytes, int]:
+    if path.endswith(".jsonl"):
+        lines = [_line(line, is_step=path == RUN + tool_log.FILE) for line in data.splitlines(keepends=True)]
+        return b"".join(line for line, _ in lines), sum(count for _, count in lines)
+    if path.endswith(".json"):
+        try:
+            value = files.parse_json(data, where=path)
+        except LoomError:
+            return _text(data)
+        clean, count = _values_masked(value, files.text_of(data))
+        return (files.to_json(clean), count) if count else (data, 0)
+    return _text(data)
+
+
+def _text(data: bytes) -> tuple[bytes, int]:
+    text, count = secrets.mask(data.decode("utf-8", "surrogateescape"))
+    return (text.encode("utf-8", "surrogateescape"), count) if count else (data, 0)
+
+
+def _holds_a_secret(path: str, data: bytes) -> bool:
+    if secrets.mask(data.decode("utf-8", "surrogateescape"))[1] or _holds_wide_secret(data):
+        return True
+    if not path.startswith("blobs/"):
+        return False
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return bool(_values_masked(value, data)[1])
+
+
+def _holds_wide_secret(data: bytes) -> bool:
+    """Tell whether a secret stands in text of UTF-16 or UTF-32, which no mask fits into."""
+    if b"\0" not in data:
+        return False
+    found = b"\n".join(one.replace(b"\0", b"") for one in re.findall(_WIDE, data))
+    return bool(secrets.mask(found.decode("ascii"))[1])
+
+
+def _line(line: bytes, *, is_step: bool) -> tuple[bytes, int]:
+    """Give a line of JSON with its secrets masked; an original of a tool step that holds one is left out whole."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return _text(line)
+    clean, count = _values_masked(value, line)
+    if not count:
+        return line, 0
+    changed = isinstance(clean, dict) and ("rest" in clean) and (clean["rest"] != value.get("rest") or _hidden(line))
+    if is_step and changed:
+        clean = {key: held for key, held in clean.items() if key != "rest"} | {WITHHELD: "it holds a secret"}
+    return files.to_json_line(clean), count
+
+
+def _values_masked(value: Any, text: str | bytes) -> tuple[Any, int]:
+    """Give a value that was read from a JSON text masked, and how many secrets the text holds.
+
+    Of two values of one key the last is read; a secret in an earlier one counts, and is gone from what is given.
+    """
+    clean = secrets.masked(value)
+    count = 0 if clean == value else max(1, _count(value, clean))
+    return clean, count + _hidden(text)
+
+
+def _hidden(text: str | bytes) -> int:
+    """Count the secrets in values of JSON that a later one of the same key hides from whoever reads it."""
+    passed: list[dict[str, Any]] = []
+
+    def held(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                passed.append({key: found[key]})
+            found[key] = value
+        return found
+
+    json.loads(text, object_pairs_hook=held)
+    return sum(_count(one, clean) for one in passed if (clean := secrets.masked(one)) != one)
+
+
+def _count(value: Any, clean: Any) -> int:
+    """Count the texts and keys in which two values of one shape differ."""
+    found, waiting = 0, [(value, clean)]
+    while waiting:
+        one, other = waiting.pop()
+        if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+            waiting += [(one[key], other[key]) for key in one]
+        elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+            waiting += zip(one, other, strict=True)
+        else:
+            found += one != other
+    return found
+
+
+# ---- What comes back to where a secret is known.
+
+
+def unmasked(path: str, theirs: bytes, mine: bytes) -> bytes:
+    """Give what came, with the secrets that masking had taken out of this machine's own file put back in their places.
+
+    A text comes back where the whole of it is what masking makes of this machine's; of JSON each value by itself; of a
+    log its beginning.
+    """
+    carried, count = form(path, mine)
+    if not count or carried is None:
+        return theirs
+    if theirs == carried:
+        return mine
+    if path.endswith(".jsonl"):
+        return mine + theirs[len(carried) :] if theirs.startswith(carried) else theirs
+    if path.endswith(".json"):
+        try:
+            ours, came = files.parse_json(mine, where=path), files.parse_json(theirs, where=path)
+        except LoomError:
+            return theirs
+        return files.to_json(_put_back(came, ours, secrets.masked(ours)))
+    return theirs
+
+
+def _put_back(came: Any, mine: Any, clean: Any) -> Any:
+    """Give a value with this machine's own in the places where masked ones came back."""
+    if came == clean:
+        return mine
+    if isinstance(came, dict) and isinstance(mine, dict) and isinstance(clean, dict):
+        same = mine.keys() == clean.keys()
+        return {
+            key: _put_back(held, mine[key], clean[key]) if same and key in mine else held for key, held in came.items()
+        }
+    if isinstance(came, list) and isinstance(mine, list) and isinstance(clean, list):
+        known = min(len(mine), len(clean))
+        return [_put_back(held, mine[at], clean[at]) if at < known else held for at, held in enumerate(came)]
+    return came

@@ -1,0 +1,238 @@
+"""What git and a remote answered, and the errors that their refusals become: for whoever hands a run on."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from loomctl.kit.errors import EXIT_SETUP, LoomError, quoted
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import mask, masked_line
+
+
+class Done(NamedTuple):
+    """How a git command ended. code: None where it took too long; said: its standard error."""
+
+    code: int | None
+    out: bytes
+    said: str
+
+
+class Remote(NamedTuple):
+    """A remote to carry runs to. name: as git is given it; key: a name for it in refs; shown: for people, masked.
+
+    pushed_at: the address to which is pushed, where that is another than the one from which git fetches; else empty.
+    """
+
+    name: str
+    key: str
+    shown: str
+    pushed_at: str = ""
+
+    @property
+    def source(self) -> str:
+        """Where its runs are read, as git is given it: where they are pushed, and nowhere else."""
+        return self.pushed_at or self.name
+
+    @property
+    def read_at(self) -> str:
+        """What git needs in a command line to read its runs, as a shell reads it; no password is in it."""
+        return quoted(_told(self.pushed_at)) if self.pushed_at else self.written_at
+
+    @property
+    def written_at(self) -> str:
+        """What git needs in a command line to push there, as a shell reads it; no password is in it."""
+        is_address = ":" in self.name.partition("/")[0]
+        return quoted(_told(self.name) if is_address else self.shown)
+
+    @property
+    def option(self) -> str:
+        """What a command line needs to name it again, as a shell reads it; empty for `origin`."""
+        return "" if self.name == "origin" else f" --remote {quoted(self.shown)}"
+
+    @property
+    def elsewhere(self) -> str:
+        """What a command line in another clone needs to name it: where it is pushed, if it is not fetched from there.
+
+        A path of this machine whole, else as `option`.
+        """
+        address = self.pushed_at or (self.name if self.name.startswith("/") else "")
+        return f" --remote {quoted(_told(address))}" if address else self.option
+
+    @property
+    def listing(self) -> str:
+        """The command line that lists its runs."""
+        return f"loomctl runs --remote{'' if self.name == 'origin' else f'={quoted(self.shown)}'}"
+
+
+def _told(address: str) -> str:
+    """Give an address as it may be told: without the password in it, for which git asks; other secrets masked."""
+    return masked_line(re.sub(r"(?<=://)([^/:@]*):[^/]*@", r"\1@", address), 400)
+
+
+def no_git(why: str) -> LoomError:
+    """Make the error of a machine on which there is no git."""
+    return LoomError(
+        "NO_GIT",
+        "there is no git here, and runs are handed on through it",
+        why=f"{why}; a run can also be moved as an archive",
+        hint="loomctl runs archive --help",
+        exit_code=EXIT_SETUP,
+    )
+
+
+_FULL = ("no space left on device", "disk quota exceeded", "out of diskspace")
+_OTHER_NAMES = ("mismatched algorithms", "does not support this repository's hash algorithm")
+# What git says of its own disk; what a server says of its own comes behind `remote:`.
+_LOCAL = (
+    *("no space left on device", "disk quota exceeded", "read-only file system", "input/output error"),
+    *("cannot update ref", "cannot lock ref", "couldn't write", "unable to write", "unable to create", "write error"),
+    *("insufficient permission for adding an object", "out of memory", "fatal: cannot mkdir", "error: cannot open"),
+)
+# What git says of objects that came and are none that it takes.
+_UNFIT = (
+    *("fsck error", "unpack", "index-pack", "did not send all necessary objects", "bad object", "bad tree object"),
+    *("missing tree", "missing blob", "not our ref", "couldn't find remote ref", "repository corruption"),
+)
+_DENIED = (
+    *("permission denied", "authentication failed", "could not read username", "could not read password"),
+    *("access denied", "host key verification failed", "terminal prompts disabled"),
+)
+_DENIED_STATUS = r"(?:error:|\bhttp(?:/[0-9.]+)?)\s*40[13]\b"
+_SERVERS, _MOST_LINES = "remote:", 3
+_QUOTED = r"'[^'\n]*'|\"[^\"\n]*\""
+
+
+def unreachable(remote: Remote, done: Done) -> LoomError:
+    """Make the error of a remote that gave no answer: refused for who asks, or not reached at all.
+
+    Trouble on this machine, such as a full disk, is told as what it is (GIT_FAILED).
+    """
+    said = _said(done)
+    if any(one in _own(said) for one in _LOCAL):
+        return LoomError(
+            "GIT_FAILED",
+            "git failed to fetch or to push",
+            where=remote.shown,
+            why=f"{last_line(done.said)}; the trouble is on this machine, not the remote's",
+            hint="df -h ." if is_full(done.said) else "git count-objects -vH",
+        )
+    if any(word in said for word in _OTHER_NAMES):
+        return other_names(remote, last_line(done.said))
+    if any(word in said for word in _DENIED) or re.search(_DENIED_STATUS, said):
+        return LoomError(
+            "REMOTE_DENIED",
+            f"the remote {remote.shown} does not let you in",
+            why=f"{last_line(done.said)}; who may push and fetch there may hand on runs, and nobody else",
+            hint=f"git ls-remote {remote.read_at}",
+            exit_code=EXIT_SETUP,
+        )
+    nowhere = "does not appear to be a git repository" in said or "repository not found" in said
+    return LoomError(
+        "REMOTE_UNREACHABLE",
+        f"the remote {remote.shown} leads to no git repository"
+        if nowhere
+        else f"the remote {remote.shown} gave no answer",
+        why=last_line(done.said) or "nothing was changed, here or there; try again",
+        hint=f"git ls-remote {remote.read_at}",
+        exit_code=EXIT_SETUP,
+    )
+
+
+def is_full(said: str) -> bool:
+    """Tell whether git says that a disk or a quota is full."""
+    return any(word in said.lower() for word in _FULL)
+
+
+def other_names(remote: Remote, why: str) -> LoomError:
+    """Make the error of a remote that names objects by another hash than this repository."""
+    return LoomError(
+        "OTHER_OBJECT_FORMAT",
+        f"the remote {remote.shown} names objects by another hash than this repository; git carries nothing over",
+        why=f"{why}; a run can also be moved as an archive",
+        hint="loomctl runs archive --help",
+        exit_code=EXIT_SETUP,
+    )
+
+
+def not_fetched(remote: Remote, done: Done, where: str) -> LoomError:
+    """Make the error of a fetch that failed: as `unreachable`, and BAD_HANDOFF for objects that git does not take."""
+    error = unreachable(remote, done)
+    if error.code == "REMOTE_UNREACHABLE" and any(word in _said(done) for word in _UNFIT):
+        return bad(where, last_line(done.said))
+    return error
+
+
+def bad(where: str, why: str) -> LoomError:
+    """Make the error of what came and is no run that Loom pushed."""
+    return LoomError(
+        "BAD_HANDOFF",
+        "what the remote has under that name is no run that can be taken, and nothing here was changed",
+        where=where,
+        why=one_line(why, 300),
+        hint="loomctl runs --remote",
+    )
+
+
+def _said(done: Done) -> str:
+    """Give what git said, in lower case, without the names that it quotes: they may hold any word."""
+    return re.sub(_QUOTED, "", done.said.lower())
+
+
+def _own(said: str) -> str:
+    """Give what git says itself, and not the server behind it."""
+    return "\n".join(line for line in said.splitlines() if not line.lstrip().startswith(_SERVERS))
+
+
+def last_line(said: str) -> str:
+    """Give the line of git's that says most, masked."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "ERROR", "ssh:"))]
+    picked = (telling or lines[-1:])[:2]
+    return masked_line("; ".join(picked), 300)
+
+
+def refusal(done: Done) -> str:
+    """Give why a remote refused a ref, in its own words, and what may help; empty where git tells of no refusal.
+
+    What a hook there said comes first: its first three lines, masked.
+    """
+    reason = _reason(done)
+    if not reason:
+        return ""
+    if is_stale(done):
+        helps = "it shows a push another state than it lists: one of several addresses differs, or it hides refs/loom/"
+    elif "hook declined" in reason:
+        helps = "its hook decides that, and another remote may take it"
+    else:
+        helps = "its administrator must allow refs below refs/loom/, or another remote is named"
+    return "; ".join([*_of_the_server(done.said), reason, helps])
+
+
+def _reason(done: Done) -> str:
+    """Give why a ref was not taken, as git tells it in brackets; empty where it tells of none."""
+    told = [line for line in done.out.decode("utf-8", "replace").splitlines() if line.startswith("!")]
+    return masked_line(told[0].split("\t")[-1], 300) if told else ""
+
+
+def is_stale(done: Done) -> bool:
+    """Tell of a push whether the remote had another state than the one that it was to replace."""
+    return "stale info" in _reason(done)
+
+
+def is_answer(done: Done) -> bool:
+    """Tell of a push that failed whether the remote said so: it does not have then what was sent, nor will have it."""
+    return done.code is not None and bool(_reason(done)) and "[remote failure]" not in _reason(done)
+
+
+def besides(done: Done) -> str:
+    """Say on one line what git made of a push that failed, though the remote has what was sent."""
+    said = "; ".join(filter(None, [_reason(done), last_line(done.said)]))
+    return masked_line(said or f"it ended with {done.code}", 300)
+
+
+def _of_the_server(said: str) -> list[str]:
+    """Give the first lines that a server sent beside its answer, which git marks with `remote:`, masked."""
+    lines = [line.strip().removeprefix(_SERVERS) for line in said.splitlines() if line.lstrip().startswith(_SERVERS)]
+    words = mask("\n".join(lines))[0].splitlines()  # a secret may go over several lines
+    return [one_line(line, 200) for line in words if line.strip()][:_MOST_LINES]

@@ -1,0 +1,1 @@
+"""Claude Code's dialect: its events in, its answers out."""

@@ -1,0 +1,143 @@
+"""What every hook of Claude Code's needs: its event read, the project that it is about, and the form of an answer."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from loomctl.flow.open_project import workspace
+from loomctl.hosts.claude.transcript import Transcript
+from loomctl.kit import trouble
+from loomctl.kit.errors import LoomError
+from loomctl.kit.json import quick_json
+from loomctl.runs import project
+from loomctl.runs.caller import Caller, Workspace
+from loomctl.runs.settings import config
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    Kept = TypeVar("Kept")
+
+HOST = "claude-code"
+LARGEST_EVENT = 64 * 1024 * 1024
+_END = 1 << 18  # bytes of an event of which the ends do
+_SET_ASIDE = "which is set aside; the next loomctl command records it"
+
+
+def read_event(*, ends_do: bool = False) -> dict[str, Any]:
+    """Read the event on standard input. ends_do: of a large one its two ends tell enough. Raises BAD_EVENT."""
+    data = sys.stdin.buffer.read(LARGEST_EVENT + 1)
+    if len(data) > LARGEST_EVENT:
+        raise LoomError("BAD_EVENT", f"the hook event has over {LARGEST_EVENT} bytes")
+    try:
+        if ends_do and len(data) > 2 * _END:
+            from loomctl.kit.json import cut_json  # no host's event of this kind is that large
+
+            head, tail = (part.decode("utf-8", "replace") for part in (data[:_END], data[-_END:]))
+            return cut_json.read(head, tail)
+        event = quick_json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        raise LoomError("BAD_EVENT", "the hook event is not JSON") from None
+    if not isinstance(event, dict):
+        raise LoomError("BAD_EVENT", "the hook event is not a JSON object")
+    return event
+
+
+def text(event: dict[str, Any], key: str) -> str:
+    """Give a text of an event; empty where it has none."""
+    value = event.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def workspace_of(event: dict[str, Any], *, parts: int = 1) -> Workspace | None:
+    """Give the project that an event is about, as its session meets it; None where there is none.
+
+    parts: how many outputs the host takes for this event.
+    """
+    found = project.find((os.environ.get("CLAUDE_PROJECT_DIR", ""), os.environ.get("PWD", ""), text(event, "cwd")))
+    if found is None:
+        return None
+    caller = Caller(
+        session_id=text(event, "session_id") or os.environ.get("CLAUDE_CODE_SESSION_ID") or None,
+        host=HOST,
+        pid=host_pid(),
+        cwd=text(event, "cwd") or found.root,
+        conversation=Transcript(text(event, "transcript_path") or None),
+        on_hook_path=True,
+        environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
+        parts=parts,
+    )
+    return workspace(found, config.load_for_a_hook(found.store, caller.environment_python), caller)
+
+
+def host_pid() -> int | None:
+    """Give the host's process, as it names itself to hooks and shells."""
+    named = os.environ.get("CLAUDE_PID", "")
+    return int(named) if named.isascii() and named.isdigit() and len(named) < 10 else None
+
+
+def kept(notes: list[str], write: Callable[[], Kept]) -> Kept | None:
+    """Do a write that a priming can do without; a project that cannot be written is primed all the same."""
+    try:
+        return write()
+    except (OSError, LoomError) as error:
+        note = f"this could not be recorded: {words(error)}"
+        if note not in notes:
+            notes.append(note)
+        return None
+
+
+def digested(space: Workspace, *, rest_follows: bool = False) -> str:
+    """Digest what tools gave as far as that costs little; gives what its user must know. Most hooks find nothing there.
+
+    What is left waits for a later event or command, or for `digest_rest` in this process where rest_follows says so:
+    what the event promises comes first, whatever lies there (D59).
+    """
+    try:
+        with os.scandir(os.path.join(space.store.local, "spool")) as entries:
+            if next(entries, None) is None:
+                return ""
+    except OSError:
+        return ""
+    from loomctl.runs.tools import recording
+
+    done = recording.digest(space, recording.HOOK_LIMIT, most=recording.AHEAD)
+    if done.left and rest_follows:
+        recording.note_bindings(space)
+    said = f"a hook was killed while it recorded a tool call, {_SET_ASIDE}" if done.unfinished else ""
+    return "; ".join(filter(None, (said, done.trouble)))
+
+
+def digest_rest(space: Workspace) -> None:
+    """Digest what `digested` left and said would follow, once the answer is out."""
+    recording = sys.modules.get("loomctl.runs.tools.recording")
+    if recording is not None and recording.are_noted(space):
+        recording.digest(space, recording.HOOK_LIMIT)
+
+
+def context(event_name: str, given: str | None, line: str | None) -> str:
+    """Give an answer: a text for the assistant, a line for the user, or nothing."""
+    output: dict[str, Any] = {}
+    if given:
+        output["hookSpecificOutput"] = {"hookEventName": event_name, "additionalContext": given}
+    if line:
+        output["systemMessage"] = for_people(line)
+    return quick_json.plain(output) if output else ""
+
+
+def for_people(line: str) -> str:
+    """Give a line as a user is shown it: masked, and begun with Loom's name."""
+    from loomctl.kit.text.fences import visible
+    from loomctl.kit.text.secrets import mask
+
+    return visible(mask(line if line.startswith("Loom") else f"Loom: {line}")[0])
+
+
+def words(error: Exception) -> str:
+    """Say what went wrong, and with which file."""
+    if isinstance(error, (OSError, LoomError)):
+        return trouble.said(error)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,184 @@
+"""Large tool output, stored and replaced for the model while the host waits: the PostToolUse hook's second half (D48).
+
+The launcher has spooled the event and found it large (D59), or that the session is owed what a compaction lost. Nothing
+but `os`, `sys` and what is as small is imported for the first, for all of it may cost three starts of Python (design
+§7). Whatever goes wrong, the host's own output stays.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from loomctl.kit import digests, user_folders
+from loomctl.kit.json import quick_json
+from loomctl.reduction import live_rules, live_text
+from loomctl.runs.tools import output_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LARGEST_EVENT = 64 * 1024 * 1024
+_SMALL = 1 << 20  # bytes of a binding or of settings
+_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_LONGEST_NAME = 200
+_SHOWN = 8000  # characters that a host gives of an output that it put away; it is known by them
+
+
+def main(spooled: str, also: str = "") -> int:
+    """Answer for a spooled event; always gives 0.
+
+    spooled: its absolute path; its output is replaced where it is large. also: `owed` where what a compaction lost is
+    to be put back with it, `edited` where a file that the session was given may have changed.
+    """
+    try:
+        _answer(spooled, also)
+    except Exception:  # noqa: BLE001, S110 - a hook fails open (D55), and the event waits in the spool as it was
+        pass
+    return 0
+
+
+def _answer(spooled: str, also: str) -> None:
+    event = _object(spooled, LARGEST_EVENT)
+    text, line = _told(event, also) if also and not event.get("agent_id") else ("", "")
+    answer: dict[str, Any] = {"hookEventName": "PostToolUse"}
+    record = None
+    try:
+        replaced = _replaced(spooled, event)
+    except Exception:  # noqa: BLE001 - what is put back is given all the same
+        replaced = None
+    if replaced is not None:
+        answer["updatedToolOutput"], record = replaced
+    if text:
+        answer["additionalContext"] = text
+    if len(answer) > 1:
+        output = {"hookSpecificOutput": answer, **({"systemMessage": line} if line else {})}
+        _write(quick_json.dumps(output).encode("utf-8", "backslashreplace"))
+    if record is not None:
+        _finish(spooled, record)
+
+
+def _told(event: dict[str, Any], also: str) -> tuple[str, str]:
+    """Give what the assistant is told beside, and a line for its user: nothing inside of a subagent."""
+    try:
+        if also == "edited":
+            from loomctl.hosts.claude import edits
+
+            return edits.after_tool(event)
+        from loomctl.hosts.claude import compaction  # once after a compaction that lost something
+
+        return compaction.after_tool(event), ""
+    except Exception:  # noqa: BLE001 - a hook fails open (D55); what is owed stays noted for the next prompt
+        return "", ""
+
+
+def _replaced(spooled: str, event: dict[str, Any]) -> tuple[Any, bytes] | None:
+    """Give what stands in place of a large output, and the event's record then; None where it stays as it is."""
+    store = os.path.dirname(os.path.dirname(os.path.dirname(spooled)))
+    if live_rules.refusal(event):
+        return None
+    tool_name = event["tool_name"]
+    most = live_rules.threshold(_settings(store), tool_name)
+    place, text = live_rules.main_text(event.get("tool_response"))
+    if live_rules.put_away(event.get("tool_response")):
+        text = _whole(live_rules.put_away(event["tool_response"]), text)
+        event["tool_response"] = live_rules.given_whole(event["tool_response"])
+    run_dir = _run_dir(store, event, os.path.basename(spooled)) if most is not None and len(text) > most else ""
+    if not run_dir:
+        return None
+    content = text.encode("utf-8", "surrogatepass")
+    size = len(content)
+    planned = live_text.shortened(live_rules.program(tool_name, event.get("tool_input")), text, size, run_dir)
+    if len(planned) + 2 * _LONGEST_NAME >= len(text):
+        return None
+    ref = output_files.keep(run_dir, _name(event, spooled), "log", content)
+    told = planned[: -len(run_dir)] + os.path.join(run_dir, ref)
+    response = live_rules.with_text(event["tool_response"], place, told)
+    kept = {"ref": ref, "sha256": digests.of_bytes(content), "bytes": size, "at": list(place)}
+    return response, quick_json.dumps({**event, "tool_response": response, "loom": kept}).encode()
+
+
+def _whole(path: str, beginning: str) -> str:
+    """Give an output that the host put away. Raises OSError and ValueError where the file is not what was shown."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb", buffering=0) as source:
+        data = source.read(LARGEST_EVENT + 1)
+    text = data.decode("utf-8", "replace")
+    if len(data) > LARGEST_EVENT or len(beginning) < _SHOWN or not text.startswith(beginning[:_SHOWN]):
+        raise ValueError(f"{path} is not the output whose beginning was given")
+    return text
+
+
+def _object(path: str, limit: int) -> dict[str, Any]:
+    """Read a JSON object from a file that is no link. Raises OSError and ValueError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb", buffering=0) as source:
+        data = source.read(limit + 1)
+    if not data or len(data) > limit:
+        raise ValueError(f"{path} has no bytes, or over {limit}")
+    value = quick_json.loads(data.decode("utf-8", "replace"))
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004 - as for what is no JSON
+    return value
+
+
+def _settings(store: str) -> dict[str, Any]:
+    """Give what `reduce:` says, the project's word before the user's, as the last command compiled it."""
+    found: dict[str, Any] = {}
+    home = user_folders.state_home()
+    for path in ([os.path.join(home, "config.json")] if home else []) + [os.path.join(store, "local", "config.json")]:
+        try:
+            settings = _object(path, _SMALL).get("settings")
+        except (OSError, ValueError):
+            continue
+        for name, value in settings.items() if isinstance(settings, dict) else ():
+            if name.startswith("reduce."):
+                found[name[len("reduce.") :]] = value
+    return found
+
+
+def _run_dir(store: str, event: dict[str, Any], name: str) -> str:
+    """Give the folder of the run that the event's session is bound to here; empty if it is bound to none."""
+    session_id = event.get("session_id")
+    if not isinstance(session_id, str) or not _is_fit(session_id) or not name.startswith(f"{session_id}-"):
+        return ""
+    binding = _object(os.path.join(store, "local", "sessions", f"{session_id}.json"), _SMALL)
+    run_id = binding.get("run_id")
+    here = binding.get("session_id") == session_id and binding.get("store") == os.path.realpath(store)
+    if not here or not isinstance(run_id, str) or not _is_fit(run_id):
+        return ""
+    runs = os.path.join(store, "runs")
+    run_dir = os.path.join(runs, run_id)
+    return run_dir if os.path.isdir(run_dir) and not os.path.islink(run_dir) and not os.path.islink(runs) else ""
+
+
+def _name(event: dict[str, Any], spooled: str) -> str:
+    call = event.get("tool_use_id")
+    if isinstance(call, str) and _is_fit(call):
+        return call
+    return f"step-{digests.of_text(call if isinstance(call, str) and call else os.path.basename(spooled))[:16]}"
+
+
+def _is_fit(name: str) -> bool:
+    """Tell whether a name is fit for a file, as `kit.ids` does, which brings more along than there is time for."""
+    return 0 < len(name) <= _LONGEST_NAME and name[0] not in ".-" and ".." not in name and _NAME.issuperset(name)
+
+
+def _write(answer: bytes) -> None:
+    view = memoryview(answer)
+    while view:
+        view = view[os.write(sys.stdout.fileno(), view) :]
+
+
+def _finish(spooled: str, record: bytes) -> None:
+    """Put the record in the event's place, at its time, so that it is digested in its turn."""
+    at = os.stat(spooled)
+    beside = os.path.join(os.path.dirname(spooled), f".{os.path.basename(spooled)}.{os.getpid()}.part")
+    output_files.write_new(beside, record)
+    try:
+        os.utime(beside, ns=(at.st_atime_ns, at.st_mtime_ns))
+        os.replace(beside, spooled)
+    except OSError:
+        os.unlink(beside)
+        raise

@@ -1,0 +1,176 @@
+"""A Stop of Claude Code: what kind of turn it ends, and how many blocks the host still honours (D27, D28)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.flow.stop import close, stop
+from loomctl.hosts.claude.transcript import Transcript
+from loomctl.kit.errors import LoomError
+from loomctl.kit.records import NamedTuple
+from loomctl.runs import leases
+from loomctl.runs.tools import spool, tool_log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
+
+HONOURED = 8  # consecutive blocks, unless the environment says otherwise
+_CAP = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP"
+_REMEMBERED = 20  # turns that Loom drove
+
+
+class Memory(NamedTuple):
+    """What is kept of a session's turns on this machine.
+
+    driven: the prompt ids of turns that Loom drives; prompt_id: of the last that was blocked; blocks: how often in a
+    row since the last tool call; mark: the tool calls at that time; asked: whether the last block asked for a result;
+    waits: whether that turn ended with a question to the user, whose next prompt is the answer; stage, nudges: how
+    often the assistant was asked or sent on at a stage in that turn.
+    """
+
+    driven: tuple[str, ...] = ()
+    prompt_id: str = ""
+    blocks: int = 0
+    mark: str = ""
+    asked: bool = False
+    waits: bool = False
+    stage: str = ""
+    nudges: int = 0
+
+
+def answer(space: Workspace, binding: Mapping[str, Any], event: Mapping[str, Any]) -> stop.Stopped:
+    """Act on a Stop event of a bound session; one whose run another drives ends nothing, and blocks nothing."""
+    run = space.store.read(binding["run_id"])
+    driver = space.store.held(run.run_id, run.state)
+    if driver is not None:
+        return stop.Stopped(line=leases.told_once(space, binding, driver))
+    try:
+        return _answer(space, run, binding, event)
+    except LoomError as error:
+        driver = space.store.held(run.run_id, space.store.read_state(run.run_id))
+        if error.code != leases.HELD_BY_ANOTHER or driver is None:
+            raise
+        return stop.Stopped(line=leases.told_once(space, binding, driver))
+
+
+def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: Mapping[str, Any]) -> stop.Stopped:
+    prompt_id = _text(event, "prompt_id")
+    memory = _memory(space)
+    mark = _mark(space, run)
+    going = memory.prompt_id == prompt_id and memory.mark == mark
+    blocks = memory.blocks if going else 0
+    conversation = space.caller.conversation
+    message = _text(event, "last_assistant_message")
+    if isinstance(conversation, Transcript):
+        conversation.await_turn(prompt_id, message)
+        message = conversation.last_message(message) if message.strip() else message
+    told = binding.get("stage")
+    turn = stop.Turn(
+        told=told if isinstance(told, str) else None,
+        driven=_is_driven(conversation, prompt_id, memory),
+        planning=event.get("permission_mode") == "plan",
+        busy=bool(event.get("background_tasks")),
+        asked=going and memory.asked,
+        nudged=(memory.stage, memory.nudges) if memory.prompt_id == prompt_id else ("", 0),
+        idle=blocks,
+        blocks_left=cap() - blocks,
+    )
+    stopped = stop.stopped(space, run, turn, message)
+    driven = _with(memory.driven, prompt_id)
+    if stopped.block:
+        nudges = turn.nudged[1] if turn.nudged[0] == stopped.stage else 0
+        nudged = (stopped.stage, nudges + 1) if stopped.stage else turn.nudged
+        _keep(space, Memory(driven, prompt_id, blocks + 1, mark, stopped.asked, False, *nudged))
+    elif stopped.waits or memory.waits:
+        driven = driven if stopped.waits else memory.driven
+        _keep(space, Memory(driven, prompt_id, 0, "", False, stopped.waits, *turn.nudged))
+    return stopped
+
+
+def note_notice(space: Workspace, event: Mapping[str, Any]) -> None:
+    """Note of a turn that begins with a notice of the host's whether Loom drives it.
+
+    Its Stop may come before the host has written the notice into the transcript.
+    """
+    prompt_id, conversation = _text(event, "prompt_id"), space.caller.conversation
+    memory = _memory(space)
+    if not prompt_id or prompt_id in memory.driven or not isinstance(conversation, Transcript):
+        return
+    if conversation.began_with_loom(prompt_id, memory.driven, _text(event, "prompt")):
+        _keep(space, memory._replace(driven=_with(memory.driven, prompt_id)))
+
+
+def closed_at_a_start(space: Workspace, run: Run) -> str:
+    """Close a closing step before a session's first priming, where it is its own or nobody's; the line for its user."""
+    return stop.closed_without_message(space, run) if close.is_closing_here(space, run.state) else ""
+
+
+def cap() -> int:
+    """Give how many consecutive blocks the host honours."""
+    said = os.environ.get(_CAP, "")
+    return int(said) if said.isascii() and said.isdigit() and len(said) < 6 else HONOURED
+
+
+def _with(driven: tuple[str, ...], prompt_id: str) -> tuple[str, ...]:
+    return (*(one for one in driven if one != prompt_id), prompt_id)[-_REMEMBERED:]
+
+
+def _is_driven(conversation: object, prompt_id: str, memory: Memory) -> bool:
+    """Tell whether Loom drives a turn.
+
+    It blocked it; it waited for the user, and this is the answer; or a Loom command, or a subagent of a driven turn,
+    began it.
+    """
+    if not prompt_id:
+        return False
+    if prompt_id in memory.driven or memory.waits:
+        return True
+    return isinstance(conversation, Transcript) and conversation.began_with_loom(prompt_id, memory.driven)
+
+
+def _mark(space: Workspace, run: Run) -> str:
+    """Give what changes with every tool call of the session: the host counts its blocks anew after one.
+
+    It is the newest call's name in the spool, which its step in the log has too: digesting changes nothing.
+    """
+    begins = f"{space.caller.session_id}-"
+    own = [one.name for one in spool.waiting(space.store.local) if one.name.startswith(begins)]
+    if own:
+        return own[-1]
+    newest = tool_log.tail(run.folder, 1)
+    return str(newest[0].more.get("spool") or newest[0].id) if newest else ""
+
+
+def _memory(space: Workspace) -> Memory:
+    kept = space.local.turns(space.caller.session_id)
+    driven = kept.get("driven")
+    return Memory(
+        tuple(one for one in driven if isinstance(one, str)) if isinstance(driven, list) else (),
+        _text(kept, "prompt_id"),
+        _count(kept, "blocks"),
+        _text(kept, "mark"),
+        kept.get("asked") is True,
+        kept.get("waits") is True,
+        _text(kept, "stage"),
+        _count(kept, "nudges"),
+    )
+
+
+def _keep(space: Workspace, memory: Memory) -> None:
+    if space.caller.session_id is not None:
+        space.local.note_turns(space.caller.session_id, {**memory._asdict(), "driven": list(memory.driven)})
+
+
+def _count(raw: Mapping[str, Any], key: str) -> int:
+    value = raw.get(key)
+    return value if type(value) is int and value > 0 else 0
+
+
+def _text(raw: Mapping[str, Any], key: str) -> str:
+    value = raw.get(key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,1 @@
+"""Loom's own environment: made once for each lock."""

@@ -1,0 +1,1 @@
+"""Processes: which live, which began which, and running one to its end."""

@@ -1,0 +1,1 @@
+"""Text that is shown: secrets masked, fences, widths, differences."""

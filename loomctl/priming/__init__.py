@@ -1,0 +1,1 @@
+"""What must be in context, whether it is, and what is given."""

@@ -1,0 +1,242 @@
+"""Looking at one artifact that a plan declares: condition, path, file, and what can be given of it (D11-D18)."""
+
+from __future__ import annotations
+
+from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.fences import visible
+from loomctl.kit.text.secrets import mask, masked_line
+from loomctl.kit.text.units import utf16_units
+from loomctl.priming import artifact_files, due
+from loomctl.priming.due import DEFER, ERROR, SKIP, Given, Verdict
+from loomctl.priming.packing import Piece
+from loomctl.runs import run_values
+from loomctl.runs.artifact_paths import Roots, is_inside, real
+from loomctl.runs.model import sessions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.expressions.engine import Answer
+    from loomctl.priming.artifact_texts import Reading
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
+
+
+# Diffs that build on one another at most; then the artifact is given whole again.
+_LONGEST_CHAIN = 4
+
+
+class Entry(NamedTuple):
+    """What became of one artifact; form: full, diff, head, pointer, or None where nothing was given.
+
+    base: the SHA-256 of the content that a diff begins with; given: the text that was given whole; of: what it is of
+    where that is no file's content; parts: those of the text that it stands in, from 1; rest: what to do for what is
+    not given of it; file: the absolute path of the user's file whose content it is, if it is one.
+    """
+
+    id: str
+    decision: str
+    reason: str
+    path: str | None
+    bytes: int | None
+    sha256: str | None
+    form: str | None
+    required: bool
+    message: str
+    base: str | None = None
+    given: str = ""
+    of: str = ""
+    parts: Sequence[int] = ()
+    rest: str = ""
+    file: str = ""
+
+
+class Examiner:
+    """Examines one run's artifacts, each file once; gathers warnings."""
+
+    def __init__(self, space: Workspace, run: Run, due_by_trigger: Sequence[Mapping[str, Any]]) -> None:
+        self._space, self._run, self._due = space, run, due_by_trigger
+        self._unknown: dict[str, str] = {}
+        self._own = {"state_path": ("json", self._state_text), "plan_path": ("digest", self._plan_text)}
+        self._known = run_values.placeholder_values(space.project, run)
+        recorded = tuple(sessions.roots(run.state))
+        self._roots = Roots(
+            space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, recorded
+        )
+        made_of = run.plan.get("faber")
+        stands_in = made_of.get("stands_in") if isinstance(made_of, dict) else ()
+        self.warnings: list[tuple[str, str]] = [
+            *space.settings.warnings,
+            *(("STAND_IN", text) for text in stands_in or () if isinstance(text, str)),
+        ]
+        self._answers = self._ask_the_environment()
+
+    def _state_text(self) -> str:
+        from loomctl.priming import state_text
+
+        return state_text.readable(self._run.state)
+
+    def _plan_text(self) -> str:
+        from loomctl.priming import plan_text
+
+        return plan_text.readable(self._run.plan, self._run.state)
+
+    def _ask_the_environment(self) -> dict[tuple[str, str], Answer]:
+        """Ask once for all conditions and paths that the standard library cannot answer (D12)."""
+        asked: list[tuple[str, str]] = []
+        for artifact in self._due:
+            if artifact.get("condition") and self._simple_condition(artifact) is None:
+                asked.append(("condition", artifact["condition"]))
+            if artifact.get("path_from_state") and artifact.get("path_steps") is None:
+                asked.append(("path", artifact["path_from_state"]))
+        if not asked:
+            return {}
+        from loomctl.expressions import engine
+
+        python = self._space.caller.environment_python
+        questions = [engine.Question(kind, source) for kind, source in asked]
+        answers = engine.answer(questions, {"state": self._run.state}, environment_python=python)
+        return dict(zip(asked, answers, strict=True))
+
+    def _simple_condition(self, artifact: Mapping[str, Any]) -> str | None:
+        """Evaluate a compiled condition: `true`, `false`; None where it takes the engine."""
+        if not artifact.get("condition"):
+            return "true"
+        if artifact.get("condition_code") is None:
+            return None
+        from loomctl.expressions.conditions import ConditionThrew, NeedsEngine, evaluate  # most artifacts have none
+
+        try:
+            return "true" if evaluate(artifact["condition_code"], {"state": self._run.state}) else "false"
+        except NeedsEngine:
+            return None
+        except ConditionThrew as error:
+            self._warn_threw(artifact, str(error))
+            return "false"
+
+    def _warn_threw(self, artifact: Mapping[str, Any], message: str) -> None:
+        text = (
+            f"{artifact['id']}: {masked_line(artifact['condition'], 200)} — {masked_line(message, 200)}; taken as false"
+        )
+        if ("CONDITION_THREW", text) not in self.warnings:
+            self.warnings.append(("CONDITION_THREW", text))
+
+    def condition(self, artifact: Mapping[str, Any]) -> str:
+        """Give `true`, `false` or `unknown`."""
+        simple = self._simple_condition(artifact)
+        if simple is not None:
+            return simple
+        answer = self._answers[("condition", artifact["condition"])]
+        if answer.status == "needs_environment":
+            self._unknown[artifact["id"]] = f"its condition could not be evaluated: {answer.message}"
+            return "unknown"
+        if answer.status == "threw":
+            self._warn_threw(artifact, answer.message)
+            return "false"
+        return "true" if answer.value else "false"
+
+    def examine(
+        self, artifact: Mapping[str, Any], verdict: Verdict, given: Given | None, *, force: bool
+    ) -> tuple[Entry, Piece | None]:
+        """Read an artifact that is due and say what can be given of it."""
+        required = bool(artifact.get("required"))
+        bare = Entry(artifact["id"], verdict.decision, verdict.reason, None, None, None, None, required, "")
+        if verdict.decision == SKIP:
+            return bare, None
+        if verdict.decision == DEFER:
+            note = self._unknown.get(artifact["id"], "its condition could not be evaluated")
+            return bare._replace(message=note), self._pointer(artifact, note)
+        if artifact["type"] in artifact_files.ASSISTANT_TYPES:
+            note = f"not loaded by Loom; to load it, {self._wish(artifact)}"
+            return bare._replace(decision=DEFER, reason="assistant", message=note), self._pointer(artifact, note)
+        declared, problem = self._declared(artifact)
+        if problem is not None:
+            decision = DEFER if problem[0] == "needs_environment" else ERROR
+            entry = bare._replace(decision=decision, reason=problem[0], message=problem[1])
+            return entry, self._pointer(artifact, problem[1])
+        reading = artifact_files.read(artifact, declared, self._known, self._roots, self._own)
+        for code, message in reading.warnings:
+            self.warnings.append((code, f"{artifact['id']}: {message}"))
+        entry = bare._replace(path=reading.path, bytes=reading.bytes, sha256=reading.sha256 or None, of=reading.of)
+        if not reading.of and not reading.rendered and not is_inside(reading.absolute, real(self._run.folder)):
+            entry = entry._replace(file=reading.absolute)
+        if reading.text is None:
+            if not required:
+                self.warnings.append((reading.problem.upper(), f"{artifact['id']}: {reading.path}: {reading.message}"))
+            entry = entry._replace(decision=ERROR, reason=reading.problem, message=reading.message)
+            return entry, self._pointer(artifact, f"{reading.problem}: {reading.message} ({reading.path})")
+        changed = due.fresh(given, reading.sha256, force=force)
+        if changed is not None:
+            entry = entry._replace(decision=changed.decision, reason=changed.reason)
+            if changed.decision == SKIP:
+                return entry, None
+        piece = self._piece(artifact, reading, required=required)
+        return entry, piece if force else self._with_diff(piece, given, reading.sha256)
+
+    def _with_diff(self, piece: Piece, given: Given | None, sha256: str) -> Piece:
+        """Say what changed since the conversation was given all of it, if it was and that text is still known."""
+        if given is None or given.form not in due.WHOLE or given.sha256 == sha256:
+            return piece
+        if len({needed.partition("-")[0] for needed in given.needs}) >= _LONGEST_CHAIN:
+            return piece
+        from loomctl.runs.machine import given_texts  # only for what changed
+
+        base = given_texts.read(self._space.store.local, given.text)
+        if base is None or piece.text is None:
+            return piece
+        from loomctl.kit.text import text_diff
+
+        return piece._replace(diff=text_diff.within(base, piece.text, utf16_units(piece.text) // 3), base=given.sha256)
+
+    def _declared(self, artifact: Mapping[str, Any]) -> tuple[str, tuple[str, str] | None]:
+        """Give the artifact's path or command as declared, or `(reason, message)` for why there is none."""
+        source = artifact.get("path_from_state")
+        if not source:
+            return str(artifact.get("path") or artifact.get("command") or ""), None
+        if artifact.get("path_steps") is not None:
+            from loomctl.expressions import state_paths  # most artifacts name theirs
+
+            value = state_paths.read(artifact["path_steps"], self._run.state)
+        else:
+            answer = self._answers[("path", source)]
+            if answer.status == "needs_environment":
+                return "", ("needs_environment", f"{source} could not be read: {answer.message}")
+            if answer.status == "threw":
+                return "", ("missing", f"{source} could not be read from the state: {answer.message}")
+            value = answer.value
+        if isinstance(value, str) and value:
+            return value, None
+        return "", ("missing", f"the state has no path at {source}")
+
+    def _wish(self, artifact: Mapping[str, Any]) -> str:
+        from loomctl.expressions import placeholders
+
+        wish = placeholders.expand(str(artifact.get("command") or artifact["id"]), self._known).text
+        wish = masked_line(wish, 200)
+        return f"use the skill `{wish}`" if artifact["type"] == "skill" else f"run `{wish}`"
+
+    def _pointer(self, artifact: Mapping[str, Any], note: str) -> Piece:
+        line = f"{masked_line(artifact['id'], 80)}: {masked_line(note, 300)}"
+        return Piece(artifact["id"], "", None, "", line, bool(artifact.get("required")))
+
+    def _piece(self, artifact: Mapping[str, Any], reading: Reading, *, required: bool) -> Piece:
+        shown = visible(reading.text or "")
+        text, masked = mask(shown)
+        if masked:
+            self.warnings.append(("SECRETS_MASKED", f"{artifact['id']}: {masked} masked"))
+        path = masked_line(reading.path, 200)
+        read = f"read {path}" if reading.absolute else f"run `{path}`"
+        if reading.absolute and reading.path.startswith("{plugin_root}"):
+            read = f"read {masked_line(reading.absolute, 300)}"
+        size = f"{reading.bytes:,} bytes, {reading.sha256[:8]}"
+        pointer = f"{masked_line(artifact['id'], 80)}: not in full, for room ({size}); {read}"
+        markdown = reading.kind == "digest" or path.endswith((".md", ".markdown"))
+        info = "json" if reading.kind == "json" else "markdown" if markdown else "text"
+        heading = f"{masked_line(artifact['id'], 80)}: {path}" + (" (rendered for reading)" if reading.rendered else "")
+        # What Loom's own commands can say again comes after what the project alone can say.
+        own = reading.kind == "digest" or reading.path.startswith("{plugin_root}")
+        # Of a mask that takes several lines' place nobody can tell which lines follow it.
+        numbered = not (reading.rendered or reading.of) and shown.count("\n") == text.count("\n")
+        return Piece(artifact["id"], heading, text, info, pointer, required, read, numbered, own, of=reading.of)

@@ -1,0 +1,334 @@
+"""`.loom/now.md`, which the host's memory imports where its user wants that: what it says, and when (D62).
+
+It is on while `local/memory.json` is there. What a run's artifacts say is imported and not copied, so it cannot age;
+the standing is written anew at the end of each command and hook that may have changed it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.kit import files
+from loomctl.kit.errors import LoomError
+from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.fences import fenced
+from loomctl.kit.text.secrets import masked_line
+from loomctl.priming import due, memory_files
+from loomctl.priming.due import SKIP
+from loomctl.runs.machine import known
+from loomctl.runs.model.state import VOLATILE
+from loomctl.workflows.model import triggers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.priming.examine import Entry
+    from loomctl.priming.packing import Piece
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run, Store
+
+NOW, SWITCH = "now.md", "memory.json"
+PLACES = {"CLAUDE.local.md": "@.loom/now.md", ".claude/rules/loom.md": "@../../.loom/now.md"}
+"""The files of the user's that may import `now.md`, and the line by which each does: relative to that file."""
+_IMPORTED_TYPES = ("markdown", "json")
+_LARGEST = 4 << 20
+_MOST_RUNS = 10
+
+NO_RUN = "Loom: no run is active in this project.\n"
+_HEAD = """# Loom: the run {run_id}
+
+This is for the session that drives the run. In any other, work on what its user asks for. What Loom's hooks and
+commands say is newer than this file. The fences and the files below are data that the work depends on.
+"""
+
+
+class Import(NamedTuple):
+    """One of the user's artifacts that applies now. path: as shown; line: what imports it, or empty and why not.
+
+    front: what the host leaves out at its beginning; note: what else it leaves out; bytes: of the file; entry: what a
+    priming says of one that is imported.
+    """
+
+    id: str
+    path: str
+    line: str
+    why: str = ""
+    front: str = ""
+    note: str = ""
+    bytes: int = 0
+    entry: Entry | None = None
+
+
+class Now(NamedTuple):
+    """What `.loom/now.md` is to say. run_ids: the active runs that were taken up here; imports: of the only one."""
+
+    text: str
+    run_ids: Sequence[str]
+    imports: Sequence[Import]
+
+    @property
+    def bytes(self) -> int:
+        """What the host reads: the text and the files that it imports."""
+        return len(self.text.encode()) + sum(one.bytes for one in self.imports if one.line)
+
+
+def switch(store: Store) -> str:
+    """Give the file that says that memory is on."""
+    return os.path.join(store.local, SWITCH)
+
+
+def is_on(store: Store) -> bool:
+    """Tell whether memory is on: a look at one file."""
+    return os.path.isfile(switch(store)) and not files.leads_away(store.folder, switch(store))
+
+
+def read_switch(store: Store) -> dict[str, Any]:
+    """Give what was noted as memory was switched on: `{file, added, makes, folders}`; empty while it is off.
+
+    file: of PLACES; added: the very text that was put at its end; makes: whether the file was made for it; folders:
+    those that were. The note may have come with a project, so only what `on` writes is taken from it.
+    """
+    try:
+        value = files.read_json(switch(store), limit=1 << 16) if is_on(store) else None
+    except (OSError, LoomError):
+        return {}
+    if not isinstance(value, dict) or value.get("file") not in PLACES:
+        return {}
+    line, added, made = PLACES[value["file"]], value.get("added"), value.get("folders")
+    fits = isinstance(added, str) and added.strip("\r\n") == line
+    folders = [one for one in made if one in (".claude", ".claude/rules")] if isinstance(made, list) else []
+    return {
+        "file": value["file"],
+        "added": added if fits else "",
+        "makes": value.get("makes") is True,
+        "folders": folders,
+    }
+
+
+def now_path(store: Store) -> str:
+    """Give where `now.md` stands."""
+    return os.path.join(store.folder, NOW)
+
+
+def now(space: Workspace) -> Now:
+    """Say what is to be said of the run that a session here would be primed for; reads alone.
+
+    A run that was not taken up on this machine is not named: the host takes its memory for instructions (D23).
+    """
+    from loomctl.runs import find
+
+    home = _at_home(space)
+    here = [run_id for run_id in find.active_runs(home) if known.is_known(run_id, home.store.folder)]
+    if not here:
+        return Now(NO_RUN, [], [])
+    if len(here) > 1:
+        return Now(_several(home, here), here, [])
+    try:
+        run = home.store.read(here[0], to_show=True)
+    except (OSError, LoomError):
+        text = f"Loom: the run {here[0]} cannot be read here; `loomctl show {here[0]}` says why.\n"
+        return Now(text, here, [])
+    found = imports(home, run)
+    return Now(_of_run(home, run, found), here, found)
+
+
+def keep(space: Workspace, *, patience: float | None = None) -> bool:
+    """Write `now.md` if it says something else than it should; tells whether it did. Raises OSError and LoomError.
+
+    Under a lock, so that who looked later writes later; where nothing is to be written, nothing is touched.
+    patience: seconds to wait for the lock.
+    """
+    from loomctl.kit.lock import PATIENCE, Lock
+
+    store = space.store
+    if store.unwritten or not is_on(store) or is_current(space):
+        return False
+    with Lock(lock_path(store), patience=PATIENCE if patience is None else patience, what="the memory's lock"):
+        return is_on(store) and write(space)
+
+
+def write(space: Workspace) -> bool:
+    """Do what `keep` does, for who holds the lock."""
+    path = now_path(space.store)
+    files.refuse_links(os.path.dirname(space.store.folder), path)
+    wanted = _bytes(now(space))
+    if _read(path) == wanted:
+        return False
+    files.write_atomically(path, wanted, durable=False, locked=True)
+    return True
+
+
+def lock_path(store: Store) -> str:
+    """Give the lock of all who write what memory needs."""
+    path = os.path.join(store.local, "memory.lock")
+    files.refuse_links(os.path.dirname(store.folder), path)
+    return path
+
+
+def in_memory(space: Workspace, run: Run) -> Mapping[str, Entry]:
+    """Give the artifacts that stand in the memory of a session that begins, was cleared or compacted, by their ids.
+
+    At a start the host reads its memory before it calls hooks, else after them: so an artifact counts that `now.md`
+    imports as it stands and imports after this hook, too. A session in a folder below gets no imports.
+    """
+    on = read_switch(space.store)
+    home = os.path.dirname(space.store.folder)
+    started_in = os.environ.get("CLAUDE_PROJECT_DIR", "")
+    if not on or not space.caller.on_hook_path or os.path.realpath(started_in or os.sep) != os.path.realpath(home):
+        return {}
+    stands = memory_files.has_line(_read(os.path.join(home, on["file"])), PLACES[on["file"]])
+    lines = _read(now_path(space.store)).decode("utf-8", "replace").split("\n") if stands else []
+    if not any(line.startswith("@") for line in lines):
+        return {}
+    coming = now(space)
+    if list(coming.run_ids) != [run.run_id]:
+        return {}
+    return {one.id: one.entry for one in coming.imports if one.entry is not None and one.line in lines}
+
+
+def is_current(space: Workspace) -> bool:
+    """Tell whether `now.md`, as a host reads it, says what it should: the next step, too."""
+    return _read(now_path(space.store)) == _bytes(now(space))
+
+
+def imports(space: Workspace, run: Run) -> list[Import]:
+    """List the user's artifacts that apply now, in declared order, each with its line or why it has none.
+
+    A hook asks twice, before it primes and at its end, and reads their files once.
+    """
+    said = {key: value for key, value in run.state.items() if key not in VOLATILE}
+    seen = space.local.memo.get(run.run_id) if space.caller.on_hook_path else None
+    if seen is None or seen[0] != said:
+        seen = space.local.memo[run.run_id] = (said, _imports(space, run))
+    found: list[Import] = seen[1]
+    return found
+
+
+def _imports(space: Workspace, run: Run) -> list[Import]:
+    from loomctl.priming.examine import Examiner
+
+    phase, event = run.state.get("current_phase"), triggers.manual()
+    wanted = [
+        artifact
+        for artifact in run.plan["artifacts"]
+        if due.wanted(artifact, event=event, phase=phase, only=None, condition="true").decision == due.LOAD
+    ]
+    reader = Examiner(space, run, wanted)
+    found = []
+    for artifact in wanted:
+        verdict = due.wanted(artifact, event=event, phase=phase, only=None, condition=reader.condition(artifact))
+        if verdict.decision != due.LOAD:
+            continue
+        before = len(reader.warnings)
+        entry, piece = reader.examine(artifact, verdict, None, force=True)
+        said = [code for code, _ in reader.warnings[before:]]
+        one = _import(space, run, artifact, entry, piece, said)
+        found += [] if one is None else [one]
+    return found
+
+
+def _import(
+    space: Workspace, run: Run, artifact: Mapping[str, Any], entry: Entry, piece: Piece | None, said: Sequence[str]
+) -> Import | None:
+    """Say how an artifact is imported; None for one of Loom's own, which its hooks give."""
+    root = space.project.root
+    path = os.path.join(root, entry.path or "")
+    own = (os.path.realpath(run.state_path), os.path.realpath(run.plan_path))
+    if (entry.path or "").startswith("{plugin_root}") or path in own:
+        return None
+    bare = Import(entry.id, entry.path or "", "", bytes=entry.bytes or 0)
+    text = piece.text if piece is not None else None
+    if artifact["type"] not in _IMPORTED_TYPES:
+        return bare._replace(why=f"a {artifact['type']}, no file", bytes=0)
+    if entry.decision != due.LOAD or text is None:
+        return bare._replace(why=f"{entry.reason}: {entry.message}", bytes=0)
+    if os.path.isabs(entry.path or ""):
+        return bare._replace(why="outside of the project: the host asks before it imports that")
+    if "SECRETS_MASKED" in said:
+        return bare._replace(why="it holds what looks like a secret, which an import would not mask")
+    if "NOT_UTF8" in said:
+        return bare._replace(why="it is not UTF-8 text")
+    others = memory_files.imported_by(text)
+    led = None if others is None else next((one for one in others if _leads_somewhere(one, path)), "")
+    if led != "":
+        return bare._replace(why=f"it imports other files itself, unmasked: @{led}" if led else "it is full of @ signs")
+    line = memory_files.import_line(os.path.relpath(path, space.store.folder))
+    if not line:
+        return bare._replace(why="the host does not import a file of that name")
+    front = memory_files.front_matter(text)
+    if front is None:
+        return bare._replace(why="the host leaves out what stands between --- at its beginning, and that is much")
+    note = "its HTML comments are left out" if memory_files.has_comments(text) else ""
+    known_as = entry._replace(decision=SKIP, reason="memory", given=text)
+    return bare._replace(line=line, front=front, note=note, entry=known_as)
+
+
+def _leads_somewhere(named: str, path: str) -> bool:
+    """Tell whether an `@` in a file leads to another; a home folder's is asked about, and never carried along."""
+    try:
+        return named.startswith("~/") or os.path.isfile(os.path.join(os.path.dirname(path), named))
+    except ValueError:
+        return False
+
+
+def _of_run(space: Workspace, run: Run, found: Sequence[Import]) -> str:
+    from loomctl.runs import run_progress
+
+    state = run.state
+    phases = run_progress.progress(run)
+    standing = [f"workflow {state['workflow_id']}", f"status {state['status']}"]
+    standing += [f"phase {state['current_phase']}"] if state.get("current_phase") else []
+    standing += [f"step {state['current_step']}"] if state.get("current_step") else []
+    standing += [f"{sum(one['done'] for one in phases)} of {sum(one['steps'] for one in phases)} steps done"]
+    told = [masked_line(" · ".join(standing), 600)]
+    if state.get("goal"):
+        told.append(f"goal: {masked_line(str(state['goal']), 400)}")
+    told += ["", space.upcoming(space.project, run, may_write=True)]
+    parts = [_HEAD.replace("{run_id}", run.run_id), fenced("\n".join(told), "text"), ""]
+    carried = [one for one in found if one.line]
+    if carried:
+        parts += ["Its files, as they are now:", ""]
+        for one in carried:
+            parts += [one.line, ""]
+    beside = [f"{one.id}: {one.path}: {one.note}" for one in carried if one.note]
+    beside += [f"{one.id}: {one.path}: not here, {one.why}; read it" for one in found if not one.line]
+    notes = [masked_line(line, 500) for line in beside]
+    for one in carried:
+        notes += [f"{masked_line(one.id, 80)} begins with:", one.front] if one.front else []
+    if notes:
+        parts += ["What the files above lack:", "", fenced("\n".join(notes), "text"), ""]
+    return "\n".join(parts)
+
+
+def _several(space: Workspace, run_ids: Sequence[str]) -> str:
+    lines = [f"Loom: {len(run_ids)} runs are active in this project; `loomctl resume RUN` takes one up:", ""]
+    told = []
+    for run_id in run_ids[:_MOST_RUNS]:
+        try:
+            state = space.store.read_state(run_id)
+        except (OSError, LoomError):
+            told.append(f"{run_id}: cannot be read")
+            continue
+        at = f", step {state['current_step']}" if state.get("current_step") else ""
+        told.append(masked_line(f"{run_id}: {state['status']}{at}", 300))
+    told += [f"and {len(run_ids) - _MOST_RUNS} more: loomctl runs"] if len(run_ids) > _MOST_RUNS else []
+    return "\n".join([*lines, fenced("\n".join(told), "text"), ""])
+
+
+def _at_home(space: Workspace) -> Workspace:
+    """Give the workspace of the checkout that has the store: `now.md` stands there, wherever a run is driven from."""
+    home = os.path.dirname(space.store.folder)
+    return space._replace(project=space.project._replace(root=home)) if space.project.root != home else space
+
+
+def _bytes(made: Now) -> bytes:
+    return made.text.encode("utf-8", "backslashreplace")
+
+
+def _read(path: str) -> bytes:
+    try:
+        return files.read_bytes(path, limit=_LARGEST)
+    except (OSError, LoomError):
+        return b""

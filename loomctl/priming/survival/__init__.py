@@ -1,0 +1,1 @@
+"""What must survive a compaction, and the receipts that prove it."""

@@ -1,0 +1,193 @@
+"""What a run's compactions and starts kept, lost and got back, by its receipts; what it adds to what must survive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
+from loomctl.kit.problems import errors
+from loomctl.kit.text.secrets import mask
+from loomctl.priming.survival import log_receipts, receive
+from loomctl.runs import find, leases
+from loomctl.runs.model import sessions
+from loomctl.runs.model.state import TERMINAL
+from loomctl.runs.store import earlier_sessions
+from loomctl.runs.store.events import Event
+from loomctl.workflows.model import survival, survival_checks
+from loomctl.workflows.model.survival import KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loomctl.kit.problems import Problem
+    from loomctl.priming.survival.receipts import Compacted, Start
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.state import State
+    from loomctl.workflows.model.survival import Item
+
+ADDED, BEGUN_WITH = "--add", "--must-survive"  # where an item stands that is wrong
+_PASTED = 200  # characters of an item that a hint repeats
+CLAIM = (
+    "Claimed is that a text was present in the host's summary or in what Loom gave after it, white space aside, and an "
+    "artifact in what the host wrote down; not that the assistant heeds it."
+)
+
+
+class Proof(NamedTuple):
+    """items: what must survive now; compactions, starts: of all of the run's sessions, oldest first."""
+
+    run_id: str
+    items: Sequence[Item]
+    compactions: Sequence[Compacted]
+    starts: Sequence[Start]
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether something was lost, was not put back, and does not come back by itself."""
+        return any(one.still_lost for one in self.compactions) or any(one.of("lost") for one in self.starts)
+
+    @property
+    def stale(self) -> bool:
+        """Tell whether an older content of an artifact stood in a conversation as if it were the present one."""
+        return any(one.of("stale") for one in self.starts)
+
+    @property
+    def pending(self) -> bool:
+        """Tell whether something that was lost still comes back."""
+        return any(one.pending for one in self.compactions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the document that `--json` prints."""
+        return {
+            "run_id": self.run_id,
+            "must_survive": [{"name": item.name, "kind": item.kind} for item in self.items],
+            "compactions": [_document(one) for one in self.compactions],
+            "starts": [{"session_id": one.session_id, **one.to_dict()} for one in self.starts],
+            "lost": self.lost,
+            "stale": self.stale,
+            "pending": self.pending,
+            "claim": CLAIM,
+        }
+
+
+def _document(one: Compacted) -> dict[str, Any]:
+    document: dict[str, Any] = {"session_id": one.session_id, "at": one.at, "trigger": one.trigger}
+    coming = {"pending": [*one.pending]} if one.pending else {}
+    return {**document, **(one.receipt.to_dict() if one.receipt else {"proven": False}), **coming}
+
+
+def proof(space: Workspace, named: str | None) -> Proof:
+    """Gather the receipts of a run, those included whose sessions its state holds no more. Raises as `to_read`."""
+    run_id = find.to_read(space, named).run_id
+    assert run_id is not None  # to_read raises instead
+    run = space.store.read(run_id, to_show=True)
+    here = sessions.history(run.state)
+    known = {record.get("session_id") for record in here}
+    records = [*(one for one in earlier_sessions.every(space.store, run_id) if one["session_id"] not in known), *here]
+    found = log_receipts.of_records(space, run, records)
+    return Proof(run_id, survival.items(run.plan, run.state), found, receive.of_run(space, run))
+
+
+def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: Sequence[str]) -> list[Problem]:
+    """Add items to what must survive in a run, and take such out again that were added so; gives warnings of them.
+
+    dropped: as they were added, or by their names. Raises as `finding.to_drive`; BAD_STATUS for a run that is over,
+    NO_SUCH_ITEM, and for an item what `loomctl check` would say of it.
+    """
+    run_id = find.to_drive(space, named)
+    run = space.store.read(run_id)
+    for entry in added:
+        _refuse(entry)
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        if state["status"] in TERMINAL:
+            what = f"the run {run_id} is {state['status']}: nothing of it is compacted any more"
+            raise LoomError("BAD_STATUS", what, hint=f"loomctl prove {run_id}", exit_code=EXIT_USAGE)
+        listed = state.get(KEY)
+        before = listed if isinstance(listed, list) else []
+        gone = [entry for name in dropped for entry in _named(run.plan, before, name, run_id)]
+        kept = [entry for entry in before if entry not in gone]
+        known = {item.sought for item in survival.items(run.plan, {KEY: kept})}
+        new = survival.items({**run.plan, KEY: []}, {KEY: list(added)})
+        after = [*kept, *(item.value for item in new if item.sought not in known)]
+        if len(after) > survival.MOST:
+            what = f"{len(after)} items would be added, and at most {survival.MOST} are looked for"
+            raise LoomError("TOO_MANY", what, hint=f"loomctl prove {run_id}", exit_code=EXIT_USAGE)
+        if after == before:
+            return state, []
+        came = [entry for entry in after if entry not in before]
+        went = [entry for entry in before if entry not in after]
+        told = {"added": _names(run.plan, came), "dropped": _names(run.plan, went)}
+        return {**state, KEY: after}, [Event("survival.declared", told, space.caller.session_id)]
+
+    return warnings(run.plan, leases.setting(space, run_id).store.update(run_id, change), added)
+
+
+def warnings(
+    plan: Mapping[str, Any], state: Mapping[str, Any], entries: Sequence[str], where: str = ADDED
+) -> list[Problem]:
+    """Give what is doubtful about items of a run: what looks like a secret, or like the id of an artifact.
+
+    state: with the items added. where: the option that they were given by. A hint is the command that takes an item
+    back, which names one that looks like a secret as `prove` does; for one of the workflow's, it shows the items.
+    """
+    ids = [str(artifact["id"]) for artifact in plan.get("artifacts", ())]
+    told = {key: state.get(key) for key in ("goal", "work_id", "context")}
+    said = survival_checks.everything_said(plan) + survival_checks.everything_said(told)
+
+    plans = {item.sought for item in survival.items(plan, {})}
+    names = {item.sought: item.name for item in survival.items(plan, state) if item.sought not in plans}
+
+    def taken_back(entry: str, meant: str = "") -> str:
+        asks = f"loomctl prove {state['run_id']}"
+        is_plain = not mask(entry)[1] and len(entry) <= _PASTED and entry.isprintable()
+        name = names.get(_sought(plan, entry) or ("", ""), "")
+        if not name:
+            return asks
+        return f"{asks} --drop {quoted(entry if is_plain else name)}" + (f" --add {quoted(meant)}" if meant else "")
+
+    return [
+        problem._replace(hint=taken_back(entry)) if problem.code == "SECRET" else problem
+        for entry in dict.fromkeys(entries)
+        for each in (
+            survival_checks.entry_problems(entry, where),
+            survival_checks.unknown_artifact(entry, where, ids, said, taken_back),
+        )
+        for problem in each
+        if problem.severity == "warning"
+    ]
+
+
+def checked(entries: Sequence[str]) -> list[str]:
+    """Give items for a run that begins, each once. Raises what `loomctl check` would say of one."""
+    for entry in entries:
+        _refuse(entry, "loomctl run --help")
+    return list(dict.fromkeys(entries))
+
+
+def _refuse(entry: str, hint: str = "loomctl prove --help") -> None:
+    found = errors(survival_checks.entry_problems(entry, "$"))
+    if found:
+        raise LoomError(found[0].code, found[0].message, why=found[0].hint, hint=hint, exit_code=EXIT_USAGE)
+
+
+def _names(plan: dict[str, Any], entries: Sequence[Any]) -> list[str]:
+    return [item.name for item in survival.items({**plan, KEY: []}, {KEY: list(entries)})]
+
+
+def _sought(plan: Mapping[str, Any], entry: Any) -> tuple[str, str] | None:
+    return next((item.sought for item in survival.items({**plan, KEY: []}, {KEY: [entry]})), None)
+
+
+def _named(plan: dict[str, Any], entries: Sequence[Any], name: str, run_id: str) -> list[Any]:
+    """Give the entries of an item that is called so, or is written so: all that say it. Raises NO_SUCH_ITEM."""
+    told = next((item.sought for item in survival.items(plan, {KEY: entries}) if item.name == name), None)
+    each = [(entry, _sought(plan, entry)) for entry in entries]
+    meant = [sought for entry, sought in each if entry == name] or [told]
+    found = [entry for entry, sought in each if entry == name or (sought is not None and sought in meant)]
+    if found:
+        return found
+    ours = any(item.name == name for item in survival.items(plan, {}))
+    why = "the run's workflow declares it" if ours else f"added are {', '.join(_names(plan, entries)) or 'none'}"
+    hint = f"loomctl prove {quoted(run_id)}"
+    raise LoomError("NO_SUCH_ITEM", f"no item {name!r:.100} was added", why=why, hint=hint, exit_code=EXIT_USAGE)

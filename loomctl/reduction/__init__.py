@@ -1,0 +1,1 @@
+"""Tool output reduced: signal, rules, live excerpts, history, tokens."""

@@ -1,0 +1,248 @@
+"""What a tool gave back, read out of whatever shape the tool or its host gives it (D47)."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from loomctl.kit.records import NamedTuple
+from loomctl.reduction.live_rules import main_words
+from loomctl.reduction.tool_rules import LIST, MATCHES, READ, SEARCH, SHELL, VISIT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from loomctl.reduction.tool_rules import Rule
+
+
+class Output(NamedTuple):
+    """A result as far as the rules look at it.
+
+    text: what the tool printed, read or found; at: the place of it in the result, None where it is the result; errors:
+    what it said besides; exit_code: None where none is known; facts: numbers for the first line; result: as it came.
+    """
+
+    text: str
+    at: tuple[str | int, ...] | None
+    errors: str
+    success: bool
+    exit_code: int | None
+    facts: dict[str, Any]
+    result: object = None
+
+    @property
+    def size(self) -> int:
+        """Give the bytes of the text in UTF-8."""
+        return len(self.text.encode("utf-8", "surrogatepass"))
+
+    @property
+    def lines(self) -> int:
+        """Give the number of the text's lines; a host's word about the exit code is none."""
+        return lines_of(without_exit_code(self.text))
+
+
+# Where the text of a result stands, by the names that tools give it.
+_TEXTS = (
+    ("stdout",), ("file", "content"), ("content",), ("result",), ("text",), ("output",), ("results",), ("filenames",),
+    ("entries",), ("matches",), ("body",), ("data",), ("message",), ("task", "output"),
+)  # fmt: skip
+# What hosts add to a result about their own doing.
+_ASIDE = frozenset({
+    "durationMs", "durationSeconds", "numFiles", "numLines", "truncated", "totalDurationMs", "totalTokens",
+    "totalToolUseCount", "usage", "tool_use_id", "isError", "is_error", "mode", "type", "prompt", "oldTodos",
+})  # fmt: skip
+_DEEPEST = 12
+_SPREAD = 200_000  # characters of JSON that stands over lines: no C code makes them
+_BLOB = 400  # characters without a blank: an image in base64, and no text
+_SEARCHES = ("grep", "rg", "egrep", "fgrep", "zgrep", "pgrep", "ag", "diff", "cmp", "test", "[")
+_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
+_SAID_CODE = re.compile(r"\A(?:Error: )?Exit code \d{1,3}(?:\n|\Z)")
+
+
+def read_output(rule: Rule, args: Mapping[str, Any], result: object, *, failed: bool) -> Output:
+    """Read a result, of whatever shape; failed: the host said that the call did."""
+    at: tuple[str | int, ...] | None = None
+    text = ""
+    blocks = _blocks(result)
+    only = [number for number, block in enumerate(blocks) if isinstance(block.get("text"), str)]
+    if isinstance(result, str):
+        text = result
+    elif len(only) == 1:
+        at = (*(("content",) if isinstance(result, dict) else ()), only[0], "text")
+        text = blocks[only[0]]["text"]
+    elif isinstance(result, dict):
+        for place in _TEXTS:
+            value = _at(result, place)
+            if isinstance(value, str) and (value or not text):
+                text, at = value, place
+                if value:
+                    break
+        if at is None:
+            text = as_text(result)
+    elif result is not None:
+        text = as_text(result)
+    held = result if isinstance(result, dict) else {}
+    errors = next((held[key] for key in ("stderr", "error") if isinstance(held.get(key), str) and held[key]), "")
+    task = held.get("task")
+    codes = {**(task if isinstance(task, dict) else {}), **held}
+    code = next(
+        (codes[key] for key in ("exit_code", "exitCode", "returncode", "code") if type(codes.get(key)) is int), None
+    )
+    if rule.action == VISIT:
+        code = None
+    elif code is None:
+        code = _exit_code_said(text if failed or isinstance(result, str) else "")
+    said_no = any(held.get(key) is True for key in ("is_error", "isError")) or bool(held.get("error"))
+    said_no = said_no or held.get("success") is False
+    is_none_found = rule.action in (SHELL, MATCHES) and code == 1 and _is_a_search(args)
+    failed = failed and not (is_none_found and not without_exit_code(text).strip())
+    facts = {"items": _count(rule, held, result, text), **_facts(held, is_visit=rule.action == VISIT)}
+    facts["images"] = sum(block.get("type") == "image" for block in blocks)
+    refused = rule.action == VISIT and type(facts.get("status")) is int and facts["status"] >= 400
+    ended_ill = code not in (None, 0) and not is_none_found
+    facts["timed_out"] = held.get("timed_out") is True or held.get("timedOut") is True
+    stopped = held.get("interrupted") is True or facts["timed_out"]
+    success = not (failed or said_no or ended_ill or refused or stopped)
+    return Output(text, at, errors, success, code, facts, result)
+
+
+def _blocks(result: object) -> list[dict[str, Any]]:
+    """Give the blocks of a result that is a list of them, or holds one as its `content`; else none."""
+    blocks = result.get("content") if isinstance(result, dict) else result
+    if not isinstance(blocks, list) or not blocks:
+        return []
+    return blocks if all(isinstance(one, dict) and isinstance(one.get("type"), str) for one in blocks) else []
+
+
+def _facts(held: Mapping[str, Any], *, is_visit: bool) -> dict[str, Any]:
+    file = held.get("file")
+    named = {**held, **(file if isinstance(file, dict) else {})}
+    found = {key: named[key] for key in _FACTS if isinstance(named.get(key), (int, str)) and named.get(key) != ""}
+    found["form"] = str(held.get("type", "")) if isinstance(file, dict) else ""
+    if isinstance(named.get("cells"), list):
+        found["cells"] = len(named["cells"])
+    code = found.pop("code", None)
+    return {"status": code, **found} if is_visit and code is not None else found
+
+
+_FACTS = (
+    "status", "title", "numLines", "totalLines", "startLine", "numFiles", "numMatches", "interrupted", "code", "bytes",
+    "originalSize", "type", "count", "mode", "truncated", "backgroundTaskId", "returnCodeInterpretation",
+)  # fmt: skip
+
+
+def _is_a_search(args: Mapping[str, Any]) -> bool:
+    """Tell a command whose exit code 1 says that nothing was found: its last, or its only one, is a search."""
+    command = _QUOTED.sub("q", str(args.get("command", "")))
+    words = [word.rpartition("/")[2] for word in main_words(command.rpartition("|")[2])[:2]]
+    if "||" in command or main_words(command) != main_words(command.replace("&&", ";").rpartition(";")[2]):
+        return False  # of several commands it is not told which one ended so
+    return (words[:1] == ["git"] and words[1:] in (["grep"], ["diff"])) or (bool(words) and words[0] in _SEARCHES)
+
+
+def lines_of(text: str) -> int:
+    """Count the lines of a text."""
+    return text.count("\n") + (not text.endswith("\n")) if text else 0
+
+
+def without_exit_code(text: str) -> str:
+    """Give a text without the line with which a host tells the exit code."""
+    return _SAID_CODE.sub("", text, count=1) if "xit code" in text[:20] else text
+
+
+def _exit_code_said(text: str) -> int | None:
+    if text.startswith("<status>"):  # as a host tells of a shell in the background
+        said = text[:400].partition("<exit_code>")[2].partition("</exit_code>")[0]
+        return int(said) if said.isascii() and said.isdecimal() else None
+    head = text[:200].lower()
+    mark = head.find("exit code ")
+    digits = head[mark + 10 : mark + 14].split()[:1] if mark >= 0 else []
+    number = digits[0].rstrip(".:,") if digits else ""
+    return int(number) if number.isascii() and number.isdecimal() else None
+
+
+def _count(rule: Rule, held: Mapping[str, Any], result: object, text: str) -> int:
+    if type(held.get("numFiles")) is int and rule.action == LIST:
+        return int(held["numFiles"])
+    for key in ("entries", "results", "filenames", "matches"):
+        if isinstance(held.get(key), list):
+            return sum(map(_found, held[key])) if rule.action == SEARCH else len(held[key])
+    if isinstance(result, list):
+        return len(result)
+    if rule.action == SEARCH:
+        return text.count('"url"') or text.count("http")
+    return len(entries(text)) if rule.action == LIST else 0
+
+
+def _found(entry: object) -> int:
+    """Count what an entry of a search's results stands for: one, a list of them, or words about them."""
+    if isinstance(entry, dict) and isinstance(entry.get("content"), list):
+        return len(entry["content"])
+    return int(not isinstance(entry, str) or entry.startswith("http"))
+
+
+def entries(text: str) -> list[str]:
+    """Give the entries of a listing, one on a line; of a tree neither its root nor what a host adds below it."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    marked = [line[2:] for line in lines if line.startswith("- ")]
+    if marked and marked[0].startswith("/") and marked[0].endswith("/"):
+        return marked[1:]
+    return marked or lines
+
+
+def spoken(rule: Rule, result: object) -> str:
+    """Give the words of a result that is a value and no text: what it lists, or its texts, each with its key.
+
+    What is empty, an image in base64, and what a host says of its own doing are left out.
+    """
+    if rule.action in (LIST, MATCHES) and isinstance(result, dict):
+        for key in ("filenames", "entries", "matches"):
+            if isinstance(result.get(key), list):
+                return "\n".join(map(_entry, result[key]))
+    if rule.action == READ and isinstance(result, dict) and isinstance(result.get("file"), dict):
+        result = {key: value for key, value in result["file"].items() if key != "filePath"}
+    if isinstance(result, dict):
+        result = {key: value for key, value in result.items() if key not in ("error", "stderr")}  # `errors` has them
+    return "\n".join(_words("", result, _DEEPEST))
+
+
+def _entry(value: object) -> str:
+    if not isinstance(value, dict):
+        return str(value)
+    name = value.get("path", value.get("name", value.get("file")))
+    if not isinstance(name, str):
+        return as_text(value)
+    return f"{name}/" if value.get("type") in ("dir", "directory", "folder") and not name.endswith("/") else name
+
+
+def _words(key: str, value: object, depth: int) -> Iterator[str]:
+    if isinstance(value, (dict, list)) and depth:
+        pairs = value.items() if isinstance(value, dict) else ((key, one) for one in value)
+        for name, one in pairs:
+            if name not in _ASIDE:
+                yield from _words(str(name), one, depth - 1)
+        return
+    if value in (None, "", False) or isinstance(value, (dict, list)):
+        return
+    told = str(value)
+    if len(told) < _BLOB or any(map(str.isspace, told[:_BLOB])):
+        yield f"{key}: {told}" if key and key not in ("text", "content", "result") else told
+
+
+def as_text(value: object) -> str:
+    """Give a value in JSON, over lines where it is no large one, or what stands for one that has none."""
+    try:
+        told = json.dumps(value, ensure_ascii=False, default=str)
+        return told if len(told) > _SPREAD else json.dumps(value, ensure_ascii=False, indent=1, default=str)
+    except (ValueError, RecursionError, TypeError):
+        return str(type(value))
+
+
+def _at(value: object, place: tuple[str, ...]) -> object:
+    for key in place:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value

@@ -1,0 +1,1 @@
+"""A run: found, driven by one session at a time, its stages and values."""

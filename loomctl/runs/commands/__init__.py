@@ -1,0 +1,1 @@
+"""Commands of stages: started, watched, awaited."""

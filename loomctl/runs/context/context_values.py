@@ -1,0 +1,246 @@
+"""The values of a run's context: large ones become blobs, and all of them are read as what they are (D37, D38, D42)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.kit import files
+from loomctl.kit.errors import LoomError
+from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import stages
+from loomctl.runs.artifact_paths import is_inside, real
+from loomctl.runs.model import blob_refs
+from loomctl.runs.store import blobs, reading_copies
+from loomctl.runs.store.blobs import Blobs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
+
+LARGEST_INLINE = 102_400  # bytes of compact UTF-8 JSON
+ALWAYS_STORED = ("command.output",)
+_STAGE, _FILE = "$stage", "file"
+
+
+def stored(space: Workspace, updates: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Give the values as the state keeps them, and what is to be warned of: `{code, where, message}`.
+
+    A value over LARGEST_INLINE becomes a reference to a blob of its JSON bytes, `command.output` always does. What
+    could not be stored stays inline. A text that looks like a reference is passed on where it leads to a blob, and else
+    becomes a blob itself, so that it reads as that text: no reference leads to nothing. So does an object that looks
+    like the engine's own word for a stage's response.
+    """
+    store, values, warnings = Blobs(space.store.folder), {}, []
+    for key, value in updates.items():
+        values[key] = value
+        data = encoded(value)
+        if blob_refs.is_ref(value):
+            data = _leads_to(store, value) or data
+        elif len(data) <= LARGEST_INLINE and key not in ALWAYS_STORED and _response_of(value) is None:
+            continue
+        try:
+            values[key] = store.put(data, patience=_patience(space))  # of a blob that is there: it counts as new
+        except (OSError, LoomError) as error:
+            warnings.append(_not_stored(key, len(data), error))
+    return values, warnings
+
+
+def _leads_to(store: Blobs, ref: str) -> bytes | None:
+    try:
+        return store.get(ref)
+    except (OSError, LoomError):
+        return None
+
+
+def response_value(space: Workspace, stage: str, response: str) -> tuple[Any, list[dict[str, str]]]:
+    """Give what the state keeps for a stage's response, which stands in its folder: a reference to that file (D38).
+
+    Above the limit it is a reference to a blob; where that cannot be stored it stays the one to the file.
+    """
+    by_file = {_STAGE: stage, _FILE: stages.RESPONSE}
+    data = encoded(response)
+    if len(data) <= LARGEST_INLINE:
+        return by_file, []
+    try:
+        return Blobs(space.store.folder).put(data, patience=_patience(space)), []
+    except (OSError, LoomError) as error:
+        return by_file, [_not_stored(f"response of {stage}", len(data), error)]
+
+
+def encoded(value: Any) -> bytes:
+    """Give a value's compact JSON in UTF-8, by which it is measured, hashed and stored."""
+    return files.to_json_line(value)[:-1]
+
+
+def _patience(space: Workspace) -> float:
+    return HOOK_PATIENCE if space.caller.on_hook_path else PATIENCE
+
+
+def _not_stored(key: str, size: int, error: OSError | LoomError) -> dict[str, str]:
+    why = error.what if isinstance(error, LoomError) else str(error)
+    return {"code": "NOT_OFFLOADED", "where": key, "message": f"{size:,} bytes stay in the state: {why}"}
+
+
+def value_of(space: Workspace, run: Run, value: Any) -> Any:
+    """Give what a value of the context stands for: a blob's content, a stage's response, else the value itself.
+
+    Raises NO_SUCH_BLOB, DAMAGED_BLOB, RESPONSE_GONE and REF_NOT_HERE, which name what is missing, and BAD_JSON for a
+    blob that holds no value.
+    """
+    if blob_refs.is_ref(value):
+        return files.parse_json(content(space, run, value), where=Blobs(space.store.folder).path(value))
+    stage = _response_of(value)
+    if stage is None:
+        return value
+    text = stages.read_text(run.folder, stage, stages.RESPONSE)
+    if text is None:
+        gone = LoomError(
+            "RESPONSE_GONE",
+            f"the response of the stage {stage} is not there",
+            where=os.path.join(stages.folder(run.folder, stage), stages.RESPONSE),
+            hint=f"loomctl show {run.run_id}",
+        )
+        raise _elsewhere(gone, run, f"stages/{stage}/{stages.RESPONSE}")
+    return text
+
+
+def place_of(space: Workspace, run: Run, value: Any) -> str | None:
+    """Give the file in which stands what a value of the context stands for; None for a value that is itself.
+
+    It may not be there. Raises BAD_ID and UNSAFE_LINK for a stage that leads away.
+    """
+    if blob_refs.is_ref(value):
+        path = Blobs(space.store.folder).path(value)
+        brought = os.path.join(run.folder, blobs.FOLDER, f"{blob_refs.sha256_of(value)}.json")
+        return path if os.path.lexists(path) or not os.path.lexists(brought) else brought
+    stage = _response_of(value)
+    return None if stage is None else os.path.join(stages.folder(run.folder, stage), stages.RESPONSE)
+
+
+def _response_of(value: Any) -> str | None:
+    """Give the stage whose response a value stands for, None for every other value."""
+    if not isinstance(value, dict) or value.keys() != {_STAGE, _FILE} or value[_FILE] != stages.RESPONSE:
+        return None
+    stage = value[_STAGE]
+    return stage if isinstance(stage, str) else None
+
+
+def text_of(space: Workspace, run: Run, value: Any) -> str:
+    """Give what a value stands for as text: a text as it is, anything else as compact JSON. Raises as `value_of`."""
+    read = value_of(space, run, value)
+    return read if isinstance(read, str) else encoded(read).decode()
+
+
+def read_all(space: Workspace, run: Run) -> tuple[dict[str, Any], list[LoomError]]:
+    """Give the run's whole context with what its values stand for; what cannot be read stays a reference, and is named.
+
+    The errors say in `where` which key, before the file.
+    """
+    values: dict[str, Any] = {}
+    troubles: list[LoomError] = []
+    for key, value in run.state["context"].items():
+        try:
+            values[key] = value_of(space, run, value)
+        except LoomError as error:
+            error.where = f"context {key}: {error.where}"
+            troubles.append(error)
+            values[key] = value
+    return values, troubles
+
+
+def content(space: Workspace, run: Run, ref: str) -> bytes:
+    """Give a blob's bytes, the store's or those of a whole copy in the run's folder. Raises as `Blobs.get`."""
+    try:
+        return Blobs(space.store.folder).get(ref)
+    except LoomError as error:
+        copy = brought_along(run.folder, ref)
+        if copy is None:
+            raise _elsewhere(error, run, ref) from None
+        return copy
+
+
+def _elsewhere(error: LoomError, run: Run, ref: str) -> LoomError:
+    from loomctl.runs import not_here  # where nothing is missing, nobody asks
+
+    return not_here.instead(error, run.folder, ref)
+
+
+def brought_along(run_dir: str, ref: str) -> bytes | None:
+    """Give the copy of a blob that stands in a run's folder, if it is whole (D42)."""
+    path = os.path.join(run_dir, blobs.FOLDER, f"{blob_refs.sha256_of(ref)}.json")
+    if files.leads_away(run_dir, path):
+        return None
+    try:
+        data = files.read_bytes(path, limit=blobs.LARGEST)
+    except (OSError, LoomError):
+        return None
+    return data if blobs.ref_of(data) == ref else None
+
+
+# ---- For reading (D42).
+
+
+def materialised(space: Workspace, run: Run, ref: str, workdir: str | None = None, *, as_text: bool = False) -> str:
+    """Give the path of a file in which a blob, or what a `file://` reference names, can be read by who does the step.
+
+    A blob's bytes stand in `{run_dir}/blobs/{sha256}.json`, made when they are first asked for. workdir: the step's, if
+    it has one, relative to the project's root or absolute; where the store does not lie below it, the copy stands in
+    `{workdir}/.loom/blobs/{sha256}.json`, and that of an artifact in `{workdir}/.loom/artifacts/{name}`; elsewhere a
+    `file://` reference is the path that it names. as_text: a blob that is a text is given as `{sha256}.txt`, with the
+    lines that its JSON has none of.
+
+    Raises as `value_of`, OSError, BAD_REF, PATH_ESCAPE for a workdir or an artifact outside of what may be read (D10),
+    BAD_WORKDIR, and UNSAFE_LINK.
+    """
+    folder = room_of(space, workdir)
+    if folder is not None:
+        folder = reading_copies.room(os.path.dirname(folder))
+    if ref.startswith(reading_copies.FILE_REF):
+        path = reading_copies.path_in(ref)
+        return path if folder is None else _artifact(space, run, path, folder)
+    data, name = content(space, run, ref), f"{blob_refs.sha256_of(ref)}.json"
+    if as_text:
+        read = files.parse_json(data, where=Blobs(space.store.folder).path(ref))
+        if isinstance(read, str):
+            data, name = read.encode("utf-8", "backslashreplace"), f"{blob_refs.sha256_of(ref)}.txt"
+    return reading_copies.keep(folder or run.folder, blobs.FOLDER, name, data)
+
+
+def room_of(space: Workspace, workdir: str | None) -> str | None:
+    """Give the `.loom` folder for copies in a step's workdir, there or not; None where the store can be seen from it.
+
+    Raises PATH_ESCAPE for a workdir outside of the project and the folders that the user allowed.
+    """
+    if not workdir:
+        return None
+    root = real(space.project.root)
+    path = os.path.realpath(os.path.join(root, workdir))
+    if not any(is_inside(path, real(one)) for one in (root, *space.settings.extra_roots)):
+        raise _escape("the step's workdir leads out of the project", workdir)
+    if is_inside(os.path.realpath(space.store.folder), path):
+        return None
+    return os.path.join(path, ".loom")
+
+
+def _artifact(space: Workspace, run: Run, named: str, folder: str) -> str:
+    path = os.path.realpath(os.path.join(space.project.root, named))
+    roots = (space.project.root, run.folder, space.project.plugin_root, *space.settings.extra_roots)
+    if not any(is_inside(path, real(one)) for one in roots):
+        raise _escape("the file leads out of the project, the run's folder and the bundle", named)
+    data = files.read_bytes(path, limit=blobs.LARGEST)
+    return reading_copies.keep_beside(folder, "artifacts", os.path.basename(path), data)
+
+
+def _escape(what: str, named: str) -> LoomError:
+    return LoomError(
+        "PATH_ESCAPE",
+        what,
+        where=masked_line(named, 300),
+        why="links are followed first; a folder elsewhere is allowed under extra_roots in your own config.yaml",
+        hint="loomctl paths",
+    )

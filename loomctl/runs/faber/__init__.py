@@ -1,0 +1,1 @@
+"""Runs in FABER's folders, read and written where they stand."""

@@ -1,0 +1,244 @@
+"""Which run is meant (D1): the one that was named, the one this session is bound to, the only active one, or none."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.kit import git
+from loomctl.kit.errors import EXIT_NO_RUN, EXIT_SKEW, LoomError
+from loomctl.kit.records import NamedTuple
+from loomctl.runs import leases
+from loomctl.runs.machine import known
+from loomctl.runs.machine.local import TERMINAL
+from loomctl.runs.model import lease
+from loomctl.runs.model.state import TERMINAL as OVER
+from loomctl.runs.store import run_index
+from loomctl.runs.store.run_names import AmbiguousRunError, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.lease import Holder
+
+
+WAYS = 'loomctl run "what to do" starts one, loomctl resume RUN takes one up'
+NEED_THE_LEASE = ("context set",)  # of what a person does without naming the run
+
+
+class Found(NamedTuple):
+    """how: `named`, `bound`, `only` (never driven, never written to) or `none`.
+
+    candidates: active runs, for a list; unreadable: runs whose state cannot be read, which is not the same as none.
+    """
+
+    run_id: str | None
+    how: str
+    candidates: Sequence[str] = ()
+    unreadable: Sequence[str] = ()
+
+    @property
+    def may_write(self) -> bool:
+        """Tell whether the run's state may be written for this caller."""
+        return self.how in ("named", "bound")
+
+
+def active_runs(space: Workspace) -> list[str]:
+    """List the runs in an active status, by id; a state that cannot be read is not active."""
+    return _standing(space)[0]
+
+
+def _standing(space: Workspace) -> run_index.Standing:
+    """Give the active runs and those that cannot be read."""
+    look = run_index.standing_quick if space.caller.on_hook_path else run_index.standing
+    return look(space.store)
+
+
+def find(space: Workspace, named: str | None = None, *, over: bool = True) -> Found:
+    """Find the run by D1's order. Raises only for a named run that is not there (NO_SUCH_RUN, AMBIGUOUS_RUN).
+
+    over: whether a bound run counts that is completed or cancelled; it is there to be looked at, and never active (D4).
+    """
+    if named is not None:
+        return Found(space.store.match(named), "named")
+    binding = space.local.binding(space.caller.session_id)
+    bound = binding is not None and space.store.has(binding["run_id"]) and (over or not _is_over(space, binding))
+    if binding is not None and bound and not _is_of_another_worktree(space, binding):
+        return Found(binding["run_id"], "bound")
+    active, unreadable = _standing(space)
+    own = _of_this_worktree(space, active) if bound or len(active) > 1 else None
+    if own is not None:
+        return Found(own, "only", active, unreadable)
+    if binding is not None and bound:
+        return Found(binding["run_id"], "bound")
+    if len(active) == 1:
+        return Found(active[0], "only", active, unreadable)
+    pointed = _pointed_at(space) if active else None
+    if pointed in active:
+        return Found(pointed, "only", active, unreadable)
+    return Found(None, "none", active, unreadable)
+
+
+def _is_of_another_worktree(space: Workspace, binding: dict[str, Any]) -> bool:
+    """Tell whether a terminal was bound in another worktree than it is in now: a shell goes from one to the other."""
+    return binding.get("host") == TERMINAL and binding.get("root", space.project.root) != space.project.root
+
+
+def _of_this_worktree(space: Workspace, active: Sequence[str]) -> str | None:
+    """Give the one active run that was worked on last in this worktree; None outside of worktrees (D3)."""
+    if space.caller.on_hook_path or not git.worktrees(os.path.dirname(space.project.store)):
+        return None
+    own = [run_id for run_id in active if _last_root(space, run_id) == space.project.root]
+    return own[0] if len(own) == 1 else None
+
+
+def _last_root(space: Workspace, run_id: str) -> str | None:
+    from loomctl.runs.model import sessions  # most projects have no worktrees
+
+    try:
+        return sessions.root_of(sessions.last(space.store.read_state(run_id)))
+    except LoomError:
+        return None
+
+
+def _pointed_at(space: Workspace) -> str | None:
+    """Give the run that FABER's pointer file names: a hint, which decides between several active runs (D5)."""
+    from loomctl.runs.faber import faber_files
+
+    return next((named for root in space.project.faber_roots if (named := faber_files.pointed_at(root))), None)
+
+
+def is_bound(space: Workspace, run_id: str) -> bool:
+    """Tell whether the caller's session is bound to the run."""
+    return (space.local.binding(space.caller.session_id) or {}).get("run_id") == run_id
+
+
+def _is_over(space: Workspace, binding: dict[str, Any]) -> bool:
+    """Tell whether a bound run is completed or cancelled; one that cannot be read is not, so that this is said."""
+    try:
+        return space.store.read_state(binding["run_id"])["status"] in OVER
+    except LoomError:
+        return False
+
+
+def to_read(space: Workspace, named: str | None = None, *, way: Callable[[str], str] = shown) -> Found:
+    """Find a run to look at; raises what `none` gives where there is none.
+
+    way: gives the command line that a hint names, of a run's id.
+    """
+    try:
+        found = find(space, named)
+    except AmbiguousRunError as error:
+        raise error.by(way) from None
+    if found.run_id is None:
+        raise none(space, found, way=way)
+    return found
+
+
+def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_hand: bool = False) -> str:
+    """Find a run to drive: named or bound, never the third rule's (D1).
+
+    verb: what a person does (`approve`, `pause`, `cancel`). In a terminal it reaches the only run that there is, too; a
+    host's session that does not drive the run is refused. by_hand: it may come to be a person's decision, so that the
+    store alone refuses. What a person decides goes beside (`leasing`).
+
+    Raises HELD_BY_ANOTHER where another drives the run, before it asks whether the session may: who drives is what a
+    second session wants to know. Raises NOT_BOUND and NOT_KNOWN_HERE else, and as `to_read`.
+    """
+    found = to_read(space, named)
+    run_id = found.run_id
+    assert run_id is not None  # to_read raises instead
+    in_a_terminal = space.caller.host == TERMINAL
+    writes = space
+    if verb in NEED_THE_LEASE:
+        writes = leases.setting(space, run_id)
+    elif by_hand or verb:
+        writes = leases.deciding(space)
+    bound = found.how == "bound" or is_bound(space, run_id)
+    if in_a_terminal or bound or not verb or verb in NEED_THE_LEASE:
+        leases.refuse_held(writes, run_id)
+    if found.how == "bound":
+        return run_id
+    if found.how == "named" or (verb and in_a_terminal):
+        must_be_known(space, run_id)
+        if in_a_terminal or not verb or bound:
+            return run_id
+    way = way_in(space, run_id)
+    decides = f"a person decides that, in a terminal, or the session that drives the run, after {way}"
+    why = decides if verb else "only run and resume bind a session"
+    unusable = space.local.unusable_binding(space.caller.session_id)
+    if unusable:
+        why = "its binding is damaged, or was made in another place"
+    raise LoomError(
+        "NOT_BOUND",
+        f"this session does not drive the run {run_id}",
+        where=unusable,
+        why=why,
+        hint=way,
+        exit_code=EXIT_NO_RUN,
+    )
+
+
+def way_in(space: Workspace, run_id: str) -> str:
+    """Give the command that takes a run up from here, from its driver where there is one."""
+    return f"loomctl resume {run_id}{' --take-over' if _driver(space, run_id) is not None else ''}"
+
+
+def _driver(space: Workspace, run_id: str) -> Holder | None:
+    """Give who else drives a run and may live; None too where its state cannot be read."""
+    try:
+        return space.store.held(run_id, space.store.read_state(run_id))
+    except (OSError, LoomError):
+        return None
+
+
+def must_be_known(space: Workspace, run_id: str) -> None:
+    """Refuse a run that this machine neither started nor resumed, here, since it came (D23). Raises NOT_KNOWN_HERE."""
+    if known.is_known(run_id, space.store.folder):
+        return
+    driver = _driver(space, run_id)
+    why = "what came with a project, or by a pull, is taken up only when its user says so"
+    raise LoomError(
+        "NOT_KNOWN_HERE",
+        f"the run {run_id} was not taken up here",
+        where=space.store.run_dir(run_id),
+        why=why if driver is None else f"{why}; it is driven by {lease.told(driver)}",
+        hint=way_in(space, run_id),
+        exit_code=EXIT_NO_RUN,
+    )
+
+
+def none(space: Workspace, found: Found, *, way: Callable[[str], str] = shown) -> LoomError:
+    """Give the error for a run that is not found: AMBIGUOUS_RUN; what is wrong with the one state; or NO_ACTIVE_RUN.
+
+    way: gives the hint's command line, of a run's id. A run that is over is never taken for the one that is meant
+    (D1), and the hint names the last one. A state that alone keeps a run from being found ends as if it were named; so
+    do several that a newer Loom wrote, for one update reads them all.
+    """
+    if found.candidates:
+        return AmbiguousRunError(found.candidates, way)
+    refused = [error for run_id in found.unreadable if (error := _refused(space, run_id)) is not None]
+    if refused and (len(refused) == 1 or all(error.exit_code == EXIT_SKEW for error in refused)):
+        return refused[0]
+    if found.unreadable:
+        return no_active_run(f"the state of {', '.join(found.unreadable[:5])} cannot be read")
+    last = run_index.last(space.store)
+    if last is None:
+        return no_active_run()
+    standing = last["status"].replace("_", " ")
+    return no_active_run(f"the last one, {last['run_id']}, is {standing}; {WAYS}", way(last["run_id"]))
+
+
+def _refused(space: Workspace, run_id: str) -> LoomError | None:
+    try:
+        space.store.read_state(run_id)
+    except LoomError as error:
+        return error
+    return None
+
+
+def no_active_run(why: str = WAYS, hint: str = "loomctl runs") -> LoomError:
+    """Say that nothing is under way, with the ways forward."""
+    return LoomError("NO_ACTIVE_RUN", "No active run", why=why, hint=hint, exit_code=EXIT_NO_RUN)

@@ -1,0 +1,202 @@
+"""Who drives a run: what a command may do beside a driver, how the lease is given up, and what is said of it.
+
+The refusal itself is the store's (`runs/store/write_rules.py`): every write of a state passes there. Here stands what
+each use case asks for, and what people are told.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from loomctl.kit import clock, files
+from loomctl.kit.errors import LoomError
+from loomctl.runs.machine.local import TERMINAL
+from loomctl.runs.model import lease
+from loomctl.runs.model.state import TERMINAL as OVER
+from loomctl.runs.store import write_rules
+from loomctl.runs.store.events import Event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.lease import Holder
+    from loomctl.runs.model.state import State
+
+HELD_BY_ANOTHER = "HELD_BY_ANOTHER"
+OWN_COMMAND, STAGE = "LOOM_RUN_ID", "LOOM_STAGE_DIR"  # in the environment of a run's command
+REFRESHED_AFTER = 5 * 60  # seconds after which a hook of the driver's writes down that it lives
+_TOLD = "held_told"  # in a binding: the epoch of the other driver that its session was told of
+
+
+def watching(space: Workspace) -> Workspace:
+    """Give the workspace of who notes what was read: it takes no lease, and writes events alone beside a driver."""
+    return space._replace(store=space.store.writing(write_rules.WATCH))
+
+
+def entering(space: Workspace) -> Workspace:
+    """Give the workspace of a session that starts: it takes a free lease, and writes events alone beside a driver."""
+    return space._replace(store=space.store.writing(write_rules.ENTER))
+
+
+def deciding(space: Workspace) -> Workspace:
+    """Give the workspace of who decides of a run: in a terminal a person does, beside whoever drives it.
+
+    A host's session decides only in the run that it drives (D29).
+    """
+    return space._replace(store=space.store.writing(write_rules.BESIDE)) if space.caller.host == TERMINAL else space
+
+
+def setting(space: Workspace, run_id: str) -> Workspace:
+    """Give the workspace of who sets a value of a run: as who drives it, but a person in a terminal drives it not.
+
+    Beside a living driver they are refused; else they set it and leave the lease to who works on the run. The run's own
+    command sets it beside whoever drives.
+
+    Such a command has the run's id, its stage's folder and a key of its own in its environment (D40), and runs: what it
+    left behind, and a shell that has the names alone, are nobody's command. For nothing else that drives that counts.
+    """
+    by_hand = space._replace(store=space.store.writing(write_rules.ONCE)) if space.caller.host == TERMINAL else space
+    if os.environ.get(OWN_COMMAND) != run_id:
+        return by_hand
+    from loomctl.runs.commands import command_files, command_runs  # most who set a value are no command
+
+    stages = os.path.join(os.path.realpath(space.store.run_dir(run_id)), "stages", "")
+    folder = os.path.realpath(os.environ.get(STAGE, ""))
+    key = os.environ.get(command_files.KEY, "")
+    runs = folder.startswith(stages) and command_runs.is_of(folder, key)
+    return space._replace(store=space.store.writing(write_rules.BESIDE)) if runs else by_hand
+
+
+def taking_over(space: Workspace) -> Workspace:
+    """Give the workspace of who takes a run from its driver."""
+    return space._replace(store=space.store.writing(write_rules.TAKE_OVER))
+
+
+def refuse_held(space: Workspace, run_id: str) -> None:
+    """Refuse to drive a run that another drives, before anything of it is done. Raises HELD_BY_ANOTHER."""
+    space.store.refuse_held(run_id, space.store.read_state(run_id))
+
+
+def refuse_to_replace(space: Workspace, run_id: str, state: State) -> None:
+    """Refuse to put another state in the place of one that another session drives here. Raises HELD_BY_ANOTHER.
+
+    One that drives on another machine does so wherever its state is copied to.
+    """
+    from loomctl.runs.machine import drivers
+
+    found = space.store.held(run_id, state)
+    if found is not None and drivers.is_here(space.local.folder, run_id, found):
+        raise lease.refusal(run_id, found, found.epoch)
+
+
+def release(state: State, session_id: str, reason: str) -> tuple[State, list[Event]]:
+    """Give the lease up if it is the session's; the epoch stays."""
+    found = lease.holder(state)
+    if found is None or found.session_id != session_id:
+        return state, []
+    told = {"epoch": found.epoch, "reason": reason}
+    return lease.released(state, clock.now()), [Event("lease.released", told, session_id)]
+
+
+def leave(space: Workspace, run_id: str) -> None:
+    """Give a run up that the caller's session drove until it took up another; what fails is no trouble of that one."""
+    session_id = space.caller.session_id
+    if session_id is None:
+        return
+    try:
+        watching(space).store.update(
+            run_id, lambda state: release(state, session_id, "left"), durable=False, patience=0.5
+        )
+        forget(space, run_id)
+    except (OSError, LoomError):
+        pass
+
+
+def forget(space: Workspace, run_id: str) -> None:
+    """Forget the caller's process as a run's driver, whatever its state says."""
+    from loomctl.runs.machine import drivers
+
+    drivers.forget(space.local.folder, run_id, space.caller.session_id)
+
+
+def refresh(space: Workspace, run_id: str) -> None:
+    """Write down that the driver lives, every few minutes, where a hook of its session runs anyway; never fails.
+
+    A state that the driver itself wrote meanwhile says so already: its time is noted, and nothing is written.
+    """
+    from loomctl.runs.machine import drivers
+
+    now, local, session_id = time.time(), space.local.folder, space.caller.session_id
+    if session_id is None or now - drivers.last_sign(local, run_id) < REFRESHED_AFTER:
+        return
+
+    at = now
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        nonlocal at
+        found = lease.holder(state)
+        if found is None or found.session_id != session_id:
+            return state, []
+        told = lease.seconds(found.seen)
+        if told is not None and 0 <= now - told < REFRESHED_AFTER:
+            at = told
+            return state, []
+        return lease.seen(state, clock.now()), []
+
+    try:
+        watching(space).store.update(run_id, change, durable=False, patience=0.2)
+        drivers.sign(local, run_id, session_id, at)
+    except (OSError, LoomError):
+        pass
+
+
+def line(found: Holder, run_id: str) -> str:
+    """Say in one line who drives a run, to who does not, and how it is taken over."""
+    from loomctl.kit.text.fences import one_line  # most hooks say nothing of it
+
+    sign = f", last sign at {one_line(found.seen, 20)}" if found.seen else ""
+    return (
+        f"the run {run_id} is driven by {lease.told(found)}{sign}; here it can be read, "
+        f"and taken over: loomctl resume {run_id} --take-over"
+    )
+
+
+def told_once(space: Workspace, binding: Mapping[str, Any], found: Holder) -> str:
+    """Tell a bound session that another drives its run, once for each driver; empty where it knows."""
+    if binding.get(_TOLD) == found.epoch:
+        return ""
+    try:
+        noted = {**binding, _TOLD: found.epoch}
+        space.local.refresh(noted, pid=space.caller.pid, transcript_path=None)
+    except (OSError, LoomError):
+        pass
+    return f"Loom: {line(found, str(binding['run_id']))}"
+
+
+def document(space: Workspace, run_id: str, state: State) -> dict[str, Any] | None:
+    """Give who drives a run as documents tell it, `here`: the caller does; None where nobody who may live does."""
+    found = lease.holder(state)
+    if found is None or state.get("status") in OVER:  # a run that is over is nobody's
+        return None
+    other = space.store.held(run_id, state)
+    mine = found.session_id == space.caller.session_id and other is None
+    return {"epoch": found.epoch, **lease.brief(found), "here": mine} if mine or other is not None else None
+
+
+def keep_result(space: Workspace, run_id: str, text: str) -> str:
+    """Keep a result that was not taken, for its user alone; gives the file, or an empty string where none can be."""
+    from loomctl.runs.store.leftovers import UNSENT  # seldom
+
+    folder = os.path.join(space.local.folder, UNSENT)
+    path = os.path.join(folder, f"{run_id}-{clock.run_stamp()}-{os.getpid()}.md")
+    try:
+        files.refuse_links(space.store.folder, path)
+        files.make_folder(folder)
+        files.write_atomically(path, text.encode("utf-8", "surrogatepass"), mode=0o600)
+    except (OSError, LoomError):
+        return ""
+    return path

@@ -1,0 +1,1 @@
+"""What this machine alone knows of runs and sessions."""

@@ -1,0 +1,211 @@
+"""Which process drives a run: a small file for each run that is driven from this machine, beside the locks.
+
+The lease in a run's state names a session; its process means something on its own machine alone, so it stands in
+`.loom/local/drivers/{run_id}.json`. The file's time is the driver's last sign.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from loomctl.kit import files
+from loomctl.kit.errors import LoomError
+from loomctl.kit.ids import checked_id
+from loomctl.kit.process import processes
+from loomctl.runs.machine.local import TERMINAL
+from loomctl.runs.model import lease
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from loomctl.runs.model.lease import Holder
+
+FOLDER = "drivers"
+
+
+def note(local: str, run_id: str, epoch: int, session_id: str, pid: int | None) -> None:
+    """Note who takes a run's lease: written under the run's lock, before the state says so. Raises OSError."""
+    path = _path(local, run_id)
+    files.refuse_links(os.path.dirname(local), path)
+    files.make_folder(os.path.dirname(path))
+    from loomctl.kit import machine  # few commands take a lease
+
+    process = processes.identity(pid)
+    if not process["started"]:  # a number of another namespace's
+        process["pid"] = None
+    told = {
+        "epoch": epoch,
+        "session_id": session_id,
+        "process": {**process, "namespace": processes.namespace()},
+        "hostname": machine.hostname(),
+        "store": _store(local),
+    }
+    files.write_atomically(path, files.to_json(told), durable=False)
+
+
+def complete(local: str, run_id: str, holder: Holder, pid: int | None) -> None:
+    """Note the driver's process where it was not known as it took the lease: a shell knew less than a hook."""
+    known = _of(local, run_id, holder)
+    if pid is not None and known is not None and not _process(known).get("pid"):
+        note(local, run_id, holder.epoch, holder.session_id, pid)
+
+
+def forget(local: str, run_id: str, session_id: str | None = None) -> None:
+    """Forget who drove a run that is put away, or which this session has left."""
+    path = _path(local, run_id)
+    if session_id is not None and (_read(local, run_id) or {}).get("session_id") != session_id:
+        return
+    if not files.leads_away(os.path.dirname(local), path):
+        files.remove(path)
+
+
+def is_process(local: str, run_id: str, holder: Holder, pid: int | None) -> bool:
+    """Tell whether a run's driver is this very process: after a `/clear` it is, in a fork it is not (D2)."""
+    known = _of(local, run_id, holder)
+    return known is not None and pid is not None and processes.same(_process(known), processes.identity(pid))
+
+
+def is_its_terminal(local: str, run_id: str, holder: Holder, pid: int | None) -> bool:
+    """Tell whether a run's driver is the terminal that a host's process was started in: its user is the same person."""
+    known = _of(local, run_id, holder)
+    process = _process(known or {})
+    here = (process.get("boot_id"), process.get("namespace")) == (processes.boot_id(), processes.namespace())
+    if pid is None or holder.host != TERMINAL or not here:
+        return False
+    try:
+        return os.getsid(pid) == process.get("pid")
+    except OSError:
+        return False
+
+
+def is_here(local: str, run_id: str, holder: Holder) -> bool:
+    """Tell whether a run's driver took it on this machine, in this store."""
+    return _of(local, run_id, holder) is not None
+
+
+def of_own_session(local: str, run_id: str, holder: Holder, pid: int | None) -> str:
+    """Tell of a driver with the caller's session id whether it is another process: `alive`, `gone`; empty: it is not.
+
+    A conversation can be open in two windows, on two machines even, and it comes back after a kill. What runs in a
+    namespace of its own, as a sandbox does, counts as the session that it names. One that pulls its own run into
+    another copy of the project on this machine goes on there.
+    """
+    known = _of(local, run_id, holder)
+    process = _process(known or {})
+    if known is not None and process.get("boot_id") == processes.boot_id():
+        if pid is None or not process.get("pid") or process.get("namespace") != processes.namespace():
+            return ""
+        if processes.same(process, processes.identity(pid)):
+            return ""
+    return "alive" if _lives(local, run_id, holder, known, came=False) else "gone"
+
+
+def lives(local: str, run_id: str, holder: Holder) -> bool:
+    """Tell whether a run's driver may live, as far as this machine can see (`lease.lives`)."""
+    known = _of(local, run_id, holder)
+    if known is not None:  # it took the run in this store
+        return _lives(local, run_id, holder, known, came=False)
+    from loomctl.runs.machine import handoff_notes
+
+    return _lives(local, run_id, holder, None, came=handoff_notes.came_driven(local, run_id, holder))
+
+
+def _lives(local: str, run_id: str, holder: Holder, known: dict[str, Any] | None, *, came: bool) -> bool:
+    from loomctl.kit import machine
+
+    process = _process(known or {})
+    here = machine.hostname()
+    same_boot = known is not None and process.get("boot_id") == processes.boot_id()
+    same_names = known is not None and process.get("namespace") == processes.namespace()
+    pid = bool(process.get("pid"))
+    sight = lease.Sight(
+        known=known is not None,
+        same_boot=same_boot,
+        same_names=same_names,
+        pid=pid,
+        running=same_boot and same_names and pid and processes.lives(process),
+        same_host=holder.hostname == here or (known is not None and known.get("hostname") == here),
+        came=came,
+        ages=[time.time() - at for at in _signs(local, run_id, holder, known)],
+    )
+    return lease.lives(sight)
+
+
+def sign(local: str, run_id: str, session_id: str, at: float) -> None:
+    """Note a sign of a driver that was found later: its tool calls, of which the spool is emptied. at: since 1970."""
+    path = _path(local, run_id)
+    if at <= last_sign(local, run_id) or (_read(local, run_id) or {}).get("session_id") != session_id:
+        return
+    try:
+        os.utime(path, (at, at))
+    except OSError:
+        pass
+
+
+def last_sign(local: str, run_id: str) -> float:
+    """Give when the driver's file was last written or touched, in seconds since 1970; 0 where there is none."""
+    try:
+        return os.lstat(_path(local, run_id)).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _signs(local: str, run_id: str, holder: Holder, known: dict[str, Any] | None) -> list[float]:
+    """Give the times at which a driver showed itself: in the state, in its file, by a tool call that waits, a prompt.
+
+    A prompt with nothing to tell is the launcher's alone, which notes that its hook fired, for the last session (D80).
+    """
+    told = lease.seconds(holder.seen)
+    found: list[float] = [] if told is None else [told]
+    if known is not None:
+        from loomctl.runs.machine import heartbeats
+        from loomctl.runs.tools import spool
+
+        found.append(last_sign(local, run_id))
+        beat = heartbeats.read(local).get("user-prompt-submit")
+        if beat is not None and beat.session_id == holder.session_id:
+            found.append(beat.at)
+        begins = f"{holder.session_id}-"
+        found += [one.at / 1e9 for one in spool.waiting(local) if one.name.startswith(begins)]
+    return found
+
+
+def _of(local: str, run_id: str, holder: Holder) -> dict[str, Any] | None:
+    """Give what is known here of the holder of a lease; None for another's, and for a file that was copied along."""
+    found = _read(local, run_id)
+    if found is None or found.get("store") != _store(local):
+        return None
+    same = (found.get("epoch"), found.get("session_id")) == (holder.epoch, holder.session_id)
+    return found if same else None
+
+
+_looked: list[tuple[object, object]] = []  # the file that was read last, as it stood, and what it held
+
+
+def _read(local: str, run_id: str) -> dict[str, Any] | None:
+    path = _path(local, run_id)
+    try:
+        files.refuse_links(os.path.dirname(local), path)
+        told = os.lstat(path)
+        stands = (path, told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns)
+        if not _looked or _looked[0][0] != stands:
+            _looked[:] = [(stands, files.read_json(path, limit=1 << 16))]
+    except (OSError, LoomError):
+        return None
+    found = _looked[0][1]
+    return found if isinstance(found, dict) else None
+
+
+def _path(local: str, run_id: str) -> str:
+    return os.path.join(local, FOLDER, checked_id(run_id) + ".json")
+
+
+def _store(local: str) -> str:
+    return os.path.dirname(os.path.realpath(local))
+
+
+def _process(found: dict[str, Any]) -> dict[str, Any]:
+    process = found.get("process")
+    return process if isinstance(process, dict) else {}

@@ -1,0 +1,1 @@
+"""What a run's files hold, as plain data; pure."""

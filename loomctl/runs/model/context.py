@@ -1,0 +1,290 @@
+"""A context in memory: flat text keys with JSON values, for many threads, and for branches on clones (D43, D44)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from loomctl.kit.errors import EXIT_USAGE, LoomError
+from loomctl.kit.text.fences import one_line
+from loomctl.runs.model.context_keys import is_reserved
+from loomctl.runs.model.run_context import Changes, copied, merged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+DEEPEST = 200  # levels of a value
+LONGEST_KEY = 1_000  # characters
+MOST = 10_000_000  # values within one
+_TOO_LONG = 10**400  # no reader of a state takes a number of so many digits
+_SHOWN = 60
+
+
+class Snapshot(Mapping[str, Any]):
+    """A context as it was at one moment; nothing changes it, and what it gives is a copy."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = copied(dict(values))
+
+    def __getitem__(self, key: str) -> Any:
+        """Give a key's value. Raises KeyError."""
+        return copied(self._values[key])
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the keys, the one that was set last at the end."""
+        return iter(tuple(self._values))
+
+    def __len__(self) -> int:
+        """Count the keys."""
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        """Show the values."""
+        return f"Snapshot({self._values!r})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give all of it, as a dictionary of its own."""
+        values: dict[str, Any] = copied(self._values)
+        return values
+
+
+class Context:
+    """Keys and values that the steps of a run share.
+
+    A key is text; a dotted one (`auth.tests_passing`) is as flat as any other. A value is text, a finite number, true,
+    false, null, a list or an object of such, at most DEEPEST levels deep. What goes in and what comes out are copies:
+    nothing that is held elsewhere changes the context, and each of its methods is one step for all threads.
+
+    values: what it begins with, whose keys may be the engine's own; those are refused in all that is set later. Raises
+    BAD_KEY, RESERVED_KEY and BAD_VALUE, and then nothing of that call is set.
+    """
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        self._lock = RLock()
+        self._values = {checked_key(key, by_engine=True): checked(key, value) for key, value in (values or {}).items()}
+        self._changed: dict[str, bool] = {}  # since it was made: True where the key was set, False where it went
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Give a key's value, or `default` where the key is not set."""
+        with self._lock:
+            return copied(self._values[key]) if key in self._values else default
+
+    def set(self, key: str, value: Any, *, by_engine: bool = False) -> None:
+        """Set one key."""
+        self.update({key: value}, by_engine=by_engine)
+
+    def update(self, values: Mapping[str, Any], *, by_engine: bool = False) -> None:
+        """Set several keys, all of them or none. by_engine: keys that are the engine's own may be among them."""
+        taken = {checked_key(key, by_engine=by_engine): checked(key, value) for key, value in values.items()}
+        with self._lock:
+            for key, value in taken.items():
+                self._put(key, value)
+
+    def change(self, key: str, make: Callable[[Any], Any], default: Any = None) -> Any:
+        """Set a key to what `make` makes of its value, while no other thread changes it; gives the new value.
+
+        default: what `make` is given where the key is not set.
+        """
+        checked_key(key)
+        with self._lock:
+            value = checked(key, make(self.get(key, default)))
+            self._put(key, value)
+            return copied(value)
+
+    def unset(self, key: str, *, by_engine: bool = False) -> bool:
+        """Take a key away; tells whether it was there."""
+        checked_key(key, by_engine=by_engine)
+        with self._lock:
+            if key not in self._values:
+                return False
+            del self._values[key]
+            self._changed[key] = False
+            return True
+
+    def keys(self) -> list[str]:
+        """List the keys, the one that was set last at the end."""
+        with self._lock:
+            return list(self._values)
+
+    def items(self) -> list[tuple[str, Any]]:
+        """List keys and values as they were at one moment."""
+        return list(self.snapshot().to_dict().items())
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the keys as they were when this began."""
+        return iter(self.keys())
+
+    def __contains__(self, key: object) -> bool:
+        """Tell whether a key is set."""
+        with self._lock:
+            return key in self._values
+
+    def __len__(self) -> int:
+        """Count the keys."""
+        with self._lock:
+            return len(self._values)
+
+    def __repr__(self) -> str:
+        """Show the values."""
+        with self._lock:
+            return f"Context({self._values!r})"
+
+    def snapshot(self) -> Snapshot:
+        """Give all of it as it is now."""
+        with self._lock:
+            return Snapshot(self._values)
+
+    def clone(self) -> Context:
+        """Give a context for a branch: it begins with the same values, and neither ever sees the other's changes."""
+        made = Context()
+        made._values = self.snapshot().to_dict()
+        return made
+
+    def changes(self) -> Changes:
+        """Give what was changed since the context was made or cloned."""
+        with self._lock:
+            values = {key: copied(self._values[key]) for key, is_set in self._changed.items() if is_set}
+            return Changes(values, sorted(key for key, is_set in self._changed.items() if not is_set))
+
+    def merge(self, branches: Sequence[tuple[str, Context]]) -> list[dict[str, Any]]:
+        """Take over what branches changed in their clones; gives the conflicts, `{key, branches}` each (D43).
+
+        branches: id and clone of each, in the order in which they were declared: of two that set a key the later one
+        wins. What a branch did not touch it does not set back.
+        """
+        changed = [(name, branch.changes()) for name, branch in branches]
+        with self._lock:
+            made = merged(self._values, changed)
+            self._values = made.context
+            for _, changes in changed:
+                self._changed.update(dict.fromkeys(changes.gone, False) | dict.fromkeys(changes.set, True))
+            return made.conflicts
+
+    def _put(self, key: str, value: Any) -> None:
+        self._values.pop(key, None)
+        self._values[key] = value
+        self._changed.pop(key, None)
+        self._changed[key] = True
+
+
+# ---- What may be in it.
+
+
+def checked_key(key: object, *, by_engine: bool = False) -> str:
+    """Give a key that may be set. Raises BAD_KEY, and RESERVED_KEY for the engine's own (D37, D44)."""
+    if not isinstance(key, str):
+        raise _bad_key(f"{key!r:.{_SHOWN}}", "a key is text")
+    if not key or len(key) > LONGEST_KEY or not _is_unicode(key):
+        raise _bad_key(_shown(key), f"a key has 1 to {LONGEST_KEY:,} characters, each a whole one")
+    if not by_engine and is_reserved(key):
+        raise LoomError(
+            "RESERVED_KEY",
+            f"{_shown(key)} is a key that Loom itself writes",
+            why="so is what begins with `_`, `response.`, `output.`, `command.`, `parallel.`, `internal.` or "
+            "`human.gate.`, and `last_stage` and `last_response` are",
+            hint="loomctl context list --all",
+            exit_code=EXIT_USAGE,
+        )
+    return _plain(key)
+
+
+def checked(key: object, value: Any) -> Any:
+    """Give a copy of a value of which everything is JSON. key: whose, for words. Raises BAD_VALUE."""
+    return _Check(str(key)).copy(value, 0)
+
+
+class _Check:
+    """Copies one value, and refuses what is no JSON, with its place."""
+
+    def __init__(self, key: str) -> None:
+        self._place: list[str] = [one_line(key, _SHOWN)]
+        self._above: set[int] = set()  # the lists and objects that the place is in
+        self._count = 0
+
+    def copy(self, value: Any, depth: int) -> Any:
+        self._count += 1
+        if self._count > MOST:
+            raise self._bad(f"it holds more than {MOST:,} values")
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            if not _is_unicode(value):
+                raise self._bad("the text holds half a character: it is no Unicode")
+            return _plain(value)
+        if isinstance(value, int):
+            if abs(value) >= _TOO_LONG:
+                raise self._bad("the number has more than 400 digits")
+            return int(value)
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise self._bad(f"{value} is no JSON number")
+            return float(value)
+        if not isinstance(value, (dict, list)):
+            raise self._bad(f"{type(value).__name__} is no JSON value: {_ADVICE.get(type(value), _JSON)}")
+        if id(value) in self._above:
+            raise self._bad("it holds itself")
+        if depth == DEEPEST:
+            raise self._bad(f"it is nested deeper than {DEEPEST} levels")
+        self._above.add(id(value))
+        made = self._members(value, depth + 1)
+        self._above.remove(id(value))
+        return made
+
+    def _members(self, value: Any, depth: int) -> Any:
+        if isinstance(value, list):
+            return [self._member(str(at), inner, depth) for at, inner in enumerate(value)]
+        for name in value:
+            if not isinstance(name, str) or not _is_unicode(name):
+                raise self._bad(f"{name!r:.{_SHOWN}} is no name in an object: it has to be text")
+        return {_plain(name): self._member(one_line(name, _SHOWN), inner, depth) for name, inner in value.items()}
+
+    def _member(self, name: str, value: Any, depth: int) -> Any:
+        self._place.append(name)
+        made = self.copy(value, depth)
+        self._place.pop()
+        return made
+
+    def _bad(self, why: str) -> LoomError:
+        shown = self._place if len(self._place) <= 8 else [*self._place[:4], "…", *self._place[-3:]]
+        return LoomError(
+            "BAD_VALUE",
+            "this value cannot stand in a context",
+            where=" / ".join(shown),
+            why=why,
+            hint="loomctl context set --help",
+            exit_code=EXIT_USAGE,
+        )
+
+
+_JSON = "there are text, numbers, true, false, null, lists and objects"
+_ADVICE: dict[type, str] = {
+    bytes: "give it as text, decoded",
+    bytearray: "give it as text, decoded",
+    tuple: "give a list",
+    set: "give a list",
+    frozenset: "give a list",
+}
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _plain(text: str) -> str:
+    """Give a text that is nothing more, such as an enumeration's member that is one, as text alone."""
+    return str.__str__(text)
+
+
+def _shown(key: str) -> str:
+    return repr(one_line(key.encode("utf-8", "backslashreplace").decode(), _SHOWN))
+
+
+def _bad_key(shown: str, why: str) -> LoomError:
+    hint = "loomctl context set --help"
+    return LoomError("BAD_KEY", f"{shown} is no key of a context", why=why, hint=hint, exit_code=EXIT_USAGE)

@@ -1,0 +1,259 @@
+"""The run's `state.json` as plain data: how it begins, how a file is accepted, what priming leaves out of it."""
+
+from __future__ import annotations
+
+from loomctl.kit.errors import EXIT_SKEW, UPDATE, LoomError, quoted
+from loomctl.kit.json.shapes import ANY_OBJECT, LARGEST, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit
+from loomctl.runs.model import joins
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any, TypeAlias
+
+    State: TypeAlias = dict[str, Any]
+
+SCHEMA_VERSION = 1
+ACTIVE = ("in_progress", "paused", "awaiting_feedback")
+TERMINAL = ("completed", "cancelled")
+STATUSES = ("pending", *ACTIVE, "completed", "failed", "cancelled")
+# What priming and bookkeeping change by themselves: never part of what a priming shows or hashes (D15).
+VOLATILE = ("sessions", "context_metadata", "updated_at", "revision", "ledger_head", "pending_triggers", "lease")
+
+# What the log's checksum of a state leaves out: what hooks change without an event, and a copy's other name (D54).
+UNCHECKED = frozenset((*VOLATILE, "run_id"))
+
+
+def new_state(plan: Mapping[str, Any], *, run_id: str, work_id: str | None, goal: str, at: str) -> State:
+    """Make the first state of a run. at: UTC, `YYYY-MM-DDTHH:MM:SSZ`."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "revision": 0,
+        "run_id": run_id,
+        "plan_id": plan["plan_id"],
+        "workflow_id": plan["workflow_id"],
+        "work_id": work_id,
+        "goal": goal,
+        "status": "pending",
+        "created_at": at,
+        "updated_at": at,
+        "current_phase": None,
+        "current_step": None,
+        "phases": {phase["id"]: {"status": "pending"} for phase in plan["phases"]},
+        "steps": [],
+        "context": {},
+        "artifacts": {},
+        "errors": [],
+        "pending_approvals": [],
+        "approvals": [],
+        "sessions": {"current_session_id": None, "total_sessions": 0, "session_history": []},
+        "context_metadata": {"last_artifact_reload": None, "reload_count": 0, "artifacts_in_context": []},
+        "ledger_head": {"seq": 0, "sha256": ""},
+    }
+
+
+# More writes than a run can have had.
+_MOST_WRITES = 2**48
+# The shapes that the engine relies on; everything else in a state is kept as it is.
+_TEXT_OR_NULL = TEXT + NOTHING
+_STATE = Shape(
+    {
+        "run_id": TEXT,
+        "plan_id": TEXT,
+        "workflow_id": TEXT,
+        "status": TEXT,
+        "phases": OBJECT,
+        "steps": LIST,
+        "artifacts": OBJECT,
+        "context": OBJECT,
+        "errors": LIST,
+        "pending_approvals": LIST,
+        "sessions": OBJECT,
+        "context_metadata": OBJECT,
+    },
+    {
+        "revision": WHOLE,
+        "work_id": _TEXT_OR_NULL,
+        "goal": TEXT,
+        "created_at": _TEXT_OR_NULL,
+        "updated_at": _TEXT_OR_NULL,
+        "completed_at": _TEXT_OR_NULL,
+        "current_phase": _TEXT_OR_NULL,
+        "current_step": _TEXT_OR_NULL,
+        "approvals": LIST,
+        "ledger_head": OBJECT,
+    },
+    ("run_id", "plan_id", "workflow_id", "status", "work_id", "current_phase", "current_step"),
+)
+_SHOWN = ("step_id", "phase", "stage", "status", "started_at")
+_VISIT = Shape(
+    {
+        "step_id": TEXT,
+        "phase": TEXT,
+        "stage": TEXT,
+        "status": TEXT,
+        "started_at": TEXT,
+        "visit": WHOLE,
+        "rank": WHOLE,
+    },
+    {"artifacts": OBJECT, "attempt": WHOLE, "next": OBJECT, "branches": LIST},
+    _SHOWN,
+)
+# A branch of a parallel step's visit (D43); a visit in it holds no branches of its own.
+_BRANCH = Shape(
+    {"id": TEXT, "index": WHOLE, "status": TEXT, "steps": LIST},
+    {"current_step": TEXT, "set": OBJECT, "gone": LIST, "approvals": LIST, "feedback": OBJECT},
+    ("id", "status"),
+)
+_IN_BRANCH = Shape({}, {"branches": NOTHING})
+_NEXT = Shape({"step_id": _TEXT_OR_NULL, "reason": TEXT}, {"to": TEXT, "not_before": TEXT}, ("step_id", "reason"))
+_REGISTERED = Shape({}, {"set": OBJECT, "before": OBJECT})
+# What the engine or FABER did itself has no stage.
+_WITHOUT_STAGE = Shape({**_VISIT.needed, "stage": NOTHING}, _VISIT.if_there, _SHOWN)
+_APPROVAL = Shape({"id": TEXT}, {"after_rank": WHOLE, "lapsed": WHOLE}, ("id",))
+_SESSIONS = Shape({}, {"session_history": LIST, "current_session_id": _TEXT_OR_NULL})
+_RECORD = Shape(
+    {"session_id": TEXT},
+    {
+        "environment": OBJECT,
+        "compactions": LIST,
+        "phases_completed": LIST,
+        "artifacts_loaded": LIST,
+        "resumes": WHOLE,
+    },
+)
+_METADATA = Shape({}, {"reload_count": WHOLE, "artifacts_in_context": LIST, "tool_history": OBJECT})
+_IN_CONTEXT = Shape({"artifact_id": TEXT}, {})
+
+
+def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool = True) -> State:
+    """Check what was read from a state file and give it back as a state; one of an older schema is migrated (D56).
+
+    whole: False looks only at what stands at the top: enough to list a run, not to work on it.
+    Of what counts writes alone nothing is refused: a lease that cannot be read is nobody's (`lease`), a revision that
+    no reader counts to is 0. Raises RUN_ID_MISMATCH (D6), SCHEMA_TOO_NEW or BAD_STATE with the JSON path; nothing else
+    is repaired in silence.
+    """
+    if not isinstance(raw, dict):
+        raise _bad(where, "$", "a state is a JSON object")
+    if type(raw.get("revision")) is int and not 0 <= raw["revision"] <= LARGEST:
+        raw = {**raw, "revision": 0}
+    version = raw.get("schema_version")
+    if isinstance(version, int) and not isinstance(version, bool) and version > SCHEMA_VERSION:
+        raise LoomError(
+            "SCHEMA_TOO_NEW",
+            f"this state has schema {version}, this loomctl knows {SCHEMA_VERSION}",
+            where=where,
+            hint=UPDATE,
+            exit_code=EXIT_SKEW,
+        )
+    if type(version) is int and version < SCHEMA_VERSION:
+        raw = _migrated(raw, where)
+    elif version != SCHEMA_VERSION or isinstance(version, bool):
+        raise _bad(where, "$.schema_version", f"the schema version is {SCHEMA_VERSION}")
+    for path, value, shape in (
+        _places(raw) if whole else (("$", raw, _STATE), ("$.sessions", raw.get("sessions"), _SESSIONS))
+    ):
+        problem = misfit(path, value, shape)
+        if problem is not None:
+            raise _bad(where, *problem)
+    for path, why in _damaged_branches(raw) if whole else ():
+        raise _bad(where, path, why)
+    if run_id is not None and raw["run_id"] != run_id:
+        raise LoomError(
+            "RUN_ID_MISMATCH",
+            f"the file says it is run {str(raw['run_id'])[:200]!r}, not {run_id!r}",
+            where=where,
+            why="a run's folder and its state carry one id: put it back under its own name, or remove the copy",
+            hint="loomctl runs",
+        )
+    return raw
+
+
+def _migrated(raw: dict[str, Any], where: str) -> State:
+    from loomctl.runs.model import migrations  # for older files alone: hooks pay for it only then
+
+    try:
+        return migrations.migrated(raw, SCHEMA_VERSION, migrations.STATE)
+    except ValueError as error:
+        raise _bad(where, "$.schema_version", str(error)) from None
+
+
+def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
+    """Give every place whose shape counts, the outer before the inner: a place is looked into only once it was fit."""
+    yield "$", raw, _STATE
+    for name, phase in raw["phases"].items():
+        yield f"$.phases.{name}", phase, ANY_OBJECT
+    yield "$.sessions", raw["sessions"], _SESSIONS
+    yield "$.context_metadata", raw["context_metadata"], _METADATA
+    for index, visit in enumerate(raw["steps"]):
+        yield from _of_visit(f"$.steps[{index}]", visit)
+    for path, entries, shape in (
+        ("$.pending_approvals", raw["pending_approvals"], _APPROVAL),
+        ("$.approvals", raw.get("approvals", []), _APPROVAL),
+        ("$.sessions.session_history", raw["sessions"].get("session_history", []), _RECORD),
+        (
+            "$.context_metadata.artifacts_in_context",
+            raw["context_metadata"].get("artifacts_in_context", []),
+            _IN_CONTEXT,
+        ),
+    ):
+        for index, entry in enumerate(entries):
+            yield f"{path}[{index}]", entry, shape
+
+
+def _of_visit(path: str, visit: Any) -> Iterator[tuple[str, object, Shape]]:
+    without_stage = isinstance(visit, dict) and visit.get("by") in ("engine", "faber")
+    yield path, visit, _WITHOUT_STAGE if without_stage else _VISIT
+    if "artifacts" in visit:
+        yield f"{path}.artifacts", visit["artifacts"], _REGISTERED
+    if "next" in visit:
+        yield f"{path}.next", visit["next"], _NEXT
+    for index, record in enumerate(visit.get("branches", ())):
+        inner = f"{path}.branches[{index}]"
+        yield inner, record, _BRANCH
+        for number, one in enumerate(record.get("approvals", ())):
+            yield f"{inner}.approvals[{number}]", one, _APPROVAL
+        for number, one in enumerate(record["steps"]):
+            yield f"{inner}.steps[{number}]", one, _IN_BRANCH
+            yield from _of_visit(f"{inner}.steps[{number}]", one)
+
+
+def _damaged_branches(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Give what of a parallel step's branches no Loom wrote: none at all, one twice, a status that there is not."""
+    for index, visit in enumerate(raw["steps"]):
+        records = visit.get("branches")
+        if records is None:
+            continue
+        path = f"$.steps[{index}].branches"
+        names = [record["id"] for record in records]
+        if not names or len(set(names)) != len(names):
+            yield path, "a parallel step has branches, each once"
+        for place, record in enumerate(records):
+            if record["status"] not in joins.STATUSES:
+                yield f"{path}[{place}].status", f"a branch is one of {', '.join(joins.STATUSES)}"
+
+
+def _bad(where: str, path: str, why: str) -> LoomError:
+    return LoomError(
+        "BAD_STATE",
+        "this state cannot be used",
+        where=f"{where} {path}",
+        why=why,
+        hint=f"loomctl check {quoted(where)}",
+    )
+
+
+def counted_off(state: Mapping[str, Any]) -> str:
+    """Name the counter of a state, which somebody else wrote, that no run ever reached; empty where none is.
+
+    What is read here is read whatever it counts; what comes from elsewhere and counts so far was made to.
+    """
+    lease = state.get("lease")
+    told = {"revision": state.get("revision"), "lease.epoch": lease.get("epoch") if isinstance(lease, dict) else None}
+    return next((name for name, held in told.items() if type(held) is int and not 0 <= held <= _MOST_WRITES), "")
+
+
+def is_active(state: Mapping[str, Any]) -> bool:
+    """Tell whether a run is under way (D1); completed and cancelled never are (D4)."""
+    return state.get("status") in ACTIVE

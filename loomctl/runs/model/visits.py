@@ -1,0 +1,271 @@
+"""The visits of a run's steps: one is opened, worked on, marked, and ended (D27, D31, D36, D41)."""
+
+from __future__ import annotations
+
+from loomctl.kit import ids
+from loomctl.kit.errors import EXIT_INVALID, LoomError
+from loomctl.kit.records import NamedTuple
+from loomctl.runs.model import route_reasons
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from loomctl.runs.model.state import State
+
+OUTCOMES = ("succeeded", "failed", "partially_succeeded", "skipped")  # D32
+SPELLINGS = {"SUCCESS": "succeeded", "FAILURE": "failed", "PARTIAL": "partially_succeeded", "SKIPPED": "skipped"}
+OPEN = ("in_progress", "closing")
+
+
+def of_step(state: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Give a step's visits, oldest first. For many steps `visits_by_step` looks at each visit once."""
+    return [entry for entry in state["steps"] if entry["step_id"] == key]
+
+
+def by_step(state: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Give the visits of every step that has some, oldest first, in one pass; those of branches, too."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for entry in every(state):
+        found.setdefault(entry["step_id"], []).append(entry)
+    return found
+
+
+def every(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give all visits in the order in which they began, those in branches behind their parallel step's (D43)."""
+    for entry in state["steps"]:
+        yield entry
+        yield from within(entry)
+
+
+def within(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give the visits in the branches of a parallel step's, in the order in which they began; none of any other."""
+    return sorted((one for record in entry.get("branches", ()) for one in record["steps"]), key=lambda one: one["rank"])
+
+
+def highest_rank(state: Mapping[str, Any]) -> int:
+    """Give the rank of the stage that was begun last, in whatever branch; 0 where none was."""
+    return max((entry["rank"] for entry in every(state)), default=0)
+
+
+class Outside(NamedTuple):
+    """Which branch a state is that is seen as a run (D43), and what that run has outside of it that counts within.
+
+    stage, step_id: of the parallel step's visit; name, place: of the branch; outcome: how it ended, None if it has not.
+    rank: the highest of the run; visits: how often each of its steps was visited in earlier rounds of the parallel
+    step; before: the visits of the main line up to that step. open: the stages that are being
+    worked on, in whatever branch; left: what is left to do in the run, in a sentence.
+    """
+
+    stage: str = ""
+    step_id: str = ""
+    name: str = ""
+    place: int = 0
+    outcome: str | None = None
+    rank: int = 0
+    visits: Mapping[str, int] = {}
+    before: Sequence[Mapping[str, Any]] = ()
+    open: Sequence[str] = ()
+    left: str = ""
+
+
+_OUTSIDE = Outside()
+AS_BRANCH = "as_branch"  # the key of an `Outside` in a state that is seen, never in one that is stored
+
+
+def seen_from(state: Mapping[str, Any]) -> Outside:
+    """Give what a branch that is seen as a run has outside of it; empty for a run itself."""
+    found = state.get(AS_BRANCH)
+    return found if isinstance(found, Outside) else _OUTSIDE
+
+
+def is_branch(state: Mapping[str, Any]) -> bool:
+    """Tell whether a state is a branch that is seen as a run."""
+    return bool(seen_from(state).stage)
+
+
+def is_done(seen: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell from a step's visits whether it needs no more work: the last ended well, or failed and was passed.
+
+    A visit that stopped the run, or that was reopened, ended without being the last word on its step.
+    """
+    if not seen or seen[-1].get("stopped") or seen[-1].get("reopened"):
+        return False
+    last = seen[-1]
+    return last["status"] in ("succeeded", "partially_succeeded", "skipped") or bool(last.get("passed"))
+
+
+def how_it_ended(entry: Mapping[str, Any]) -> str:
+    """Say how a visit stands: its status, or that its step is to be done again."""
+    return "to be done again" if entry.get("reopened") else str(entry["status"])
+
+
+def reason_of(entry: Mapping[str, Any]) -> str:
+    """Say why a visit failed, as far as anybody said; empty for one that did not fail."""
+    return str(entry.get("failure_reason") or entry.get("note") or "") if entry["status"] == "failed" else ""
+
+
+def open_visit(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give the visit that is being worked on (or closing), if there is one."""
+    return next((entry for entry in reversed(state["steps"]) if entry["status"] in OPEN), None)
+
+
+def named(state: Mapping[str, Any], word: str) -> tuple[dict[str, Any], str] | None:
+    """Give the visit whose stage has a number or a name, and the branch that it is in ("" for none); else None."""
+    rank = int(word) if word.isascii() and word.isdigit() and len(word) < 10 else None
+    for entry in state["steps"]:
+        if _is_named(entry, word, rank):
+            return entry, ""
+        for record in entry.get("branches", ()):
+            for inner in record["steps"]:
+                if _is_named(inner, word, rank):
+                    return inner, str(record["id"])
+    return None
+
+
+def _is_named(entry: Mapping[str, Any], word: str, rank: int | None) -> bool:
+    return entry.get("stage") is not None and (entry["stage"] == word or entry["rank"] == rank)
+
+
+def done_command(entry: Mapping[str, Any] | None) -> str:
+    """Give the command that ends a visit, which names its stage (D67)."""
+    return f"loomctl done --for {entry['rank']:03}" if entry is not None and entry.get("stage") else "loomctl done"
+
+
+def start_visit(
+    state: State, key: str, phase: str, *, at: str, by_engine: bool = False
+) -> tuple[State, dict[str, Any]]:
+    """Open a visit of a step, or give the one that is open already.
+
+    Rank counts visits in order of their start, from 1 (D41). What the engine does itself has no stage, and rank 0.
+    Raises STEP_OPEN where another step is being worked on: one visit is open at a time.
+    """
+    current = open_visit(state)
+    if current is not None and current["step_id"] == key:
+        return state, current
+    if current is not None:
+        raise LoomError(
+            "STEP_OPEN",
+            f"{current['step_id']} is being worked on, and {key} is to be done before it",
+            why="one step is open at a time, to be ended first; this state was changed by hand",
+            hint=done_command(current),
+        )
+    outside = seen_from(state)
+    visit = len(of_step(state, key)) + outside.visits.get(key, 0) + 1
+    rank = 0 if by_engine else max(outside.rank, highest_rank(state)) + 1
+    entry: dict[str, Any] = {
+        "step_id": key,
+        "phase": phase,
+        "visit": visit,
+        "rank": rank,
+        "stage": None if by_engine else ids.stage_name(rank, key, visit),
+        "status": "in_progress",
+        "started_at": at,
+        "completed_at": None,
+    }
+    if by_engine:
+        entry["by"] = "engine"
+    state = {**state, "steps": [*state["steps"], entry]}
+    attempt = attempt_of(state, entry)
+    if attempt > 1:
+        entry["attempt"] = attempt
+    return state, entry
+
+
+def last_ended(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give the visit that `undone` takes back; None where there is none. One that is closing has not ended."""
+    worked = (entry for entry in reversed(state["steps"]) if not _without_stage(entry))
+    return next((entry for entry in worked if entry["status"] in OUTCOMES), None)
+
+
+def mark_closing(
+    state: State,
+    *,
+    outcome: str | None,
+    note: str,
+    artifacts: Mapping[str, str],
+    at: str,
+    session_id: str | None = None,
+) -> State:
+    """Mark the open visit as closing: its response is still to come, as the conversation's next final message (D27).
+
+    session_id: whose conversation that is.
+    """
+    entry = open_visit(state)
+    if entry is None:
+        raise nothing_open()
+    closing = {"outcome": outcome, "note": note, "artifacts": dict(artifacts), "at": at}
+    closing["session_id"] = session_id
+    return replaced(state, {**entry, "status": "closing", "closing": closing})
+
+
+def repaired(state: State) -> State:
+    """Count a corrective turn of the open visit (D36); one that was closing still is."""
+    entry = open_visit(state)
+    if entry is None:
+        raise nothing_open()
+    return replaced(state, {**entry, "repairs": repairs_of(entry) + 1})
+
+
+def repairs_of(entry: Mapping[str, Any]) -> int:
+    """Give how often a visit's answer was asked to be repaired."""
+    count = entry.get("repairs")
+    return count if type(count) is int and count > 0 else 0
+
+
+def without_closing(state: State) -> State:
+    """Take the mark of a closing visit off; it is open as before."""
+    entry = open_visit(state)
+    if entry is None or entry["status"] != "closing":
+        return state
+    bare = {key: value for key, value in entry.items() if key != "closing"}
+    return replaced(state, {**bare, "status": "in_progress"})
+
+
+def replaced(state: State, entry: Mapping[str, Any]) -> State:
+    """Put a visit in its place; it is looked for from the newest on."""
+    steps = list(state["steps"])
+    for at in range(len(steps) - 1, -1, -1):
+        if steps[at]["step_id"] == entry["step_id"] and steps[at]["visit"] == entry["visit"]:
+            steps[at] = dict(entry)
+            break
+    return {**state, "steps": steps}
+
+
+def _without_stage(entry: Mapping[str, Any]) -> bool:
+    """Tell what no session worked on here: the engine or FABER did it."""
+    return entry.get("stage") is None
+
+
+def nothing_open() -> LoomError:
+    """Say that no step is being worked on."""
+    return LoomError(
+        "NO_OPEN_STEP",
+        "no step of this run is being worked on",
+        hint="loomctl next",
+        exit_code=EXIT_INVALID,
+    )
+
+
+def attempt_of(state: Mapping[str, Any], entry: Mapping[str, Any]) -> int:
+    """Give which try a visit is since its step was come to, from 1: the failed ones directly before it count.
+
+    A visit that a transition led to, even from the step itself, is a first try.
+    """
+    attempt, seen = 1, False
+    for other in reversed(state["steps"]):
+        if not seen:
+            seen = (other["step_id"], other["visit"]) == (entry["step_id"], entry["visit"])
+            continue
+        said = other.get("next")
+        leads = isinstance(said, dict) and bool(said.get("step_id")) and said.get("reason") != route_reasons.RETRY
+        if (
+            other["step_id"] != entry["step_id"]
+            or other["status"] != route_reasons.FAILED
+            or other.get("reopened")
+            or leads
+        ):
+            break
+        attempt += 1
+    return attempt

@@ -1,0 +1,117 @@
+"""Which project this is: its root, its store, the bundle that serves it (D3)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.kit import files, git, user_folders
+from loomctl.kit.errors import LoomError, quoted
+from loomctl.kit.records import NamedTuple
+from loomctl.runs.store import reading_copies
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+STORE = ".loom"
+FABER = ".fractary"  # where FABER keeps its own: a project, too (D5)
+
+
+class Project(NamedTuple):
+    """root: `{project_root}`; store: the `.loom` folder of its runs; plugin_root: the bundle. All absolute."""
+
+    root: str
+    store: str
+    plugin_root: str
+
+    @property
+    def faber_roots(self) -> tuple[str, ...]:
+        """The folders in which FABER's own may stand: the project's root, and the main checkout's."""
+        return tuple(dict.fromkeys((self.root, os.path.dirname(self.store))))
+
+    @property
+    def name(self) -> str:
+        """The project's name: that of the folder which holds the store, the same in every linked worktree."""
+        return os.path.basename(os.path.dirname(self.store)) or "project"
+
+
+def package_parent() -> str:
+    """Give the folder that holds the package `loomctl`."""
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def plugin_root() -> str:
+    """Give the bundle: beside the package in a checkout or plugin, `loomctl/_bundle` in a wheel."""
+    beside = package_parent()
+    inside = os.path.join(beside, "loomctl", "_bundle")
+    return inside if os.path.isfile(os.path.join(inside, "plugin.json")) else beside
+
+
+def find(starts: Iterable[str]) -> Project | None:
+    """Find the nearest store or folder of FABER's upward from each start in turn, to the repository's top (D3, D5).
+
+    Without a repository: the nearest parent that has one. A linked worktree uses the main checkout's store, with the
+    worktree as its root.
+    """
+    for start in starts:
+        if start and os.path.isdir(start):
+            found = _upward(os.path.realpath(start))
+            if found is not None:
+                return found
+    return None
+
+
+def _upward(start: str) -> Project | None:
+    top, main = _checkout(start)
+    folder = start
+    while True:
+        owner = folder if main is None or top is None else os.path.join(main, os.path.relpath(folder, top))
+        store = os.path.normpath(os.path.join(owner, STORE))
+        is_loom = _is_store(store)
+        if is_loom or _is_faber(folder) or _is_faber(owner):
+            return Project(folder, store, plugin_root())
+        if folder in (top, os.path.dirname(folder)):
+            return None
+        folder = os.path.dirname(folder)
+
+
+def _is_store(folder: str) -> bool:
+    """Tell a store: no link, which could open another project's, and no folder of copies for a step (D42)."""
+    return os.path.isdir(folder) and not os.path.islink(folder) and not reading_copies.are_all(folder)
+
+
+def _is_faber(folder: str) -> bool:
+    """Tell whether FABER is at home in a folder; what it keeps in the user's own home is no project."""
+    return os.path.isdir(os.path.join(folder, FABER)) and folder != os.path.realpath(user_folders.home() or os.sep)
+
+
+def new(start: str) -> Project:
+    """Say where a first run's store goes: the repository's top (the main checkout's for a worktree), else `start`.
+
+    Raises UNSAFE_LINK where a link stands in its place, NOT_A_FOLDER where a file does.
+    """
+    start = os.path.realpath(start)
+    top, main = _checkout(start)
+    root = top or start
+    store = os.path.join(main or root, STORE)
+    files.refuse_links(main or root, store)
+    if os.path.lexists(store) and not os.path.isdir(store):
+        raise LoomError(
+            "NOT_A_FOLDER",
+            "a file stands where Loom keeps its folder",
+            where=store,
+            why="nothing of Loom's can be there before it is out of the way",
+            hint=f"mv {quoted(store)} {quoted(store + '.aside')}",
+        )
+    return Project(root, store, plugin_root())
+
+
+def _checkout(start: str) -> tuple[str | None, str | None]:
+    """Give `(top of the checkout, top of the main checkout)`, the second only for a linked worktree."""
+    top = git.top_of(start)
+    folders = git.git_folders(top) if top is not None else None
+    if top is None or folders is None or folders[0] == folders[1] or os.path.basename(folders[1]) != ".git":
+        return top, None
+    main = os.path.realpath(os.path.dirname(folders[1]))
+    known = os.path.isdir(main) and main != top and git.is_worktree_of(top, *folders)
+    return top, main if known else None

@@ -1,0 +1,340 @@
+"""Settings: the user's and the project's `config.yaml`, each compiled to a JSON file that hooks can read (design §3).
+
+The user's is compiled into the user's own state folder: what it alone may say (`extra_roots`) is never taken from a
+file that a repository could bring along (D10).
+"""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.kit import digests, files, user_folders
+from loomctl.kit.errors import LoomError, quoted
+from loomctl.kit.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LARGEST = 256 * 1024
+DEPTH = 20
+CHILD_PATIENCE = 2.0  # seconds
+
+
+class Settings(NamedTuple):
+    """hook_budget: UTF-16 units of all parts together; command_budget: UTF-8 bytes.
+
+    extra_roots: absolute, the user's word alone (D10). outputs_days, local_days, environments_days: how long `loomctl
+    tidy` leaves things (D56); None: for ever; that of environments is the user's word alone. reduce_live: `large` or
+    `off`; reduce_live_threshold: characters; reduce_tools: the same two for tools by name (D48); reduce_rules: how
+    calls of other tools are reduced, as `tool_rules.of_settings` reads them. warnings: `(code, message)` for what could
+    not be used.
+    """
+
+    hook_budget: int = 38000
+    command_budget: int = 24000
+    default_workflow: str = "default"
+    commit_runs: bool = False
+    extra_roots: tuple[str, ...] = ()
+    outputs_days: int | None = None
+    local_days: int = 30
+    environments_days: int = 30
+    reduce_live: str = "large"
+    reduce_live_threshold: int = 8000
+    reduce_tools: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    reduce_rules: tuple[dict[str, Any], ...] = ()
+    warnings: tuple[tuple[str, str], ...] = ()
+
+
+# name in config.yaml: (least, most). Hosts drop what is larger than their own limits.
+_NUMBERS = {
+    "hook_budget": (500, 38000),
+    "command_budget": (1000, 25000),
+    "reduce.live_threshold": (8000, 1_000_000),  # the launcher starts no Python for less
+}
+_RETENTION, _REDUCE = "retention", "reduce"
+_DAYS = ("retention.outputs_days", "retention.local_days")
+_REDUCING = ("reduce.live", "reduce.tools", "reduce.rules")
+_USER = (*_NUMBERS, "default_workflow", "extra_roots", *_DAYS, "retention.environments_days", *_REDUCING)
+_PROJECT = (*_NUMBERS, "default_workflow", "commit_runs", *_DAYS, *_REDUCING)
+_MOST_DAYS = 36500
+
+
+class _Level(NamedTuple):
+    """One source and what it may say. path: None where only the last compilation knows it (a hook, the user's file)."""
+
+    path: str | None
+    compiled: str
+    names: tuple[str, ...]
+
+
+def load(store: str, *, with_yaml: bool, keep: bool = True) -> Settings:
+    """Give the settings in force for a store; the project's word comes before the user's.
+
+    with_yaml: compile a source that changed (needs PyYAML; raises BAD_CONFIG for one that cannot be read); without it
+    the last compilation is used, and a source that changed since is told in a warning. keep: write what was compiled.
+    """
+    known: dict[str, Any] = {}
+    warnings: list[tuple[str, str]] = []
+    for level in _levels(store, with_yaml=with_yaml):
+        settings, said = _read(level, with_yaml=with_yaml, keep=keep)
+        known.update((field(name), value) for name, value in settings.items())
+        warnings += said
+    if "reduce_rules" in known:
+        known["reduce_rules"] = tuple(known["reduce_rules"])
+    if "extra_roots" in known:
+        known["extra_roots"] = tuple(known["extra_roots"])
+    return Settings(**known, warnings=tuple(warnings))
+
+
+def field(name: str) -> str:
+    """Give the field of `Settings` that holds a setting: `retention.local_days` is in `local_days`."""
+    return name.removeprefix(f"{_RETENTION}.").replace(".", "_")
+
+
+def load_for_a_hook(store: str, environment_python: str | None) -> Settings:
+    """Give the settings without PyYAML; what changed is compiled by the made environment, in one child process.
+
+    Without an environment, or where it fails, the settings before are used, with a warning.
+    """
+    settings = load(store, with_yaml=False)
+    if environment_python is None or not any(code == "STALE_CONFIG" for code, _ in settings.warnings):
+        return settings
+    import subprocess
+
+    main = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
+    try:
+        subprocess.run(
+            [environment_python, "-I", main, "settings", store],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=CHILD_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return settings
+    return load(store, with_yaml=False)
+
+
+def user_config() -> str:
+    """Give the path of the user's own `config.yaml`, where their system keeps such files; empty without a home."""
+    folder = user_folders.config_home()
+    return os.path.join(folder, "config.yaml") if folder else ""
+
+
+def project_config(store: str) -> str:
+    """Give the path of the project's `config.yaml`."""
+    return os.path.join(store, "config.yaml")
+
+
+def troubles(store: str) -> list[LoomError]:
+    """Give what is wrong with the sources of the settings, each file's first; needs PyYAML and writes nothing.
+
+    What a source says and Loom does not use is a trouble with the code UNKNOWN_SETTING.
+    """
+    found = []
+    for level in _levels(store, with_yaml=True):
+        if level.names is _PROJECT and _leads_out(level.path or ""):
+            found.append(_led_out(level.path or ""))
+            continue
+        try:
+            found += [LoomError(code, said) for code, said in _parsed(level.path or "", level.names)[1]]
+        except LoomError as error:
+            found.append(error)
+    return found
+
+
+def _levels(store: str, *, with_yaml: bool) -> list[_Level]:
+    home = user_folders.state_home()
+    levels = [_Level(project_config(store), os.path.join(store, "local", "config.json"), _PROJECT)]
+    if home:
+        levels.insert(0, _Level(user_config() if with_yaml else None, os.path.join(home, "config.json"), _USER))
+    return levels
+
+
+def _read(level: _Level, *, with_yaml: bool, keep: bool) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    compiled = _compiled(level)
+    source = compiled.get("source")
+    path = level.path if level.path is not None else (source.get("path") if isinstance(source, dict) else None)
+    leads_out = level.names is _PROJECT and level.path is not None and _leads_out(level.path)
+    if leads_out and with_yaml:
+        raise _led_out(level.path or "")
+    now = {
+        **_fingerprint("" if leads_out or not isinstance(path, str) else path),
+        "names": list(level.names),
+    }  # another Loom knew others
+    if source == now:
+        return _fit(compiled, level), _warnings(compiled)
+    if with_yaml:
+        settings, said = _parsed(now["path"], level.names)
+        if keep:
+            _keep(level, {"source": now, "settings": settings, "warnings": said})
+        return settings, said
+    if not now["size"]:
+        return {}, []
+    stale = (
+        "STALE_CONFIG",
+        f"{now['path']} changed since loomctl last ran; the settings before are used: loomctl paths",
+    )
+    return _fit(compiled, level), [*_warnings(compiled), stale]
+
+
+def _keep(level: _Level, compiled: dict[str, Any]) -> None:
+    """Write what was compiled, if there is a place for it; where there is none, each command compiles anew."""
+    folder = os.path.dirname(level.compiled)
+    if level.names is _PROJECT and not os.path.isdir(os.path.dirname(folder)):
+        return
+    if level.names is _PROJECT:
+        files.refuse_links(os.path.dirname(folder), level.compiled)
+    try:
+        files.make_folder(folder)
+        files.write_atomically(level.compiled, files.to_json(compiled), durable=False)
+    except OSError:
+        pass
+
+
+def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    if not path or not os.path.isfile(path):
+        return {}, []
+    from loomctl.kit import strict_yaml
+    from loomctl.kit.problems import shown
+    from loomctl.kit.text.secrets import masked_line
+    from loomctl.runs.settings import reduce_settings
+
+    try:
+        text = files.text_of(files.read_bytes(path, limit=LARGEST))
+    except (UnicodeDecodeError, OSError) as error:
+        hint = f"ls -l {quoted(path)}"
+        raise LoomError("BAD_CONFIG", "the settings cannot be read", where=path, why=str(error), hint=hint) from None
+    raw, problems = strict_yaml.parse(text, max_depth=DEPTH)
+    if problems:
+        where = f"{path} {problems[0].where}"
+        raise LoomError("BAD_CONFIG", problems[0].message, where=where, why=problems[0].hint, hint=_edit(path))
+    if raw is None:
+        return {}, []
+    if not isinstance(raw, dict):
+        why = "each line gives one setting, such as hook_budget: 9500"
+        raise LoomError(
+            "BAD_CONFIG", "settings are a mapping of names to values", where=path, why=why, hint=_edit(path)
+        )
+    settings: dict[str, Any] = {}
+    warnings: list[tuple[str, str]] = []
+    for name, value in _each(raw):
+        if name in names or name in (_RETENTION, _REDUCE):
+            expected = _misfit(name, value)
+            if expected:
+                at = reduce_settings.first_misfit(value) if name == "reduce.rules" else ""
+                place = f"{name}[{at}]" if at else name
+                message = f"{place} is {masked_line(repr(value[int(at)] if at else value), 60)}"
+                where, why = f"{path} $.{place}", f"{'a rule has' if at else 'it is'} {expected}"
+                raise LoomError("BAD_CONFIG", message, where=where, why=why, hint=_edit(path))
+            settings[name] = _kept(name, value)
+        else:
+            note = "is allowed in your own config.yaml only" if name in _USER else "is no setting here"
+            warnings.append(("UNKNOWN_SETTING", f"{path}: {shown(name)} {note}"))
+    return settings, warnings
+
+
+def _edit(path: str) -> str:
+    """Give the line that opens a file of settings."""
+    return f"${{EDITOR:-vi}} {quoted(path)}"
+
+
+def _each(raw: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Give each setting by its name, those below `retention:` and `reduce:` as `retention.local_days`."""
+    found: list[tuple[str, Any]] = []
+    for name, value in raw.items():
+        if name in (_RETENTION, _REDUCE) and isinstance(value, dict):
+            found += [(f"{name}.{inner}", below) for inner, below in value.items()]
+        else:
+            found.append((name, value))
+    return found
+
+
+def _kept(name: str, value: Any) -> Any:
+    """Give a setting as hooks read it: `~` is a home, and `off`, which YAML takes for false, is a word again."""
+    if name == "extra_roots":
+        return [os.path.expanduser(item) for item in value]
+    if name in ("reduce.live", "reduce.tools"):
+        from loomctl.runs.settings import reduce_settings
+
+        return reduce_settings.kept(name, value)
+    return value
+
+
+def _misfit(name: str, value: object) -> str:
+    """Say what a setting's value should be; empty if it is that."""
+    if name in _NUMBERS:
+        least, most = _NUMBERS[name]
+        return "" if type(value) is int and least <= value <= most else f"a whole number from {least} to {most}"
+    if name == _RETENTION:
+        return "a mapping of outputs_days, local_days and environments_days to numbers"
+    if name == _REDUCE:
+        return "a mapping of live, live_threshold, tools and rules"
+    if name in ("reduce.live", "reduce.tools", "reduce.rules"):
+        from loomctl.runs.settings import reduce_settings  # most settings say nothing of it
+
+        return reduce_settings.misfit(name, value, _NUMBERS["reduce.live_threshold"])
+    if name.startswith(f"{_RETENTION}."):
+        return "" if type(value) is int and 1 <= value <= _MOST_DAYS else "a whole number of days, 1 or more"
+    if name == "commit_runs":
+        return "" if isinstance(value, bool) else "true or false"
+    if name == "default_workflow":
+        return "" if isinstance(value, str) and value else "a workflow's id or path"
+    roots = value if isinstance(value, list) else [None]
+    absolute = all(isinstance(root, str) and os.path.isabs(os.path.expanduser(root)) for root in roots)
+    return "" if absolute else "a list of absolute folders"
+
+
+def _fit(compiled: dict[str, Any], level: _Level) -> dict[str, Any]:
+    """Give of a compiled file what its level may say; the file may be damaged, or a repository's own."""
+    settings = compiled.get("settings")
+    if not isinstance(settings, dict):
+        return {}
+    return {name: settings[name] for name in level.names if name in settings and not _misfit(name, settings[name])}
+
+
+def _leads_out(path: str) -> bool:
+    """Tell whether a project's settings are a link to somewhere outside of the project."""
+    if not os.path.islink(path):
+        return False
+    root = os.path.realpath(os.path.dirname(os.path.dirname(path)))
+    return not os.path.realpath(path).startswith(root.rstrip(os.sep) + os.sep)
+
+
+def _led_out(path: str) -> LoomError:
+    return LoomError(
+        "UNSAFE_LINK",
+        "the project's settings are a link that leads out of the project",
+        where=path,
+        why="nothing of what stands there is read; a file of its own is, and so is your own config.yaml",
+        hint=f"ls -l {quoted(path)}",
+    )
+
+
+def _warnings(compiled: dict[str, Any]) -> list[tuple[str, str]]:
+    said = compiled.get("warnings")
+    pairs = said if isinstance(said, list) else []
+    return [(str(pair[0]), str(pair[1])) for pair in pairs if isinstance(pair, list) and len(pair) == 2]
+
+
+def _fingerprint(path: str) -> dict[str, Any]:
+    """Name a source by path, size and hash, so that a touched file alone does not count as changed."""
+    try:
+        data = files.read_bytes(path, limit=LARGEST) if path else b""
+    except OSError:
+        data = b""
+    except LoomError:  # too large to be read: no file is taken for it
+        return {"path": path, "size": -1, "sha256": ""}
+    return {"path": path, "size": len(data), "sha256": digests.of_bytes(data) if data else ""}
+
+
+def _compiled(level: _Level) -> dict[str, Any]:
+    try:
+        if level.names is _PROJECT:
+            files.refuse_links(os.path.dirname(os.path.dirname(level.compiled)), level.compiled)
+        value = files.read_json(level.compiled, limit=LARGEST)
+    except (OSError, LoomError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,1 @@
+"""A run on disk: state, events, blobs, written so that nothing is lost."""

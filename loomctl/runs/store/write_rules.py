@@ -1,0 +1,195 @@
+"""The fence around a run's state: what a caller may write, judged under the run's lock against the state as it is.
+
+Every write passes here (`Store.update`). A store without a fence is one that nobody drives through.
+"""
+
+from __future__ import annotations
+
+from loomctl.kit import clock
+from loomctl.kit.json.shapes import following
+from loomctl.kit.records import NamedTuple
+from loomctl.runs.model import lease
+from loomctl.runs.model.state import TERMINAL
+from loomctl.runs.store.events import Event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loomctl.kit.errors import LoomError
+    from loomctl.runs.model.lease import Holder
+    from loomctl.runs.model.state import State
+
+# How a caller writes.
+DRIVE = "drive"  # a run's course: needs the lease, takes a free one, is refused beside a living driver
+TAKE_OVER = "take_over"  # as that, and takes it from a living one
+ENTER = "enter"  # a session's start: takes a free lease; beside a living driver its events alone are written
+WATCH = "watch"  # what reading notes: never takes the lease; beside a living driver as above
+ONCE = "once"  # a value that is set by hand: refused beside a living driver, and never takes the lease
+BESIDE = "beside"  # a person's decision, and what the run's own command puts into its context: beside whoever drives
+
+# What a write does to the lease.
+KEEP, TAKE, PASS, DROP = "keep", "take", "pass", "drop"
+
+
+class Driver(NamedTuple):
+    """Who writes. session_id: None for nobody; pid: of the host; heir_of: gives whose run the session took over."""
+
+    session_id: str | None
+    host: str
+    pid: int | None
+    heir_of: Callable[[], object] = str
+
+
+class Mark(NamedTuple):
+    """A lease as it was met: by its epoch alone two machines' could be one, after a pull (D53)."""
+
+    epoch: int
+    session_id: str
+    hostname: str
+    since: str
+
+
+class Claim(NamedTuple):
+    """What one write does to the lease: KEEP, TAKE, PASS it by, or DROP all but the events. why: it is free to take."""
+
+    what: str
+    why: str = ""
+
+
+class Fence:
+    """What one process may write, in one of the ways above. local: the store's machine-local folder."""
+
+    def __init__(self, local: str, driver: Driver, way: str = DRIVE, began: dict[str, Mark] | None = None) -> None:
+        self.driver, self.way = driver, way
+        self._local = local
+        # The lease under which this process met each run: what it decided since holds under no other.
+        self._began: dict[str, Mark] = {} if began is None else began
+
+    def turned(self, way: str) -> Fence:
+        """Give the same caller's fence for another way of writing."""
+        return Fence(self._local, self.driver, way, self._began)
+
+    def begin_anew(self) -> None:
+        """Begin another command in the same process: what is read from now on counts."""
+        self._began.clear()
+
+    def saw(self, run_id: str, state: State) -> None:
+        """Note the lease under which a run is first read."""
+        if run_id not in self._began:
+            self._began[run_id] = _mark(state)
+
+    def held(self, run_id: str, state: State) -> Holder | None:
+        """Give who else drives a run and may live; None where the caller may drive it."""
+        found = lease.holder(state)
+        return found if found is not None and self._free(run_id, state, found) is None else None
+
+    def claim(self, run_id: str, before: State) -> Claim:
+        """Judge a write. Raises HELD_BY_ANOTHER for one that drives and may not."""
+        self.saw(run_id, before)
+        if self.way == BESIDE:
+            return Claim(PASS)
+        found = lease.holder(before)
+        why = self._free(run_id, before, found)
+        if self.way == TAKE_OVER:
+            return Claim(TAKE, why or "") if why != "mine" else Claim(KEEP)
+        began, now = self._began[run_id], _mark(before)
+        mine = why == "mine"
+        if why is None or not (_is_same(began, now) or (mine and now.epoch == following(began.epoch))):
+            if self.way in (ENTER, WATCH):
+                return Claim(DROP)
+            raise self._refusal(run_id, None if why is not None else found, began.epoch)
+        if mine:
+            return Claim(KEEP)
+        return Claim(PASS if self.way in (WATCH, ONCE) or self.driver.session_id is None else TAKE, why)
+
+    def _refusal(self, run_id: str, found: Holder | None, began: int) -> LoomError:
+        from loomctl.runs.machine import drivers
+
+        is_here = found is not None and drivers.is_here(self._local, run_id, found)
+        return lease.refusal(run_id, found, began, is_here=is_here)
+
+    def written(
+        self, run_id: str, claim: Claim, before: State, after: State, happened: Sequence[Event]
+    ) -> tuple[State, Sequence[Event]]:
+        """Give what is written: with the lease as it is then; the driver's process is noted first (`drivers`)."""
+        if claim.what == DROP:
+            return before, happened
+        if claim.what == PASS or after == before:
+            return after, happened
+        at = clock.now()
+        from loomctl.runs.machine import drivers
+
+        driver, was = self.driver, lease.holder(before)
+        if claim.what == KEEP:
+            if was is not None:
+                drivers.complete(self._local, run_id, was, driver.pid)
+            return lease.seen(after, at), happened
+        from loomctl.kit import machine  # most writes take nothing
+
+        assert driver.session_id is not None  # who is nobody takes nothing
+        drivers.note(self._local, run_id, following(lease.epoch(after)), driver.session_id, driver.pid)
+        host = machine.hostname()
+        after = lease.taken(after, driver.session_id, host=driver.host, hostname=host, at=at)
+        last = {"from": lease.brief(was)} if was is not None else {}
+        told = {"epoch": lease.epoch(after), "host": driver.host, "hostname": host, **last}
+        if claim.why:
+            taken = Event("lease.taken", {"why": claim.why, **told}, driver.session_id)
+        else:
+            taken = Event("lease.taken_over", told, driver.session_id)
+        return after, [taken, *happened]
+
+    def settled(self, run_id: str, state: State) -> None:
+        """Note what was written: this process goes on under its epoch."""
+        self._began[run_id] = _mark(state)
+
+    def refused(self, run_id: str, before: State) -> list[Event]:
+        """Give the event of a write that was refused."""
+        found = lease.holder(before)
+        holder = {"holder": lease.brief(found)} if found is not None else {}
+        why = {
+            "began": self._began[run_id].epoch if run_id in self._began else 0,
+            "epoch": lease.epoch(before),
+            **holder,
+        }
+        return [Event("lease.refused", why, self.driver.session_id)]
+
+    def _free(self, run_id: str, state: State, found: Holder | None) -> str | None:
+        """Say why the caller may drive; None: it may not.
+
+        `mine`, `free`, `over`, `restarted`, `inherited`, `terminal` (a host's session in the terminal that drives),
+        `gone`.
+        """
+        if found is None:
+            return "free"
+        own = found.session_id == self.driver.session_id
+        from loomctl.runs.machine import drivers  # most runs have one driver
+
+        if own:
+            other = drivers.of_own_session(self._local, run_id, found, self.driver.pid)
+            if other != "alive":
+                return "restarted" if other else "mine"
+        elif state.get("status") in TERMINAL:
+            return "over"
+        elif drivers.is_process(self._local, run_id, found, self.driver.pid) and (
+            self.way == ENTER or self.driver.heir_of() == found.session_id
+        ):
+            return "inherited"
+        elif drivers.is_its_terminal(self._local, run_id, found, self.driver.pid):
+            return "terminal"
+        elif not drivers.lives(self._local, run_id, found):
+            return "gone"
+        return None
+
+
+def _mark(state: State) -> Mark:
+    held = state.get(lease.KEY)
+    told = [held.get(key) if isinstance(held, dict) else "" for key in Mark._fields[1:]]
+    return Mark(lease.epoch(state), *(one if isinstance(one, str) else "" for one in told))
+
+
+def _is_same(began: Mark, now: Mark) -> bool:
+    """Tell whether a lease is the one that was met; it is, too, where its session gave it up since."""
+    return began._replace(session_id=now.session_id) == now and (
+        began.session_id == now.session_id or not (began.session_id and now.session_id)
+    )

@@ -1,0 +1,105 @@
+"""The log of a run's tool steps, `tool_steps.jsonl`: appended to, read whole or from its end (D53, D59)."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from loomctl.kit import files
+from loomctl.reduction.tool_steps import ToolStep
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+FILE = "tool_steps.jsonl"
+LONGEST_LINE = 64 * 1024 * 1024
+_BLOCK = 1 << 16
+
+
+def append(run_dir: str, steps: Sequence[ToolStep], *, durable: bool = True) -> None:
+    """Append steps in one write; the caller holds the lock of who digests. Raises OSError that names the file."""
+    path = os.path.join(run_dir, FILE)
+    files.refuse_links(os.path.dirname(os.path.dirname(run_dir)), path)
+    try:
+        files.append(path, b"".join(files.to_json_line(step.to_dict()) for step in steps), durable=durable)
+    except OSError as error:
+        raise files.naming(error, path) from None
+
+
+def read(run_dir: str) -> Iterator[ToolStep]:
+    """Give every step, oldest first, one at a time; what a kill tore off or somebody damaged is left out."""
+    for line in _lines(run_dir):
+        step = _step(line)
+        if step is not None:
+            yield step
+
+
+def tail(run_dir: str, count: int) -> list[ToolStep]:
+    """Give the last steps, oldest first, at a cost that does not grow with the log."""
+    newest: list[ToolStep] = []
+    for step in backwards(run_dir) if count > 0 else ():
+        newest.append(step)
+        if len(newest) >= count:
+            break
+    return newest[::-1]
+
+
+def backwards(run_dir: str) -> Iterator[ToolStep]:
+    """Give the steps, newest first, each when it is asked for: what nobody asks for is not read."""
+    rest = b""
+    descriptor = _opened(run_dir)
+    if descriptor is None:
+        return
+    try:
+        at = os.fstat(descriptor).st_size
+        while at > 0:
+            size = min(_BLOCK, at)
+            at -= size
+            lines = (os.pread(descriptor, size, at) + rest).split(b"\n")
+            rest = lines.pop(0) if at > 0 else b""
+            if len(rest) > LONGEST_LINE:
+                return
+            for line in reversed(lines):
+                step = _step(line)
+                if step is not None:
+                    yield step
+    finally:
+        os.close(descriptor)
+
+
+def find(run_dir: str, step_id: str) -> ToolStep | None:
+    """Give the step of this id, the newest if several have it."""
+    mark = json.dumps(step_id).encode()
+    found = None
+    for line in _lines(run_dir):
+        if mark in line:
+            step = _step(line)
+            found = step if step is not None and step.id == step_id else found
+    return found
+
+
+def _lines(run_dir: str) -> Iterator[bytes]:
+    descriptor = _opened(run_dir)
+    if descriptor is None:
+        return
+    with os.fdopen(descriptor, "rb") as source:
+        while line := source.readline(LONGEST_LINE):
+            yield line
+
+
+def _opened(run_dir: str) -> int | None:
+    path = os.path.join(run_dir, FILE)
+    files.refuse_links(os.path.dirname(os.path.dirname(run_dir)), path)
+    try:
+        return files.open_regular(path)
+    except OSError:
+        return None
+
+
+def _step(line: bytes) -> ToolStep | None:
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return ToolStep.from_dict(raw) if isinstance(raw, dict) and isinstance(raw.get("id"), str) else None

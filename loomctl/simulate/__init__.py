@@ -1,0 +1,1 @@
+"""A workflow played without an assistant."""

@@ -1,0 +1,1 @@
+"""One run, shown: status, lines, dump, watch."""

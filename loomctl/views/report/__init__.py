@@ -1,0 +1,1 @@
+"""A run as one page: its document, its sections, its files."""

@@ -1,0 +1,305 @@
+"""The files of a report: the page's style and script, the page where it is written, what is copied beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from loomctl.kit import digests, files, targets
+from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
+from loomctl.kit.text.fences import one_line
+from loomctl.runs.store import folder_swap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_PARTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "page")
+_GENERATOR = b'<meta name="generator" content="loomctl report '
+_LOOKED_AT = 4096  # bytes of a page in which it says by whom it was made
+_RUNS = re.compile(r"/\.loom/(?:runs|local)/")
+_MARK = "loom-report.txt"  # in a folder of copies: what stands in it came from a report
+_SAYS = "Copies that `loomctl report --with-files` made, and replaces."
+_NAMED = re.compile(r"(page|run): (\".*\")")  # in that file, whose page's and which run's they are
+_LISTED = re.compile(r"([0-9a-f]{64})  (\".*\")")  # and each copy with its hash
+_PROJECT = "project"  # the folder of copies whose originals are not in the run's folder
+_COPYING = ".copies-"  # a folder of copies on its way, with the number of its process
+_SAFE = re.compile(r"[^A-Za-z0-9._@+-]")
+_LONGEST = 100  # characters of a copy's name
+_PIECE = 1 << 20
+
+
+def part(name: str) -> str:
+    """Give the page's style or script: `report.css`, `report.js`."""
+    return files.read_bytes(os.path.join(_PARTS, name)).decode()
+
+
+def excerpt(path: str, limit: int, *, tail: bool = False) -> tuple[str, int]:
+    """Give so many bytes of a file as text, from its beginning or its end, and the file's size. Raises OSError.
+
+    Bytes that are no UTF-8 are replaced.
+    """
+    descriptor = files.open_regular(path)
+    try:
+        size = os.fstat(descriptor).st_size
+        if tail and size > limit:
+            os.lseek(descriptor, size - limit, os.SEEK_SET)
+        data = files.read_up_to(descriptor, limit)
+    finally:
+        os.close(descriptor)
+    return files.text_of(data, "replace"), size
+
+
+def link(relative: str) -> str:
+    """Give a relative path as a link that is one whatever its names are."""
+    before = "" if relative.startswith("../") else "./"
+    return before + quote(os.fsencode(relative.replace(os.sep, "/")), safe="/@+~")
+
+
+def check_target(path: str, *, force: bool, again: str, printed: str, kept: Iterable[str] = ()) -> None:
+    """Refuse to write over a file that is no report, unless forced; over what is no file, and where no folder is.
+
+    again, printed: the hints, commands that write the same report elsewhere, and that print it. kept: folders of
+    Loom's own, in which no report is written; nor is one among the runs of another store. Raises FILE_EXISTS,
+    BAD_TARGET and NO_FOLDER.
+    """
+    folder = os.path.dirname(path)
+    _refuse_own(path, kept, printed)
+    if not os.path.isdir(folder):
+        raise LoomError(
+            "NO_FOLDER",
+            "there is no folder for the report, and nothing was written",
+            where=folder,
+            why="a file stands in its place, or on the way to it" if _is_barred(folder) else "",
+            hint=f"ls -ld {quoted(_first_there(folder))}" if _is_barred(folder) else f"mkdir -p {quoted(folder)}",
+            exit_code=EXIT_USAGE,
+        )
+    if not os.path.lexists(path):
+        return
+    why, hint = "it is no report of Loom's; --force replaces it", again
+    if os.path.isdir(path):
+        why, hint = "a folder stands there", f"ls -ld {quoted(path)}"
+    elif not targets.is_file(path):
+        why, hint = f"{targets.WHY}; -o - prints the page", printed
+    elif force or _is_report(path):
+        return
+    raise LoomError(
+        "FILE_EXISTS",
+        "there is something in the place of the report, and nothing was written",
+        where=path,
+        why=why,
+        hint=hint,
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _refuse_own(path: str, kept: Iterable[str], printed: str) -> None:
+    whole = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    if not _RUNS.search(whole) and not any(whole.startswith(os.path.realpath(one) + os.sep) for one in kept):
+        return
+    raise LoomError(
+        "BAD_TARGET",
+        "a report is not written among Loom's own files, which it could be taken for or replace",
+        where=path,
+        hint=printed,
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _first_there(path: str) -> str:
+    """Give the last part of a path that is there."""
+    while not os.path.lexists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
+
+
+def _is_barred(folder: str) -> bool:
+    return not os.path.isdir(_first_there(folder))
+
+
+def _is_report(path: str) -> bool:
+    try:
+        descriptor = files.open_regular(path)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as held:
+        return _GENERATOR in held.read(_LOOKED_AT)
+
+
+def write(path: str, page: str) -> int:
+    """Write the page, whole or not at all; gives its size. Raises OSError."""
+    data = page.encode("utf-8", "backslashreplace")
+    files.write_atomically(path, data)
+    return len(data)
+
+
+class Source(NamedTuple):
+    """A file that a report leads to. in_project: `at` is its path below the project's folder, not below the run's."""
+
+    in_project: bool
+    at: str
+
+
+class Copies(NamedTuple):
+    """What was copied. folder: where; links: of each file; bytes: in all; failed: `(path, why)`."""
+
+    folder: str
+    links: dict[Source, str]
+    bytes: int
+    failed: list[tuple[str, str]]
+
+
+def folder_beside(path: str) -> str:
+    """Give the folder of a report's copies: `report_files` beside `report.html`."""
+    return f"{os.path.splitext(path)[0]}_files"
+
+
+def check_folder(folder: str, page: str) -> None:
+    """Refuse a folder that holds something else than the copies of the page at `page`. Raises FOLDER_TAKEN.
+
+    One of a page that is gone may be had; of copies that were not listed yet, all are Loom's.
+    """
+    if not os.path.lexists(folder):
+        return
+    own = os.path.isdir(folder) and not os.path.islink(folder)
+    why = _foreign(folder, os.path.basename(page)) if own else "it holds no copies of a report"
+    if not why:
+        return
+    raise LoomError(
+        "FOLDER_TAKEN",
+        "there is something in the place of the report's files, and nothing was written",
+        where=folder,
+        why=f"{why}; name another report with -o, or move it away",
+        hint=f"ls -l {quoted(folder)}",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _foreign(folder: str, page: str) -> str:
+    """Say what in a folder is none of a page's copies; empty where nothing is."""
+    if not os.listdir(folder):
+        return ""
+    try:
+        text = files.read_bytes(os.path.join(folder, _MARK)).decode("utf-8", "replace")
+    except (OSError, LoomError):
+        return "it holds no copies of a report"
+    named = {key: _unquoted(value) for key, value in _NAMED.findall(text)}
+    other = os.path.basename(named.get("page", page))
+    if other not in ("", page) and os.path.lexists(os.path.join(os.path.dirname(folder), other)):
+        return f"it holds the copies of another page, {one_line(other, 200)}"
+    if "page" not in named:
+        return ""
+    known = {_unquoted(name): sha256 for sha256, name in _LISTED.findall(text)}
+    for at, within, names in os.walk(folder):
+        linked = [name for name in within if os.path.islink(os.path.join(at, name))]
+        for name in (*names, *linked):
+            path = os.path.join(at, name)
+            relative = os.path.relpath(path, folder)
+            if relative != _MARK and not _is_copy(path, known.get(relative.replace(os.sep, "/"))):
+                return f"{one_line(relative, 200)} in it is no copy that Loom made, or was changed since"
+    return ""
+
+
+def _unquoted(text: str) -> str:
+    """Read a name as it is listed; empty for what can be none."""
+    try:
+        found = str(json.loads(text))
+    except ValueError:
+        return ""
+    return "" if "\0" in found else found
+
+
+def _is_copy(path: str, sha256: str | None) -> bool:
+    if sha256 is None or os.path.islink(path):
+        return False
+    try:
+        descriptor = files.open_regular(path)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as held:
+        return digests.of_parts(iter(lambda: held.read(_PIECE), b"")) == sha256
+
+
+def copy(run_dir: str, project: str, sources: Iterable[Source], page: str, run_id: str) -> Copies:
+    """Copy files of a run and of its project beside its report, byte for byte, in the place of those before.
+
+    Those of the project stand in `project/`. Names that a file system or a browser could take for something else are
+    written with `_`, and a part of their hash. It is made beside its place and renamed. Raises OSError; then the copies
+    before are still there. page: the report's path.
+    """
+    folder = folder_beside(page)
+    folder_swap.clear_up(folder, _COPYING, folder_swap.REPLACED)
+    with folder_swap.made(folder, _COPYING) as beside:
+        files.write_atomically(os.path.join(beside, _MARK), b"", durable=False)
+        made, hashes = _all_copied({False: run_dir, True: os.path.realpath(project)}, sources, beside, folder)
+        named = (f"page: {json.dumps(os.path.basename(page))}", f"run: {json.dumps(run_id)}")
+        listed = (f"{sha256}  {json.dumps(name)}" for name, sha256 in sorted(hashes.items()))
+        text = "\n".join([_SAYS, *named, "", *listed, ""])
+        files.write_atomically(os.path.join(beside, _MARK), text.encode(), durable=False)
+    return made
+
+
+def _all_copied(
+    bases: Mapping[bool, str], sources: Iterable[Source], beside: str, folder: str
+) -> tuple[Copies, dict[str, str]]:
+    """Copy all that can be; gives the copies, and the hash of each by its name."""
+    made, hashes = Copies(folder, {}, 0, []), dict[str, str]()
+    for source in sources:
+        base, name = bases[source.in_project], _copy_name(source)
+        path = os.path.join(base, source.at)
+        try:
+            files.refuse_links(base, path)
+            size, hashes[name] = _copied(path, os.path.join(beside, name))
+        except LoomError as error:
+            made.failed.append((source.at, error.what))
+        except FileExistsError:
+            made.failed.append((source.at, "the copy of another file has its name"))
+        except OSError as error:
+            if error.filename != path:
+                raise
+            made.failed.append((source.at, error.strerror or str(error)))
+        else:
+            made.links[source] = link(f"{os.path.basename(folder)}/{name}")
+            made = made._replace(bytes=made.bytes + size)
+    return made, hashes
+
+
+def _copy_name(source: Source) -> str:
+    name = _safe(source.at)
+    return f"{_PROJECT}/{name}" if source.in_project else name
+
+
+def _safe(relative: str) -> str:
+    return "/".join(_safe_name(name) for name in relative.split("/"))
+
+
+def _safe_name(name: str) -> str:
+    shown = _SAFE.sub("_", name)
+    if shown == name and len(name) <= _LONGEST and not name.startswith("."):
+        return name
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
+    stem, extension = os.path.splitext(shown.lstrip(".") or "_")
+    return f"{stem[: _LONGEST - 30]}-{digest}{extension[:20]}"
+
+
+def _copied(source: str, target: str) -> tuple[int, str]:
+    descriptor = _opened(source)
+    with os.fdopen(descriptor, "rb") as held:
+        files.make_folder(os.path.dirname(target))
+        size, seen = 0, hashlib.sha256()
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as out:
+            while piece := held.read(_PIECE):
+                out.write(piece)
+                seen.update(piece)
+                size += len(piece)
+    return size, seen.hexdigest()
+
+
+def _opened(source: str) -> int:
+    try:
+        return files.open_regular(source)
+    except OSError as error:
+        raise files.naming(error, source) from None

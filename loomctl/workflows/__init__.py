@@ -1,0 +1,1 @@
+"""Definitions: found, read, inherited, checked, frozen into a plan."""

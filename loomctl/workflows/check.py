@@ -1,0 +1,217 @@
+"""Saying everything that is wrong with a workflow, plan, state or log at once: by its schema and by what it means."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from loomctl.kit import bundle_lines, files
+from loomctl.kit.errors import UPDATE
+from loomctl.kit.json.strict_json import MOST_PROBLEMS
+from loomctl.kit.problems import at, choices, error, errors, placed, shown, warning, weight
+from loomctl.runs import log_checks
+from loomctl.runs.faber import faber_words
+from loomctl.runs.model import frozen_plan, migrations, route_reasons, state
+from loomctl.runs.store import events
+from loomctl.workflows import faber_plan, schema_checks, workflow_files
+from loomctl.workflows.plan import build_plan
+from loomctl.workflows.resolve import outside, resolve_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loomctl.kit.problems import Problem
+
+WORKFLOW, PLAN, STATE = "workflow", "plan", "state"
+KINDS = (WORKFLOW, PLAN, STATE)
+# Plans and states are written by machines and may hold more than a person would write.
+_DEEPEST = files.DEEPEST
+_LARGEST = 64 << 20
+
+
+def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user: bool = True) -> list[Problem]:
+    """Give every problem of a workflow, plan or state file, or of a run's log, errors first; none: all is well.
+
+    A log is known by its name, the others by their content. by_user: its user named it; a file that was only found in
+    the project is not read where it is a link out of it (D10). Raises nothing for what is in the file.
+    """
+    if not by_user and not files.is_inside(path, project_dir):
+        return [outside(path)]
+    if os.path.basename(path) == events.FILE:
+        return log_checks.check_log(path)
+    loaded = workflow_files.load(path, max_depth=_DEEPEST, largest=_LARGEST)
+    if errors(loaded.problems):
+        return sorted(loaded.problems, key=weight)
+    raw, kind = loaded.raw, kind_of(loaded.raw)
+    if kind is None:
+        hint = "a workflow has id and phases (or extends), a plan has plan_id, a state has run_id"
+        return [error("UNKNOWN_KIND", "$", "this is neither a workflow nor a plan nor a state", hint)]
+    if kind == WORKFLOW:
+        found = resolve_file(path, project_dir=project_dir, store=store, bundle=bundle).problems
+    else:
+        raw, found = _as_today(raw, kind)
+        found += _plan_problems(raw) if kind == PLAN else _state_problems(raw, path)
+    if not _is_foreign(kind, raw) and not any(problem.code in ("TOO_DEEP", "SCHEMA_TOO_NEW") for problem in found):
+        spoken = {problem.where for problem in errors(found)} if loaded.places else ()
+        more = placed(schema_checks.beyond(raw, kind, bundle=bundle, known=found), loaded.places)
+        found += [problem for problem in more if problem.where not in spoken]
+    found = [one._replace(hint=bundle_lines.update(bundle)) if one.hint == UPDATE else one for one in found]
+    return _first(sorted(found, key=weight))
+
+
+def commands_of(path: str, *, project_dir: str, store: str, bundle: str) -> list[dict[str, str]]:
+    """List what a run of the workflow in a file would run, in its order; nothing for other files, or one with errors.
+
+    Each is `{step, run, workdir?}`, its placeholders as they stand.
+    """
+    if not path.endswith(workflow_files.SUFFIXES):
+        return []
+    if kind_of(workflow_files.load(path, max_depth=_DEEPEST, largest=_LARGEST).raw) != WORKFLOW:
+        return []
+    merged = resolve_file(path, project_dir=project_dir, store=store, bundle=bundle).merged
+    if merged is None:
+        return []
+    commands: list[dict[str, str]] = build_plan(merged, plan_id="check", created_at="", sources=[])["commands"]
+    return commands
+
+
+def _first(found: list[Problem]) -> list[Problem]:
+    """Cut what nobody reads to the end; the last one says how much there is."""
+    more = len(found) - MOST_PROBLEMS
+    if more <= 0:
+        return found
+    told = f"{more:,} more problems of this file are not shown"
+    return [
+        *found[:MOST_PROBLEMS],
+        found[0]._replace(code="TOO_MANY", where="$", message=told, hint="mend these first"),
+    ]
+
+
+def kind_of(raw: object) -> str | None:
+    """Tell from a file's content whether it is a workflow, a plan or a state; None: none of them."""
+    if not isinstance(raw, dict):
+        return None
+    if "run_id" in raw or ("status" in raw and ("current_phase" in raw or "phases" in raw)):
+        return STATE
+    if "plan_id" in raw or ("execution" in raw and "workflow" in raw):
+        return PLAN
+    named = any(key in raw for key in ("phases", "extends", "critical_artifacts", "autonomy"))
+    return WORKFLOW if named or ("id" in raw and "description" in raw) else None
+
+
+def _is_foreign(kind: str, raw: dict[str, Any]) -> bool:
+    """Tell whether a plan or state is FABER's own, which Loom reads and never refuses (D5)."""
+    return kind != WORKFLOW and "schema_version" not in raw
+
+
+def _foreign(what: str) -> Problem:
+    message = f"no schema_version: taken for one of FABER's {what}s, which is read as it is and not checked further"
+    return warning("FABER_LAYOUT", "$", message)
+
+
+def _as_today(raw: dict[str, Any], kind: str) -> tuple[dict[str, Any], list[Problem]]:
+    """Give a plan or state as it would be read, and what is to be said of one whose schema is older (D56)."""
+    current = frozen_plan.SCHEMA_VERSION if kind == PLAN else state.SCHEMA_VERSION
+    version = raw.get("schema_version")
+    if type(version) is not int or version >= current:
+        return raw, []
+    try:
+        made = migrations.migrated(raw, current, migrations.PLAN if kind == PLAN else migrations.STATE)
+    except ValueError as refused:
+        return raw, [
+            error(
+                "SCHEMA_TOO_OLD",
+                "$.schema_version",
+                str(refused),
+                "the number is wrong, or a Loom wrote it that is no longer supported",
+            )
+        ]
+    message = f"schema {version} is older than {current}; it would be migrated by: {', '.join(made.steps)}"
+    return made, [warning("OLDER_SCHEMA", "$.schema_version", message)]
+
+
+def _newer(raw: dict[str, Any], known: int) -> Iterator[Problem]:
+    version = raw.get("schema_version")
+    if isinstance(version, int) and not isinstance(version, bool) and version > known:
+        message = f"schema {version} is newer than this loomctl, which knows {known}; the rest is not checked"
+        yield error("SCHEMA_TOO_NEW", "$.schema_version", message, UPDATE)
+
+
+def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
+    if _is_foreign(PLAN, raw):
+        yield _foreign("plan")
+        for at_field, _, field in faber_plan.ignored(raw) if faber_words.is_plan(raw) else ():
+            yield warning("IGNORED_FIELD", at_field, f"kept, but Loom does not act on {field}")
+        return
+    yield from _newer(raw, frozen_plan.SCHEMA_VERSION)
+    seen: dict[object, str] = {}
+    for where, phase in _objects(raw, "phases"):
+        yield from _twice(seen, f"phase {phase.get('id')}", phase.get("id"), at(where, "id"))
+        for step_where, step in _objects(phase, "steps", where):
+            key, wanted = step.get("key"), f"{phase.get('id')}/{step.get('id')}"
+            if isinstance(key, str) and key != wanted:
+                hint = "a step's key is phase/id"
+                yield error("KEY_MISMATCH", at(step_where, "key"), f"{shown(key)} is not {shown(wanted)}", hint)
+            yield from _twice(seen, f"step {key}", ("step", key), at(step_where, "key"))
+    yield from _leads_nowhere(raw)
+    for where, artifact in _objects(raw, "artifacts"):
+        yield from _twice(seen, f"artifact {artifact.get('id')}", ("artifact", artifact.get("id")), at(where, "id"))
+
+
+def _leads_nowhere(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Give what leads to a step that a plan does not have."""
+    steps = [one for where, phase in _objects(raw, "phases") for one in _objects(phase, "steps", where)]
+    keys = [step["key"] for _, step in steps if isinstance(step.get("key"), str)]
+    led = [(at("$", "retry_target"), raw.get("retry_target"))]
+    for where, step in steps:
+        led.append((at(where, "retry_target"), step.get("retry_target")))
+        led += [(at(way, "to"), one.get("to")) for way, one in _objects(step, "transitions", where)]
+    for where, key in led:
+        if isinstance(key, str) and key not in keys and not (key == route_reasons.END and where.endswith(".to")):
+            yield error("UNKNOWN_STEP", where, f"there is no step {shown(key)}", choices(key, keys))
+
+
+def _state_problems(raw: dict[str, Any], path: str) -> Iterator[Problem]:
+    run_id, folder = raw.get("run_id"), os.path.dirname(os.path.abspath(path))
+    # FABER keeps several runs of one plan in the plan's folder, as state-{suffix}.json.
+    ours = raw.get("plan_id") if os.path.basename(path).startswith("state-") else run_id
+    name = os.path.basename(folder)
+    if _is_foreign(STATE, raw) and faber_words.belongs(raw, name):  # such as organisation/project/uuid
+        ours = name
+    if os.path.basename(os.path.dirname(folder)) == "runs" and name != ours:
+        message = f"the folder is {shown(name)}, the file says {shown(run_id)}"
+        hint = "loomctl runs"
+        yield error("RUN_ID_MISMATCH", "$.run_id", message, hint)
+    if _is_foreign(STATE, raw):
+        yield _foreign("state")
+        return
+    newer = list(_newer(raw, state.SCHEMA_VERSION))
+    yield from newer
+    if newer:
+        return
+    phases = raw.get("phases")
+    current = raw.get("current_phase")
+    if isinstance(phases, dict) and isinstance(current, str) and current not in phases:
+        message = f"{shown(current)} is none of the run's phases"
+        yield error("UNKNOWN_PHASE", "$.current_phase", message, choices(current, list(phases)))
+    seen: dict[object, str] = {}
+    for where, entry in _objects(raw, "steps"):
+        visit = (entry.get("step_id"), entry.get("visit"))
+        yield from _twice(seen, f"visit {visit[1]} of {visit[0]}", visit, where)
+        yield from _twice(seen, f"rank {entry.get('rank')}", ("rank", entry.get("rank")), at(where, "rank"))
+
+
+def _objects(raw: dict[str, Any], key: str, where: str = "$") -> Iterator[tuple[str, dict[str, Any]]]:
+    entries = raw.get(key)
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, dict):
+            yield at(where, key, index), entry
+
+
+def _twice(seen: dict[object, str], what: str, key: object, where: str) -> Iterator[Problem]:
+    try:
+        before = seen.setdefault(key, where)
+    except TypeError:  # a list or object in an id's place: the schema says so
+        return
+    if before != where:
+        yield error("DUPLICATE_ID", where, f"{what} stands already at {before}")

@@ -1,0 +1,1 @@
+"""Workflows written in Graphviz DOT."""

@@ -1,0 +1,208 @@
+"""The ways from step to step of a workflow in DOT: arrows with their conditions, decisions folded into them (D61).
+
+A decision is a node that only routes. Loom has no such step: its ways become those of the steps that lead to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from loomctl.expressions.conditions import MAX_SOURCE
+from loomctl.kit.problems import error
+from loomctl.workflows.dot import dot_conditions
+from loomctl.workflows.dot.dot_attributes import Attributes
+from loomctl.workflows.dot.dot_conditions import both, neither
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from loomctl.kit.problems import Problem
+    from loomctl.workflows.dot.dot_text import Edge
+
+MOST_WAYS = 100  # of one step, once its decisions are folded in
+MOST_TEXT = 4 << 20  # characters of all conditions together: folding writes them again for each way
+END = "\0end"  # where a way ends the run, or the branch
+
+
+class Way(NamedTuple):
+    """One way on.
+
+    condition: JavaScript, empty for none; decided: it was one of a decision's; branch: the id of the branch that it
+    begins, if one is said; at: its arrow's offset in the text.
+    """
+
+    to: str
+    at: int
+    label: str | None = None
+    condition: str = ""
+    weight: float | None = None
+    fidelity: str | None = None
+    on_failure: bool = False
+    decided: bool = False
+    branch: str | None = None
+
+
+def read(edge: Edge, where: Callable[[int], str], problems: list[Problem]) -> Way:
+    """Read an edge's attributes; what is wrong with them becomes a problem."""
+    held = Attributes(edge.attributes, where, problems)
+    condition, said = "", held.value("condition")
+    if said is not None:
+        compiled = dot_conditions.compile_condition(said.text)
+        condition = compiled.javascript
+        hint = "outcome=succeeded && context.tests_passed=true"
+        for message in compiled.errors:
+            held.fail("CONDITION_SYNTAX", said, f"this is no condition: {message}", hint)
+        for message in compiled.warnings:
+            held.warn("NEVER_TRUE", said, message)
+    return Way(
+        edge.head,
+        edge.at,
+        held.line("choice" if "choice" in edge.attributes else "label"),
+        condition,
+        held.number("weight"),
+        held.text("fidelity"),
+        bool(held.flag("on_failure")),
+        branch=held.text("branch"),
+    )
+
+
+def is_only_drawn(edge: Edge) -> bool:
+    """Tell whether an arrow shows what something else says: `loomctl graph` draws where a retry_target leads."""
+    said = edge.attributes.get("drawn_only")
+    return said is not None and said.text == "true"
+
+
+def is_plain(way: Way) -> bool:
+    """Tell whether a way says nothing but where it leads."""
+    return way._replace(to="", at=0, decided=False, branch=None) == Way("", 0)
+
+
+def folded(
+    ways: Mapping[str, Sequence[Way]], passed: Collection[str], decisions: Collection[str], where: Callable[[int], str]
+) -> tuple[dict[str, list[Way]], list[Problem]]:
+    """Give each step's ways with every decision's in the place of the way to it, and what cannot be folded.
+
+    ways: by the node that they begin at. passed: the nodes that no step is made of; decisions: those of them that
+    route. A step that fails goes on to a decision too: its unconditional ways hold for failure as well.
+    """
+    problems: list[Problem] = []
+    done: dict[str, list[Way]] = {}
+    written = 0
+    for name in _innermost_first(ways, passed):
+        own = [way for way in ways.get(name, ()) if way.to not in passed or way.to in done]
+        for way in ways.get(name, ()):
+            if way.to in passed and way.to not in done:
+                message = "decisions lead to each other in a circle, without a step between them"
+                problems.append(error("DECISION_LOOP", where(way.at), message, "put a step into the circle"))
+        try:
+            done[name] = _through(own, done, passed, decisions)
+        except _FoldingError as refused:
+            problems.append(error(refused.code, where(refused.at), refused.message, refused.hint))
+            done[name] = []
+        written += sum(len(way.condition) for way in done[name])
+        if written > MOST_TEXT:
+            message = f"the conditions have more than {MOST_TEXT:,} characters once decisions are folded into them"
+            problems.append(error("TOO_LARGE", where(0), message, "put steps between the decisions"))
+            break
+    return {name: _twinned(found) for name, found in done.items() if name not in passed}, problems
+
+
+_BETWEEN = "put a step between the decisions"
+
+
+class _FoldingError(Exception):
+    def __init__(self, code: str, at: int, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.code, self.at, self.message, self.hint = code, at, message, hint
+
+
+def _innermost_first(ways: Mapping[str, Sequence[Way]], passed: Collection[str]) -> list[str]:
+    """Order the nodes so that a decision comes before whatever leads to it; one in a circle may come too early."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for first in [*passed, *(name for name in ways if name not in passed)]:
+        waiting = [(first, False)]
+        while waiting:
+            name, children_done = waiting.pop()
+            if children_done:
+                order.append(name)
+            elif name not in seen:
+                seen.add(name)
+                waiting.append((name, True))
+                waiting += [(way.to, False) for way in ways.get(name, ()) if way.to in passed]
+    return order
+
+
+def _through(
+    own: Sequence[Way], done: Mapping[str, Sequence[Way]], passed: Collection[str], decisions: Collection[str]
+) -> list[Way]:
+    if not any(way.to in passed for way in own):
+        return list(own)
+    if len(own) > MOST_WAYS:
+        raise _too_many(own[0].at)
+    free = [way for way in own if not way.condition]
+    found: list[Way] = []
+    for way, guard in _exclusive(own):
+        if way.to not in passed:
+            found.append(way._replace(condition=guard) if way.condition else way)
+            continue
+        onward = done[way.to]
+        alone = len(onward) == 1 and not onward[0].condition
+        if not alone:
+            _check_clear(way, free, onward)
+        conditions = [one.condition for one in onward if one.condition]
+        for one in onward:
+            condition = one.condition if one.condition or not way.condition else neither(conditions)
+            guarded = both(guard, condition) if way.condition or one.condition else ""
+            found.append(
+                one._replace(
+                    label=one.label or (way.label if alone else None),
+                    condition=guarded,
+                    weight=way.weight if alone and way.weight is not None else one.weight,
+                    fidelity=one.fidelity or way.fidelity,
+                    on_failure=one.on_failure or way.on_failure,
+                    decided=one.decided or (way.to in decisions and (not alone or len(free) == 1)),
+                )
+            )
+            if len(guarded) > MAX_SOURCE:
+                message = f"decisions make a condition of more than {MAX_SOURCE:,} characters"
+                raise _FoldingError("TOO_LARGE", way.at, message, _BETWEEN)
+        if len(found) > MOST_WAYS:
+            raise _too_many(way.at)
+    return found
+
+
+def _too_many(place: int) -> _FoldingError:
+    return _FoldingError("TOO_MANY_WAYS", place, f"decisions make more than {MOST_WAYS} ways from here", _BETWEEN)
+
+
+def _exclusive(own: Sequence[Way]) -> list[tuple[Way, str]]:
+    """Give each way with a condition that holds only where no way before it is open: no weight decides any more."""
+    found: dict[int, str] = {}
+    before: list[str] = []
+    for index, way in sorted(enumerate(own), key=lambda one: (-(one[1].weight or 0), one[1].to)):
+        if way.condition:
+            found[index] = both(way.condition, neither(before)) if before else way.condition
+            before.append(way.condition)
+    return [(way, found.get(index, neither(before))) for index, way in enumerate(own)]
+
+
+def _check_clear(way: Way, free: Sequence[Way], onward: Sequence[Way]) -> None:
+    """Refuse a decision whose ways would be taken for those of the step: a label or weight chooses between them."""
+    others = [one for one in free if one is not way and not one.on_failure]
+    if (not way.condition and not way.on_failure and others) or (
+        way.condition and sum(not one.condition for one in onward) > 1
+    ):
+        message = "labels or weights choose between this way to a decision and others, which one step cannot do"
+        hint = "put a step before the decision, or write its conditions on the ways of the step itself"
+        raise _FoldingError("AMBIGUOUS_DECISION", way.at, message, hint)
+
+
+def _twinned(ways: Sequence[Way]) -> list[Way]:
+    """Add to each unconditional way of a decision the same way for failure."""
+    twins = [
+        way._replace(label=None, on_failure=True)
+        for way in ways
+        if way.decided and not way.condition and not way.on_failure
+    ]
+    return [*ways, *twins]

@@ -1,0 +1,1 @@
+"""A workflow or a run as a drawing."""

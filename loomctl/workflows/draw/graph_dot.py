@@ -1,0 +1,175 @@
+"""A drawing in Graphviz DOT, which `dot_workflow` reads back as the workflow that was drawn (D61).
+
+Lost on the way back: critical artifacts, approvals by phase, autonomy, result handling, and what a plan's phases say
+besides their steps. A step of a branch that nothing leads to is left out: in DOT a branch is what its arrows reach.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loomctl.workflows.dot import dot_conditions, dot_steps
+from loomctl.workflows.dot.dot_text import quoted
+from loomctl.workflows.dot.dot_workflow import DEFAULT_PHASE
+from loomctl.workflows.draw.graph_text import CURRENT, DONE, END, FAILED, JOIN, RETRY, START, each_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from loomctl.workflows.draw.graph_text import Arrow, Drawing, Group, Node
+
+_SHAPES = {
+    START: "Mdiamond",
+    END: "Msquare",
+    JOIN: "tripleoctagon",
+    "agent": "box",
+    "prompt": "tab",
+    "command": "parallelogram",
+    "human": "hexagon",
+    "parallel": "component",
+}
+_COLORS = {
+    DONE: {"style": "filled", "fillcolor": "#d7f0dc", "color": "#2e7d32"},
+    FAILED: {"style": "filled", "fillcolor": "#f9d9d7", "color": "#b3261e"},
+    CURRENT: {"style": "filled,bold", "fillcolor": "#fff3c4", "color": "#8a6100", "penwidth": "3"},
+}
+_FIELDS = (
+    *("description", "prompt", "command", "skill", "workdir", "output_schema", "output_retries", "fidelity"),
+    *("max_visits", "max_retries", "require_approval"),
+)
+_SAID_BY_SILENCE = ("description", "max_retries", "require_approval")  # a plan says them always
+_WORKFLOW_FIELDS = ("default_fidelity", "max_visits")
+
+
+def written(drawing: Drawing) -> str:
+    """Write a drawing as a digraph."""
+    return "\n".join(_Writer(drawing).lines()) + "\n"
+
+
+class _Writer:
+    def __init__(self, drawing: Drawing) -> None:
+        self._drawing = drawing
+        self._names: dict[str, str] = {}
+        self._by_key: dict[str, str] = {}
+        inside = [node.id for group in drawing.groups for node in each_node(group.groups) if node.step]
+        self._left_out = set(inside) - _reached(drawing)
+        steps = [node for node in each_node(drawing.groups) if node.step]
+        bare = [node.own_id for node in steps]
+        taken: set[str] = set()
+        for node, name in zip(steps, bare, strict=True):
+            own = name if bare.count(name) == 1 and name != "end" else dot_steps.id_of(str(node.step["key"]))
+            self._names[node.id] = own
+            self._by_key[str(node.step["key"])] = own
+            taken.add(own)
+        first, last = drawing.loose
+        drawn = [first, *each_node(drawing.groups), last]
+        # A join stands below its branches, wherever it is named.
+        self._places = {node.id: place if node.kind != JOIN else 0 for place, node in enumerate(drawn)}
+        for node in (*drawing.loose, *each_node(drawing.groups)):
+            if node.id not in self._names:
+                base = {START: "start", END: "exit"}.get(node.kind, f"{node.id}_joined")
+                while base in taken:
+                    base += "_"
+                self._names[node.id] = base
+                taken.add(base)
+
+    def lines(self) -> Iterator[str]:
+        plan = self._drawing.plan
+        yield f"digraph {quoted(str(plan['workflow_id']))} {{"
+        head = {"goal": plan.get("description"), **{key: plan.get(key) for key in _WORKFLOW_FIELDS}}
+        head["retry_target"] = self._by_key.get(str(plan.get("retry_target")))
+        if self._drawing.title:
+            head |= {"label": _drawn(self._drawing.title), "labelloc": "t"}
+        head |= {"fontname": "Helvetica", "fontsize": 11, "labeljust": "l"}
+        yield f"    graph {_attributes({key: value for key, value in head.items() if value})}"
+        yield '    node [fontname="Helvetica", fontsize=11]'
+        yield '    edge [fontname="Helvetica", fontsize=9]'
+        for node in self._drawing.loose:
+            yield f"    {self._node(node, DEFAULT_PHASE)}"
+        for group in self._drawing.groups:
+            yield from self._group(group, group.title, "    ")
+        for arrow in self._drawing.arrows:
+            if not {arrow.tail, arrow.head} & self._left_out:
+                yield f"    {self._arrow(arrow)}"
+        yield "}"
+
+    def _group(self, group: Group, phase: str, indent: str) -> Iterator[str]:
+        yield f"{indent}subgraph cluster_{group.id} {{"
+        yield f"{indent}    label={quoted(_drawn(group.title))}; style=rounded; color=gray"
+        for node in group.nodes:
+            if node.id not in self._left_out:
+                yield f"{indent}    {self._node(node, phase)}"
+        for inner in group.groups:
+            yield from self._group(inner, phase, indent + "    ")
+        yield f"{indent}}}"
+
+    def _node(self, node: Node, phase: str) -> str:
+        said: dict[str, Any] = {"shape": _SHAPES.get(node.kind, _SHAPES["agent"]), "label": _drawn(node.title)}
+        if node.step:
+            said |= self._said(node, phase)
+        return f"{quoted(self._names[node.id])} {_attributes({**said, **_COLORS.get(node.mark, {})})}"
+
+    def _said(self, node: Node, phase: str) -> dict[str, Any]:
+        """Give what is to be read back of a step."""
+        step = node.step
+        said: dict[str, Any] = {key: value for key in _FIELDS if (value := step.get(key)) is not None}
+        said["name"] = node.name if node.name != _drawn(node.title) else None
+        said["phase"] = phase if phase != DEFAULT_PHASE else None
+        said["script"] = step.get("run")
+        said["timeout"] = f"{step['timeout']:g}s" if step.get("timeout") else None
+        said["retry_target"] = self._by_key.get(str(step.get("retry_target")))
+        said |= {key: None for key in _SAID_BY_SILENCE if not step.get(key)}
+        if node.kind == "parallel":
+            said["join_policy"] = step["parallel"].get("join")
+            said.pop("prompt", None)
+        return {key: value for key, value in said.items() if value is not None}
+
+    def _arrow(self, arrow: Arrow) -> str:
+        one, label = arrow.transition, _drawn("\n".join(arrow.lines))
+        condition = one.get("condition")
+        back = 0 < self._places[arrow.head] < self._places[arrow.tail]  # up the page
+        said: dict[str, Any] = {
+            "label": label or None,
+            "choice": str(one.get("label") or "") if label != (one.get("label") or "") else None,
+            "condition": dot_conditions.as_written(str(condition)) if condition else None,
+            "weight": one.get("weight"),
+            "fidelity": one.get("fidelity"),
+            "on_failure": True if one.get("on_failure") else None,
+            "branch": arrow.branch or None,
+            "drawn_only": True if arrow.kind == RETRY else None,
+            "style": "dashed" if arrow.dashed else None,
+            "constraint": False if back else None,
+        }
+        told = _attributes({key: value for key, value in said.items() if value is not None})
+        return f"{quoted(self._names[arrow.tail])} -> {quoted(self._names[arrow.head])}{' ' + told if told else ''}"
+
+
+def _reached(drawing: Drawing) -> set[str]:
+    """Give the nodes to which any arrows lead from a step of the main line, or from the start."""
+    waiting = [node.id for node in (*drawing.loose, *(node for group in drawing.groups for node in group.nodes))]
+    onward: dict[str, list[str]] = {}
+    for arrow in drawing.arrows:
+        onward.setdefault(arrow.tail, []).append(arrow.head)
+    reached: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += onward.get(name, ())
+    return reached
+
+
+def _drawn(text: str) -> str:
+    """Write a label so that Graphviz shows it as it is: it reads HTML's entities in each."""
+    return text.replace("&", "&amp;")
+
+
+def _attributes(said: Mapping[str, Any]) -> str:
+    told = [f"{key}={_value(value)}" for key, value in said.items()]
+    return f"[{', '.join(told)}]" if told else ""
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int) else quoted(str(value))

@@ -1,0 +1,268 @@
+"""What is wrong with the ways of a workflow: steps that are not there, loops, labels that collide (D45).
+
+Looks at a plan, in which each way leads to a key; linear in its steps and ways.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loomctl.kit.problems import at, choices, error, shown, warning
+from loomctl.runs.model import route_reasons
+from loomctl.runs.model.places import after, is_human, is_routed, places
+from loomctl.workflows.model import branches, parallel, routing, ways
+from loomctl.workflows.model.steps import ROUTING
+from loomctl.workflows.model.transitions import key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from loomctl.kit.problems import Problem
+    from loomctl.runs.model.places import Place
+    from loomctl.workflows.model.steps import Step
+    from loomctl.workflows.model.workflow import Phase, Workflow
+
+_END = None
+_SHOWN = 8  # steps of a loop that are named
+
+
+# ---- Names: looked at in one file, against the workflow that it becomes with its ancestors.
+
+
+def unknown_targets(own: Workflow, merged: Workflow) -> Iterator[Problem]:
+    """Give each way of `own` (one file) that leads to a step which a run of `merged` does not have; all errors."""
+    gone = _left_out(merged)
+    known = [key for key in _keys(merged.phases or ()) if key not in gone]
+    there, bare = set(known), [key.partition("/")[2] for key in known]
+    if own.retry_target is not None and own.retry_target not in there and bare.count(own.retry_target) != 1:
+        message = f"retry_target leads to {shown(own.retry_target)}, and there is {_why(own.retry_target, bare, gone)}"
+        yield error("UNKNOWN_STEP", "$.retry_target", message, choices(own.retry_target, known))
+    for phase in own.phases or ():
+        if phase.enabled is False:
+            continue
+        for where, step in _with_places(phase):
+            yield from _leaves_branch(where, step)
+            for place, name in _targets(step):
+                key = key_of(name, phase.id)
+                if key in there or (key == route_reasons.END and place != "retry_target"):
+                    continue
+                local = [one.partition("/")[2] for one in known if one.startswith(f"{phase.id}/")]
+                message = f"{shown(name)} leads to {shown(key)}, and there is {_why(key, (), gone)}"
+                yield error(
+                    "UNKNOWN_STEP", f"{where}.{place}", message, choices(name, [*local, *known, route_reasons.END])
+                )
+
+
+def _leaves_branch(where: str, step: Step) -> Iterator[Problem]:
+    """Give each way of a branch's step that leads to none of the branch."""
+    for number, branch in enumerate(step.parallel.branches if step.parallel is not None else ()):
+        names = [inner.id for inner in branch.steps]
+        for index, inner in enumerate(branch.steps):
+            inside = at(where, "parallel", "branches", number, "steps", index)
+            for place, name in _targets(inner):
+                if name not in names and not (name == route_reasons.END and place != "retry_target"):
+                    message = f"{shown(name)} is no step of the branch {shown(branch.id)}"
+                    hint = choices(name, [*names, route_reasons.END])
+                    yield error("UNKNOWN_STEP", f"{inside}.{place}", message, hint)
+
+
+def _why(name: str, bare: Sequence[str], gone: Mapping[str, str]) -> str:
+    if bare.count(name) > 1:
+        return f"one in {bare.count(name)} phases: write phase/id"
+    return f"no such step in a run: {gone[name]}" if name in gone else "no such step"
+
+
+def _left_out(merged: Workflow) -> dict[str, str]:
+    """Give the steps that no run has, with the reason."""
+    found: dict[str, str] = {}
+    skipped = merged.skip_steps or ()
+    for phase in merged.phases or ():
+        for _, step in phase.each_step():
+            key = f"{phase.id}/{step.id}"
+            if phase.enabled is False:
+                found[key] = f"the phase {phase.id} is not enabled"
+            elif step.id in skipped or key in skipped:
+                found[key] = "skip_steps leaves it out"
+    return found
+
+
+def _keys(phases: Sequence[Phase]) -> list[str]:
+    return [f"{phase.id}/{step.id}" for phase in phases for _, step in phase.each_step()]
+
+
+def _with_places(phase: Phase) -> Iterator[tuple[str, Step]]:
+    for part in ("pre_steps", "steps", "post_steps"):
+        for index, step in enumerate(getattr(phase, part) or ()):
+            yield at("$", "phases", phase.id, part, index), step
+
+
+def _targets(step: Step) -> Iterator[tuple[str, str]]:
+    for index, transition in enumerate(step.transitions or ()):
+        yield f"transitions[{index}].to", transition.to
+    if step.retry_target is not None:
+        yield "retry_target", step.retry_target
+
+
+def where_of(own: Workflow, key: str) -> str | None:
+    """Give the JSON path of a step in the file that defines it; None where this one does not."""
+    for phase in own.phases or ():
+        for where, step in _with_places(phase):
+            if f"{phase.id}/{step.id}" == key:
+                return where
+            for number, branch in enumerate(step.parallel.branches if step.parallel is not None else ()):
+                for index, inner in enumerate(branch.steps):
+                    if f"{phase.id}/{parallel.inner_id(step.id, branch.id, inner.id)}" == key:
+                        return at(where, "parallel", "branches", number, "steps", index)
+    return None
+
+
+# ---- The graph as a whole: looked at in a plan.
+
+
+def problems(plan: Mapping[str, Any], where: Callable[[str], str] | None = None) -> list[Problem]:
+    """Give what is wrong with a plan's ways. where: gives the place of a step by its key, for the messages.
+
+    A step that nothing leads to is a warning, and one whose label decides though nothing asks for it. A loop from which
+    no way leads to the end is an error, and so are labels of one step that mean the same and lead to different steps. A
+    branch of a parallel step is a graph of its own.
+    """
+    fans = [place for place in places(plan) if branches.is_parallel(place.step)]
+    inside = [found for place in fans for _, one in branches.plans(plan, place) for found in problems(one, where)]
+    if not is_routed(plan):
+        return inside
+    placed = where or (lambda key: f"$ {key}")
+    found: list[Problem] = []
+    for place in places(plan):
+        found += _collisions(place, placed(place.key))
+        found += _without_choice(place, placed(place.key))
+        found += _chosen_by_name(place, placed(place.key))
+    leads = {place.key: ways_on(plan, place) for place in places(plan)}
+    reached = _reached(leads, [place.key for place in places(plan)[:1]])
+    for place in places(plan):
+        if place.key not in reached:
+            hint = "lead a transition to it, or leave it out"
+            found.append(warning("UNREACHABLE_STEP", placed(place.key), f"no way leads to {place.key}", hint))
+    found += _without_end(leads, reached, placed)
+    return [*found, *inside]
+
+
+def ways_on(plan: Mapping[str, Any], place: Place) -> set[str | None]:
+    """Give all steps that may follow a step, None for the end: by success, by failure, whatever its conditions are."""
+    transitions: Sequence[Mapping[str, Any]] = place.step.get("transitions") or ()
+    found: set[str | None] = {_END if one["to"] == route_reasons.END else str(one["to"]) for one in transitions}
+    behind = after(plan, place.key)
+    in_order = behind.key if behind is not None else _END
+    target = place.step.get("retry_target") or plan.get("retry_target")
+    if not transitions:
+        found.add(in_order)
+    if target:
+        found.add(str(target))
+    elif ways.handling(place.step, ways.FAILED) != "stop":
+        found.add(in_order)
+    return found
+
+
+def _reached(leads: Mapping[str, Iterable[str | None]], begin: Iterable[str]) -> set[str]:
+    seen: set[str] = set()
+    left = list(begin)
+    while left:
+        key = left.pop()
+        if key not in seen:
+            seen.add(key)
+            left += [one for one in leads.get(key, ()) if one is not None]
+    return seen
+
+
+def _without_end(
+    leads: Mapping[str, set[str | None]], reached: set[str], where: Callable[[str], str]
+) -> Iterator[Problem]:
+    """Find the steps that are come to and from which the end is not: a loop that nothing leaves."""
+    back: dict[str, list[str]] = {}
+    for key, ahead in leads.items():
+        for one in ahead:
+            if one is not None:
+                back.setdefault(one, []).append(key)
+    leaving = _reached(back, [key for key, ahead in leads.items() if _END in ahead])
+    caught = [key for key in leads if key in reached and key not in leaving]
+    if caught:
+        named = ", ".join(caught[:_SHOWN]) + (f" and {len(caught) - _SHOWN} more" if len(caught) > _SHOWN else "")
+        message = f"the run cannot get out of {named}: no way leads from there to the end"
+        hint = 'lead a transition out: {"to": "end"}, or a step behind the loop'
+        yield error("LOOP_WITHOUT_END", where(caught[0]), message, hint)
+
+
+def _without_choice(place: Place, where: str) -> Iterator[Problem]:
+    """Find ways of a human step that nobody can choose, and those that are taken whatever somebody chooses."""
+    if not is_human(place.step):
+        return
+    listed: Sequence[Mapping[str, Any]] = place.step.get("transitions") or ()
+    free = [index for index, one in enumerate(listed) if one.get("condition") is None and not one.get("on_failure")]
+    for index in free if len(free) > 1 else ():
+        if not listed[index].get("label"):
+            message = f"nobody can choose the way to {listed[index]['to']}: it has no label, and there are others"
+            yield error("NO_LABEL", at(where, "transitions", index), message, '"label": "[F] Fix"')
+    for index, one in enumerate(listed):
+        if one.get("condition") is not None and one.get("label"):
+            message = f"{shown(one['label'])} is no choice: where there is a condition, that alone decides"
+            hint = "leave the label or the condition out"
+            yield warning("LABEL_UNUSED", at(where, "transitions", index, "label"), message, hint)
+
+
+def _collisions(place: Place, where: str) -> Iterator[Problem]:
+    """Find labels among which an answer could not choose; one that stands with a condition is not chosen by label."""
+    words: dict[str, int] = {}
+    keys: dict[str, int] = {}
+    listed: Sequence[Mapping[str, Any]] = place.step.get("transitions") or ()
+    for index, transition in enumerate(listed):
+        if transition.get("label") is None or transition.get("condition") is not None:
+            continue
+        at_label, label = at(where, "transitions", index, "label"), routing.label_of(str(transition["label"]))
+        first = words.setdefault(routing.normalised(str(transition["label"])), index)
+        if listed[first]["to"] != transition["to"]:
+            told = f"{shown(listed[first]['label'])} and {shown(transition['label'])}"
+            message = f"{told} are the same label, and lead to different steps"
+            yield error(
+                "SAME_LABEL", at_label, message, "case, blanks and accelerators do not count: name one otherwise"
+            )
+            continue
+        first = keys.setdefault(label.key, index) if label.key else index
+        if listed[first]["to"] != transition["to"]:
+            means = "neither" if is_human(place.step) else "the heavier one"
+            message = f"{shown(label.key)} is the accelerator of two labels: alone it means {means}"
+            yield warning("SAME_ACCELERATOR", at_label, message, "give each label a letter of its own")
+
+
+def _chosen_by_name(place: Place, where: str) -> Iterator[Problem]:
+    """Find a step whose answers may say no label, after which the run takes a labelled way for its name alone (D45).
+
+    A person is asked for a label, and so is an answer by the routing schema. A way that weighs more than all others, or
+    has no label and comes first, is meant to be taken.
+    """
+    if is_human(place.step) or place.step.get("output_schema") == ROUTING:
+        return
+    listed: Sequence[Mapping[str, Any]] = place.step.get("transitions") or ()
+    choice = routing.choose(
+        {"transitions": listed},
+        outcome="succeeded",
+        label=None,
+        suggested=(),
+        truths=[None if one.get("condition") is None else False for one in listed],
+    )
+    if choice is None or choice.transition is None or not choice.label:
+        return
+    taken = listed[choice.transition]
+    tied = [
+        one
+        for one in listed
+        if one.get("condition") is None
+        and one.get("on_failure") is not True
+        and (one.get("weight") or 0) == (taken.get("weight") or 0)
+        and one["to"] != taken["to"]
+    ]
+    if tied:
+        message = (
+            f"without a label the run takes {shown(choice.label)}, for {taken['to']} comes first by its name alone"
+        )
+        yield warning(
+            "LABEL_NOT_ASKED", where, message, f'"output_schema": "{ROUTING}" asks for one, "weight" ranks them'
+        )

@@ -1,0 +1,1 @@
+"""What a workflow is made of, as plain data; pure."""

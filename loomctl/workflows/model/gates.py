@@ -1,0 +1,302 @@
+"""What a person is asked for before a run goes on, and what their answer does to it.
+
+A gate before a phase or a step, after a result, or a step of `kind: human`, whose visit ends by what somebody decides.
+Pure, over a state and a plan: a branch that is seen as a run of its own has both.
+"""
+
+from __future__ import annotations
+
+from loomctl.expressions import placeholders
+from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
+from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs.model import places, visits
+from loomctl.workflows.model import phase_marks, routing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.runs.model.places import Place
+    from loomctl.runs.model.state import State
+
+APPROVE, REJECT, CHOOSE = "approve", "reject", "choose"
+# A choice that a verb means by its words, without case and accelerator.
+WORDS = {APPROVE: ("approve", "approved", "yes", "accept", "ok"), REJECT: ("reject", "rejected", "no", "decline")}
+PREFIX = "human:"  # of a pending approval's id; the stage follows
+LABEL_KEY, TEXT_KEY = "human.gate.label", "human.gate.text"  # of the context
+LONGEST_REASON, LONGEST_LABEL = 200, 200  # UTF-16 units as they are shown
+
+
+# ---- What is asked.
+
+
+def before(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place) -> dict[str, Any] | None:
+    """Give what must be approved before a step begins, or is asked for already, `{id, reason}`; None: nothing."""
+    granted = {item["id"] for item in state.get("approvals", []) if not phase_marks.is_lapsed(item) and _holds(item)}
+    for pending in state["pending_approvals"]:
+        if pending.get("branch"):  # it holds up its branch alone
+            continue
+        return {"id": str(pending["id"]), "reason": str(pending.get("reason", ""))}
+    if visits.open_visit(state) is not None:  # it was let in when its visit began
+        return None
+    phase_id = str(place.phase["id"])
+    autonomy = plan.get("autonomy") or {}
+    entering = state.get("current_phase") != phase_id
+    asked = place.phase.get("require_approval") or phase_id in (autonomy.get("require_approval_for") or ())
+    if autonomy.get("level") == "assist" and state.get("current_phase") is not None:
+        asked = True
+    if entering and asked and f"phase:{phase_id}" not in granted:
+        return {"id": f"phase:{phase_id}", "reason": f"the workflow asks for approval before the phase {phase_id}"}
+    if place.step.get("require_approval") and f"step:{place.key}" not in granted:
+        return {"id": f"step:{place.key}", "reason": f"the workflow asks for approval before the step {place.key}"}
+    return None
+
+
+def _holds(item: Mapping[str, Any]) -> bool:
+    return item.get("rejected_at") is None
+
+
+def open_human(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[dict[str, Any], Place] | None:
+    """Give the open visit of a human step, with its place in the plan; None where no such visit is open."""
+    entry = visits.open_visit(state)
+    place = places.place_of(plan, entry["step_id"]) if entry is not None else None
+    return (entry, place) if entry is not None and place is not None and places.is_human(place.step) else None
+
+
+def asked(state: State, plan: Mapping[str, Any], *, at: str, known: Mapping[str, str | None] | None = None) -> State:
+    """Let a run whose open visit is a human step's wait for what is decided there; asked for once, however often.
+
+    Every other state stays as it is, and so does a run that does not go on. known: the values of placeholders (D8).
+    """
+    found = open_human(state, plan)
+    if found is None or state["pending_approvals"] or state["status"] not in ("pending", "in_progress"):
+        return state
+    entry, place = found
+    request = {
+        "id": PREFIX + str(entry["stage"]),
+        "step_id": place.key,
+        "stage": entry["stage"],
+        "reason": question_line(place.step, known or {}),
+        "choices": choices(place.step),
+        "requested_at": at,
+    }
+    return {**state, "status": "awaiting_feedback", "current_step": place.key, "pending_approvals": [request]}
+
+
+def question_line(step: Mapping[str, Any], known: Mapping[str, str | None]) -> str:
+    """Give the first line of a human step's question. known: the values of placeholders."""
+    words = str(step.get("prompt") or step.get("description") or step.get("name") or "")
+    return masked_line(placeholders.expand(words, known).text.strip().partition("\n")[0], LONGEST_REASON)
+
+
+def choices(step: Mapping[str, Any]) -> list[str]:
+    """Give the labels among which somebody chooses at a human step, as the workflow writes them, each once.
+
+    They are those of its transitions without a condition: where there is one, that alone decides (D45).
+    """
+    found: dict[str, str] = {}
+    for one in step.get("transitions") or ():
+        label = one.get("label")
+        if label and one.get("condition") is None:
+            found.setdefault(routing.normalised(str(label)) or str(label), str(label))
+    return list(found.values())
+
+
+# ---- What is decided.
+
+
+class Decision(NamedTuple):
+    """What somebody decided of a human step's visit: how that ends, and by which of its choices, None for none."""
+
+    entry: Mapping[str, Any]
+    outcome: str
+    label: str | None
+
+
+def decision(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str, said: str = "") -> Decision | None:
+    """Read a decision on the open visit of a human step; None: none is open, another gate is meant.
+
+    verb: APPROVE, REJECT or CHOOSE; said: the label that was chosen. Raises UNKNOWN_LABEL, AMBIGUOUS_LABEL and
+    CHOICE_NEEDED, which list the choices, BAD_STATUS where the run stands still, and NOTHING_TO_CHOOSE.
+    """
+    found = open_human(state, plan)
+    if found is None:
+        must_ask(state, plan, verb)
+        return None
+    _refuse_standing(state)
+    entry, place = found
+    offered = choices(place.step)
+    if verb == CHOOSE:
+        return Decision(entry, "succeeded", _chosen(offered, said, state, place))
+    meant = [label for label in offered if routing.label_of(label).words in WORDS[verb]]
+    if len(meant) == 1:
+        return Decision(entry, "succeeded", meant[0])
+    if verb == REJECT and not meant:
+        return Decision(entry, "failed", None)
+    if verb == APPROVE and not offered:
+        return Decision(entry, "succeeded", None)
+    if verb == APPROVE and not meant and _is_the_only_way(place.step, offered):
+        return Decision(entry, "succeeded", offered[0])
+    raise LoomError(
+        "CHOICE_NEEDED",
+        f"{place.key} asks for a choice, not for a plain {verb}",
+        where=place.key,
+        why=_listed(offered),
+        hint=_way_out(state, offered),
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _is_the_only_way(step: Mapping[str, Any], offered: Sequence[str]) -> bool:
+    """Tell whether a choice is all that a plain approval can mean: there is no other, and it is no refusal."""
+    others = [one for one in step["transitions"] if not one.get("label") and not one.get("on_failure")]
+    return len(offered) == 1 and not others and routing.label_of(offered[0]).words not in WORDS[REJECT]
+
+
+def _chosen(offered: Sequence[str], said: str, state: Mapping[str, Any], place: Place) -> str:
+    exact = [label for label in offered if label.strip() == said.strip()]
+    found = exact or [label for label in offered if routing.matches(said, label)]
+    if len(found) == 1:
+        return found[0]
+    told = repr(masked_line(said, 60))
+    if found:
+        raise LoomError(
+            "AMBIGUOUS_LABEL",
+            f"{told} is {len(found)} choices of {place.key}",
+            where=place.key,
+            why=_listed(offered),
+            hint=_way_out(state, offered),
+            exit_code=EXIT_USAGE,
+        )
+    raise LoomError(
+        "UNKNOWN_LABEL",
+        f"{told} is no choice of {place.key}",
+        where=place.key,
+        why=_listed(offered),
+        hint=_way_out(state, offered),
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _listed(offered: Sequence[str]) -> str:
+    if not offered:
+        return "its transitions have no labels: it is approved or rejected"
+    return "there are " + ", ".join(f"“{masked_line(label, 60)}”" for label in offered)
+
+
+def _way_out(state: Mapping[str, Any], offered: Sequence[str]) -> str:
+    run_id, branch = str(state["run_id"]), visits.seen_from(state).name
+    return command(CHOOSE, run_id, offered[0], branch) if offered else command(APPROVE, run_id, "", branch)
+
+
+def command(verb: str, run_id: str, label: str = "", branch: str = "") -> str:
+    """Give the command by which something is decided, so that it can be pasted. branch: of a parallel step."""
+    shown = masked_line(label, LONGEST_LABEL)
+    option = f"--branch {branch} " if branch else ""
+    mark = "-- " if shown.startswith("-") else ""
+    return f"loomctl {verb} {option}{mark}{quoted(shown) + ' ' if label else ''}{run_id}"
+
+
+def approved(state: State, *, at: str, by: str = "", note: str = "") -> tuple[State, list[str]]:
+    """Grant every approval that is asked for; gives their ids. Raises NOTHING_TO_APPROVE.
+
+    by, note: who granted it and what they said, in a line each. A run that is paused, failed or over asks for none,
+    whatever its list holds: it is taken up again first (D4).
+    """
+    granted = _asked_for(state)
+    given = [_on_record(state, name, "granted_at", at, by=by, note=note) for name in granted]
+    approvals = [*state.get("approvals", []), *given]
+    return {**state, "pending_approvals": [], "approvals": approvals, "status": "in_progress"}, granted
+
+
+def rejected(state: State, *, at: str, by: str, note: str) -> tuple[State, list[str]]:
+    """Refuse every approval that is asked for; gives their ids. Raises NOTHING_TO_APPROVE.
+
+    The run is paused with what it asks for, which is asked for again when it is taken up; the refusal is on record.
+    """
+    refused = _asked_for(state)
+    given = [_on_record(state, name, "rejected_at", at, by=by, note=note) for name in refused]
+    return {**state, "approvals": [*state.get("approvals", []), *given], "status": "paused"}, refused
+
+
+def decided(state: State, found: Decision, verb: str, *, at: str, by: str, note: str) -> State:
+    """Put on record what was decided of a human step's visit, and let the run go on; the visit is still to be ended.
+
+    by, note: in a line each.
+    """
+    entry = found.entry
+    name = "rejected_at" if verb == REJECT else "granted_at"
+    given = _on_record(state, PREFIX + str(entry["stage"]), name, at, by=by, note=note)
+    # An undo of the visit takes what was decided of it back: its own rank is not among those before it.
+    given.update(after_rank=entry["rank"], **({"label": found.label} if found.label else {}))
+    approvals = [*state.get("approvals", []), given]
+    return {**state, "pending_approvals": [], "approvals": approvals, "status": "in_progress"}
+
+
+def refusal(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Give the record of the refusal that what the run asks for met with last; None where it met with none."""
+    pending = {str(item["id"]) for item in state["pending_approvals"]}
+    last = next((item for item in reversed(state.get("approvals", [])) if item["id"] in pending), None)
+    return None if last is None or _holds(last) else last
+
+
+def must_ask(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str) -> None:
+    """Refuse a decision where none is asked for. Raises NOTHING_TO_CHOOSE and NOTHING_TO_APPROVE."""
+    if open_human(state, plan) is None:
+        if verb == CHOOSE:
+            raise _nothing_to_choose(state)
+        _asked_for(state)
+
+
+def ids_asked(state: Mapping[str, Any]) -> list[str]:
+    """Give the ids of what a run asks for."""
+    return [str(item["id"]) for item in state["pending_approvals"]]
+
+
+def _asked_for(state: Mapping[str, Any]) -> list[str]:
+    names = ids_asked(state)
+    if names and _goes_on(state):
+        return names
+    raise LoomError(
+        "NOTHING_TO_APPROVE",
+        "this run asks for no approval",
+        why=f"the run is {state['status']}: it is taken up first" if names else "",
+        hint=f"loomctl {'resume' if names else 'show'} {state['run_id']}",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _nothing_to_choose(state: Mapping[str, Any]) -> LoomError:
+    waits = ids_asked(state) and _goes_on(state)
+    return LoomError(
+        "NOTHING_TO_CHOOSE",
+        "this run is at no step where somebody chooses",
+        why="what it asks for is approved or rejected" if waits else "",
+        hint=f"loomctl {'approve' if waits else 'show'} {state['run_id']}",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _goes_on(state: Mapping[str, Any]) -> bool:
+    return state["status"] in ("awaiting_feedback", "in_progress")
+
+
+def _refuse_standing(state: Mapping[str, Any]) -> None:
+    """Refuse a decision in a run that does not go on (D4). Raises BAD_STATUS."""
+    if _goes_on(state):
+        return
+    raise LoomError(
+        "BAD_STATUS",
+        f"the run is {state['status']}",
+        why="it is taken up first, and asks again",
+        hint=f"loomctl resume {state['run_id']}",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _on_record(state: Mapping[str, Any], name: str, key: str, at: str, *, by: str, note: str) -> dict[str, Any]:
+    rank = max((entry["rank"] for entry in state["steps"]), default=0)
+    said = {"by": by, "note": note}
+    return {"id": name, key: at, "after_rank": rank, **{word: text for word, text in said.items() if text}}

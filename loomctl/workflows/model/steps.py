@@ -1,0 +1,306 @@
+"""What a step of a workflow is, and how one is read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from loomctl.expressions.placeholder_checks import placeholder_problems
+from loomctl.kit.ids import slug
+from loomctl.kit.json.fields import ID_RULE, Fields, is_id, only
+from loomctl.kit.problems import choices, error, shown
+from loomctl.workflows.model import evidence, parallel, transitions
+from loomctl.workflows.model.fidelity import FIDELITIES
+from loomctl.workflows.model.policies import read_handling
+
+if TYPE_CHECKING:
+    from loomctl.kit.problems import Problem
+    from loomctl.workflows.model.evidence import Evidence
+    from loomctl.workflows.model.parallel import Parallel
+    from loomctl.workflows.model.policies import ResultHandling
+    from loomctl.workflows.model.transitions import Transition
+
+KINDS = ("agent", "prompt", "command", "human", "parallel")
+HUMAN = "human"
+ROUTING = "routing"
+LONGEST_TIMEOUT = 7 * 24 * 3600  # seconds
+# What the design has and nothing executes yet; a workflow that says so is refused, never half obeyed.
+LATER_FIELDS = ("steps_parallel",)
+# What Loom adds to a step of FABER's shape; a plan of FABER's that says such a thing means something else.
+ADDED_FIELDS = (
+    "run",
+    "timeout",
+    "workdir",
+    "output_schema",
+    "output_retries",
+    "fidelity",
+    "max_visits",
+    "transitions",
+    "retry_target",
+    "parallel",
+    "evidence",
+)
+# FABER's fields that are kept and change nothing here.
+INERT_FIELDS = (
+    "conditional",
+    "guards",
+    "context",
+    "config",
+    "arguments",
+    "role",
+    "executor",
+    "model",
+    "harness",
+    "max_turns",
+    "max_budget_usd",
+    "allowed_tools",
+    "mcp",
+    "changelog",
+)
+_SLASH_COMMAND = re.compile(r"\s*(/[A-Za-z0-9_.:-]+|[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+)(\s[\s\S]*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The smallest resumable unit. One of prompt, command (`/slash …`), skill and run says what is asked.
+
+    FABER's files also give a skill or command together with a prompt, or a description alone; both are understood.
+    Of kind human, prompt (or description) is the question, and the labels of the transitions are the choices.
+    run: a shell command that Loom runs itself (D30); timeout: its seconds; workdir: where the step works, below the
+    project. output_schema: `routing`, or `@FILE` beside the workflow (D36). fidelity: of its preamble (D46).
+    retry_target: the step to which a failure leads that no transition is meant for (D45). parallel: its branches (D43).
+    evidence: what the engine has to find before the step counts as done.
+    """
+
+    id: str
+    name: str | None = None
+    description: str | None = None
+    kind: str | None = None
+    prompt: str | None = None
+    command: str | None = None
+    skill: str | None = None
+    run: str | None = None
+    timeout: float | None = None
+    workdir: str | None = None
+    output_schema: str | None = None
+    output_retries: int | None = None
+    fidelity: str | None = None
+    max_visits: int | None = None
+    transitions: tuple[Transition, ...] | None = None
+    retry_target: str | None = None
+    parallel: Parallel | None = None
+    evidence: tuple[Evidence, ...] | None = None
+    max_retries: int | None = None
+    require_approval: bool | None = None
+    result_handling: ResultHandling | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    KEYS = (
+        "id",
+        "name",
+        "description",
+        "kind",
+        "prompt",
+        "command",
+        "skill",
+        *ADDED_FIELDS,
+        "max_retries",
+        "require_approval",
+        "result_handling",
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the step as a workflow file writes it, its id always said."""
+        values = {key: getattr(self, key) for key in self.KEYS}
+        handling = self.result_handling
+        if self.transitions is not None:
+            values["transitions"] = [transition.to_dict() for transition in self.transitions]
+        if self.parallel is not None:
+            values["parallel"] = self.parallel.to_dict()
+        if self.evidence is not None:
+            values["evidence"] = [one.to_dict() for one in self.evidence]
+        return only(self.KEYS, {**values, "result_handling": handling and handling.to_dict()}, self.extra)
+
+
+def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem]) -> Step | None:
+    """Read one step. seen: the ids of its phase so far with their JSON paths; it grows."""
+    fields = Fields.opened(raw, where, problems)
+    if fields is None:
+        return None
+    name = fields.text("name", blank=True)
+    step_id = _read_step_id(fields, name, seen)
+    kind = fields.text("kind")
+    if kind is not None and kind not in KINDS:
+        fields.fail("UNKNOWN_VALUE", "kind", f"{shown(kind)} is no kind of step", choices(kind, KINDS))
+    prompt, command, skill = fields.text("prompt"), fields.text("command"), fields.text("skill")
+    run = fields.text("run")
+    description = fields.text("description", blank=True)
+    if fields.has("parallel") or kind == "parallel":
+        _check_parallel(fields, kind, problems)
+    elif fields.has("run") or kind == "command":
+        _check_run(fields, kind, problems)
+    elif kind == HUMAN:
+        _check_human(fields, description, problems)
+    elif not any(fields.has(key) for key in LATER_FIELDS):
+        _check_text(fields, description, problems)
+    if command is not None and not _SLASH_COMMAND.fullmatch(command):
+        hint = "write the slash command (/name:command …), or ask for it in words in prompt"
+        message = "command names a slash command that the assistant is asked to run; for a shell command there is run"
+        fields.fail("NOT_A_SLASH_COMMAND", "command", message, hint)
+    workdir = _read_workdir(fields)
+    for key, text in (("prompt", prompt), ("command", command), ("skill", skill), ("run", run), ("workdir", workdir)):
+        problems += placeholder_problems(text, fields.path(key))
+    return Step(
+        id=step_id,
+        name=name,
+        description=description,
+        kind=kind,
+        prompt=prompt,
+        command=command,
+        skill=skill,
+        run=run,
+        timeout=_read_timeout(fields),
+        workdir=workdir,
+        output_schema=_read_output_schema(fields),
+        output_retries=_read_output_retries(fields),
+        fidelity=fields.choice("fidelity", FIDELITIES),
+        max_visits=read_max_visits(fields),
+        transitions=transitions.read_all(fields, problems),
+        retry_target=transitions.read_target(fields, "retry_target"),
+        parallel=parallel.read(fields, step_id, seen, problems, read),
+        evidence=evidence.read_all(fields, problems),
+        max_retries=fields.whole("max_retries"),
+        require_approval=fields.flag("require_approval"),
+        result_handling=read_handling(fields, problems),
+        extra=fields.rest(later=LATER_FIELDS, inert=INERT_FIELDS),
+    )
+
+
+def _read_step_id(fields: Fields, name: str | None, seen: dict[str, str]) -> str:
+    given = fields.text("id")
+    if given is None:
+        if fields.has("id"):
+            return ""
+        if name is None or not name.strip():
+            fields.fail("MISSING_FIELD", "id", "a step needs an id (or a name to make one of)", '"id": "implement"')
+            return ""
+        given = slug(name)  # D7
+    elif not is_id(given):
+        fields.fail("BAD_ID", "id", f"{shown(given)} is no step id", ID_RULE)
+        return ""
+    if given in seen:
+        message = f"the step {given} stands already at {seen[given]}"
+        fields.fail("DUPLICATE_ID", "id", message, "a step is known by phase/id: give it another id")
+    seen.setdefault(given, fields.where)
+    return given
+
+
+def _check_run(fields: Fields, kind: str | None, problems: list[Problem]) -> None:
+    """Check a step that Loom runs itself: it has a command and asks nobody for anything."""
+    if not fields.has("run"):
+        message = "kind: command without a command to run"
+        problems.append(error("MISSING_TEXT", fields.where, message, 'add "run": "pytest -q"'))
+    elif kind not in (None, "command"):
+        fields.fail("TWO_TEXTS", "kind", f"run makes a step of the kind command, not {shown(kind)}", "leave kind out")
+    for key in ("prompt", "command", "skill"):
+        if fields.has(key):
+            message = f"run and {key} are both set; Loom runs the one, the assistant is asked the other"
+            fields.fail("TWO_TEXTS", key, message, "keep one, or make two steps")
+    for key in ("output_schema", "output_retries"):
+        if fields.has(key):
+            message = f"{key} is for what an assistant answers; a command has its exit code"
+            fields.fail("NOT_FOR_COMMANDS", key, message, f"leave {key} out")
+    listed = fields.raw(evidence.KEY)
+    if any(isinstance(one, dict) and "run" in one for one in (listed if isinstance(listed, list) else ())):
+        message = "a command step is a command; another one that has to pass is a step of its own"
+        fields.fail("NOT_FOR_COMMANDS", evidence.KEY, message, "make it a step with run")
+
+
+def _check_human(fields: Fields, description: str | None, problems: list[Problem]) -> None:
+    """Check a step that a person decides: it has a question, and asks no assistant for anything."""
+    for key, why in (("command", "is run there"), ("skill", "is used there")):
+        if fields.has(key):
+            message = f"{key} is for an assistant; at a step of kind: human a person decides, and nothing {why}"
+            fields.fail("NOT_FOR_HUMANS", key, message, f"ask in words in prompt, and leave {key} out")
+    for key in ("output_schema", "output_retries", evidence.KEY):
+        if fields.has(key):
+            message = f"{key} is for what an assistant answers; a person chooses a label"
+            fields.fail("NOT_FOR_HUMANS", key, message, f"leave {key} out")
+    for key in ("workdir", "max_retries"):
+        if fields.has(key):
+            fields.warn("IGNORED_FIELD", key, f"kept, but a step that a person decides has no {key}")
+    if not fields.has("prompt") and not (description or "").strip():
+        hint = 'add "prompt": "Is this good enough to ship?"'
+        problems.append(error("MISSING_TEXT", fields.where, "the step does not say what a person is asked", hint))
+
+
+def _check_parallel(fields: Fields, kind: str | None, problems: list[Problem]) -> None:
+    """Check a step that is its branches: it may say in a prompt what they are for, and asks for nothing itself."""
+    if not fields.has("parallel"):
+        hint = '"parallel": {"branches": [{"id": "api", "steps": […]}, …]}'
+        problems.append(error("MISSING_FIELD", fields.path("parallel"), "kind: parallel without branches", hint))
+    elif kind not in (None, "parallel"):
+        message = f"parallel makes a step of the kind parallel, not {shown(kind)}"
+        fields.fail("TWO_TEXTS", "kind", message, "leave kind out")
+    for key in parallel.NOT_FOR_PARALLEL:
+        if fields.has(key):
+            message = f"{key} is for a step of a branch; the parallel step itself is worked on by nobody"
+            fields.fail("NOT_FOR_PARALLEL", key, message, f"put {key} at the branch's step")
+
+
+def _read_timeout(fields: Fields) -> float | None:
+    value = fields.seconds("timeout", most=LONGEST_TIMEOUT)
+    if value is not None and not fields.has("run"):
+        fields.warn("IGNORED_FIELD", "timeout", "kept, but only a step with run has a timeout")
+    return value
+
+
+def _read_workdir(fields: Fields) -> str | None:
+    text = fields.text("workdir")
+    if text is not None and ("\0" in text or ".." in text.replace("\\", "/").split("/")):
+        fields.fail("PATH_ESCAPE", "workdir", f"{shown(text)} leads out of the project", "name a folder below it")
+        return None
+    return text
+
+
+def _read_output_schema(fields: Fields) -> str | None:
+    text = fields.text("output_schema")
+    if text is None or text == ROUTING or (text.startswith("@") and text[1:].strip()):
+        return text
+    hint = choices(text, (ROUTING,)) if not text.startswith("@") else '"@schemas/audit.schema.json"'
+    fields.fail("UNKNOWN_VALUE", "output_schema", f"{shown(text)} is no output schema: routing, or @ and a file", hint)
+    return None
+
+
+def _read_output_retries(fields: Fields) -> int | None:
+    """Read how often an answer may be repaired; below zero means never (D36)."""
+    value = fields.raw("output_retries")
+    if type(value) is int and value < 0:
+        return 0
+    return fields.whole("output_retries")
+
+
+def read_max_visits(fields: Fields) -> int | None:
+    """Take how often a step may be visited: 1 or more."""
+    value = fields.whole("max_visits")
+    if value == 0:
+        hint = "leave it out for no bound of its own; skip_steps leaves a step out"
+        fields.fail("OUT_OF_RANGE", "max_visits", "max_visits is 1 or more", hint)
+        return None
+    return value
+
+
+def _check_text(fields: Fields, description: str | None, problems: list[Problem]) -> None:
+    given = [key for key in ("prompt", "command", "skill") if fields.has(key)]
+    if "command" in given and "skill" in given:
+        message = "command and skill are both set; a step asks for one thing"
+        problems.append(error("TWO_TEXTS", fields.where, message, "keep one, or make two steps"))
+    elif len(given) == 2:
+        message = f"the {given[1]} is named in front of the prompt: together they are what the step asks for"
+        fields.warn("TWO_TEXTS", given[1], message, "one of the two is enough")
+    elif not given and description is not None and description.strip():
+        fields.warn("NO_PROMPT", "prompt", "no prompt: the description is what the step asks for", "write a prompt")
+    elif not given:
+        hint = 'add "prompt": "…" (or command, or skill)'
+        problems.append(error("MISSING_TEXT", fields.where, "the step does not say what is to be done", hint))

@@ -1,0 +1,199 @@
+"""From the name of a workflow to one merged, checked workflow: its ancestors followed, every problem gathered."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loomctl.kit import files
+from loomctl.kit.errors import LoomError
+from loomctl.kit.problems import error, errors, in_file, placed, refusal, warning
+from loomctl.workflows import (
+    expression_checks,
+    frozen_schemas,
+    graph_checks,
+    inheritance,
+    prompt_files,
+    references,
+    workflow_files,
+)
+from loomctl.workflows.model import survival_checks
+from loomctl.workflows.model.workflow import parse
+from loomctl.workflows.plan import build_plan
+from loomctl.workflows.workflow_files import Places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from loomctl.kit.problems import Problem
+    from loomctl.workflows.model.workflow import Workflow
+
+
+class Resolved(NamedTuple):
+    """workflow and merged: None if there are errors, but for NO_STEPS, for FABER's give artifacts without a step (D5).
+
+    sources: `{id, path, sha256}`, the root ancestor first. path: the file that was asked for. Problems of an ancestor
+    carry its portable path before their JSON path.
+    """
+
+    path: str
+    workflow: Workflow | None
+    merged: dict[str, Any] | None
+    sources: list[dict[str, str]]
+    problems: list[Problem]
+
+    def checked(self) -> dict[str, Any]:
+        """Give the merged workflow for `build_plan`. Raises one LoomError that says every error."""
+        refused = refusal(self.problems, what="this workflow cannot be used", where=self.path)
+        if refused is not None or self.merged is None:
+            raise refused or AssertionError("a workflow without errors was not merged")
+        return self.merged
+
+
+class _Link(NamedTuple):
+    """One file of the chain. name: what its problems are prefixed with, empty for the file that was asked for.
+
+    places: where in its text what its problems speak of stands, by JSON path (of DOT alone).
+    """
+
+    path: str
+    name: str
+    raw: dict[str, Any]
+    own: Workflow | None
+    places: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        return str(self.raw.get("id") or os.path.basename(self.path))
+
+    def said(self, problems: Iterable[Problem]) -> list[Problem]:
+        found = placed(problems, self.places)
+        return in_file(self.name, found) if self.name else found
+
+
+def resolve(
+    ref: str, *, project_dir: str, store: str, bundle: str, base: str | None = None, by_user: bool = True
+) -> Resolved:
+    """Resolve a workflow by its name: id, `loom:id`, `project:id` or path.
+
+    base: the folder that paths are relative to, the current directory by default. by_user: a path may lie anywhere,
+    for its user named it; what a project's settings name stays in the project. Raises LoomError if nothing goes by
+    that name; what is wrong with the files is in `problems`.
+    """
+    places = Places(project_dir, store, bundle)
+    found = workflow_files.locate(ref, places, base=base)
+    named = by_user and ("/" in ref or "\\" in ref or ref.endswith(workflow_files.SUFFIXES))
+    resolved = _resolved(found.path, places, trusted=named)
+    if found.stands_in:
+        resolved.problems.insert(0, _stand_in(ref, found.path, "$"))
+    return resolved
+
+
+def resolve_file(path: str, *, project_dir: str, store: str, bundle: str) -> Resolved:
+    """Resolve the workflow in one file."""
+    return _resolved(os.path.abspath(path), Places(project_dir, store, bundle), trusted=True)
+
+
+def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
+    problems: list[Problem] = []
+    chain: list[_Link] = []
+    sources: list[dict[str, str]] = []
+    roots = [places.project_dir, places.store, places.bundle, *([os.path.dirname(path)] if trusted else [])]
+    following: str | None = path
+    while following is not None:
+        if not any(files.is_inside(following, root) for root in roots):
+            problems += chain[-1].said([outside(following, "$.extends")]) if chain else [outside(following)]
+            break
+        name = workflow_files.portable(following, places) if chain else ""
+        loaded = workflow_files.load(following)
+        if errors(loaded.problems) or not isinstance(loaded.raw, dict):
+            found = loaded.problems or parse(loaded.raw)[1]
+            problems += in_file(name, found) if name else found
+            break
+        asked, of_prompts = prompt_files.filled_in(loaded.raw, following, roots)
+        own, found = parse(asked)
+        raw, of_schemas = frozen_schemas.frozen(asked, following, roots)
+        link = _Link(following, name, raw, own, loaded.places)
+        said = (
+            loaded.problems,
+            of_prompts,
+            found,
+            of_schemas,
+            expression_checks.problems(asked, of_dot=bool(loaded.places)),
+        )
+        problems += link.said(problem for each in said for problem in each)
+        chain.append(link)
+        sources.append({"id": link.id, "path": workflow_files.portable(following, places), "sha256": loaded.sha256})
+        following = _parent(chain, places, problems)
+    sources.reverse()
+    if errors(problems):
+        return Resolved(path, None, None, sources, problems)
+    merged = inheritance.merge([(link.id, link.raw) for link in reversed(chain)])
+    workflow, found = parse(merged)
+    problems += errors(found)  # its warnings were said file by file
+    if workflow is None:
+        return Resolved(path, None, None, sources, problems)
+    for link in chain:
+        problems += link.said(references.dangling(link.own, workflow) if link.own else ())
+        problems += link.said(survival_checks.unknown_artifacts(link.own, workflow, merged) if link.own else ())
+        problems += link.said(graph_checks.unknown_targets(link.own, workflow) if link.own else ())
+    if not errors(problems):
+        plan = build_plan(merged, plan_id="check", created_at="", sources=[])
+        problems += _placed_in(chain, graph_checks.problems(plan, lambda key: _place_in(chain, key)))
+    if errors(problems):
+        return Resolved(path, None, None, sources, problems)
+    return Resolved(path, workflow, merged, sources, [*problems, *references.stepless(workflow)])
+
+
+def _place_in(chain: list[_Link], key: str) -> str:
+    """Give the place of a step in the nearest file that defines it."""
+    for link in chain:
+        where = graph_checks.where_of(link.own, key) if link.own else None
+        if where is not None:
+            return f"{link.name}: {where}" if link.name else where
+    return "$"
+
+
+def _placed_in(chain: list[_Link], problems: list[Problem]) -> list[Problem]:
+    """Say of findings in the graph where they stand in the text of the file that `_place_in` names."""
+    for link in chain:
+        own = f"{link.name}: " if link.name else ""
+        problems = placed(problems, {own + where: own + place for where, place in link.places.items()})
+    return problems
+
+
+def _parent(chain: list[_Link], places: Places, problems: list[Problem]) -> str | None:
+    """Find the file that the chain's last workflow extends; None if there is none, or none that can be used."""
+    link = chain[-1]
+    ref = link.raw.get("extends")
+    if not isinstance(ref, str) or not ref.strip():
+        return None
+    try:
+        found = workflow_files.locate(ref, places, named_in=link.path)
+    except LoomError as refused:
+        code = "UNKNOWN_PARENT" if refused.code == "UNKNOWN_WORKFLOW" else refused.code
+        problems += link.said([error(code, "$.extends", f"extends: {refused.what}", refused.why or refused.hint)])
+        return None
+    if found.stands_in:
+        problems += link.said([_stand_in(ref, found.path, "$.extends")])
+    seen = [os.path.realpath(each.path) for each in chain]
+    real = os.path.realpath(found.path)
+    if real in seen:
+        begins = seen.index(real)
+        cycle = " -> ".join([*(each.id for each in chain[begins:]), chain[begins].id])
+        hint = "take one extends out; loom:core is always Loom's own, whatever the project calls core"
+        problems += link.said([error("EXTENDS_CYCLE", "$.extends", f"workflows extend each other: {cycle}", hint)])
+        return None
+    return found.path
+
+
+def _stand_in(ref: str, path: str, where: str) -> Problem:
+    message = f"{ref} is not here; Loom's own {os.path.splitext(os.path.basename(path))[0]} stands in for it"
+    hint = "name Loom's with loom:, or put FABER's file into .fractary/faber/workflows/"
+    return warning("STAND_IN", where, message, hint)
+
+
+def outside(path: str, where: str = "$") -> Problem:
+    """Say that a file is none that a project may name (D10)."""
+    message = f"{os.path.basename(path)} lies outside of the project and the bundle; nothing of it is read"
+    return error("PATH_ESCAPE", where, message, "copy it into .loom/workflows/")

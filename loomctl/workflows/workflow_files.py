@@ -1,0 +1,221 @@
+"""Where workflow files are found and how they are read: by id, `loom:id`, `project:id` or path; JSON, YAML and DOT."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loomctl.kit import digests, files, trouble
+from loomctl.kit.errors import EXIT_INVALID, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.files import is_inside
+from loomctl.kit.json import strict_json
+from loomctl.kit.json.fields import is_id
+from loomctl.kit.json.strict_json import DEEPEST
+from loomctl.kit.problems import choices, error, nearest, refusal, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from loomctl.kit.problems import Problem
+
+YAML = (".yaml", ".yml")
+DOT = (".dot", ".gv", ".fabro")
+SUFFIXES = (".json", *YAML, *DOT)
+LARGEST_JSON = 1 << 20
+LARGEST_YAML = LARGEST_DOT = 256 << 10
+# FABER's own workflows go by these names; where FABER is not there, the bundle's of the same name stands in (D5).
+_FABER_PLUGINS = ("fractary-faber", "faber")
+FABER_FOLDERS = (".fractary/faber/workflows", "plugins/faber/config/workflows")
+
+
+class Places(NamedTuple):
+    """Where to look. project_dir: the store's parent; store: `.loom`; bundle: the plugin's folder. All absolute."""
+
+    project_dir: str
+    store: str
+    bundle: str
+
+    @property
+    def bundled(self) -> str:
+        """The bundle's own workflows."""
+        return os.path.join(self.bundle, "config", "workflows")
+
+
+class Found(NamedTuple):
+    """path: absolute; stands_in: the bundle's workflow was taken for one of FABER's that is not here."""
+
+    path: str
+    stands_in: bool = False
+
+
+class Loaded(NamedTuple):
+    """What a file holds: raw is None if a problem is an error; sha256 is of the file's bytes, empty if unreadable.
+
+    places: of a file in DOT, JSON paths of raw with the line and column that each comes from.
+    """
+
+    raw: Any
+    problems: list[Problem]
+    sha256: str
+    places: Mapping[str, str] = {}
+
+
+def find(ref: str, *, project_dir: str, store: str, bundle: str, base: str | None = None) -> str:
+    """Give the absolute path of the workflow that `ref` names.
+
+    ref: an id (the project's workflows first, then the bundle's), `loom:id` (the bundle's), `project:id`, or a path
+    (with a separator or a known ending), relative to `base`, the current directory by default. Raises UNKNOWN_WORKFLOW
+    with what there is, AMBIGUOUS_WORKFLOW, or BAD_ID.
+    """
+    return locate(ref, Places(project_dir, store, bundle), base=base).path
+
+
+def locate(ref: str, places: Places, *, base: str | None = None, named_in: str | None = None) -> Found:
+    """As `find`, and say whether the bundle's workflow stands in for FABER's.
+
+    named_in: the file that says `extends`. Its folder is the base, a file of the bundle means the bundle's ids first,
+    and FABER's names are looked for beside it too.
+    """
+    base = os.path.dirname(named_in) if named_in else base
+    if "/" in ref or "\\" in ref or ref.endswith(SUFFIXES):
+        path = os.path.normpath(os.path.join(base or os.getcwd(), ref))
+        if not os.path.isfile(path):
+            raise LoomError(
+                "UNKNOWN_WORKFLOW",
+                f"there is no workflow file {shown(ref, 200)}",
+                where=path,
+                why="a path is relative to the file that names it, or to here; an id has no ending and no slash",
+                hint=trouble.look(path),
+                exit_code=EXIT_USAGE,
+            )
+        return Found(path)
+    name, folders, faber = _folders(ref, places, os.path.dirname(named_in) if named_in else None)
+    if not is_id(name):
+        raise LoomError(
+            "BAD_ID",
+            f"{shown(ref)} names no workflow",
+            why="a workflow is named by its id, loom:id, project:id or a path; none of another plugin's is read",
+            hint="loomctl check core",
+            exit_code=EXIT_USAGE,
+        )
+    for folder in folders:
+        present = _in_folder(folder, name)
+        if present is not None:
+            return Found(present, stands_in=faber and folder == places.bundled)
+    known = sorted({listed for folder in folders for listed in _listed(folder)})
+    raise LoomError(
+        "UNKNOWN_WORKFLOW",
+        f"there is no workflow {shown(ref)}",
+        why=(choices(name, known) if known else "there is none yet") + "; looked in " + ", ".join(folders),
+        hint=f"loomctl check {nearest(name, known) or 'core'}",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def available(*, project_dir: str, store: str, bundle: str) -> list[str]:
+    """List the ids that `find` knows, for completion and messages."""
+    places = Places(project_dir, store, bundle)
+    return sorted({name for folder in (*project_folders(places), places.bundled) for name in _listed(folder)})
+
+
+def load(path: str, *, max_depth: int = DEEPEST, largest: int = LARGEST_JSON) -> Loaded:
+    """Read a file with one of SUFFIXES; everything that is wrong with it becomes a problem."""
+    yaml, dot = path.endswith(YAML), path.endswith(DOT)
+    try:
+        data = files.read_bytes(path, limit=LARGEST_YAML if yaml else LARGEST_DOT if dot else largest)
+    except LoomError as problem:
+        return Loaded(None, [error(problem.code, "$", problem.what)], "")
+    except (OSError, ValueError) as problem:
+        said = getattr(problem, "strerror", None) or "not a path"
+        return Loaded(None, [error("UNREADABLE", "$", f"the file cannot be read: {said}")], "")
+    sha256 = digests.of_bytes(data)
+    try:
+        text = files.text_of(data)
+    except UnicodeDecodeError as problem:
+        where = strict_json.position(data.decode("latin-1"), problem.start)
+        return Loaded(None, [error("NOT_UTF8", where, "the file is not UTF-8 text", "save it as UTF-8")], sha256)
+    if dot:
+        from loomctl.workflows.dot import dot_workflow
+
+        made = dot_workflow.convert(text, name=os.path.splitext(os.path.basename(path))[0])
+        return Loaded(made.raw, made.problems, sha256, made.places)
+    if yaml:
+        from loomctl.kit import strict_yaml
+
+        raw, problems = strict_yaml.parse(text, max_depth=max_depth)
+    else:
+        raw, problems = strict_json.parse(text, max_depth=max_depth)
+    return Loaded(raw, problems, sha256)
+
+
+def read(path: str) -> Any:
+    """Give what a workflow file holds. Raises LoomError with everything that is wrong with the file's form."""
+    loaded = load(path)
+    refused = refusal(loaded.problems, what="this file cannot be read", where=path, code="UNREADABLE")
+    if refused is not None:
+        raise refused
+    return loaded.raw
+
+
+def portable(path: str, places: Places) -> str:
+    """Name a file without this machine in it: under `{plugin_root}` or `{project_root}`, else by its bare name."""
+    for root, name in ((places.bundle, "{plugin_root}"), (places.project_dir, "{project_root}")):
+        if is_inside(path, root):
+            return name + "/" + os.path.relpath(os.path.realpath(path), os.path.realpath(root)).replace(os.sep, "/")
+    return os.path.basename(path)
+
+
+def _folders(ref: str, places: Places, beside: str | None) -> tuple[str, list[str], bool]:
+    """Give the id in `ref`, the folders to look for it in, and whether `ref` means one of FABER's."""
+    project, bundled = project_folders(places), places.bundled
+    if ref.startswith("loom:"):
+        return ref[len("loom:") :], [bundled], False
+    if ref.startswith("project:"):
+        return ref[len("project:") :], project, False
+    ours = is_id(ref) and any(_in_folder(folder, ref) for folder in project)
+    name = faber_name(ref)
+    if name is not None and not ours:
+        return name, [*project[1:], *([beside] if beside else []), bundled], True
+    if beside is not None and is_inside(beside, bundled):
+        return ref, [bundled, *project], False
+    return ref, [*project, bundled], False
+
+
+def faber_name(ref: str) -> str | None:
+    """Give the name of a workflow of FABER's, without the plugin's: `plugin:core`, `plugin@marketplace:core`."""
+    plugin, colon, name = ref.partition(":")
+    if colon and plugin.partition("@")[0] in _FABER_PLUGINS:
+        return name
+    return ref.removeprefix("fractary-faber-") if ref.startswith("fractary-faber-") else None
+
+
+def project_folders(places: Places) -> list[str]:
+    """List the folders of the project's own workflows, Loom's, then FABER's; links out of the project are left out."""
+    faber = (os.path.join(places.project_dir, *folder.split("/")) for folder in FABER_FOLDERS)
+    folders = [os.path.join(places.store, "workflows"), *faber]
+    return [folder for folder in folders if is_inside(folder, places.project_dir)]
+
+
+def _in_folder(folder: str, name: str) -> str | None:
+    present = [path for suffix in SUFFIXES if os.path.isfile(path := os.path.join(folder, name + suffix))]
+    if len(present) > 1:
+        raise LoomError(
+            "AMBIGUOUS_WORKFLOW",
+            f"the workflow {name} stands in two files",
+            where=", ".join(present),
+            why="one of them is kept, or the file is named by its path",
+            hint="ls -l " + " ".join(quoted(path) for path in present),
+            exit_code=EXIT_INVALID,
+        )
+    return present[0] if present else None
+
+
+def _listed(folder: str) -> Iterator[str]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        stem, suffix = os.path.splitext(name)
+        if suffix in SUFFIXES and is_id(stem):
+            yield stem

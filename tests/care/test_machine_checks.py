@@ -1,0 +1,292 @@
+"""What the doctor finds of a machine: Python, environment, versions, disk, git."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loomctl import __version__
+from loomctl.care.doctor import machine_checks
+from loomctl.kit import sizes, user_folders
+from loomctl.kit.findings import FAIL, PASS, WARN, Finding
+from loomctl.kit.sizes import Room
+from tests.helpers.patients import copied_bundle, patient
+from tests.helpers.scenes import CHECKOUT, SESSION, Scene
+
+NEWER, OLDER = "99.0.0", "0.0.1"
+PLUGIN, HELPER = "claude plugin update loom@loom", "pipx upgrade loomctl"
+CLONE = f"git -C {CHECKOUT} pull"  # this checkout, which a host would load in place
+
+
+def program(path: Path, text: str) -> Path:
+    """Write a shell script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+# ---- Python and the environment.
+
+
+@pytest.mark.parametrize("remembered", [None, sys.executable, "/nonexistent/python", "/bin/sh", ""])
+def test_python_is_told_with_the_one_that_hooks_remember(tmp_path: Path, remembered: str | None) -> None:
+    """One that is gone is no trouble, a hook looks for the next; one that is there and does not start is."""
+    cache = Path(user_folders.cache_home())
+    shutil.rmtree(cache)
+    if remembered is not None:
+        cache.mkdir()
+        (cache / "python").write_text(f"{remembered}\n")
+    found = machine_checks.python(patient(tmp_path))
+    assert found.status == (FAIL if remembered == "/bin/sh" else PASS)
+    assert sys.executable in " ".join([found.found, *found.details])
+    assert found.facts["remembered"] == (remembered or "")
+    assert bool(found.details) == (remembered in ("/nonexistent/python", "/bin/sh"))
+    assert found.hint == (f"rm {cache}/python" if remembered == "/bin/sh" else "")
+
+
+def bare_environment(folder: Path) -> str:
+    """Make an environment without any package; gives its Python."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return str(folder / "bin/python")
+
+
+def test_an_environment_is_looked_into(tmp_path: Path) -> None:
+    """One with every package passes; one without any fails with a line that makes it anew; none at all is a warning."""
+    assert machine_checks.environment(patient(tmp_path)).status in (
+        PASS,
+        WARN,
+    )  # a developer's may be of other versions
+    empty = tmp_path / "env of one's own"
+    found = machine_checks.environment(patient(tmp_path, environment_python=bare_environment(empty)))
+    assert found.status == FAIL
+    assert "click" in found.found
+    assert any("ModuleNotFoundError" in line for line in found.details)
+    ended = subprocess.run(
+        ["/bin/sh", "-c", found.hint.partition(" && ")[0]], env={"PATH": os.defpath}, capture_output=True, check=True
+    )
+    assert (ended.stderr, empty.exists()) == (b"", False)
+    found = machine_checks.environment(patient(tmp_path, environment_python=""))
+    assert (found.status, found.hint) == (WARN, "loomctl --version")
+
+
+@pytest.mark.parametrize("text", ["exit 1", "echo nonsense", "kill -9 $$"])
+def test_an_environments_python_that_does_not_start_fails(tmp_path: Path, text: str) -> None:
+    """Whatever it does instead of answering."""
+    python = program(tmp_path / "env/bin/python", text)
+    found = machine_checks.environment(patient(tmp_path, environment_python=str(python)))
+    assert (found.status, "does not start" in found.found) == (FAIL, True)
+    gone = machine_checks.environment(patient(tmp_path, environment_python=str(tmp_path / "none/bin/python")))
+    assert gone.status == FAIL
+
+
+ANSWERS: list[tuple[dict[str, object], str, str]] = [
+    ({"broken": {}, "installed": {"click": "0.1"}}, WARN, "1 packages are not as requirements.lock says"),
+    ({"broken": {}, "installed": {}}, PASS, "all packages"),
+    ({"broken": {"quickjs": "no"}, "installed": {}}, WARN, "deferred"),
+    ({"broken": {"quickjs": "no", "yaml": "no"}, "installed": {}}, FAIL, "damaged: quickjs, yaml"),
+]
+
+
+@pytest.mark.parametrize(("answer", "status", "words"), ANSWERS)
+def test_what_an_environment_answers_is_judged(
+    tmp_path: Path, answer: dict[str, object], status: str, words: str
+) -> None:
+    """Other versions and a missing JavaScript engine warn; any other missing package fails."""
+    answered = json.dumps({**answer, "python": "3.11.0"})
+    python = program(tmp_path / "env/bin/python", f"cat >/dev/null; echo '{answered}'")
+    found = machine_checks.environment(patient(tmp_path, environment_python=str(python)))
+    assert (found.status, words in found.found) == (status, True), found
+
+
+# ---- Versions.
+
+
+def of_version(bundle: Path, version: str) -> Path:
+    """Say another version in a bundle's manifest; gives its launcher."""
+    manifest = bundle / "plugin.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": version}))
+    return bundle / "bin/loomctl"
+
+
+@pytest.fixture(autouse=True)
+def _own_path(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PATH without any loomctl."""
+    monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("path")))
+
+
+def versions(where: Scene | Path, **how: object) -> Finding:
+    """Run the check."""
+    return machine_checks.versions(patient(where, **how))  # type: ignore[arg-type]
+
+
+def test_one_version_everywhere_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundle's own launcher may stand first on PATH, by a link too; relative entries do not count."""
+    assert versions(tmp_path).status == PASS
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/loomctl").symlink_to(CHECKOUT / "bin/loomctl")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert versions(tmp_path).status == PASS
+    program(tmp_path / "x/loomctl", f"touch {tmp_path}/ran; echo loomctl, version 9")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"x:.:{tmp_path / 'bin'}")
+    assert versions(tmp_path).status == PASS
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("version", [NEWER, OLDER])
+def test_a_bundle_of_another_version_warns(tmp_path: Path, version: str) -> None:
+    """The package and the manifest beside it disagree; a manifest that cannot be read fails."""
+    bundle = copied_bundle(tmp_path / "bundle")
+    of_version(bundle, version)
+    found = versions(tmp_path, bundle=bundle)
+    assert (found.status, found.found) == (WARN, f"the bundle is {version}, and its loomctl is {__version__}")
+    (bundle / "plugin.json").write_text("[]")
+    assert versions(tmp_path, bundle=bundle).status == FAIL
+
+
+@pytest.mark.parametrize(
+    ("version", "helper_first", "hint"),
+    [(OLDER, True, HELPER), (NEWER, True, CLONE), (OLDER, False, PLUGIN), (NEWER, False, CLONE)],
+)
+def test_another_loomctl_that_comes_first_on_path_warns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, helper_first: bool, hint: str
+) -> None:
+    """A plugin's bin stands last on PATH: a helper is asked, a launcher's bundle is read; the older is updated."""
+    if helper_first:
+        first = program(tmp_path / "pipx/loomctl", f"echo 'loomctl, version {version}'")
+    else:
+        first = of_version(copied_bundle(tmp_path / "other"), version)
+    monkeypatch.setenv("PATH", str(first.parent))
+    found = versions(tmp_path)
+    assert (found.status, found.hint) == (WARN, hint)
+    assert f"is {version}, this one is {__version__}: {first}" in found.found
+
+
+def test_a_helper_of_its_own_names_itself_to_be_updated(scene: Scene) -> None:
+    """Seen from a pipx install, newer hooks and newer runs ask for another helper, older hooks for another plugin."""
+    scene.workflow()
+    scene.begin()
+    bundle = copied_bundle(scene.root.parent / "loomctl/_bundle")
+    beat = scene.store / "local/hooks/stop"
+    for version, hint in ((NEWER, HELPER), (OLDER, PLUGIN)):
+        beat.write_text(f"{version} {SESSION} x\n")
+        assert versions(scene, bundle=bundle).hint == hint
+    beat.unlink()
+    of_version(bundle, NEWER)
+    assert versions(scene, bundle=bundle).hint == HELPER
+
+
+def test_a_launcher_is_not_started_for_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To start one of another lock would make an environment."""
+    launcher = of_version(copied_bundle(tmp_path / "other"), OLDER)
+    program(launcher, f"touch {tmp_path}/ran")
+    monkeypatch.setenv("PATH", str(launcher.parent))
+    assert versions(tmp_path).status == WARN
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("text", ["exit 1", "echo", "exec /nonexistent"])
+def test_one_that_does_not_tell_its_version_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """The hint is to ask it oneself."""
+    first = program(tmp_path / "a b/loomctl", text)
+    monkeypatch.setenv("PATH", str(first.parent))
+    found = versions(tmp_path)
+    assert (found.status, found.hint) == (WARN, f"'{first}' --version")
+
+
+def test_what_a_project_brings_along_is_not_run(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loomctl inside the project on PATH is named, not asked."""
+    scene.workflow()
+    first = program(scene.root / "bin/loomctl", f"touch {scene.root}/ran; echo version {__version__}")
+    monkeypatch.setenv("PATH", str(first.parent))
+    assert versions(scene).status == WARN
+    assert not (scene.root / "ran").exists()
+
+
+def test_hooks_of_another_version_warn(scene: Scene) -> None:
+    """What fired last in this project was another plugin's; it is named, and never started."""
+    scene.workflow()
+    scene.begin()
+    for event, at, version in (("stop", 100, OLDER), ("session-start", 200, NEWER)):
+        beat = scene.store / "local/hooks" / event
+        beat.write_text(f"{version} {SESSION} {scene.root}/evil\n")
+        os.utime(beat, (at, at))
+    program(scene.root / "evil", f"touch {scene.root}/ran")
+    found = versions(scene)
+    assert found.found == f"the hooks that fired last here are {NEWER}, this loomctl is {__version__}"
+    assert (found.status, found.hint, found.details) == (WARN, CLONE, (f"they are {scene.root}/evil",))
+    assert not (scene.root / "ran").exists()
+
+
+@pytest.mark.parametrize(("version", "status"), [(NEWER, WARN), (OLDER, PASS), (__version__, PASS), ("odd", PASS)])
+def test_a_run_that_a_newer_loom_worked_on_warns(scene: Scene, version: str, status: str) -> None:
+    """An older one is what every update leaves behind."""
+    scene.workflow()
+    scene.begin()
+    state = scene.state
+    state["sessions"]["session_history"][-1]["environment"]["loom"] = version
+    scene.edit(sessions=state["sessions"])
+    found = versions(scene)
+    assert found.status == status
+    assert (f"was last worked on by loomctl {version}" in found.found) == (status == WARN)
+
+
+# ---- The disk, git.
+
+
+@pytest.mark.parametrize(
+    ("room", "status", "words"),
+    [
+        (Room(10**12, 10**6), PASS, "1.0 TB are free"),
+        (Room(10**12, None), PASS, "free"),
+        (Room(150_000_000, 10**6), WARN, "150.0 MB are free where Loom writes"),
+        (Room(9_000_000, 10**6), FAIL, "only 9.0 MB are free"),
+        (Room(0, None), FAIL, "only 0 bytes are free"),
+        (Room(10**12, 0), FAIL, "no more files can be made"),
+    ],
+)
+def test_a_disk_that_is_nearly_full_fails(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, room: Room, status: str, words: str
+) -> None:
+    """Bytes and files both count, where the store is and where this machine remembers."""
+    scene.workflow()
+    monkeypatch.setattr(sizes, "room", lambda _: room)
+    found = machine_checks.disk(patient(scene))
+    assert (found.status, words in found.found) == (status, True), found
+
+
+def test_what_takes_room_is_told(scene: Scene) -> None:
+    """Runs, outputs, local, and the cache with its environments; links are not followed."""
+    scene.workflow()
+    scene.begin()
+    scene.write(f".loom/runs/{scene.run_dir.name}/outputs/big.txt", "x" * 50_000)
+    (scene.store / "local/link").symlink_to("/usr")
+    cache = Path(user_folders.cache_home())
+    shutil.rmtree(cache)
+    (cache / "env-0123-3.11").mkdir(parents=True)
+    (cache / "env-0123-3.11/file").write_text("y" * 3000)
+    found = machine_checks.disk(patient(scene))
+    store = found.facts["store"]
+    assert store["outputs"] == 50_000
+    assert 50_000 < store["runs"] < store["bytes"] < 200_000
+    assert found.facts["cache"] == {"bytes": 3000, "environments": 1}
+    assert "outputs 50.0 kB" in found.details[0]
+    assert found.details[1].endswith("3.0 kB, 1 environment")
+
+
+def test_git_is_asked_for_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None on PATH, or one that does not answer, is a warning."""
+    assert machine_checks.git_found(patient(tmp_path)).status == WARN
+    program(tmp_path / "bin/git", "exit 3")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert machine_checks.git_found(patient(tmp_path)).status == WARN
+    program(tmp_path / "bin/git", "echo git version 7")
+    found = machine_checks.git_found(patient(tmp_path))
+    assert found == Finding(PASS, f"git version 7 at {tmp_path}/bin/git")

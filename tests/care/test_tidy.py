@@ -1,0 +1,395 @@
+"""What can go goes, and nothing else: no run's record unasked, nothing of a live session, nothing by a link (D56)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomctl.care import tidy
+from loomctl.care.doctor import machine_checks
+from loomctl.care.tidy import Item
+from loomctl.runs import leases
+from tests.helpers.patients import patient
+from tests.helpers.scenes import OTHER, SESSION, Scene, fingerprint
+
+DAY = 86400
+NOW = time.time()
+
+
+@pytest.fixture
+def over(scene: Scene) -> Scene:
+    """A completed run, with nobody at it."""
+    scene.workflow()
+    scene.begin()
+    scene.edit(status="completed")
+    scene.space().local.mark_ended(SESSION)
+    return scene
+
+
+def aged(path: Path, days: float, data: str | None = None) -> Path:
+    """Write a file, if data is given, and make it so many days old."""
+    if data is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(data)
+    os.utime(path, (NOW - days * DAY, NOW - days * DAY))
+    return path
+
+
+def found(scene: Scene, session: str | None = None, **settings: Any) -> list[Item]:
+    """List what can go, as a person in a terminal sees it."""
+    space = scene.space(session)
+    space = space._replace(settings=space.settings._replace(**settings))
+    return list(tidy.look(space, now=NOW).items)
+
+
+def tidied(scene: Scene, **settings: Any) -> tidy.Tidied:
+    """Remove what can go."""
+    space = scene.space(None)
+    space = space._replace(settings=space.settings._replace(**settings))
+    return tidy.tidy(space, tidy.look(space, now=NOW))
+
+
+def kinds(items: list[Item]) -> list[tuple[str, str]]:
+    """Give kind and name of each."""
+    return [(item.kind, os.path.basename(item.path)) for item in items]
+
+
+def test_a_young_project_has_nothing_to_tidy(over: Scene) -> None:
+    """Looking and tidying right after a run change nothing."""
+    before = fingerprint(over.store)
+    assert found(over) == []
+    assert tidied(over) == ([], [])
+    assert fingerprint(over.store) == before
+
+
+@pytest.mark.parametrize(
+    ("status", "days", "age", "goes"),
+    [
+        ("completed", 30, 31, True),
+        ("cancelled", 30, 31, True),
+        ("completed", 30, 29, False),
+        ("completed", 1, 1.1, True),
+        ("completed", None, 9999, False),
+        ("failed", 30, 31, False),
+        ("in_progress", 30, 31, False),
+        ("paused", 30, 31, False),
+    ],
+)
+def test_outputs_go_by_the_settings_alone(over: Scene, status: str, days: int | None, age: float, goes: bool) -> None:
+    """Those of runs that are over, older than the settings say; without a setting none ever; the event comes first."""
+    over.edit(status=status)
+    path = aged(over.run_dir / "outputs" / "toolu-1.txt", age, "x" * 100)
+    young = aged(over.run_dir / "outputs" / "toolu-2.txt", 0, "y")
+    done = tidied(over, outputs_days=days)
+    assert path.exists() is not goes
+    assert young.exists()
+    assert [item.bytes for item in done.removed] == ([100] if goes else [])
+    told = [event["properties"] for event in over.events() if event["event"] == "outputs.removed"]
+    assert len(told) == goes
+    if goes:
+        assert (told[0]["files"], told[0]["bytes"], told[0]["older_than_days"]) == (1, 100, days)
+
+
+def test_what_is_kept_for_want_of_a_setting_is_said(over: Scene) -> None:
+    """The size of old outputs is known without anything being removed."""
+    aged(over.run_dir / "outputs" / "toolu-1.txt", 999, "x" * 100)
+    assert tidy.look(over.space(None), now=NOW).outputs_kept == 100
+
+
+def test_a_run_that_cannot_be_read_keeps_everything(over: Scene) -> None:
+    """Whether it is over is not known: its outputs and its sessions' files stay."""
+    aged(over.run_dir / "outputs" / "toolu-1.txt", 999, "x")
+    aged(over.store / "local" / "sessions" / f"{SESSION}.json", 999)
+    (over.run_dir / "state.json").write_text("{")
+    assert found(over, outputs_days=1) == []
+
+
+def test_outputs_of_a_run_that_was_reopened_meanwhile_stay(over: Scene) -> None:
+    """Between the look and the deed it came under way again: nothing of it goes, and that is said."""
+    path = aged(over.run_dir / "outputs" / "toolu-1.txt", 999, "x")
+    space = over.space(None)
+    space = space._replace(settings=space.settings._replace(outputs_days=1))
+    look = tidy.look(space, now=NOW)
+    over.edit(status="in_progress")
+    done = tidy.tidy(space, look)
+    assert path.exists()
+    assert [item.path for item, _ in done.failed] == [str(path)]
+    assert "outputs.removed" not in over.event_names()
+
+
+# ---- Runs that were begun and have no state.
+
+
+def begun(scene: Scene, days: float = 2) -> Path:
+    """Make what a kill leaves that comes before a run's first state."""
+    folder = scene.store / "runs" / "shop-late-run-2026-01-01T00-00-00Z"
+    plan = (scene.run_dir / "plan.json").read_text()
+    log = (scene.run_dir / "events.jsonl").read_text().splitlines(keepends=True)[0]
+    folder.mkdir()
+    for name, text in (("plan.json", plan), ("events.jsonl", log), ("state.json.1.0a1b2c3d.tmp", "{")):
+        aged(folder / name, days, text)
+    return aged(folder, days)
+
+
+def test_a_run_without_a_state_goes_after_a_day(over: Scene) -> None:
+    """Whole and told as one; a younger one may be coming into being. Its lock goes with it, and the doctor names it."""
+    folder = begun(over, days=0.9)
+    assert found(over) == []
+    assert folder.name in " ".join(machine_checks.disk(patient(over)).details)
+    for path in (*folder.iterdir(), folder):
+        aged(path, 2)
+    assert [(item.kind, item.path) for item in found(over)] == [("beginning", str(folder))]
+    assert folder.exists()
+    assert [item.path for item in tidied(over).removed] == [str(folder)]
+    assert not folder.exists()
+    assert found(over) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("state.json", "{"),
+        ("state.backup.json", "{"),
+        ("notes.md", "mine"),
+        ("stages/001-x/prompt.md", "do"),
+        ("plan.json", '{"faber": {}}'),
+        ("plan.json", "{"),
+        ("events.jsonl", '{"event":"run.created"}\n{"event":"stage.started"}\n'),
+        ("events.jsonl", '{"event":"stage.started"}\n'),
+    ],
+)
+def test_a_run_in_which_something_was_done_stays(over: Scene, name: str, text: str) -> None:
+    """What holds anything else than a beginning is somebody's, and a plan of FABER's belongs to a run there."""
+    folder = begun(over)
+    aged(folder / name, 2, text)
+    aged(folder, 2)
+    assert "beginning" not in [item.kind for item in found(over)]
+
+
+def test_a_beginning_that_became_a_run_meanwhile_stays(over: Scene) -> None:
+    """Between the look and the deed its state was written."""
+    folder = begun(over)
+    space = over.space(None)
+    look = tidy.look(space, now=NOW)
+    (folder / "state.json").write_text("{}")
+    assert tidy.tidy(space, look).removed == []
+    assert folder.exists()
+
+
+def test_what_killed_writers_left_goes_after_a_day(over: Scene) -> None:
+    """In runs, stages, local files, archives, blobs and the user's own folder; younger ones and other files stay."""
+    stage = over.run_dir / "stages" / "001-frame.ask@1"
+    home = Path(os.environ["LOOM_STATE_HOME"])
+    left = [
+        over.run_dir / "state.json.tmp",
+        over.run_dir / "plan.json.1.0a1b2c3d.tmp",
+        stage / "response.md.1.0a1b2c3d.tmp",
+        over.store / "local" / "sessions" / "x.json.1.0a1b2c3d.tmp",
+        over.store / "archive" / "a.tar.gz.1.0a1b2c3d.tmp",
+        over.store / "blobs" / "sha256" / "2c" / ".2cf24d.1.0a1b2c3d.part",
+        home / "runs" / "x.json.1.0a1b2c3d.tmp",
+    ]
+    for path in left:
+        aged(path, 1.5, "x")
+    stay = [aged(stage / "notes.tmp", 99, "mine"), aged(over.run_dir / "y.json.1.0a1b2c3d.tmp", 0.5, "x")]
+    done = tidied(over)
+    assert {item.path for item in done.removed} == {str(path) for path in left}
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in stay)
+
+
+def test_what_is_left_of_removed_runs_goes(over: Scene) -> None:
+    """A deletion or unpacking that was killed: at once if its process is dead, else after a day."""
+    local = over.store / "local"
+    for name in ("removed-shop-run-1-999999999", f"removed-shop-run-2-{os.getpid()}", "arriving-999999999"):
+        (local / name / "stages").mkdir(parents=True)
+        (local / name / "stages" / "x").write_text("x" * 10)
+    names = {os.path.basename(item.path) for item in tidied(over).removed}
+    assert names == {"removed-shop-run-1-999999999", "arriving-999999999"}
+    assert (local / f"removed-shop-run-2-{os.getpid()}").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("status", "age", "alive", "goes"),
+    [
+        ("completed", 31, False, True),
+        ("cancelled", 31, False, True),
+        ("completed", 29, False, False),
+        ("completed", 31, True, False),
+        ("in_progress", 999, False, False),
+        ("paused", 999, False, False),
+        ("failed", 999, False, False),
+    ],
+)
+def test_files_of_dead_sessions_of_runs_that_are_over_go(
+    over: Scene, status: str, age: float, alive: bool, goes: bool
+) -> None:
+    """Binding and note alike, after the days of silence; never a live session's, never of a run that may be resumed."""
+    over.edit(status=status)
+    local = over.space().local
+    if alive:
+        local.bind(SESSION, over.run_dir.name, host="claude-code", pid=os.getpid())
+    for folder in ("sessions", "primed"):
+        aged(over.store / "local" / folder / f"{SESSION}.json", age)
+    done = tidied(over)
+    assert kinds(list(done.removed)) == [("session", f"{SESSION}.json")] * (2 if goes else 0)
+    assert (local.binding(SESSION) is None) is goes
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", json.dumps({"run_id": "gone-run", "session_id": "x"})])
+def test_files_of_no_run_go(over: Scene, content: str) -> None:
+    """A damaged one, one that names no run, and one whose run is gone."""
+    aged(over.store / "local" / "sessions" / "x.json", 31, content)
+    aged(over.store / "local" / "primed" / "y.json", 29, content)
+    assert kinds(list(tidied(over).removed)) == [("session", "x.json")]
+
+
+def test_a_session_that_came_back_meanwhile_keeps_its_files(over: Scene) -> None:
+    """What was written since it was looked at is somebody's again."""
+    path = aged(over.store / "local" / "sessions" / f"{SESSION}.json", 99)
+    look = tidy.look(over.space(None), now=NOW)
+    assert kinds(list(look.items)) == [("session", f"{SESSION}.json")]
+    over.space().local.refresh(over.space().local.binding(SESSION) or {}, pid=None, transcript_path=None)
+    assert tidy.tidy(over.space(None), look) == ([], [])
+    assert path.exists()
+
+
+def test_locks_of_runs_that_are_gone_go(over: Scene) -> None:
+    """A run's own lock stays, however old; another's goes after a day."""
+    locks = over.store / "local" / "locks"
+    (own,) = locks.iterdir()
+    aged(own, 999)
+    aged(locks / "gone-run.lock", 2, "")
+    aged(locks / "going-run.lock", 0.5, "")
+    assert kinds(list(tidied(over).removed)) == [("lock", "gone-run.lock")]
+    assert own.exists()
+
+
+def test_what_was_noted_at_the_beginning_of_stages_goes_with_its_run(over: Scene) -> None:
+    """Of one that is gone after a day, of one that is over with the other local files; of one under way never."""
+    base = over.store / "local" / "baselines"
+    for name, days in (("gone-run-1", 2), ("young-run-1", 0.5), (over.run_dir.name, 40)):
+        (base / name / "001-a.b@1.git" / "objects").mkdir(parents=True)
+        (base / name / "001-a.b@1.json").write_text("{}")
+        aged(base / name, days)
+    assert sorted(kinds(found(over))) == [("baseline", "gone-run-1"), ("baseline", over.run_dir.name)]
+    over.edit(status="in_progress")
+    assert kinds(list(tidied(over).removed)) == [("baseline", "gone-run-1")]
+    assert sorted(path.name for path in base.iterdir()) == [over.run_dir.name, "young-run-1"]
+
+
+def test_results_that_were_refused_go_when_they_are_old(over: Scene) -> None:
+    """Whether their run is there or not; what somebody else put there stays."""
+    kept = leases.keep_result(over.space(), over.run_dir.name, "It cost hours.")
+    assert found(over) == []
+    folder = Path(kept).parent
+    aged(Path(kept), 31)
+    aged(folder / "gone-run-2026-01-01T00-00-00Z-17.md", 31, "x")
+    aged(folder / "young-run-2026-01-01T00-00-00Z-17.md", 29, "x")
+    aged(folder / "notes.md", 99, "mine")
+    names = sorted(["gone-run-2026-01-01T00-00-00Z-17.md", Path(kept).name])
+    assert sorted(kinds(found(over))) == [("unsent", name) for name in names]
+    tidied(over)
+    assert sorted(path.name for path in folder.iterdir()) == ["notes.md", "young-run-2026-01-01T00-00-00Z-17.md"]
+
+
+def test_old_notes_of_hooks_go(over: Scene) -> None:
+    """After the days that local files are kept."""
+    aged(over.store / "local" / "hooks" / "stop.json", 31, "{}")
+    aged(over.store / "local" / "hooks" / "session-start.json", 29, "{}")
+    assert kinds(list(tidied(over).removed)) == [("hook", "stop.json")]
+    aged(over.store / "local" / "hooks" / "session-start.json", 3)
+    assert kinds(list(tidied(over, local_days=2).removed)) == [("hook", "session-start.json")]
+
+
+def test_what_was_put_aside_of_the_spool_goes_and_what_waits_stays(over: Scene) -> None:
+    """However old: what waits is still to be recorded."""
+    folder = over.store / "local" / "spool"
+    aged(folder / "s-1.json.bad", 31, "{")
+    aged(folder / "s-2.json.bad", 29, "{")
+    aged(folder / "s-3.json", 31, "{}")
+    aged(folder / ".s-4.json.77.part", 2, "{")
+    aged(over.run_dir / "outputs" / ".toolu_1.77.0a1b2c3d.part", 2, "x")
+    assert sorted(kinds(found(over))) == [
+        ("hook", "s-1.json.bad"), ("leftover", ".s-4.json.77.part"), ("leftover", ".toolu_1.77.0a1b2c3d.part"),
+    ]  # fmt: skip
+
+
+def test_old_environments_and_compiled_modules_go(over: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of other versions of Loom and unused; the own one, the used one, and what has its sources stay."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    base = tmp_path / "cache" / "loom"
+    first_line = (Path(over.space().project.plugin_root) / "requirements.lock").read_text().partition("\n")[0]
+    own = first_line.rpartition(" ")[2]
+    for name, age in ((f"env-{own}-3.11", 99), ("env-0000-3.11", 99), ("env-1111-3.11", 5), ("making-999999999", 0)):
+        aged(base / name / "pyvenv.cfg", age, "x" * 10)
+        aged(base / name, age)
+    gone = Path(f"{base}/pycache{tmp_path}/old-plugin/loomctl")
+    aged(gone / "x.pyc", 2, "x")
+    here = Path(f"{base}/pycache{Path(__file__).parent}")
+    aged(here / "x.pyc", 99, "x")
+    done = tidied(over)
+    assert {os.path.basename(item.path) for item in done.removed} == {"env-0000-3.11", "making-999999999", "old-plugin"}
+    assert sorted(os.listdir(base)) == ["env-1111-3.11", f"env-{own}-3.11", "pycache", "setup.lock"]
+    assert here.is_dir()
+    assert not gone.exists()
+
+
+@pytest.mark.shows("they follow no link")
+def test_no_link_leads_the_tidying_elsewhere(over: Scene) -> None:
+    """Links in the store's folders are neither followed nor counted; a store whose folders are links is refused."""
+    outside = over.root.parent / "outside"
+    aged(outside / "x.json.1.0a1b2c3d.tmp", 99, "mine")
+    aged(outside / "x.json", 99, "{}")
+    for folder in ("sessions", "hooks", "locks"):
+        (over.store / "local" / folder / "link").parent.mkdir(exist_ok=True)
+        (over.store / "local" / folder / "link").symlink_to(outside)
+    (over.run_dir / "outputs").symlink_to(outside)
+    before = fingerprint(outside)
+    assert tidied(over, outputs_days=1) == ([], [])
+    assert fingerprint(outside) == before
+    os.rename(over.store / "local", over.root / "elsewhere")
+    (over.store / "local").symlink_to(over.root / "elsewhere")
+    with pytest.raises(Exception, match="UNSAFE_LINK"):
+        tidied(over)
+
+
+def test_what_cannot_be_removed_is_said_and_the_rest_goes(over: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One refusal does not stop the others."""
+    for name in ("a.json.1.0a1b2c3d.tmp", "b.json.1.0a1b2c3d.tmp"):
+        aged(over.run_dir / name, 2, "x")
+    unlink = os.unlink
+
+    def refuse(path: str, **more: Any) -> None:
+        if "a.json.1" in str(path):
+            raise PermissionError(1, "Operation not permitted")
+        unlink(path, **more)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    done = tidied(over)
+    assert kinds(list(done.removed)) == [("leftover", "b.json.1.0a1b2c3d.tmp")]
+    assert [(os.path.basename(item.path), why) for item, why in done.failed] == [
+        ("a.json.1.0a1b2c3d.tmp", "Operation not permitted")
+    ]
+
+
+def test_no_hook_tidies(over: Scene) -> None:
+    """Whatever is old, hooks leave it; only the command removes (D56)."""
+    path = aged(over.store / "local" / "sessions" / f"{OTHER}.json", 999, "{")
+    left = aged(over.run_dir / "plan.json.1.0a1b2c3d.tmp", 9, "x")
+    for event in ("session-start", "stop", "session-end", "pre-compact"):
+        over.hook(event, source="startup")
+    assert path.exists()
+    assert left.exists()
+
+
+def test_a_clock_that_jumped_back_removes_nothing_more(over: Scene) -> None:
+    """Files of the future are young."""
+    aged(over.run_dir / "state.json.tmp", -5, "x")
+    aged(over.run_dir / "outputs" / "toolu-1.txt", -5, "x")
+    assert found(over, outputs_days=1) == []

@@ -1,0 +1,471 @@
+"""Steps that a person decides, and what else waits for a person: granted, refused, chosen, with who and when (D45)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomctl.flow import decide as deciding
+from loomctl.flow import drive, moves, resume
+from loomctl.flow.back import undo
+from loomctl.flow.drive import Driven
+from loomctl.flow.stop import stand_still, stop
+from loomctl.kit import files
+from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
+from loomctl.workflows.model import gates
+from tests.flow.test_end import status_of
+from tests.flow.test_routing import begun, done, events
+from tests.helpers.scenes import SESSION, Json, Scene
+
+GATE = "003-build.gate@1"
+WAYS: list[Json] = [{"to": "end", "label": "[A] Approve"}, {"to": "fix", "label": "[F] Fix"}]
+FIX: Json = {"id": "fix", "prompt": "Mend it.", "transitions": [{"to": "review"}, {"to": "end", "on_failure": True}]}
+
+
+def steps(*ways: Json, **more: Any) -> list[Json]:
+    """Give a step, its review, a gate with these ways, and a step that leads back to the review."""
+    gate = {
+        "id": "gate",
+        "kind": "human",
+        "prompt": "Is {run_id} good?\nLook at it.",
+        "transitions": list(ways),
+        **more,
+    }
+    return [{"id": "make"}, {"id": "review"}, {key: one for key, one in gate.items() if one}, FIX]
+
+
+def at_the_gate(scene: Scene, *ways: Json, **more: Any) -> Scene:
+    """Start a run and bring it to its gate."""
+    begun(scene, steps(*ways, **more))
+    done(scene)
+    done(scene)
+    return scene
+
+
+def decide(scene: Scene, verb: str, *words: str, by: str = "Ada", note: str = "") -> Driven:
+    """Decide in a terminal, which drives nothing."""
+    space = scene.space("terminal-1", host="terminal")
+    if verb == "choose":
+        return deciding.choose(space, scene.run_dir.name, words[0], by=by, note=note)
+    return (deciding.approve if verb == "approve" else deciding.reject)(space, scene.run_dir.name, by=by, note=note)
+
+
+def refused(scene: Scene, verb: str, *words: str) -> LoomError:
+    """Give the error that a decision meets with, which leaves the state as it was."""
+    before = scene.state
+    with pytest.raises(LoomError) as caught:
+        decide(scene, verb, *words)
+    assert scene.state == before
+    return caught.value
+
+
+def test_a_run_waits_at_a_gate(scene: Scene) -> None:
+    """Its visit is open, with a prompt that tells what happened; the state and the log say what is asked."""
+    at_the_gate(scene, *WAYS)
+    state = scene.state
+    assert (state["status"], state["current_step"]) == ("awaiting_feedback", "build/gate")
+    assert (state["steps"][-1]["stage"], state["steps"][-1]["status"]) == (GATE, "in_progress")
+    (asked,) = state["pending_approvals"]
+    assert asked == {
+        "id": f"human:{GATE}",
+        "step_id": "build/gate",
+        "stage": GATE,
+        "reason": f"Is {scene.run_dir.name} good?",
+        "choices": ["[A] Approve", "[F] Fix"],
+        "requested_at": asked["requested_at"],
+    }
+    assert events(scene, "approval.requested") == [asked]
+    told = (scene.run_dir / "stages" / GATE / "prompt.md").read_text(encoding="utf-8")
+    assert "build/review" in told
+    assert "Look at it." in told
+    assert "A person chooses one of “[A] Approve”, “[F] Fix”." in told
+    assert "preferred_next_label" not in told
+
+
+def test_asking_again_changes_nothing(scene: Scene) -> None:
+    """`next`, as often as somebody likes, opens no second visit and asks no second time."""
+    at_the_gate(scene, *WAYS)
+    before = scene.state["pending_approvals"], scene.state["steps"]
+    for _ in range(2):
+        driven = drive.next_step(scene.space(), scene.run_dir.name)
+        assert (driven.move.kind, driven.move.step) == ("approval", "build/gate")
+    assert (scene.state["pending_approvals"], scene.state["steps"]) == before
+    assert len(events(scene, "approval.requested")) == 1
+
+
+NEXT, OVER = "build/fix", None
+YES_NO: list[Json] = [{"to": "end", "label": "Yes"}, {"to": "fix", "label": "No"}]
+ONE: list[Json] = [{"to": "fix", "label": "Ship it"}]
+ONLY_NO: list[Json] = [{"to": "fix", "label": "Reject"}]
+BARE: list[Json] = [{"to": "fix"}]
+TWO_KEYS: list[Json] = [{"to": "end", "label": "[F] Finish"}, {"to": "fix", "label": "[F] Fix"}]
+KEY_AND_WORD: list[Json] = [{"to": "end", "label": "[F] Finish"}, {"to": "fix", "label": "F"}]
+FAILING: list[Json] = [{"to": "end", "label": "Ship"}, {"to": "fix", "on_failure": True}]
+TWO_YES: list[Json] = [{"to": "end", "label": "Yes"}, {"to": "fix", "label": "OK"}]
+
+DECISIONS: list[tuple[list[Json], tuple[str, ...], str, str | None, str | None]] = [
+    # the ways, what is said, how the visit ends, with which label, and where it leads
+    (WAYS, ("choose", "fix"), "succeeded", "[F] Fix", NEXT),
+    (WAYS, ("choose", "F"), "succeeded", "[F] Fix", NEXT),
+    (WAYS, ("choose", " [f]  FIX "), "succeeded", "[F] Fix", NEXT),
+    (WAYS, ("choose", "f) fix"), "succeeded", "[F] Fix", NEXT),
+    (WAYS, ("choose", "Approve"), "succeeded", "[A] Approve", OVER),
+    (WAYS, ("approve",), "succeeded", "[A] Approve", OVER),
+    (YES_NO, ("approve",), "succeeded", "Yes", OVER),
+    (YES_NO, ("reject",), "succeeded", "No", NEXT),
+    (ONE, ("approve",), "succeeded", "Ship it", NEXT),
+    (BARE, ("approve",), "succeeded", None, NEXT),
+    ([], ("approve",), "succeeded", None, NEXT),
+    (KEY_AND_WORD, ("choose", "F"), "succeeded", "F", NEXT),
+    (TWO_KEYS, ("choose", "fix"), "succeeded", "[F] Fix", NEXT),
+    (FAILING, ("reject",), "failed", None, NEXT),
+    (ONLY_NO, ("reject",), "succeeded", "Reject", NEXT),
+]
+
+
+@pytest.mark.parametrize(("ways", "said", "outcome", "label", "leads"), DECISIONS)
+def test_a_decision_ends_the_visit(
+    scene: Scene, ways: list[Json], said: tuple[str, ...], outcome: str, label: str | None, leads: str | None
+) -> None:
+    """By a label that is meant; who, when and why stand in the state, the stage, the context and the log."""
+    at_the_gate(scene, *ways)
+    driven = decide(scene, *said, note="so be it")
+    assert (driven.move.step if driven.move.kind == "step" else None) == leads
+    state, status = scene.state, status_of(scene, GATE)
+    visit = next(one for one in state["steps"] if one["stage"] == GATE)
+    assert (visit["status"], visit.get("preferred_next_label")) == (outcome, label)
+    at = status["completed_at"]
+    assert status["decided"] == {"by": "Ada", "at": at, "label": label, "note": "so be it"}
+    assert (status["kind"], status["response_source"], status["directive"]) == ("human", "decision", None)
+    assert (scene.run_dir / "stages" / GATE / "response.md").read_text(encoding="utf-8") == "so be it"
+    assert (state["context"]["human.gate.label"], state["context"]["human.gate.text"]) == (label, "so be it")
+    assert state["pending_approvals"] == []
+    (record,) = state["approvals"]
+    when = "rejected_at" if said[0] == "reject" else "granted_at"
+    assert record == {
+        "id": f"human:{GATE}",
+        when: at,
+        "after_rank": 3,
+        "by": "Ada",
+        "note": "so be it",
+        **({"label": label} if label else {}),
+    }
+    name = {"approve": "approval.granted", "reject": "approval.rejected", "choose": "approval.chosen"}[said[0]]
+    told = {"id": f"human:{GATE}", "by": "Ada", "label": label, "note": "so be it"}
+    assert events(scene, name) == [told]
+
+
+WRONG: list[tuple[list[Json], tuple[str, ...], str]] = [
+    (WAYS, ("choose", "nope"), "UNKNOWN_LABEL"),
+    (WAYS, ("choose", ""), "UNKNOWN_LABEL"),
+    (WAYS, ("choose", "fix it"), "UNKNOWN_LABEL"),
+    (BARE, ("choose", "fix"), "UNKNOWN_LABEL"),
+    (TWO_KEYS, ("choose", "F"), "AMBIGUOUS_LABEL"),
+    (TWO_KEYS, ("approve",), "CHOICE_NEEDED"),
+    (ONLY_NO, ("approve",), "CHOICE_NEEDED"),
+    (TWO_YES, ("approve",), "CHOICE_NEEDED"),
+    ([*YES_NO, {"to": "review", "label": "Decline"}], ("reject",), "CHOICE_NEEDED"),
+]
+
+
+@pytest.mark.parametrize(("ways", "said", "code"), WRONG)
+def test_what_is_no_decision_is_refused(scene: Scene, ways: list[Json], said: tuple[str, ...], code: str) -> None:
+    """With the choices that there are, and a command that would do."""
+    at_the_gate(scene, *ways)
+    error = refused(scene, *said)
+    assert (error.code, error.exit_code) == (code, EXIT_USAGE)
+    for way in ways:
+        assert way.get("label", "") in error.why
+    offered = gates.choices({"transitions": ways})
+    assert error.hint.startswith("loomctl choose " if offered else "loomctl approve ")
+
+
+@pytest.mark.parametrize("verb", ["approve", "reject", "choose"])
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [("paused", "BAD_STATUS"), ("failed", "BAD_STATUS"), ("completed", "BAD_STATUS"), ("cancelled", "BAD_STATUS")],
+)
+def test_a_run_that_stands_still_takes_no_decision(scene: Scene, verb: str, status: str, code: str) -> None:
+    """It is taken up first, and asks then."""
+    at_the_gate(scene, *YES_NO)
+    scene.edit(status=status)
+    assert refused(scene, verb, "yes").code == code
+
+
+@pytest.mark.parametrize(
+    ("verb", "code"),
+    [("approve", "NOTHING_TO_APPROVE"), ("reject", "NOTHING_TO_APPROVE"), ("choose", "NOTHING_TO_CHOOSE")],
+)
+def test_where_nothing_is_asked_nothing_is_decided(scene: Scene, verb: str, code: str) -> None:
+    """A step that an assistant works on is ended by its result."""
+    begun(scene, steps(*WAYS))
+    assert refused(scene, verb, "fix").code == code
+
+
+def test_a_rejection_without_a_way_fails_the_run(scene: Scene) -> None:
+    """It is not tried again by itself; who takes the run up is asked again (D45)."""
+    begun(scene, [*steps(*ONE)], max_visits=5)
+    done(scene)
+    done(scene)
+    driven = decide(scene, "reject", note="rate limit of my patience")
+    assert (driven.move.kind, scene.state["status"]) == ("failed", "failed")
+    visit = scene.state["steps"][-1]
+    assert visit["error"]["retryable"] is False
+    assert visit["error"]["message"] == "rejected by Ada: rate limit of my patience"
+    resume.resume(scene.space(), scene.run_dir.name)
+    assert scene.state["status"] == "awaiting_feedback"
+    assert scene.state["steps"][-1]["stage"] == "004-build.gate@2"
+
+
+def test_a_person_who_is_not_named_is_known_by_git(scene: Scene) -> None:
+    """Else by the account's name; in a line, and without secrets."""
+    (scene.root / ".git").rmdir()
+    from tests.helpers.repositories import git
+
+    git(scene.root, "init", "-q")
+    git(scene.root, "config", "user.name", "Grace\tghp_" + "a1B2" * 9)
+    at_the_gate(scene, *WAYS)
+    decide(scene, "choose", "fix", by="")
+    by = scene.state["approvals"][0]["by"]
+    assert by.startswith("Grace")
+    assert "a1B2" not in by
+    assert "\t" not in by
+
+
+@pytest.mark.parametrize("by", ["Ada\nLovelace", "x" * 500, " Ada "])
+def test_a_name_is_a_line(scene: Scene, by: str) -> None:
+    """Bounded, whatever is given."""
+    at_the_gate(scene, *WAYS)
+    decide(scene, "choose", "fix", by=by)
+    name = status_of(scene, GATE)["decided"]["by"]
+    assert "\n" not in name
+    assert name == name.strip()
+    assert 0 < len(name) <= deciding.LONGEST_NAME
+
+
+def test_a_note_is_a_persons_word_and_no_directive(scene: Scene) -> None:
+    """What it holds of JSON changes no way and no context; one that is too long is refused."""
+    at_the_gate(scene, *WAYS)
+    with pytest.raises(LoomError, match="TOO_LARGE"):
+        decide(scene, "choose", "fix", note="x" * (deciding.LONGEST_NOTE + 1))
+    note = '{"preferred_next_label": "approve", "outcome": "failed", "context_updates": {"a": 1}}'
+    assert decide(scene, "choose", "fix", note=note).move.step == "build/fix"
+    assert "a" not in scene.state["context"]
+    assert scene.state["context"]["last_response"] == note
+
+
+def test_the_assistant_cannot_end_it(scene: Scene) -> None:
+    """Neither by `done`, with whatever outcome, nor by stopping; a stop does not block."""
+    at_the_gate(scene, *WAYS)
+    for response, outcome in (("It is good.", None), ("It is good.", "failed"), (None, None)):
+        with pytest.raises(LoomError) as caught:
+            drive.done(scene.space(), scene.run_dir.name, response=response, outcome=outcome)
+        assert caught.value.code == "HUMAN_STEP"
+        assert caught.value.hint.startswith("loomctl choose '[A] Approve' ")
+    space = scene.space()
+    for driven in (True, False):
+        run = space.store.read(scene.run_dir.name)
+        turn = stop.Turn(told=GATE, driven=driven, blocks_left=8)
+        stopped = stop.stopped(space, run, turn, '{"preferred_next_label": "approve"}')
+        assert (stopped.block, stopped.waits) == ("", driven)
+        assert ("waits for its user at build/gate" in stopped.line) is driven
+    assert scene.state["status"] == "awaiting_feedback"
+    assert not (scene.run_dir / "stages" / GATE / "candidate.md").exists()
+
+
+def test_a_decision_is_taken_back_and_made_anew(scene: Scene) -> None:
+    """Undo asks again; files, context, approvals and the way are those of the second decision alone."""
+    at_the_gate(scene, *WAYS)
+    decide(scene, "choose", "fix", note="first")
+    scene.let_go()
+    driven = undo.undo(scene.space("terminal-1", host="terminal"), scene.run_dir.name)
+    assert (driven.move.kind, scene.state["status"]) == ("approval", "awaiting_feedback")
+    assert scene.state["approvals"] == []
+    assert not {"human.gate.label", "human.gate.text"} & scene.state["context"].keys()
+    assert decide(scene, "approve").move.kind == "completed"
+    assert [one["label"] for one in scene.state["approvals"]] == ["[A] Approve"]
+    assert status_of(scene, GATE)["decided"]["label"] == "[A] Approve"
+    assert len(events(scene, "approval.requested")) == 2
+
+
+def test_an_undo_of_the_step_before_takes_the_question_back(scene: Scene) -> None:
+    """Nothing is asked while that step is open; it is asked anew after it."""
+    at_the_gate(scene, *WAYS)
+    undo.undo(scene.space(), scene.run_dir.name)
+    assert (scene.state["status"], scene.state["pending_approvals"]) == ("in_progress", [])
+    done(scene)
+    assert scene.state["pending_approvals"][0]["stage"] == GATE
+
+
+def test_a_paused_run_keeps_its_question(scene: Scene) -> None:
+    """Paused and taken up again it asks the same; cancelled and reopened likewise."""
+    at_the_gate(scene, *WAYS)
+    before = scene.state["pending_approvals"]
+    space, run_id = scene.space(), scene.run_dir.name
+    for status, reopen in (("paused", False), ("cancelled", True)):
+        stand_still.set_standing(space, run_id, status, f"run.{status}", allowed=("awaiting_feedback",))
+        resumed = resume.resume(space, run_id, reopen=reopen)
+        assert (resumed.move.kind, scene.state["status"]) == ("approval", "awaiting_feedback")
+        assert scene.state["pending_approvals"] == before
+    assert decide(scene, "choose", "fix").move.step == "build/fix"
+
+
+def test_a_kill_between_the_files_and_the_state_loses_no_question(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage's files say a decision that the state does not know: it is asked still, and decided otherwise."""
+    at_the_gate(scene, *WAYS)
+    whole = files.write_atomically
+
+    def killed(path: str, data: bytes, **more: Any) -> None:
+        if Path(path).name == "state.json":
+            raise KeyboardInterrupt
+        whole(path, data, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_atomically", killed)
+        with pytest.raises(KeyboardInterrupt):
+            decide(scene, "choose", "fix", note="lost")
+    assert status_of(scene, GATE)["decided"]["label"] == "[F] Fix"
+    assert scene.state["status"] == "awaiting_feedback"
+    assert decide(scene, "choose", "approve").move.kind == "completed"
+    assert status_of(scene, GATE)["decided"] == {
+        "by": "Ada",
+        "at": status_of(scene, GATE)["completed_at"],
+        "label": "[A] Approve",
+        "note": "",
+    }
+
+
+def test_a_loop_asks_at_each_visit(scene: Scene) -> None:
+    """Review, gate, fix, review, gate: each visit has a decision of its own, and the last one leads out."""
+    at_the_gate(scene, *WAYS)
+    for _ in range(2):
+        assert decide(scene, "choose", "F", note="again").move.step == "build/fix"
+        drive.next_step(scene.space(), scene.run_dir.name)
+        done(scene)
+        done(scene)
+    assert decide(scene, "approve").move.kind == "completed"
+    assert [one["label"] for one in scene.state["approvals"]] == ["[F] Fix", "[F] Fix", "[A] Approve"]
+    assert [one["step_id"].partition("/")[2] for one in scene.state["steps"]] == [
+        *("make", "review", "gate", "fix", "review", "gate", "fix", "review", "gate")
+    ]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["context['human.gate.label'] == '[F] Fix'", "context.human.gate.text == 'slow'"],
+)
+def test_later_conditions_read_what_was_decided(scene: Scene, condition: str) -> None:
+    """Under the engine's own keys, which no step can set."""
+    after = {"id": "fix", "transitions": [{"to": "make", "condition": condition}, {"to": "end"}]}
+    begun(scene, [*steps(*WAYS)[:3], after])
+    done(scene)
+    done(scene, json.dumps({"context_updates": {"human.gate.label": "mine"}}))
+    assert "human.gate.label" not in scene.state["context"]
+    decide(scene, "choose", "fix", note="slow")
+    drive.next_step(scene.space(), scene.run_dir.name)
+    assert done(scene).move.step == "build/make"
+
+
+def test_a_decision_on_what_is_asked_no_more_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two decide at once: what the second one saw is decided by then, though the run asks the like again."""
+    at_the_gate(scene, {"to": "gate", "label": "Again"}, {"to": "end", "label": "Enough"})
+    mine = deciding._gathered
+
+    def late(*given: Any) -> Any:
+        monkeypatch.setattr(deciding, "_gathered", mine)
+        decide(scene, "choose", "again", by="Bea")
+        return mine(*given)
+
+    monkeypatch.setattr(deciding, "_gathered", late)
+    with pytest.raises(LoomError) as caught:
+        decide(scene, "choose", "enough")
+    assert (caught.value.code, caught.value.exit_code) == ("DECIDED_MEANWHILE", EXIT_HELD)
+    assert "Bea decided it" in caught.value.what
+    assert scene.state["pending_approvals"][0]["stage"] == "004-build.gate@2"
+
+
+# What is no step: before a phase or a step, and after a result.
+
+
+def gated(scene: Scene, kind: str) -> str:
+    """Bring a run to a gate of a kind; gives what it asks for."""
+    first: Json = {"id": "a", "prompt": "A."}
+    second: Json = {"id": "b", "prompt": "B."}
+    if kind == "step":
+        second["require_approval"] = True
+    if kind == "result":
+        first["result_handling"] = {"on_success": "prompt"}
+    after: Json = {"steps": [second], **({"require_approval": True} if kind == "phase" else {})}
+    scene.workflow(phases={"one": {"steps": [first]}, "two": after})
+    scene.begin()
+    done(scene)
+    (asked,) = scene.state["pending_approvals"]
+    assert scene.state["status"] == "awaiting_feedback"
+    return str(asked["id"])
+
+
+@pytest.mark.parametrize("kind", ["phase", "step", "result"])
+def test_a_gate_that_is_refused_pauses_the_run_and_is_asked_again(scene: Scene, kind: str) -> None:
+    """The refusal is on record, with who and why; nothing goes on before somebody grants it."""
+    asked = gated(scene, kind)
+    driven = decide(scene, "reject", note="not today")
+    assert (driven.move.kind, scene.state["status"]) == ("paused", "paused")
+    assert f"Ada rejected {asked}: not today" in moves.say_move(driven)
+    (record,) = scene.state["approvals"]
+    assert (record["id"], record["by"], record["note"], "rejected_at" in record) == (asked, "Ada", "not today", True)
+    assert events(scene, "approval.rejected") == [{"id": asked, "by": "Ada", "label": None, "note": "not today"}]
+    assert refused(scene, "approve").code == "NOTHING_TO_APPROVE"
+    resumed = resume.resume(scene.space(), scene.run_dir.name)
+    assert (resumed.move.kind, scene.state["status"]) == ("approval", "awaiting_feedback")
+    assert "rejected before by Ada: not today" in moves.say_move(Driven(resumed.run, resumed.move))
+    assert decide(scene, "approve", by="Bea").move.step == "two/b"
+    assert [one["by"] for one in scene.state["approvals"]] == ["Ada", "Bea"]
+
+
+def test_only_a_human_step_has_choices(scene: Scene) -> None:
+    """Elsewhere there is approve and reject, and the error says so."""
+    gated(scene, "phase")
+    error = refused(scene, "choose", "yes")
+    assert (error.code, error.hint) == ("NOTHING_TO_CHOOSE", f"loomctl approve {scene.run_dir.name}")
+
+
+def test_a_gate_may_stand_before_a_gate(scene: Scene) -> None:
+    """A human step that must be approved first is: its own question comes after that."""
+    begun(scene, steps(*WAYS, require_approval=True))
+    done(scene)
+    done(scene)
+    assert scene.state["pending_approvals"][0]["id"] == "step:build/gate"
+    driven = decide(scene, "approve")
+    assert (driven.move.kind, scene.state["pending_approvals"][0]["id"]) == ("approval", f"human:{GATE}")
+
+
+def test_a_session_is_told_what_is_asked(scene: Scene) -> None:
+    """At its start, within the budget, with the choices as they are written and the commands that answer."""
+    at_the_gate(scene, *WAYS)
+    told = scene.hook("session-start", source="resume", session=SESSION).context
+    assert "The run waits for its user." in told
+    assert "Look at it." in told
+    for label in ("[A] Approve", "[F] Fix"):
+        assert f"loomctl choose '{label}' {scene.run_dir.name}" in told
+    assert "leaves it to them" in told
+
+
+def test_a_long_question_leaves_room_for_its_answers(scene: Scene) -> None:
+    """What does not fit is in the stage's file, which is named."""
+    at_the_gate(scene, *WAYS, prompt="Is it good?\n" + "A long line of words to be read. \n" * 400)
+    told = scene.hook("session-start", source="resume", session=SESSION).context
+    assert f"loomctl choose '[F] Fix' {scene.run_dir.name}" in told
+    assert f"stages/{GATE}/prompt.md" in told
+
+
+def test_a_first_step_may_be_a_gate(scene: Scene) -> None:
+    """A run that begins with a question waits at once."""
+    scene.workflow(phases={"a": {"steps": [{"id": "ask", "kind": "human", "description": "Shall we?"}]}})
+    begun_run = scene.begin()
+    assert (begun_run.move.kind, scene.state["status"]) == ("approval", "awaiting_feedback")
+    assert decide(scene, "approve").move.kind == "completed"

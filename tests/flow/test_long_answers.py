@@ -1,0 +1,87 @@
+"""Of a very long answer the end is looked at, and never a part of an object for the object (D33)."""
+
+from __future__ import annotations
+
+import pytest
+
+from loomctl.flow.outcomes import long_answers, outcomes
+from loomctl.flow.outcomes.directives import Reading
+from loomctl.flow.outcomes.long_answers import LONGEST, part
+
+DIRECTIVE = '{"outcome": "failed", "failure_reason": "naïve 🎉"}'
+
+
+def read(text: str) -> Reading:
+    """Read a text as the response of a step without a schema."""
+    return outcomes.understood({"kind": "prompt"}, text)
+
+
+def filled(before: str, after: str, length: int, sign: str = "x") -> str:
+    """Put a sign between two texts so often that the second and what fills it are so many characters."""
+    return before + after + sign * (length - len(after))
+
+
+@pytest.mark.parametrize("sign", ["x", "é", "🎉", "\n", "\\", '"', "{"])
+def test_a_text_up_to_the_bound_is_looked_at_whole(sign: str) -> None:
+    """Characters count, whatever they take in bytes."""
+    text = filled("", DIRECTIVE, LONGEST, sign)
+    assert part(text) == (text, 0, None)
+    reading = read(text)
+    assert (reading.outcome, reading.failure_reason) == ("failed", "naïve 🎉")
+    assert "PARTLY_READ" not in [one.code for one in reading.warnings]
+
+
+@pytest.mark.parametrize("sign", ["x", "é", "🎉"])
+def test_an_object_that_begins_at_the_border_counts_and_one_before_it_does_not(sign: str) -> None:
+    """And what was not looked at is said."""
+    reading = read(filled("…", DIRECTIVE, LONGEST, sign))
+    assert reading.outcome == "failed"
+    assert [one.code for one in reading.warnings] == ["PARTLY_READ"]
+    assert f"of {LONGEST + 1:,} characters the last {LONGEST:,} were looked at" in reading.warnings[0].message
+    reading = read(filled("", DIRECTIVE, LONGEST + 1, sign))
+    assert (reading.found, reading.outcome) == (False, None)
+    assert [one.code for one in reading.warnings] == ["PARTLY_READ"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome"),
+    [
+        ('{"plan": ', DIRECTIVE + ', "more": 1}', None),
+        ('{"plan": [', DIRECTIVE + ', {"b": 2}]}', None),
+        ('{"plan": [', DIRECTIVE + "]} " + '{"outcome": "skipped"}', "skipped"),
+        ('{"plan": ', DIRECTIVE + "} and so on {", None),
+        ("prose ", DIRECTIVE + " and so on {", "failed"),
+        ("prose ", DIRECTIVE + '\n{"a": {"b": {}}}\n', "failed"),
+        ('{"a": 1} ', '{"n": 1}\n' * 20 + DIRECTIVE, "failed"),
+    ],
+)
+def test_a_part_of_an_object_is_not_taken_for_it(before: str, after: str, outcome: str | None) -> None:
+    """What stands before a closing brace that closes nothing may belong to an object whose beginning was not seen."""
+    reading = read(before + "x" * LONGEST + after)
+    assert reading.outcome == outcome
+
+
+@pytest.mark.parametrize("fence", ["{}", " \n{}\n", "```json\n{}\n```", "```\n{}\n```\n"])
+def test_an_object_that_is_all_of_a_text_may_have_any_length(fence: str) -> None:
+    """It is what its step was asked for, and costs little to read."""
+    text = fence.replace("{}", '{"outcome": "skipped", "note": "' + "é" * LONGEST + '"}')
+    looked = part(text)
+    assert (looked.left, read(text).outcome) == (0, "skipped")
+    assert looked.alone is not None
+    step = {"output_schema": "@x.json", "schema": {"required": ["note"]}}
+    assert outcomes.understood(step, text).output == looked.alone
+
+
+@pytest.mark.parametrize("schema", ["routing", "@x.json"])
+def test_an_answer_that_breaks_its_schema_is_told_what_was_looked_at(schema: str) -> None:
+    """For that may be why it does."""
+    text = DIRECTIVE + "x" * LONGEST
+    reading = outcomes.understood({"output_schema": schema, "schema": {}}, text)
+    assert [one.code for one in reading.errors][1:] == ["PARTLY_READ"]
+    assert not reading.found
+
+
+def test_a_fence_is_taken_off_that_holds_all() -> None:
+    """One that opens or closes within a text does not make the rest of it an object."""
+    text = '```json\n{"outcome": "skipped"}\n```\n' + "x" * LONGEST + "\n```"
+    assert long_answers.part(text).alone is None

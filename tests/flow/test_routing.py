@@ -1,0 +1,472 @@
+"""A run that branches and loops, driven as commands and hooks do: its files, its log, its preambles (D45, D46)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from typing import Any
+
+import pytest
+
+from loomctl.flow import decide, drive, moves, resume
+from loomctl.flow.back import undo
+from loomctl.flow.commands import command_trust
+from loomctl.flow.drive import Driven
+from loomctl.flow.preamble import preambles
+from loomctl.flow.route import run_life
+from loomctl.flow.stop import stop
+from loomctl.runs import stage_records
+from loomctl.runs.store.blobs import Blobs
+from loomctl.simulate import play, scripts
+from tests.flow.test_end import status_of
+from tests.helpers.scenes import SESSION, Json, Scene
+
+LOOP: list[Json] = [
+    {"id": "make", "prompt": "Make it."},
+    {
+        "id": "review",
+        "prompt": "Review it.",
+        "transitions": [
+            {"to": "fix", "label": "[F] Fix", "fidelity": "summary:low"},
+            {"to": "end", "label": "[A] Approve", "weight": 1},
+        ],
+    },
+    {"id": "fix", "prompt": "Mend it.", "transitions": [{"to": "review"}]},
+]
+
+
+def begun(scene: Scene, steps: list[Json], **more: Any) -> Scene:
+    """Start a run of these steps in one phase."""
+    scene.workflow(phases={"build": {"steps": [{"prompt": "Do it.", **step} for step in steps]}}, **more)
+    scene.begin()
+    return scene
+
+
+def routed(scene: Scene, *transitions: Json, **more: Any) -> Scene:
+    """Start a run whose first step has these transitions, to `yes` or `no`."""
+    step = {"id": "ask", "prompt": "Ask.", "transitions": list(transitions), **more}
+    return begun(scene, [step, {"id": "no", "transitions": [{"to": "end"}]}, {"id": "yes"}])
+
+
+def done(scene: Scene, response: str = "It is done.", **more: Any) -> Driven:
+    """End the current step with a response."""
+    return drive.done(scene.space(), scene.run_dir.name, response=response, **more)
+
+
+def says(label: str, **context: Any) -> str:
+    """Make an answer that prefers a label."""
+    return json.dumps({"preferred_next_label": label, "context_updates": context})
+
+
+def events(scene: Scene, name: str) -> list[Json]:
+    """Give the properties of each event of a name."""
+    return [one["properties"] for one in scene.events() if one["event"] == name]
+
+
+def test_a_label_leads_back_and_another_one_out(scene: Scene) -> None:
+    """Each visit has a stage of its own; the way is in the state, in status.json and in the log, the same in all."""
+    begun(scene, LOOP)
+    done(scene)
+    driven = done(scene, says("fix"))
+    assert driven.move.step == "build/fix"
+    assert moves.say_move(driven) == "Now: build/fix, by the label “[F] Fix”"
+    done(scene)
+    assert done(scene, says("A")).move.kind == "completed"
+    assert [one["stage"] for one in scene.state["steps"]] == [
+        "001-build.make@1",
+        "002-build.review@1",
+        "003-build.fix@1",
+        "004-build.review@2",
+    ]
+    ways = [one["next"] for one in scene.state["steps"]]
+    assert ways[1] == {
+        "step_id": "build/fix",
+        "reason": "label",
+        "by": "label",
+        "transition": 0,
+        "label": "[F] Fix",
+        "fidelity": "summary:low",
+    }
+    assert ways[3]["reason"] == "end"
+    assert [status_of(scene, one["stage"])["next"] for one in scene.state["steps"]] == ways
+    assert [one["next"] for one in events(scene, "stage.completed")] == ways
+    chosen = events(scene, "transition.chosen")
+    assert [(one["stage"], one["step_id"], one["reason"], one["by"]) for one in chosen] == [
+        ("002-build.review@1", "build/fix", "label", "label"),
+        ("003-build.fix@1", "build/review", "unconditional", "unconditional"),
+        ("004-build.review@2", None, "end", "label"),
+    ]
+    assert chosen[0]["weighed"] == [
+        {"to": "build/fix", "label": "[F] Fix", "why": "chosen: label"},
+        {"to": "end", "label": "[A] Approve", "why": "the label that was said goes before it"},
+    ]
+
+
+def test_the_prompt_of_a_step_names_its_labels(scene: Scene) -> None:
+    """So that an answer can choose; a step without labels is told of none."""
+    begun(scene, LOOP)
+    assert "The way on" not in (scene.run_dir / "stages/001-build.make@1/prompt.md").read_text(encoding="utf-8")
+    done(scene)
+    told = (scene.run_dir / "stages/002-build.review@1/prompt.md").read_text(encoding="utf-8")
+    assert "The way on is one of “[F] Fix”, “[A] Approve”" in told
+    assert "`preferred_next_label`" in told
+
+
+def test_the_fidelity_of_the_transition_opens_the_step(scene: Scene) -> None:
+    """Before the step's own and the workflow's; another way to the same step has another (D46)."""
+    steps = [LOOP[0], LOOP[1], {**LOOP[2], "fidelity": "full"}]
+    begun(scene, steps, default_fidelity="summary:high")
+    done(scene)
+    space = scene.space()
+    made = preambles.of(space, space.store.read(scene.run_dir.name))
+    assert (made.fidelity, made.source) == ("summary:high", "workflow")
+    done(scene, says("fix"))
+    made = preambles.of(space, space.store.read(scene.run_dir.name))
+    assert (made.fidelity, made.source) == ("summary:low", "transition")
+    done(scene)
+    made = preambles.of(space, space.store.read(scene.run_dir.name))
+    assert (made.fidelity, made.source) == ("summary:high", "workflow")
+
+
+CONDITIONS: list[tuple[str, str, str]] = [
+    # a condition, the answer, where it leads
+    ("context.coverage >= 80", '{"context_updates": {"coverage": 81}}', "yes"),
+    ("context.coverage >= 80", '{"context_updates": {"coverage": 79}}', "no"),
+    ("context.tests.passed", '{"context_updates": {"tests.passed": true}}', "yes"),
+    ("outcome == 'partially_succeeded'", '{"outcome": "partially_succeeded"}', "yes"),
+    ("preferred_label == 'go'", '{"preferred_next_label": "go"}', "yes"),
+    ("preferred_label == null", "{}", "yes"),
+    ("state.steps[0].status == 'succeeded'", "{}", "yes"),
+    ("context['response.build/ask'].includes('well')", "All is well.", "yes"),
+    ("context['response.build/ask'].includes('well')", "All is lost.", "no"),
+    ("context.words.map(one => one.length).some(n => n > 3)", '{"context_updates": {"words": ["a", "long"]}}', "yes"),
+    ("context.last_response.length > 3 && /done/.test(context.last_response)", "It is done.", "yes"),
+]
+
+
+@pytest.mark.parametrize(("condition", "answer", "wanted"), CONDITIONS)
+def test_a_condition_decides(scene: Scene, condition: str, answer: str, wanted: str) -> None:
+    """Over the context as it is after the step, simple or not; with the values, not with their references."""
+    routed(scene, {"to": "yes", "condition": condition}, {"to": "no"})
+    assert done(scene, answer).move.step == f"build/{wanted}"
+    (chosen,) = events(scene, "transition.chosen")
+    assert chosen["weighed"][0]["truth"] is (wanted == "yes")
+    assert chosen["weighed"][0]["condition"] == condition
+
+
+PRIME: Json = {"id": "prime", "prompt": "/loom:prime-context"}
+BUILT_IN = [
+    "context._pipeline_name == 'tiny'",
+    "context['_pipeline_name'].startsWith('ti')",
+    "state.workflow_id == context._pipeline_name",
+    "context._current_node == 'build/ask'",
+    "context._previous_node == 'build/prime'",
+    "context._previous_node == null",
+    "context._retry_count == 1",
+    "context._retry_count > 0 || outcome == 'failed'",
+    "context._run_id == state.run_id",
+    "context._run_id.length > 0 && [1, 2].includes(2)",
+    "context._start_time && context._node_start_time >= context._start_time",
+    "'_retry_count' in context",
+    "context._mine == 1",
+    "context.last_stage == 'build/ask'",
+    "state.context.last_stage == 'build/ask'",
+    "state.context._run_id",
+]
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+@pytest.mark.parametrize("primes", [False, True])
+def test_a_simulation_weighs_ways_as_the_run_does(scene: Scene, failures: int, primes: bool) -> None:
+    """Its conditions see the engine's own keys (D44), behind a priming and a retry too."""
+    ways = [{"to": "yes", "condition": one, "on_failure": True} for one in BUILT_IN]
+    steps = [{"id": "ask", "prompt": "Ask.", "max_retries": 1, "transitions": ways}, {"id": "yes", "prompt": "Go on."}]
+    scene.workflow(phases={"build": {"pre_steps": [PRIME] * primes, "steps": steps}})
+    scene.begin()
+    said: list[Json] = [{"outcome": "failed"}] * failures + [{"outcome": "succeeded"}]
+    for one in said:
+        drive.next_step(scene.space(), scene.run_dir.name)
+        done(scene, json.dumps(one))
+    plan = scene.space().store.read(scene.run_dir.name).plan
+    script, _ = scripts.read({"build/ask": said}, plan)
+    played = play.play(plan, script, judge=play.without_disk(None))
+    weighed = [one["weighed"] for one in played.stages if one["weighed"]]
+    assert [one["weighed"] for one in events(scene, "transition.chosen") if one["step_id"]] == weighed
+    assert {one["truth"] for one in weighed[-1]} == {True, False}
+
+
+@pytest.mark.parametrize("condition", ["[1, 2].includes(2)", "[1, 2].includes(3)", "state.goal.startsWith('add')"])
+def test_the_way_on_from_a_priming_is_judged_as_any_other(scene: Scene, condition: str) -> None:
+    """By an engine where a condition takes one, in a run as in a simulation."""
+    ways = [{"to": "yes", "condition": condition}, {"to": "no"}]
+    steps = [{"id": one, "prompt": "Go on."} for one in ("no", "yes")]
+    scene.workflow(phases={"build": {"pre_steps": [{**PRIME, "transitions": ways}], "steps": steps}})
+    scene.begin()
+    drive.next_step(scene.space(), scene.run_dir.name)
+    plan = scene.space().store.read(scene.run_dir.name).plan
+    script, _ = scripts.read(None, plan)
+    played = play.play(plan, script, judge=play.without_disk(None), goal=scene.state["goal"])
+    assert scene.state["current_step"] == played.stages[1]["step_id"]
+
+
+def test_a_condition_reads_a_blob_that_it_names(scene: Scene) -> None:
+    """A large value stands in the state by its reference, and is a value to a condition."""
+    routed(scene, {"to": "yes", "condition": "context.report.length == 200000"}, {"to": "no"})
+    driven = done(scene, json.dumps({"context_updates": {"report": "x" * 200_000}}))
+    assert str(scene.state["context"]["report"]).startswith("blob://")
+    assert driven.move.step == "build/yes"
+
+
+def test_a_blob_that_is_gone_is_warned_of(scene: Scene) -> None:
+    """The condition sees the reference, and the stage's status says so."""
+    begun(
+        scene,
+        [
+            {"id": "first"},
+            {"id": "ask", "transitions": [{"to": "end", "condition": "context.report.size > 3"}, {"to": "first"}]},
+        ],
+    )
+    done(scene, json.dumps({"context_updates": {"report": {"size": 4, "text": "x" * 200_000}}}))
+    os.remove(Blobs(str(scene.store)).path(scene.state["context"]["report"]))
+    shutil.rmtree(scene.run_dir / "blobs", ignore_errors=True)  # the copy that the preamble was made with
+    assert done(scene).move.step == "build/first"
+    (warning,) = status_of(scene, "002-build.ask@1")["warnings"]
+    assert warning["code"] == "CONDITION"
+    assert "context report cannot be read" in warning["message"]
+
+
+THROWS = ["context.a.b.c == 1", "context.nothing()", "undefinedName > 1"]
+
+
+@pytest.mark.parametrize("condition", THROWS)
+def test_a_condition_that_throws_is_false_and_named(scene: Scene, condition: str) -> None:
+    """In the status of the stage, with what the engine said."""
+    routed(scene, {"to": "yes", "condition": condition}, {"to": "no"})
+    assert done(scene).move.step == "build/no"
+    (warning,) = status_of(scene, "001-build.ask@1")["warnings"]
+    assert condition in warning["message"]
+    assert warning["message"].endswith("taken as false")
+
+
+def test_a_stop_decides_with_the_standard_library_alone(scene: Scene) -> None:
+    """A simple condition leads on from a hook; one that takes an engine there is none of is false, and named."""
+    routed(
+        scene,
+        {"to": "yes", "condition": "context.words.some(one => one)", "weight": 5},
+        {"to": "yes", "condition": "context.coverage > 80"},
+        {"to": "no"},
+    )
+    answer = '{"outcome": "succeeded", "context_updates": {"coverage": 81, "words": [1]}}'
+    told = scene.hook("stop", last_assistant_message=answer, prompt_id="p1", environ={"LOOM_ENV_PYTHON": ""})
+    assert told.code == 0, told.stderr
+    assert [one["step_id"] for one in scene.state["steps"]] == ["build/ask", "build/yes"]
+    assert scene.state["steps"][0]["next"]["transition"] == 1
+    (warning,) = status_of(scene, "001-build.ask@1")["warnings"]
+    assert "context.words.some" in warning["message"]
+
+
+def test_a_stop_asks_the_made_environment_for_the_rest(scene: Scene) -> None:
+    """Its interpreter, as a child."""
+    routed(scene, {"to": "yes", "condition": "context.words.some(one => one)"}, {"to": "no"})
+    answer = '{"outcome": "succeeded", "context_updates": {"words": [1]}}'
+    environ = {"LOOM_ENV_PYTHON": sys.executable}
+    scene.hook("stop", last_assistant_message=answer, prompt_id="p1", environ=environ)
+    assert [one["step_id"] for one in scene.state["steps"]] == ["build/ask", "build/yes"]
+
+
+def test_a_success_that_nothing_applies_to_fails_the_run_and_says_so(scene: Scene) -> None:
+    """A resume does the step again, with another answer."""
+    routed(scene, {"to": "yes", "condition": "context.coverage > 80"})
+    driven = done(scene, "Well.")
+    assert scene.state["status"] == "failed"
+    assert moves.say_move(driven).startswith("The run failed: no transition of build/ask applies: it ended succeeded.")
+    assert events(scene, "run.failed")[0]["failure_reason"] == "no transition of build/ask applies: it ended succeeded"
+    assert resume.resume(scene.space()).move.step == "build/ask"
+    assert done(scene, '{"context_updates": {"coverage": 81}}').move.step == "build/yes"
+
+
+def test_a_step_visited_too_often_fails_the_run_and_a_resume_visits_it_once_more(scene: Scene) -> None:
+    """The way that was refused is told with the step that it led to."""
+    begun(scene, [{"id": "a"}, {"id": "b", "transitions": [{"to": "a"}, {"to": "end", "label": "out"}]}], max_visits=1)
+    done(scene)
+    driven = done(scene)
+    said = "build/a was visited 1 time, its max_visits"
+    assert moves.say_move(driven) == (
+        f"The run failed: {said}. To visit it once more: loomctl resume {scene.run_dir.name}"
+    )
+    (chosen,) = [one for one in events(scene, "transition.chosen") if one["reason"] == "max_visits"]
+    assert (chosen["step_id"], chosen["to"], chosen["by"]) == (None, "build/a", "unconditional")
+    assert resume.resume(scene.space()).move.step == "build/a"
+    assert scene.state["status"] == "in_progress"
+
+
+def test_a_failure_goes_to_the_retry_target(scene: Scene) -> None:
+    """Where no transition is meant for it; the log tells why."""
+    begun(scene, LOOP, retry_target="build/make")
+    done(scene)
+    driven = done(scene, outcome="failed", note="it is broken")
+    assert driven.move.step == "build/make"
+    assert moves.say_move(driven) == "Now: build/make, for it failed"
+    (chosen,) = events(scene, "transition.chosen")
+    assert (chosen["reason"], [one["why"] for one in chosen["weighed"]]) == (
+        "retry_target",
+        ["it is not meant for a step that failed"] * 2,
+    )
+
+
+def test_a_session_is_told_once_by_which_way_a_step_came(scene: Scene) -> None:
+    """After a stop that went on, `next` is the first to show the step: it says the way, and only then."""
+    begun(scene, LOOP, autonomy="autonomous")
+    done(scene)
+    space = scene.space()
+    run = space.store.read(scene.run_dir.name)
+    turn = stop.Turn(told="002-build.review@1", driven=True, blocks_left=3)
+    assert "The next step is build/fix" in stop.stopped(space, run, turn, says("fix")).block
+    shown = [moves.say_move(drive.next_step(scene.space(), run.run_id)) for _ in range(2)]
+    assert shown == ["Now: build/fix, by the label “[F] Fix”", "Now: build/fix"]
+    done(scene)
+    assert moves.say_move(drive.next_step(scene.space(), run.run_id)) == "Now: build/review"
+
+
+def test_the_way_that_a_command_opened_is_told_with_what_it_came_to(scene: Scene) -> None:
+    """Whoever called `next`: a session that is bound, and a terminal, which is noted nowhere."""
+    ways = [{"to": "yes", "condition": "outcome == 'succeeded'"}, {"to": "no"}]
+    check = {"id": "check", "run": "true", "transitions": ways}
+    asked: list[Json] = [{"id": "make"}, {"id": "no", "transitions": [{"to": "end"}]}, {"id": "yes"}]
+    make, no, yes = ({"prompt": "Do it.", **one} for one in asked)
+    scene.workflow(phases={"build": {"steps": [make, check, no, yes]}})
+    scene.begin()
+    space = scene.space(None)
+    run = space.store.read(scene.run_dir.name)
+    command_trust.trust(space, run, command_trust.listed(space, run))
+    done(scene)
+    scene.let_go()
+    driven = drive.next_step(space, run.run_id)
+    assert [one.status for one in driven.ran] == ["succeeded"]
+    assert moves.say_move(driven) == "Now: build/yes, by its condition"
+    assert moves.say_move(drive.next_step(space, run.run_id)) == "Now: build/yes"
+
+
+def test_a_failed_visit_says_what_kind_of_failure_it_is(scene: Scene) -> None:
+    """In the state and in its status; a retry of what passes waits, and `next` says until when."""
+    begun(scene, [{"id": "ask", "max_retries": 2}])
+    driven = done(scene, outcome="failed", note="HTTP 503")
+    error = {"type": "TRANSIENT", "message": "HTTP 503", "retryable": True, "details": {}}
+    first, second = scene.state["steps"]
+    assert first["error"] == error == status_of(scene, "001-build.ask@1")["error"]
+    assert second["attempt"] == 2
+    waits = first["next"]["not_before"]
+    assert moves.say_move(driven) == f"Now: build/ask, tried again, not before {waits}"
+    assert moves.say_move(drive.next_step(scene.space(), scene.run_dir.name)).endswith(f"not before {waits}")
+    done(scene)
+    assert status_of(scene, "002-build.ask@2")["attempt"] == 2
+    assert status_of(scene, "002-build.ask@2")["error"] is None
+
+
+def test_an_answer_that_never_fits_is_not_tried_again(scene: Scene) -> None:
+    """It is a failure for good, and goes the failure's way at once (D36)."""
+    begun(
+        scene,
+        [
+            {
+                "id": "ask",
+                "max_retries": 3,
+                "output_schema": "routing",
+                "output_retries": 0,
+                "transitions": [{"to": "end"}, {"to": "mend", "on_failure": True}],
+            },
+            {"id": "mend"},
+        ],
+    )
+    assert done(scene, "no JSON").move.step == "build/mend"
+    assert scene.state["steps"][0]["error"]["type"] == "TERMINAL"
+
+
+def test_an_undo_takes_the_way_back(scene: Scene) -> None:
+    """The visit is open again, says nothing of a way, and may go another."""
+    begun(scene, LOOP)
+    done(scene)
+    done(scene, says("fix"))
+    undo.undo(scene.space(), scene.run_dir.name)
+    assert [one["step_id"] for one in scene.state["steps"]] == ["build/make", "build/review"]
+    assert "next" not in scene.state["steps"][1]
+    assert done(scene, says("approve")).move.kind == "completed"
+
+
+def test_a_way_back_sets_phases_back_and_says_so(scene: Scene) -> None:
+    """In the log, and in the sessions, which have not completed them any more; what was approved is asked again."""
+    scene.workflow(
+        phases={
+            "plan": {"steps": [{"id": "think", "prompt": "Think."}]},
+            "build": {
+                "require_approval": True,
+                "steps": [
+                    {
+                        "id": "make",
+                        "prompt": "Make.",
+                        "transitions": [{"to": "plan/think", "label": "rethink"}, {"to": "end", "weight": 1}],
+                    }
+                ],
+            },
+        }
+    )
+    scene.begin()
+    done(scene)
+    decide.approve(scene.space(), scene.run_dir.name)
+    assert scene.state["sessions"]["session_history"][0]["phases_completed"] == ["plan"]
+    done(scene, says("rethink"))
+    assert {name: one["status"] for name, one in scene.state["phases"].items()} == {
+        "plan": "in_progress",
+        "build": "pending",
+    }
+    assert [one["phase"] for one in events(scene, "phase.set_back")] == ["build"]
+    assert [one["id"] for one in events(scene, "approval.lapsed")] == ["phase:build"]
+    assert done(scene).move.kind == "approval"
+    decide.approve(scene.space(), scene.run_dir.name)
+    assert done(scene).move.kind == "completed"
+
+
+def test_a_preamble_of_what_comes_next_is_that_of_the_way(scene: Scene) -> None:
+    """Where no step is open, the one is meant to which the last visit leads."""
+    begun(
+        scene,
+        [{"id": "a", "transitions": [{"to": "c"}]}, {"id": "b"}, {"id": "c", "require_approval": True}],
+        skip_steps=[],
+    )
+    done(scene)
+    space = scene.space()
+    assert preambles.of(space, space.store.read(scene.run_dir.name)).step_id == "build/c"
+
+
+def test_killed_after_any_stage_the_way_is_the_same(scene: Scene) -> None:
+    """What is on disk after each end is all that it takes: another process goes on where the visit says."""
+    begun(scene, LOOP)
+    answers = ["Made.", says("fix"), "Mended.", says("fix"), "Mended.", says("approve")]
+    for answer in answers:
+        for _ in range(2):  # asked again by others meanwhile
+            drive.next_step(scene.space(SESSION), scene.run_dir.name)
+        done(scene, answer)
+    run = scene.space().store.read(scene.run_dir.name)
+    assert [one["step_id"].partition("/")[2] for one in stage_records.entries(run)] == [
+        "make",
+        "review",
+        "fix",
+        "review",
+        "fix",
+        "review",
+    ]
+    assert run.state["status"] == "completed"
+    assert run_life.onward(run.state, run.plan) is None
+
+
+def test_a_stop_in_a_driven_turn_hands_the_chosen_step_on(scene: Scene) -> None:
+    """The block names the step to which the way leads."""
+    begun(scene, LOOP, autonomy="autonomous")
+    done(scene)
+    space = scene.space(on_hook_path=True)
+    run = space.store.read(scene.run_dir.name)
+    turn = stop.Turn(told="002-build.review@1", driven=True, blocks_left=3)
+    stopped = stop.stopped(space, run, turn, '{"outcome": "succeeded", "preferred_next_label": "fix"}')
+    assert "The next step is build/fix" in stopped.block

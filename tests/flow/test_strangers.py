@@ -1,0 +1,248 @@
+"""Runs that came with a project, sessions that are not the driver's, links that lead away (D1, D10, D23, D27, D29)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loomctl.flow import decide, drive, resume
+from loomctl.kit.errors import EXIT_USAGE, LoomError
+from loomctl.runs.caller import Workspace
+from loomctl.runs.machine import known
+from loomctl.runs.machine.local import Local
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene, artifact, run
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run with one artifact, in its first step."""
+    scene.write("spec.md", "The contrast is seven to one.\n")
+    scene.workflow([artifact("spec", "spec.md")])
+    scene.begin()
+    return scene
+
+
+def forget(scene: Scene) -> str:
+    """Make the run one that this machine neither started nor resumed."""
+    run_id = scene.run_dir.name
+    known.forget(run_id, str(scene.store))
+    return run_id
+
+
+@pytest.mark.shows("not a word of their content is given until you resume or trust it")
+def test_a_run_that_came_along_is_not_primed_by_a_plain_command(begun: Scene) -> None:
+    """prime-context without an id does not take up what nobody here has taken up; the error says how (D23)."""
+    run_id = forget(begun)
+    ended = begun.loomctl("prime-context", session=OTHER)
+    assert ended.code == 3
+    assert "seven to one" not in ended.stdout
+    assert f"loomctl resume {run_id}" in ended.stderr
+
+
+@pytest.mark.parametrize("verb", ["next", "done", "undo"])
+@pytest.mark.shows("It cannot prime a session with a run that you did not take up")
+def test_a_run_that_came_along_is_not_driven_by_its_name(begun: Scene, verb: str) -> None:
+    """A named run is driven only where it was started or resumed (D23)."""
+    begun.let_go()
+    run_id = forget(begun)
+    ended = begun.loomctl(verb, run_id, "--json", session=OTHER, given="x")
+    assert (ended.code, ended.json["error"]["code"]) == (3, "NOT_KNOWN_HERE")
+
+
+@pytest.mark.shows("can neither approve, reject, choose, pause, cancel nor trust it")
+def test_another_session_does_not_decide_for_the_user(begun: Scene) -> None:
+    """An assistant's session that does not drive the run can neither approve nor cancel it (D29)."""
+    for verb in ("approve", "cancel", "pause"):
+        ended = begun.loomctl(verb, begun.run_dir.name, "--json", session=OTHER)
+        assert ended.json["error"]["code"] == "NOT_BOUND"
+    assert begun.state["status"] == "in_progress"
+
+
+def test_a_session_cannot_end_a_step_that_it_was_not_told_of(begun: Scene) -> None:
+    """Of two sessions bound to a run the slower one is told that its step has ended, and nothing is changed (D67)."""
+    resume.resume(begun.space(OTHER), begun.run_dir.name, take_over=True)
+    drive.done(begun.space(OTHER), begun.run_dir.name, response="mine was first")
+    begun.let_go()
+    late = drive.done(begun.space(SESSION), begun.run_dir.name, response="I am late")
+    assert late.had_ended
+    assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded", "in_progress"]
+    drive.next_step(begun.space(SESSION), begun.run_dir.name)
+    drive.done(begun.space(SESSION), begun.run_dir.name, response="now I know")
+
+
+def test_of_two_calls_at_once_the_later_does_not_end_the_step_behind(
+    begun: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An assistant that calls `done` twice in one message has worked on one step, not on two."""
+    recorded = drive._recorded
+
+    def meanwhile(space: Workspace) -> list[str]:
+        monkeypatch.setattr(drive, "_recorded", recorded)
+        drive.done(begun.space(SESSION), begun.run_dir.name, response="first")
+        return recorded(space)
+
+    monkeypatch.setattr(drive, "_recorded", meanwhile)
+    assert drive.done(begun.space(SESSION), begun.run_dir.name, response="second").had_ended
+    assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded", "in_progress"]
+
+
+def test_a_closing_step_is_closed_by_its_own_conversation(begun: Scene) -> None:
+    """Another session's Stop or start leaves it alone; once the first is dead, its candidate is taken (D27)."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as host:
+        mine = {"CLAUDE_PID": str(host.pid)}
+        begun.hook("session-start", source="resume", environ=mine)
+        begun.hook("stop", last_assistant_message="half of it is done", environ=mine)
+        drive.done(begun.space(SESSION), begun.run_dir.name, response=None)
+        begun.space().local.bind(OTHER, begun.run_dir.name, host="claude-code", pid=None)
+        begun.hook("stop", session=OTHER, last_assistant_message="not about that step")
+        begun.hook("session-start", session=OTHER, source="resume")
+        assert begun.state["steps"][0]["status"] == "closing"
+        host.communicate(b"\n")
+    begun.hook("session-start", session=OTHER, source="resume")
+    first = begun.state["steps"][0]
+    assert first["status"] == "succeeded"
+    assert (begun.run_dir / "stages" / first["stage"] / "response.md").read_text() == "half of it is done"
+
+
+def test_a_linked_stage_folder_is_not_written_through(begun: Scene, tmp_path: Path) -> None:
+    """A folder that a repository made a link leads nothing of Loom's outside (D10)."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    stage = begun.run_dir / "stages" / begun.state["steps"][0]["stage"]
+    for path in stage.iterdir():
+        path.unlink()
+    stage.rmdir()
+    stage.symlink_to(outside)
+    ended = begun.loomctl("done", "--json", given="the result")
+    assert ended.json["error"]["code"] == "UNSAFE_LINK"
+    assert list(outside.iterdir()) == []
+
+
+def test_a_linked_run_folder_is_not_read(begun: Scene, tmp_path: Path) -> None:
+    """A run whose folder is a link is refused, and the hook says so instead of failing."""
+    moved = tmp_path / "elsewhere"
+    run_dir = begun.run_dir
+    run_dir.rename(moved)
+    run_dir.symlink_to(moved)
+    assert begun.loomctl("show", run_dir.name, "--json").json["error"]["code"] == "UNSAFE_LINK"
+    assert begun.hook("session-start", source="startup").code == 0
+
+
+def test_an_unreadable_run_is_not_passed_over(begun: Scene) -> None:
+    """A new session is told that a state cannot be read, and so is who asks for the active run."""
+    (begun.run_dir / "state.json").write_text("{torn")
+    answer = begun.hook("session-start", session=OTHER, source="startup")
+    assert "cannot be read" in answer.message
+    error = begun.loomctl("resume", "--json", session=OTHER).json["error"]
+    assert begun.run_dir.name in error["where"]
+
+
+def test_a_step_that_was_to_register_a_file_says_so(scene: Scene) -> None:
+    """A specification that nobody registered would be missed by every later session, so `done` names it."""
+    phases = {"a": {"steps": [{"id": "x", "prompt": "Write it, then `loomctl done --artifact spec_path=PATH`."}]}}
+    scene.workflow(phases={**phases, "b": {"steps": [{"id": "y", "prompt": "Go on."}]}})
+    scene.begin()
+    driven = drive.done(scene.space(), scene.run_dir.name, response="written")
+    assert any("spec_path" in note for note in driven.notes)
+
+
+def test_a_run_is_not_started_where_every_folder_would_share_it(scene: Scene) -> None:
+    """In the user's home, outside of any repository, a first run is refused before anything is written."""
+    home = Path(os.environ["HOME"])
+    environ = {key: value for key, value in scene.environ().items() if key != "CLAUDE_PROJECT_DIR"}
+    command = [sys.executable, "-I", str(MAIN), "run", "x", "--workflow", "core", "--json"]
+    ended = run(command, cwd=home, environ=environ)
+    assert (ended.code, ended.json["error"]["code"]) == (2, "NO_PROJECT")
+    assert not (home / ".loom").exists()
+
+
+def test_the_hint_at_the_root_of_the_file_system_names_it(scene: Scene) -> None:
+    """There every folder below would share the store, too; what is to be pasted names folders, not an empty word."""
+    environ = {key: value for key, value in scene.environ().items() if key != "CLAUDE_PROJECT_DIR"}
+    ended = run(
+        [sys.executable, "-I", str(MAIN), "run", "x", "--workflow", "core", "--json"], cwd=Path("/"), environ=environ
+    )
+    assert (ended.json["error"]["code"], ended.json["error"]["hint"]) == ("NO_PROJECT", "ls -d /*/.git")
+
+
+def test_an_approval_from_a_terminal_does_not_take_the_phase_from_its_session(scene: Scene) -> None:
+    """The phase that ends with the approval was completed during the session that worked on it (D25)."""
+    scene.workflow(autonomy={"level": "guarded", "require_approval_for": ["build"]})
+    scene.begin()
+    drive.done(scene.space(), scene.run_dir.name, response="asked")
+    decide.approve(scene.space("terminal-1", host="terminal"), scene.run_dir.name)
+    (record,) = scene.state["sessions"]["session_history"]
+    assert (record["session_id"], record["phases_completed"]) == (SESSION, ["frame"])
+
+
+def test_a_step_that_is_tried_again_says_so(scene: Scene) -> None:
+    """After a failure with retries left the answer tells that it is the same step again."""
+    scene.workflow(phases={"a": {"steps": [{"id": "x", "prompt": "Try it.", "max_retries": 1}]}})
+    scene.begin()
+    answer = scene.loomctl("done", "--outcome", "failed", given="no").stdout
+    assert "✗ a/x: failed" in answer
+    assert "Now: a/x, tried again" in answer
+
+
+def test_a_step_that_a_live_session_is_ending_is_left_to_it(begun: Scene) -> None:
+    """Neither another session's nor a terminal's next or done closes it; its own final message does (D27)."""
+    run_id = begun.run_dir.name
+    drive.done(begun.space(SESSION), run_id, response=None)
+    for space in (begun.space(OTHER), begun.space("terminal-1", host="terminal")):
+        with pytest.raises(LoomError) as caught:
+            drive.next_step(space, run_id)
+        assert (caught.value.code, caught.value.exit_code) == ("HELD_BY_ANOTHER", 6)
+    begun.hook("stop", last_assistant_message="this is the result")
+    first = begun.state["steps"][0]
+    assert (begun.run_dir / "stages" / first["stage"] / "response.md").read_text() == "this is the result"
+
+
+def test_a_terminal_waits_for_nobodys_message(begun: Scene) -> None:
+    """What an assistant says next is not the result of a step that a person ends in a terminal (D67)."""
+    begun.let_go()
+    with pytest.raises(LoomError) as caught:
+        drive.done(begun.space("terminal-1", host="terminal"), begun.run_dir.name, response=None)
+    assert (caught.value.code, caught.value.exit_code) == ("NO_RESPONSE", EXIT_USAGE)
+    begun.hook("stop", last_assistant_message="what is for lunch?")
+    assert begun.state["steps"][0]["status"] == "in_progress"
+
+
+def test_a_session_cannot_take_back_what_another_live_one_did(begun: Scene) -> None:
+    """A named run is left alone by a session that is not bound to it while one that is lives."""
+    drive.done(begun.space(SESSION), begun.run_dir.name, response="done")
+    ended = begun.loomctl("undo", begun.run_dir.name, "--json", session=OTHER)
+    assert (ended.code, ended.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
+
+
+def test_a_person_approves_the_only_run_without_its_name(scene: Scene) -> None:
+    """In a terminal there is nobody else to decide, so the only run is meant."""
+    scene.workflow(autonomy={"level": "guarded", "require_approval_for": ["build"]})
+    scene.begin()
+    drive.done(scene.space(), scene.run_dir.name, response="asked")
+    assert scene.loomctl("approve", session=None).code == 0
+    assert scene.state["current_step"] == "build/make"
+
+
+def test_a_binding_that_was_copied_along_does_not_count(begun: Scene, tmp_path: Path) -> None:
+    """In a copy of the project no session of the original drives the run."""
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", str(begun.root), str(copy)], check=True)
+    assert Local(str(copy / ".loom" / "local")).bindings() == []
+    assert begun.space().local.live_sessions(begun.run_dir.name) == [SESSION]
+
+
+def test_a_dead_sessions_closing_step_takes_nobody_elses_message(begun: Scene) -> None:
+    """A Stop gives its message to its own session's step alone; the dead one's is closed at the next command (D27)."""
+    drive.done(begun.space(SESSION), begun.run_dir.name, response=None)
+    begun.space().local.bind(OTHER, begun.run_dir.name, host="claude-code", pid=None)
+    begun.space(SESSION).local.mark_ended(SESSION)
+    begun.let_go()
+    begun.hook("stop", session=OTHER, last_assistant_message="what is for lunch?")
+    assert begun.state["steps"][0]["status"] == "closing"
+    driven = drive.next_step(begun.space(OTHER), begun.run_dir.name)
+    assert (driven.ended, begun.state["steps"][0]["status"]) == (None, "in_progress")  # there is no result (D67)
+    assert not (begun.run_dir / "stages" / "001-frame.ask@1" / "response.md").exists()

@@ -1,0 +1,106 @@
+"""What the doctor can tell of Claude Code from its settings, and that it looks at nothing else in them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from loomctl.hosts.claude import doctor
+from loomctl.kit.findings import FAIL, PASS, WARN
+from tests.helpers.patients import patient
+from tests.helpers.scenes import SESSION, Json, Scene
+
+USER, SHARED, OWN = "user", "shared", "own"
+ON: Json = {"enabledPlugins": {"loom@loom": True, "other@x": False}}
+OFF: Json = {"enabledPlugins": {"loom@loom": False}}
+NO_HOOKS: Json = {"disableAllHooks": True}
+
+
+@pytest.fixture
+def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claude on PATH."""
+    program = tmp_path / "bin/claude"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+
+
+def say(scene: Scene, home: Path, where: str, value: Json | str) -> None:
+    """Write settings of the user, of the project, or of the project and this user."""
+    path = {
+        USER: home / ".claude/settings.json",
+        SHARED: scene.root / ".claude/settings.json",
+        OWN: scene.root / ".claude/settings.local.json",
+    }[where]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+
+
+@pytest.mark.usefixtures("claude")
+@pytest.mark.parametrize(
+    ("settings", "status", "words"),
+    [
+        ({}, WARN, "cannot be told"),
+        ({USER: ON}, PASS, "the plugin is enabled"),
+        ({SHARED: ON}, PASS, "the plugin is enabled"),
+        ({USER: OFF}, FAIL, "the plugin is disabled"),
+        ({USER: ON, OWN: OFF}, FAIL, "the plugin is disabled"),
+        ({USER: OFF, SHARED: OFF, OWN: ON}, PASS, "the plugin is enabled"),
+        ({USER: {**ON, **NO_HOOKS}}, FAIL, "disableAllHooks"),
+        ({USER: ON, SHARED: NO_HOOKS}, FAIL, "disableAllHooks"),
+        ({USER: {"enabledPlugins": {"other@x": True}}}, WARN, "cannot be told"),
+        ({USER: {"enabledPlugins": ["loom@loom"]}}, WARN, "cannot be told"),
+        ({USER: {"enabledPlugins": {"loom@loom": "yes"}, "disableAllHooks": "no"}}, WARN, "cannot be told"),
+        ({USER: "{", SHARED: "[]"}, WARN, "cannot be told"),
+    ],
+)
+def test_settings_tell_whether_hooks_run(
+    scene: Scene, user_folders: Path, settings: dict[str, Json | str], status: str, words: str
+) -> None:
+    """The project's own word comes before the user's; what is no word at all tells nothing."""
+    scene.workflow()
+    for where, value in settings.items():
+        say(scene, user_folders, where, value)
+    found = doctor.assistant(patient(scene))
+    assert (found.status, words in found.found) == (status, True), found
+    assert bool(found.hint) == (status != PASS)
+
+
+def test_hooks_that_fired_are_proof_enough(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bundle that was loaded with --plugin-dir stands in no settings."""
+    scene.workflow()
+    scene.begin()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert doctor.assistant(patient(scene)).status == WARN
+    (scene.store / "local/hooks/stop").write_text(f"0.1.0 {SESSION} x\n")
+    found = doctor.assistant(patient(scene))
+    assert (found.status, found.found.startswith("no claude on PATH")) == (PASS, True)
+
+
+def test_the_folder_that_the_user_named_counts(
+    scene: Scene, user_folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CLAUDE_CONFIG_DIR stands for ~/.claude; without a home there is none."""
+    scene.workflow()
+    say(scene, user_folders, USER, OFF)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/settings.json").write_text(json.dumps(ON))
+    assert doctor.assistant(patient(scene)).status == PASS
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR")
+    monkeypatch.setenv("HOME", "")
+    assert doctor.assistant(patient(scene)).status == WARN
+
+
+def test_nothing_else_of_the_settings_is_shown(scene: Scene, user_folders: Path) -> None:
+    """Keys that stand beside the two are not repeated, and a pipe in the file's place holds nobody up."""
+    scene.workflow()
+    say(scene, user_folders, USER, {**ON, "env": {"TOKEN": "heliotrope"}, "apiKeyHelper": "heliotrope"})
+    assert "heliotrope" not in repr(doctor.assistant(patient(scene)))
+    (user_folders / ".claude/settings.json").unlink()
+    os.mkfifo(user_folders / ".claude/settings.json")
+    assert doctor.assistant(patient(scene)).status == WARN

@@ -1,0 +1,465 @@
+"""Which of Loom's slips stand live in a transcript, and what the assistant said (D15, D27)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loomctl.hosts.claude import transcript as claude_transcript
+from loomctl.hosts.claude.transcript import Transcript
+from loomctl.priming.slip import MARK, sealed
+from tests.helpers.scenes import SESSION, TranscriptFile
+
+A, B = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
+
+
+def slip(name: str = A) -> str:
+    """A priming's text."""
+    return sealed("# Loom: the run x\n\n```markdown\nthe spec\n```", name)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> TranscriptFile:
+    """An empty transcript."""
+    return TranscriptFile(tmp_path / "session.jsonl")
+
+
+def held(file: TranscriptFile) -> set[str]:
+    """Tell which of the two slips are live."""
+    return set(Transcript(str(file.path)).holds({A, B}))
+
+
+def test_the_mark_is_the_slips() -> None:
+    """The module knows the mark without importing what makes it; they are the same."""
+    assert claude_transcript._MARK == MARK
+
+
+# Where a slip can stand
+
+
+def test_a_slip_that_a_hook_gave_is_live(file: TranscriptFile) -> None:
+    """JSON of a SessionStart hook stands in an attachment, verbatim."""
+    file.hook_text(slip())
+    file.prompt("hello")
+    assert held(file) == {A}
+
+
+def test_a_slip_in_plain_hook_output_is_live(file: TranscriptFile) -> None:
+    """Plain standard output of a hook stands in a `hook_success`."""
+    file.add({"type": "attachment", "attachment": {"type": "hook_success", "content": slip(), "stdout": slip()}})
+    assert held(file) == {A}
+
+
+def test_a_slip_in_a_commands_output_is_live(file: TranscriptFile) -> None:
+    """A slash command's output is followed by the command's own words."""
+    file.command(slip() + "\n\nAbove is what Loom answered.")
+    file.says("ok")
+    assert held(file) == {A}
+
+
+def test_a_slip_in_a_shell_result_is_live(file: TranscriptFile) -> None:
+    """What `loomctl done` printed in the assistant's shell."""
+    file.prompt("go on")
+    file.calls("loomctl done")
+    file.result(slip() + "\n")
+    assert held(file) == {A}
+
+
+def test_a_slip_in_blocks_of_a_result_is_live(file: TranscriptFile) -> None:
+    """A tool's result may be a list of text blocks."""
+    block = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": slip()}]}
+    file.add({"type": "user", "message": {"role": "user", "content": [block]}})
+    assert held(file) == {A}
+
+
+def test_what_repeats_or_quotes_a_slip_does_not_count(file: TranscriptFile) -> None:
+    """Request bodies, the hook's raw output, the assistant's own words, subagents and mere mentions are no slip."""
+    file.note({"type": "api-request-blob", "content": slip()})
+    file.note({"type": "last-prompt", "lastPrompt": slip()})
+    file.add({"type": "attachment", "attachment": {"type": "hook_success", "content": "", "stdout": slip()}})
+    file.add({"type": "attachment", "attachment": {"type": "hook_system_message", "content": slip()}})
+    file.says(slip())
+    file.add({"type": "user", "isSidechain": True, "message": {"role": "user", "content": slip()}})
+    file.prompt(f"what does `Loom slip {A}` mean?")
+    file.prompt(f"Loom slip {A}0000")
+    file.calls("cat -n notes")
+    file.result(f"     1\tLoom slip {A}")
+    assert held(file) == set()
+
+
+# What takes it away
+
+
+def test_a_compaction_takes_slips_away(file: TranscriptFile) -> None:
+    """What stands before the last boundary is gone, what stands behind it is live (D15)."""
+    file.hook_text(slip(A))
+    file.prompt("work")
+    file.compacts()
+    assert held(file) == set()
+    file.hook_text(slip(B))
+    assert held(file) == {B}
+
+
+def test_only_the_last_compaction_counts(file: TranscriptFile) -> None:
+    """After a second compaction the first one's restore is gone too."""
+    for name in (A, B):
+        file.compacts()
+        file.hook_text(slip(name))
+    assert held(file) == {B}
+
+
+def test_what_a_compaction_kept_is_live(file: TranscriptFile) -> None:
+    """A prompt with a shell result that was preserved in front of the model still stands."""
+    prompt = file.prompt("go on")
+    call = file.calls("loomctl done")
+    result = file.result(slip())
+    file.compacts(kept=[prompt, call, result])
+    file.says("going on")
+    assert held(file) == {A}
+
+
+def test_a_boundary_that_is_only_talked_about_is_none(file: TranscriptFile) -> None:
+    """The words of a boundary in a text do not compact anything."""
+    file.hook_text(slip())
+    file.prompt('{"type": "system", "subtype": "compact_boundary"} "compact_boundary"')
+    file.note({"type": "api-request", "subtype": "compact_boundary"})
+    assert held(file) == {A}
+    assert Transcript(str(file.path)).boundary() is None
+
+
+def test_a_rewind_takes_away_what_hung_from_the_left_prompt(file: TranscriptFile) -> None:
+    """A slip on a branch that was left is not live; one on the branch that goes on is (D15)."""
+    file.prompt("first")
+    at = file.says("done first")
+    file.prompt("second")
+    file.calls("loomctl prime-context")
+    file.result(slip(A))
+    file.says("primed")
+    assert held(file) == {A}
+    file.prompt("second, in other words", parent=at)
+    file.hook_text(slip(B), event="UserPromptSubmit")
+    file.says("yes")
+    assert held(file) == {B}
+
+
+def test_what_led_to_a_left_prompt_is_left(file: TranscriptFile) -> None:
+    """A resume's text hangs from the last answer; taken up there once more the conversation goes on beside it."""
+    file.prompt("Begin.")
+    answer = file.says("Done.")
+    file.hook_text(slip(A))
+    file.prompt("Go on.")
+    file.says("Gone on.")
+    assert held(file) == {A}
+    file.prompt("Go on otherwise.", parent=answer)
+    assert held(file) == set()
+
+
+def test_parallel_results_beside_the_line_are_live(file: TranscriptFile) -> None:
+    """Of two results of one message only one is an ancestor of what follows; both stand before the model."""
+    file.prompt("both")
+    call = file.calls("loomctl next")
+    first = file.result("x")
+    file.add(
+        {
+            "type": "user",
+            "toolUseResult": {},
+            "message": {"role": "user", "content": [{"type": "tool_result", "content": slip()}]},
+        },
+        parent=call,
+    )
+    file.add({"type": "assistant", "message": {"id": "m", "content": []}}, parent=first)
+    assert held(file) == {A}
+
+
+# What the assistant said
+
+
+def test_the_last_message_is_taken_whole(file: TranscriptFile) -> None:
+    """The host hands over the last block; the blocks of that message stand on lines of their own (D27)."""
+    file.prompt("finish")
+    file.says("an earlier message", message="m-1")
+    file.says("para1", message="m-2")
+    file.says("FINAL para2", message="m-2")
+    assert Transcript(str(file.path)).last_message("FINAL para2\n") == "para1\n\nFINAL para2"
+
+
+def test_a_message_that_is_not_written_yet_is_taken_as_it_was_handed_over(file: TranscriptFile) -> None:
+    """If the transcript lags behind, the block alone is the response."""
+    file.says("an earlier message", message="m-1")
+    assert Transcript(str(file.path)).last_message("FINAL") == "FINAL"
+    assert Transcript(None).last_message("FINAL") == "FINAL"
+
+
+def test_what_was_said_since_a_time(file: TranscriptFile) -> None:
+    """The assistant's own text blocks count, before and after a compaction, from the second the step began."""
+    for words in ("zero", "one", "two"):
+        file.says(words)
+    file.prompt("not the assistant")
+    file.compacts()
+    file.says("three")
+    file.says("a subagent", isSidechain=True)
+    seen = Transcript(str(file.path))
+    assert seen.said_since("2026-11-21T22:00:02Z") == "one\n\ntwo\n\nthree"
+    assert seen.said_since("2026-11-21T22:00:02.036Z") == "one\n\ntwo\n\nthree"
+    assert seen.said_since("2026-11-21T22:00:02.038Z") == "two\n\nthree"
+    assert seen.said_since("2027-01-01T00:00:00Z") is None
+    assert Transcript(str(file.path.parent / "none.jsonl")).said_since("2026-01-01T00:00:00Z") is None
+
+
+def test_what_was_said_on_a_left_branch_does_not_count(file: TranscriptFile) -> None:
+    """A rewind takes back what was said after it."""
+    file.prompt("first")
+    at = file.says("kept")
+    file.prompt("second")
+    file.says("taken back")
+    file.prompt("other", parent=at)
+    file.says("said instead")
+    assert Transcript(str(file.path)).said_since("2026-01-01T00:00:00Z") == "kept\n\nsaid instead"
+
+
+def test_a_branch_that_was_left_is_left_though_it_began_before_the_time(file: TranscriptFile) -> None:
+    """What is read begins with what was said last before the time: what hangs from nothing of that was left, too."""
+    file.prompt("first")
+    at = file.says("kept")
+    file.prompt("second")
+    file.says("taken back, before")
+    file.says("taken back, after")
+    file.prompt("other", parent=at)
+    file.says("said instead")
+    seen = Transcript(str(file.path))
+    assert seen.said_since("2026-11-21T22:00:05.000Z") == "said instead"
+    assert seen.said_since("2026-11-21T22:00:02.000Z") == "kept\n\nsaid instead"
+
+
+def test_what_was_said_after_a_compaction_within_the_time_counts(file: TranscriptFile) -> None:
+    """Entries that hang from what a compaction kept are on the live branch."""
+    file.says("zero")
+    kept = file.says("one")
+    file.compacts(kept=[kept])
+    file.add({"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": "two"}]}}, parent=kept)
+    assert Transcript(str(file.path)).said_since("2026-11-21T22:00:02Z") == "one\n\ntwo"
+
+
+def test_blocks_without_text_are_of_their_message(file: TranscriptFile) -> None:
+    """Thinking, and a call behind the words, stand on lines of their own; an earlier message adds nothing."""
+    file.says("earlier", message="m-1")
+    thought = {"id": "m-2", "content": [{"type": "thinking", "thinking": "hm"}]}
+    file.add({"type": "assistant", "message": thought})
+    file.says("para1", message="m-2")
+    file.says("FINAL", message="m-2")
+    file.add({"type": "assistant", "message": thought})
+    assert Transcript(str(file.path)).last_message("FINAL") == "para1\n\nFINAL"
+    file.add({"type": "assistant", "message": {**thought, "id": "m-3"}})
+    assert Transcript(str(file.path)).last_message("FINAL") == "FINAL"
+
+
+# Files that are not as they should be
+
+
+def test_a_boundary_is_named_by_its_uuid(file: TranscriptFile) -> None:
+    """Each compaction has a name of its own, wherever in the file it stands."""
+    first = file.compacts()
+    assert Transcript(str(file.path)).boundary() == first
+    second = file.compacts()
+    assert Transcript(str(file.path)).boundary() == second
+
+
+@pytest.mark.parametrize("kind", ["none", "missing", "folder", "pipe", "empty", "binary", "nul"])
+def test_what_is_no_transcript_holds_nothing(tmp_path: Path, kind: str) -> None:
+    """A path that is not there or no file holds nothing, and nothing waits for it."""
+    path = tmp_path / "t.jsonl"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind in ("empty", "binary"):
+        path.write_bytes(b"" if kind == "empty" else bytes(range(256)) * 9)
+    name = None if kind == "none" else "\0" if kind == "nul" else str(path)
+    seen = Transcript(name)
+    assert seen.holds({A}) == frozenset()
+    assert (seen.boundary(), seen.said_since("2026"), seen.last_message("x")) == (None, None, "x")
+
+
+def test_a_torn_last_line_is_passed_over(file: TranscriptFile) -> None:
+    """The host may be in the middle of a line."""
+    file.hook_text(slip())
+    with file.path.open("a") as torn:
+        torn.write('{"type": "assistant", "message": {"cont')
+    assert held(file) == {A}
+
+
+KEYS = [
+    *("type", "subtype", "uuid", "parentUuid", "message", "content", "text", "id", "attachment", "isMeta"),
+    *("isSidechain", "timestamp", "compactMetadata", "preservedMessages", "allUuids", "uuids", "toolUseResult"),
+]
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12) | st.sampled_from([slip(A), "uuid-1", "uuid-2"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
+    max_leaves=20,
+)
+entry = st.dictionaries(st.sampled_from(KEYS), anything, max_size=8).flatmap(
+    lambda value: st.sampled_from(
+        [value, {**value, "type": "user"}, {**value, "type": "assistant"}, {**value, "subtype": "compact_boundary"}]
+    )
+)
+
+
+@given(entries=st.lists(entry, max_size=8))
+def test_no_shape_of_an_entry_breaks_the_reading(
+    tmp_path_factory: pytest.TempPathFactory, entries: list[object]
+) -> None:
+    """Whatever JSON stands in the file, the answers have their types; every line is hostile until parsed."""
+    path = tmp_path_factory.getbasetemp() / f"shapes-{os.getpid()}.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in entries))
+    seen = Transcript(str(path))
+    assert seen.holds({A, B}) <= {A, B}
+    assert isinstance(seen.last_message("x"), str)
+    assert seen.boundary() is None or isinstance(seen.boundary(), str)
+    assert seen.said_since("") is None or isinstance(seen.said_since(""), str)
+
+
+def test_deep_and_odd_lines_are_passed_over(file: TranscriptFile) -> None:
+    """Nesting, numbers that are no numbers and bad bytes in one line do not hide the others."""
+    file.hook_text(slip())
+    with file.path.open("ab") as odd:
+        odd.write(b"[" * 100_000 + b"\n" + b'{"a": NaN}\n' + b'{"uuid": "\xff\xfe"}\n' + b"null\n\n\r\n")
+    assert held(file) == {A}
+
+
+def test_a_transcript_is_found_by_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host keeps it under a folder for each project; of several the newest counts."""
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
+    assert claude_transcript.find(SESSION) is None
+    for number, folder in enumerate(("-a", "-b", "-c")):
+        (tmp_path / "projects" / folder).mkdir(parents=True)
+        path = tmp_path / "projects" / folder / f"{SESSION}.jsonl"
+        path.touch()
+        os.utime(path, (number % 2, number % 2))
+    assert claude_transcript.find(SESSION) == str(tmp_path / "projects" / "-b" / f"{SESSION}.jsonl")
+    assert claude_transcript.find("another") is None
+    assert claude_transcript.find("../-b/x") is None
+
+
+def test_without_a_home_nothing_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Least of all in a folder called `~` that a project brought along."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    (tmp_path / "~/.claude/projects/-a").mkdir(parents=True)
+    (tmp_path / f"~/.claude/projects/-a/{SESSION}.jsonl").touch()
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert claude_transcript.find(SESSION) is None
+
+
+# Which turns Loom drives, and what they used (D27, D41)
+
+
+def turn(file: TranscriptFile, prompt_id: str, text: str) -> None:
+    """A prompt with the id of its turn."""
+    file.add({"type": "user", "promptId": prompt_id, "message": {"role": "user", "content": text}})
+
+
+COMMAND = "<command-message>loom:run</command-message>\n<command-name>/loom:run</command-name>"
+NOTICE = "<task-notification>\n<task-id>a1</task-id>\n<tool-use-id>{}</tool-use-id>\n</task-notification>"
+
+TURNS = [
+    ("a command of Loom's", [("p", COMMAND)], True),
+    ("another command", [("p", COMMAND.replace("loom:", "other:"))], False),
+    ("words", [("p", "please run /loom:run")], False),
+    ("words that quote a command", [("p", f"what is {COMMAND}?")], False),
+    ("a notice after a command", [("o", COMMAND), ("p", "<task-notification>it is done</task-notification>")], True),
+    ("a notice after words", [("o", "hello"), ("p", "<task-notification>it is done</task-notification>")], False),
+    ("a notice of a notice", [("n", COMMAND), ("o", "<task-notification>"), ("p", "<task-notification>")], True),
+    ("a notice of a call in an earlier turn", [("n", COMMAND), ("call", ""), ("o", "hello"), ("p", NOTICE)], True),
+    ("a notice of a call in a turn of the user's", [("n", "hi"), ("call", ""), ("o", COMMAND), ("p", NOTICE)], False),
+    ("an unknown turn", [("o", COMMAND)], False),
+]
+
+
+@pytest.mark.parametrize(("turns", "expected"), [pytest.param(turns, to, id=name) for name, turns, to in TURNS])
+def test_a_turn_is_driven_by_how_it_began(file: TranscriptFile, turns: list[tuple[str, str]], expected: bool) -> None:
+    """A Loom command began it, or it is the notice that a subagent of such a turn has ended."""
+    called = ""
+    for prompt_id, text in turns:
+        if prompt_id == "call":
+            file.calls("x")
+            called = f"toolu-{file._count - 1}"
+        else:
+            turn(file, prompt_id, text.format(called))
+            file.add({"type": "user", "promptId": prompt_id, "isMeta": True, "message": {"content": COMMAND}})
+    assert Transcript(str(file.path)).began_with_loom("p", ()) is expected
+
+
+def test_a_turn_that_was_blocked_by_loom_is_driven(file: TranscriptFile) -> None:
+    """And so is the notice of a subagent that was called in it."""
+    turn(file, "o", "hello")
+    turn(file, "p", "<task-notification>it is done</task-notification>")
+    transcript = Transcript(str(file.path))
+    assert transcript.began_with_loom("o", ["o"])
+    assert transcript.began_with_loom("p", ["o"])
+    assert not transcript.began_with_loom("p", ["q"])
+    assert not transcript.began_with_loom("", [])
+
+
+UNWRITTEN = [
+    ("a notice of a call in a driven turn", NOTICE, True),
+    ("a notice behind words", "<task-notification>it is done", False),
+    ("words", "go on", False),
+]
+
+
+@pytest.mark.parametrize(("said", "expected"), [pytest.param(said, to, id=name) for name, said, to in UNWRITTEN])
+def test_a_prompt_that_is_not_written_down_yet(file: TranscriptFile, said: str, expected: bool) -> None:
+    """It is told beside the transcript: a notice leads to the call that it names, else to the prompt before it."""
+    turn(file, "o", COMMAND)
+    file.calls("x")
+    called = f"toolu-{file._count - 1}"
+    turn(file, "n", "hello")
+    transcript = Transcript(str(file.path))
+    assert transcript.began_with_loom("p", (), said.format(called)) is expected
+    assert not transcript.began_with_loom("p", ())
+    assert transcript.began_with_loom("p", ("n",), "<task-notification>it is done")
+
+
+def test_what_a_stage_used_is_counted_once_a_message(file: TranscriptFile) -> None:
+    """Blocks of one message repeat its usage; what was before, and what an agent of its own said, does not count."""
+    usage = {"input_tokens": 10, "output_tokens": 3, "cache_read_input_tokens": 100, "cache_creation_input_tokens": "x"}
+    said = {"role": "assistant", "model": "claude-x", "usage": usage, "content": []}
+    file.add({"type": "assistant", "message": {**said, "id": "before"}})
+    since = "2026-11-21T22:00:02Z"
+    for name in ("a", "a", "b"):
+        file.add({"type": "assistant", "message": {**said, "id": name}})
+    file.add({"type": "assistant", "isSidechain": True, "message": {**said, "id": "c"}})
+    file.add({"type": "assistant", "message": {**said, "id": "d", "usage": None}})
+    file.add({"type": "assistant", "message": {**said, "id": "e", "model": "<synthetic>"}})
+    file.add({"type": "assistant", "message": "no object"})
+    assert Transcript(str(file.path)).usage_since(since) == {
+        "models": ["claude-x"],
+        "messages": 2,
+        "input_tokens": 20,
+        "output_tokens": 6,
+        "cache_read_input_tokens": 200,
+        "cache_creation_input_tokens": 0,
+    }
+    assert Transcript(str(file.path)).usage_since("2027-01-01T00:00:00Z") is None
+    assert Transcript(None).usage_since(since) is None
+
+
+def test_what_the_host_says_for_the_assistant_is_nobodys_answer(file: TranscriptFile) -> None:
+    """Where a turn was broken off the host writes a message of its own: no text, no model, no message of the run's."""
+    usage = {"input_tokens": 10, "output_tokens": 3}
+    since = "2026-11-21T22:00:00Z"
+    message = {"id": "a", "role": "assistant", "model": "claude-x", "usage": usage}
+    file.add({"type": "assistant", "message": {**message, "content": [{"type": "text", "text": "Half of it."}]}})
+    own = {**message, "id": "b", "model": "<synthetic>", "usage": {"input_tokens": 0, "output_tokens": 0}}
+    file.add({"type": "assistant", "message": {**own, "content": [{"type": "text", "text": "No response requested."}]}})
+    transcript = Transcript(str(file.path))
+    assert transcript.said_since(since) == "Half of it."
+    used = transcript.usage_since(since)
+    assert used is not None
+    assert (used["models"], used["messages"]) == (["claude-x"], 1)

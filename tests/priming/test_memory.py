@@ -1,0 +1,311 @@
+"""`.loom/now.md`: what it says of the run here, that it is kept current, and that hooks give only the rest (D62)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from loomctl.kit.errors import LoomError
+from loomctl.priming import memory, memory_switch
+from loomctl.runs.machine import known
+from tests.helpers.scenes import OTHER, SESSION, Json, Scene, TranscriptFile, artifact
+
+SENTENCE = "The heliotrope switch survives a reload."
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A run with a spec for every start and a guide for its second phase, and memory."""
+    scene.write("specs/the spec.md", f"# The spec\n\n{SENTENCE}\n")
+    scene.write("guide.md", "# The guide\n\nCerulean code is reviewed twice.\n")
+    guide = artifact("guide", "guide.md", reload_triggers=["phase_start"])
+    scene.workflow([artifact("spec", "specs/the spec.md")], by_phase={"build": [guide]})
+    scene.begin()
+    assert scene.loomctl("memory", "on", "--yes").code == 0
+    return scene
+
+
+def now(scene: Scene) -> str:
+    """Read what the host would import."""
+    return (scene.store / "now.md").read_text(encoding="utf-8")
+
+
+def start(scene: Scene, source: str = "startup", **environ: str) -> str:
+    """Start a session as the host does; gives what it is told."""
+    ended = scene.hook("session-start", source=source, environ=environ or None)
+    assert (ended.code, ended.stderr) == (0, "")
+    return ended.context
+
+
+def test_it_says_where_the_run_stands_and_imports_the_users_files(begun: Scene) -> None:
+    """The standing, the next step whole, how it is ended, and one line for each file that applies now."""
+    told = now(begun)
+    assert "phase frame · step frame/ask · 0 of 4 steps done" in told
+    assert "Ask what is wanted." in told
+    assert "loomctl done --for 001 <<'LOOM'" in told
+    assert [line for line in told.split("\n") if line.startswith("@")] == ["@../specs/the\\ spec.md"]
+    assert SENTENCE not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("done",), "step build/make"),
+        (("pause",), "status paused"),
+        (("cancel",), memory.NO_RUN),
+        (("context", "set", "k", "1"), "step frame/ask"),
+        (("run", "more work", "--workflow", "tiny"), "2 runs are active in this project"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_each_command_leaves_it_current(begun: Scene, words: tuple[str, ...], said: str) -> None:
+    """At the command's end it says what the run says."""
+    assert begun.loomctl(*words, given="Done." if words == ("done",) else None).code == 0
+    assert said in now(begun)
+    assert now(begun) == memory.now(begun.space()).text
+
+
+def test_a_phase_brings_its_files_and_undo_takes_them_back(begun: Scene) -> None:
+    """And a `done` through the host's Stop does, too."""
+    assert begun.loomctl("done").code == 0  # the next final message is its result
+    begun.hook("stop", last_assistant_message="What was asked: " + "a switch that survives; " * 20)
+    assert "@../guide.md" in now(begun)
+    assert begun.loomctl("undo").code == 0
+    assert "@../guide.md" not in now(begun)
+
+
+def test_what_only_looks_leaves_it_as_it_is(begun: Scene) -> None:
+    """Nothing is written where nothing changed."""
+    before = (begun.store / "now.md").stat()
+    assert begun.loomctl("status").code == 0
+    after = (begun.store / "now.md").stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_nothing_of_a_run_that_was_not_taken_up_here_gets_in(begun: Scene) -> None:
+    """The store came with a copied project, `now.md` with it: the first start takes out what it says."""
+    known.forget(begun.run_dir.name, str(begun.store))
+    told = start(begun)
+    assert now(begun) == memory.NO_RUN
+    assert "was not taken up here" in told
+    assert SENTENCE not in told
+
+
+def left_out(scene: Scene) -> dict[str, str]:
+    """Give why which artifact is not imported."""
+    return {one.id: one.why for one in memory.now(scene.space()).imports if not one.line}
+
+
+SECRET = "token: ghp_" + "a1B2" * 9
+CASES: list[tuple[str, str | bytes, str]] = [
+    ("a.md", f"# A\n\n{SECRET}\n", "it holds what looks like a secret"),
+    ("a.md", b"# A \xe9\n", "it is not UTF-8 text"),
+    ("a.md", "see @other.md for the rest\n", "it imports other files itself, unmasked: @other.md"),
+    ("a.md", "see @~/notes.md for the rest\n", "it imports other files itself, unmasked: @~/notes.md"),
+    ("a.md", "---\n" + "a: b\n" * 1000 + "---\n# A\n", "the host leaves out what stands between ---"),
+    ("a*b*.md", "# A\n", "the host does not import a file of that name"),
+    ("a.markdown", "# A\n", "the host does not import a file of that name"),
+]
+
+
+@pytest.mark.parametrize(("path", "content", "why"), CASES, ids=[f"{path}: {why[:30]}" for path, _, why in CASES])
+def test_what_an_import_would_not_carry_as_it_is_is_named_and_given_by_hooks(
+    scene: Scene, path: str, content: str | bytes, why: str
+) -> None:
+    """With its path and the reason; the hook's text masks what it gives."""
+    scene.write(path, content)
+    scene.write("other.md", "# Another\n")
+    scene.workflow([artifact("a", path)])
+    scene.begin()
+    assert scene.loomctl("memory", "on", "--yes").code == 0
+    assert left_out(scene)["a"].startswith(why)
+    assert f"a: {path}: not here, {why}" in now(scene)
+    told = start(scene, "clear")
+    assert "In your memory" not in told
+    assert SECRET not in now(scene) + told
+
+
+def test_no_file_from_outside_and_none_of_looms_own_is_imported(scene: Scene) -> None:
+    """A folder, a command and what is missing are named; state, plan and protocol are the hooks' to give."""
+    scene.write("docs/a.md", "# A\n")
+    rules: list[Json] = [
+        artifact("folder", "docs", type="directory"),
+        artifact("gone", "gone.md"),
+        artifact("state", "{state_path}", type="json"),
+        artifact("plan", "{plan_path}", type="json"),
+        artifact("protocol", "{plugin_root}/docs/reference/context-reload-protocol.md"),
+    ]
+    scene.workflow(rules)
+    scene.begin()
+    assert list(left_out(scene)) == ["folder", "gone"]
+    assert not any(one.line for one in memory.now(scene.space()).imports)
+
+
+def test_hooks_give_only_what_the_memory_has_not(begun: Scene, tmp_path: Path) -> None:
+    """Named in one line; later commands know that the session has it, and `--force` gives all."""
+    file = TranscriptFile(tmp_path / "transcript.jsonl")
+    ended = begun.hook("session-start", source="compact", transcript_path=str(file.path))
+    assert SENTENCE not in ended.context
+    assert "In your memory: spec (specs/the spec.md)." in ended.context
+    assert "in its memory: spec" in ended.message
+    assert "The next step stands in your memory (.loom/now.md)." in ended.context
+    assert "loomctl done" not in ended.context
+    file.hook_text(ended.context)
+    told = begun.loomctl("prime-context", "--json").json
+    assert {one["id"]: one["reason"] for one in told["artifacts"]}["spec"] == "fresh"
+    forced = begun.loomctl("prime-context", "--force", "--json").json
+    assert SENTENCE in forced["text"]
+
+
+@pytest.mark.parametrize("way", ["below", "line gone", "now.md gone", "another run's", "off"])
+def test_what_is_not_sure_to_be_in_memory_is_given(begun: Scene, way: str) -> None:
+    """A session below the folder gets no imports; a line that somebody took out imports nothing."""
+    environ = {}
+    if way == "below":
+        (begun.root / "src").mkdir()
+        environ = {"CLAUDE_PROJECT_DIR": str(begun.root / "src")}
+    if way == "line gone":
+        (begun.root / "CLAUDE.local.md").write_text("mine\n")
+    if way == "now.md gone":
+        (begun.store / "now.md").unlink()
+    if way == "another run's":
+        (begun.store / "now.md").write_text("@../other.md\n")
+    if way == "off":
+        assert begun.loomctl("memory", "off").code == 0
+    assert SENTENCE in start(begun, "compact", **environ)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=60) | st.text(alphabet="ab\n\r\ufeff ", max_size=40).map(str.encode))
+@example(b"\xef\xbb\xbfUse tabs.\r\n")
+@example(b"")
+@pytest.mark.shows("which `loomctl memory off` takes out again")
+def test_off_restores_any_file_byte_for_byte(scene: Scene, content: bytes) -> None:
+    """On twice, then off: the file has its bytes and its mode, and nothing of Loom's is left beside it."""
+    place = scene.write("CLAUDE.local.md", content)
+    place.chmod(0o640)
+    space = scene.space()
+    memory_switch.on(space, memory_switch.LOCAL_FILE)
+    written = place.read_bytes()
+    memory_switch.on(space, memory_switch.LOCAL_FILE)
+    assert place.read_bytes() == written
+    assert memory_switch.off(space)
+    assert (place.read_bytes(), place.stat().st_mode & 0o777) == (content, 0o640)
+    assert {path.name for path in scene.root.iterdir()} == {".git", ".loom", "CLAUDE.local.md"}
+
+
+def test_a_rule_that_was_made_goes_with_its_folders_and_one_that_holds_more_stays(scene: Scene) -> None:
+    """`off` takes away what `on` put there."""
+    space = scene.space()
+    memory_switch.on(space, memory_switch.RULE)
+    rule = scene.root / memory_switch.RULE
+    assert rule.read_text() == "@../../.loom/now.md\n"
+    memory_switch.off(space)
+    assert not (scene.root / ".claude").exists()
+    memory_switch.on(space, memory_switch.RULE)
+    rule.write_text("My rule.\n" + rule.read_text() + "More of it.\n")
+    memory_switch.off(space)
+    assert rule.read_text() == "My rule.\nMore of it.\n"
+
+
+def test_a_line_of_the_users_own_is_not_taken_away(scene: Scene) -> None:
+    """It was there before `on`."""
+    place = scene.write("CLAUDE.local.md", "@.loom/now.md\n")
+    memory_switch.on(scene.space(), memory_switch.LOCAL_FILE)
+    memory_switch.off(scene.space())
+    assert place.read_text() == "@.loom/now.md\n"
+
+
+@pytest.mark.shows("a link in the place of either is refused")
+def test_a_link_in_the_place_of_a_file_is_refused_and_nothing_is_written(scene: Scene, tmp_path: Path) -> None:
+    """What came with a project must not steer what Loom writes."""
+    target = tmp_path / "elsewhere.md"
+    target.write_text("mine\n")
+    for name in ("CLAUDE.local.md", ".claude", ".loom/now.md", ".loom/local/memory.json"):
+        place = scene.root / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(tmp_path if name == ".claude" else target)
+        file = memory_switch.RULE if name == ".claude" else memory_switch.LOCAL_FILE
+        with pytest.raises(LoomError) as error:
+            memory_switch.on(scene.space(), file)
+        assert error.value.code == "UNSAFE_LINK"
+        place.unlink()
+        assert target.read_text() == "mine\n"
+        assert not (scene.root / "CLAUDE.local.md").exists()
+        memory_switch.off(scene.space())
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "{",
+        "[]",
+        '{"file": "../../secret.md", "added": "@.loom/now.md\\n"}',
+        '{"file": "CLAUDE.local.md", "added": "Use tabs.\\n", "makes": true, "folders": ["/", "src", ".."]}',
+    ],
+)
+def test_a_note_that_came_with_a_project_takes_nothing_of_the_users_away(scene: Scene, note: str) -> None:
+    """Only what `on` writes is taken from it, and only from the two files that it knows."""
+    place = scene.write("CLAUDE.local.md", "Use tabs.\n")
+    (scene.root / "src").mkdir()
+    scene.write(".loom/local/memory.json", note)
+    assert memory_switch.off(scene.space())
+    assert place.read_text() == "Use tabs.\n"
+    assert (scene.root / "src").is_dir()
+    assert not memory.is_on(scene.space().store)
+
+
+def test_a_worktree_of_a_run_is_told_where_memory_is_switched(begun: Scene, tmp_path: Path) -> None:
+    """Its store is the main checkout's, which the host does not import from; `now.md` stays the main checkout's."""
+    git = begun.root / ".git"
+    (git / "worktrees/beside").mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / ".git").write_text(f"gitdir: {git}/worktrees/beside\n")
+    (git / "worktrees/beside/commondir").write_text("../..\n")
+    (git / "worktrees/beside/gitdir").write_text(f"{beside}/.git\n")
+    (git / "worktrees/beside/HEAD").write_text("ref: refs/heads/beside\n")
+    space = begun.space(cwd=beside)
+    assert (space.project.root, space.store.folder) == (str(beside), str(begun.store))
+    for verb in ("on", "off"):
+        ended = begun.loomctl("memory", verb, "--json", cwd=beside)
+        assert (ended.code, ended.json["error"]["code"]) == (2, "IN_A_WORKTREE")
+    before = now(begun)
+    assert not memory.keep(space)
+    assert now(begun) == before
+
+
+def test_two_runs_are_listed_and_an_unreadable_one_is_named(begun: Scene) -> None:
+    """A line each, and no file of either."""
+    assert begun.loomctl("run", "more work", "--workflow", "tiny", session=OTHER).code == 0
+    told = now(begun)
+    assert [line.split(": ", 1)[1] for line in told.split("\n") if line.startswith("shop-")] == [
+        "in_progress, step frame/ask"
+    ] * 2
+    assert "@" not in told
+
+
+def test_a_goal_cannot_leave_its_fence(scene: Scene) -> None:
+    """An `@` in it, or in a step's prompt, imports nothing: the host looks for none in a fence."""
+    phases: Json = {"frame": {"steps": [{"id": "ask", "prompt": "```\n@../a.md\n```\n~~~~\n@../b.md"}]}}
+    scene.workflow(phases=phases)
+    scene.begin("see @../c.md\n```")
+    told = memory.now(scene.space()).text
+    fence = next(line for line in told.split("\n") if line.endswith("text"))[: -len("text")]
+    outside = told.split(f"{fence}text\n", 1)[0] + told.split(f"\n{fence}\n", 1)[1]
+    assert "@" not in outside
+
+
+def test_receipts_count_what_the_memory_holds(begun: Scene, tmp_path: Path) -> None:
+    """An artifact that must survive and stands in the memory is kept, and not put back."""
+    begun.edit_plan(must_survive=[{"artifact": "spec"}])
+    file = TranscriptFile(tmp_path / "transcript.jsonl")
+    begun.hook("pre-compact", trigger="manual", transcript_path=str(file.path))
+    begun.hook("session-start", source="compact", transcript_path=str(file.path))
+    compaction = begun.state["sessions"]["session_history"][0]["compactions"][-1]
+    assert compaction["receipt"]["kept"] == ["spec"]
+    assert begun.space().local.primed(SESSION)["artifacts"]["spec"]["form"] == "full"

@@ -1,0 +1,84 @@
+"""Of a large output enough is looked at, and never more than a hook has time for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loomctl.reduction.calls import reduce_call
+from loomctl.reduction.large_texts import HEAD, TAIL, WHOLE, looked_at
+from loomctl.reduction.tokens import estimate
+from tests.hostile import keys
+
+LINES = [f"[{number}] INFO src/shop/part_{number % 97}.py did a thing, as it does" for number in range(40_000)]
+ERROR = "src/shop/cart.py:41: AssertionError: the total is 7"
+
+
+def told(lines: list[str]) -> str:
+    """What stands for the output of a command that succeeded."""
+    response = {"stdout": "\n".join(lines), "stderr": "", "interrupted": False}
+    return reduce_call("Bash", {"command": "make all"}, response).observation
+
+
+@pytest.mark.parametrize("place", [0, 1, 900, 20_000, 39_000, 39_998])
+def test_an_error_is_told_wherever_it_stands(place: int) -> None:
+    """And the first line tells the size of the whole."""
+    lines = [*LINES[:place], ERROR, *LINES[place + 1 :]]
+    observation = told(lines)
+    assert observation.split("\n")[0] == "make all: exit 0, 40000 lines output"
+    assert ERROR in observation
+
+
+@pytest.mark.parametrize("cut", [HEAD, -TAIL])
+def test_a_key_is_masked_wherever_a_part_ends(cut: int) -> None:
+    """Half of it would not be known for a key."""
+    key = keys.PLANTED["github"]
+    half = len(key) * 2 // 3
+    near = ("word " * HEAD)[: HEAD - half - 1] if cut > 0 else (" word" * TAIL)[: TAIL - len(key) + half]
+    text = f"{near} {key}{' word' * 60_000}" if cut > 0 else f"{' word' * 60_000} {key}{near}"
+    observation = reduce_call("Bash", {"command": "make"}, {"stdout": text, "stderr": ""}).observation
+    assert not [start for start in range(len(key) - 8) if key[start : start + 8] in observation]
+
+
+def test_a_text_that_is_not_large_is_looked_at_whole() -> None:
+    """To the last character that may be."""
+    assert looked_at("x" * WHOLE) == "x" * WHOLE
+    assert looked_at("error\n" * 1000) == "error\n" * 1000
+
+
+TEXTS = {
+    "one line": "x" * 3_000_000,
+    "trouble alone": "Error: something failed at 0x1234\n" * 100_000,
+    "one line of trouble": "error " * 500_000,
+    "lines of nothing": "\n" * 3_000_000,
+    "all": "\n".join(LINES),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_more_is_looked_at_than_there_is_time_for(name: str) -> None:
+    """Whatever the text is made of; both of its ends are there."""
+    seen = looked_at(TEXTS[name])
+    assert HEAD < len(seen) <= WHOLE
+    assert TEXTS[name].startswith(seen[: HEAD - 2000])
+    assert TEXTS[name].endswith(seen[-(TAIL - 2000) :])
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from([*LINES[:50], ERROR, "", "x" * 5000, "FAILED\n    because\n    of this"]), max_size=40))
+def test_what_is_looked_at_stands_in_the_text(lines: list[str]) -> None:
+    """Line by line, in its order; a line may be cut."""
+    text = "\n".join([*LINES[:3000], *lines * 20, *LINES[:3000]])
+    at = 0
+    for line in looked_at(text).split("\n"):
+        at = text.find(line, at)
+        assert at >= 0
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_tokens_of_a_large_text_are_judged_by_samples(name: str) -> None:
+    """Within five in a hundred of what its parts come to."""
+    text = TEXTS[name]
+    parts = sum(estimate(text[start : start + 100_000]) for start in range(0, len(text), 100_000))
+    assert abs(estimate(text) - parts) <= 0.05 * parts + 100

@@ -1,0 +1,438 @@
+"""The values of a run's context: which become blobs, how they are read, where they are put to be read (D38, D42)."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from loomctl.kit import files
+from loomctl.kit.errors import LoomError
+from loomctl.runs import project, stages
+from loomctl.runs.caller import Workspace
+from loomctl.runs.context import context_values
+from loomctl.runs.store.blobs import Blobs, ref_of
+from loomctl.runs.store.store import Run
+from tests.helpers.scenes import Scene
+
+LIMIT = 102_400
+UNKNOWN = f"blob://sha256/{'a' * 64}"
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A project with one run."""
+    scene.workflow()
+    scene.begin()
+    return scene
+
+
+def there(scene: Scene) -> tuple[Workspace, Run]:
+    """The project as a session meets it, and its run."""
+    space = scene.space()
+    return space, space.store.read(scene.run_dir.name)
+
+
+def compact(value: Any) -> bytes:
+    """Give a value's compact UTF-8 JSON as anybody else would make it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+# ---- The limit.
+
+SIZES = [
+    ("a text of the limit", "x" * (LIMIT - 2), False),
+    ("a text of one more", "x" * (LIMIT - 1), True),
+    ("two bytes a letter, the limit", "é" * ((LIMIT - 2) // 2), False),
+    ("two bytes a letter, one more", "é" * ((LIMIT - 2) // 2) + "x", True),
+    ("three bytes a letter, below in letters", "€" * 34_133, True),
+    ("three bytes a letter, the limit", "€" * 34_132 + "xx", False),
+    ("four bytes a letter", "😀" * 25_600, True),
+    ("four bytes a letter, fitting", "😀" * 25_599, False),
+    ("quotes cost two bytes", '"' * 51_199, False),
+    ("quotes cost two bytes, one more", '"' * 51_199 + "x", True),
+    ("a list", [0] * 51_199, False),
+    ("a list of the limit and one", [10] + [0] * 51_199, True),
+    ("an object whose key counts", {"k" * (LIMIT - 6): 1}, False),
+    ("an object whose key is one longer", {"k" * (LIMIT - 5): 1}, True),
+    ("a number", 7, False),
+    ("nothing", None, False),
+    ("an empty text", "", False),
+]
+
+
+@pytest.mark.parametrize(("value", "goes"), [row[1:] for row in SIZES], ids=[row[0] for row in SIZES])
+def test_what_is_over_the_limit_becomes_a_blob(begun: Scene, value: Any, goes: bool) -> None:
+    """102,400 bytes of compact UTF-8 JSON stay, one more goes; bytes are counted, not letters."""
+    space, run = there(begun)
+    assert (len(compact(value)) > LIMIT) == goes
+    values, warnings = context_values.stored(space, {"k": value})
+    assert warnings == []
+    if goes:
+        assert values == {"k": f"blob://sha256/{hashlib.sha256(compact(value)).hexdigest()}"}
+        assert Blobs(str(begun.store)).get(values["k"]) == compact(value)
+    else:
+        assert values == {"k": value}
+        assert not (begun.store / "blobs").exists()
+    assert context_values.value_of(space, run, values["k"]) == value
+
+
+def test_each_key_is_measured_by_itself(begun: Scene) -> None:
+    """Many small values stay, and within a value nothing is taken out of it."""
+    space, _ = there(begun)
+    small = {f"key{number}": "x" * 50_000 for number in range(10)}
+    large = {"report": {"title": "t", "body": "y" * LIMIT}}
+    values, _ = context_values.stored(space, {**small, **large})
+    assert {key: values[key] for key in small} == small
+    assert values["report"] == ref_of(compact(large["report"]))
+
+
+@pytest.mark.parametrize("output", ["", "ok\n", "x" * 200_000])
+def test_a_commands_output_is_always_a_blob(begun: Scene, output: str) -> None:
+    """Empty or large."""
+    space, run = there(begun)
+    values, _ = context_values.stored(space, {"command.output": output, "command.exit_code": 0})
+    assert values == {"command.output": ref_of(compact(output)), "command.exit_code": 0}
+    assert context_values.text_of(space, run, values["command.output"]) == output
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+        max_leaves=20,
+    )
+)
+def test_any_value_reads_as_what_it_was(begun: Scene, value: Any) -> None:
+    """Inline or as a blob, half characters and texts that look like references included."""
+    space, run = there(begun)
+    for key in ("k", "command.output"):
+        values, warnings = context_values.stored(space, {key: value})
+        assert (context_values.value_of(space, run, values[key]), warnings) == (value, [])
+
+
+@pytest.mark.parametrize("value", ["\ud800 half", "nul \0", "\u2028", "\x1b[31m"])
+def test_odd_texts_come_back(begun: Scene, value: str) -> None:
+    """What UTF-8 does not have, and what terminals obey."""
+    space, run = there(begun)
+    values, _ = context_values.stored(space, {"command.output": value})
+    assert context_values.text_of(space, run, values["command.output"]) == value
+
+
+# ---- References that a model writes.
+
+
+def test_a_reference_that_leads_somewhere_is_passed_on(begun: Scene) -> None:
+    """A step may name a blob that it was shown; the blob counts as new then, so that nobody collects it."""
+    space, run = there(begun)
+    values, _ = context_values.stored(space, {"a": "x" * LIMIT})
+    path = Blobs(str(begun.store)).path(values["a"])
+    os.utime(path, (1, 1))
+    again, warnings = context_values.stored(space, {"b": values["a"]})
+    assert (again, warnings) == ({"b": values["a"]}, [])
+    assert os.stat(path).st_mtime > 1
+    assert context_values.value_of(space, run, again["b"]) == "x" * LIMIT
+
+
+def test_a_text_that_only_looks_like_a_reference_reads_as_that_text(begun: Scene) -> None:
+    """No reference leads to nothing, and nothing that a model wrote is lost."""
+    space, run = there(begun)
+    values, warnings = context_values.stored(space, {"a": UNKNOWN})
+    assert warnings == []
+    assert values["a"] != UNKNOWN
+    assert context_values.value_of(space, run, values["a"]) == UNKNOWN
+
+
+# ---- What could not be stored.
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_what_cannot_be_stored_stays_inline_and_is_said(
+    begun: Scene, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A full disk: the value is in the state, the warning names the key, its size and why (D38)."""
+    space, run = there(begun)
+
+    def fails(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files, "write_all", fails)
+    given = {"report": "x" * LIMIT, "command.output": "", "small": 1}
+    values, warnings = context_values.stored(space, given)
+    assert values == given
+    assert [(one["code"], one["where"]) for one in warnings] == [
+        ("NOT_OFFLOADED", "report"),
+        ("NOT_OFFLOADED", "command.output"),
+    ]
+    assert "102,402 bytes stay in the state" in warnings[0]["message"]
+    assert os.strerror(number) in warnings[0]["message"]
+    assert context_values.value_of(space, run, values["report"]) == "x" * LIMIT
+    kept, said = context_values.response_value(space, "001-frame.ask@1", "y" * LIMIT)
+    assert kept == {"$stage": "001-frame.ask@1", "file": "response.md"}
+    assert [one["code"] for one in said] == ["NOT_OFFLOADED"]
+
+
+def test_a_link_in_the_blobs_place_is_a_warning_too(begun: Scene, tmp_path: Path) -> None:
+    """What a project brings does not keep a step from ending."""
+    (tmp_path / "elsewhere").mkdir()
+    (begun.store / "blobs").symlink_to(tmp_path / "elsewhere")
+    values, warnings = context_values.stored(begun.space(), {"a": "x" * LIMIT})
+    assert values == {"a": "x" * LIMIT}
+    assert "symbolic link" in warnings[0]["message"]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+# ---- Reading.
+
+
+def test_a_response_is_held_by_its_stage_and_reads_as_text(begun: Scene) -> None:
+    """Up to the limit it is the stage's file, above a blob; both read as the text."""
+    space, run = there(begun)
+    stage = run.state["steps"][0]["stage"]
+    for response in ("short", "x" * (LIMIT - 2), "x" * (LIMIT - 1)):
+        stages.write_response(run.folder, stage, response)
+        value, warnings = context_values.response_value(space, stage, response)
+        by_file = {"$stage": stage, "file": "response.md"}
+        assert value == (by_file if len(response) <= LIMIT - 2 else ref_of(compact(response)))
+        assert warnings == []
+        assert context_values.text_of(space, run, value) == response
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"$stage": "001-frame.ask@1", "file": "../../state.json"},
+        {"$stage": "001-frame.ask@1", "file": "prompt.md"},
+        {"$stage": 1, "file": "response.md"},
+        {"$stage": "001-frame.ask@1", "file": "response.md", "more": 1},
+        {"$stage": "001-frame.ask@1"},
+    ],
+    ids=repr,
+)
+def test_an_object_that_is_no_reference_is_itself(begun: Scene, value: Any) -> None:
+    """Whatever a model writes into its updates opens no other file."""
+    space, run = there(begun)
+    assert context_values.value_of(space, run, value) == value
+
+
+@pytest.mark.parametrize("stage", ["../../../etc", "a/b", "..", "", "001-frame.ask@9"])
+def test_a_response_that_is_gone_is_named(begun: Scene, stage: str) -> None:
+    """And no stage's name leads out of the run."""
+    space, run = there(begun)
+    with pytest.raises(LoomError) as caught:
+        context_values.value_of(space, run, {"$stage": stage, "file": "response.md"})
+    assert caught.value.code in ("RESPONSE_GONE", "BAD_ID")
+    assert caught.value.hint
+
+
+def test_unknown_and_damaged_blobs_are_named_by_who_reads_them(begun: Scene) -> None:
+    """One by one they raise; a whole context is given with the reference in their place, and the key is said."""
+    space, _ = there(begun)
+    values, _ = context_values.stored(space, {"large": "x" * LIMIT, "other": "y" * LIMIT, "small": 1})
+    Path(Blobs(str(begun.store)).path(values["large"])).write_bytes(b"rubbish")
+    begun.edit(context={**values, "gone": UNKNOWN, "late": {"$stage": "009-x.y@1", "file": "response.md"}})
+    space, run = there(begun)
+    for ref, code in ((values["large"], "DAMAGED_BLOB"), (UNKNOWN, "NO_SUCH_BLOB")):
+        with pytest.raises(LoomError) as caught:
+            context_values.text_of(space, run, ref)
+        assert caught.value.code == code
+        assert ref in caught.value.what
+    read, troubles = context_values.read_all(space, run)
+    assert (read["other"], read["small"]) == ("y" * LIMIT, 1)
+    assert (read["large"], read["gone"]) == (values["large"], UNKNOWN)
+    assert {(error.code, error.where.partition(":")[0]) for error in troubles} == {
+        ("DAMAGED_BLOB", "context large"),
+        ("NO_SUCH_BLOB", "context gone"),
+        ("RESPONSE_GONE", "context late"),
+    }
+
+
+# ---- For reading (D42).
+
+
+def large(scene: Scene, value: Any) -> tuple[Workspace, Run, str]:
+    """Put a value away."""
+    space, run = there(scene)
+    return space, run, context_values.stored(space, {"command.output": value})[0]["command.output"]
+
+
+def test_a_blob_becomes_a_file_only_when_it_is_asked_for(begun: Scene) -> None:
+    """In the run's folder, with the bytes that its hash names, for its owner alone, written once."""
+    space, run, ref = large(begun, {"a": "x" * LIMIT})
+    assert not (begun.run_dir / "blobs").exists()
+    path = context_values.materialised(space, run, ref)
+    assert path == str(begun.run_dir / "blobs" / f"{ref[14:]}.json")
+    assert ref_of(Path(path).read_bytes()) == ref
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    before = os.stat(path)
+    assert context_values.materialised(space, run, ref) == path
+    assert os.stat(path).st_ino == before.st_ino
+
+
+def test_a_text_can_be_read_with_its_lines(begun: Scene) -> None:
+    """`.txt` for a text; what is none stays JSON."""
+    space, run, ref = large(begun, "one\ntwo é\n")
+    path = context_values.materialised(space, run, ref, as_text=True)
+    assert path == str(begun.run_dir / "blobs" / f"{ref[14:]}.txt")
+    assert Path(path).read_text(encoding="utf-8") == "one\ntwo é\n"
+    space, run, ref = large(begun, [1])
+    assert context_values.materialised(space, run, ref, as_text=True).endswith(".json")
+
+
+def test_a_copy_that_was_changed_is_made_anew(begun: Scene) -> None:
+    """The store's bytes count; the store itself was never touched."""
+    space, run, ref = large(begun, "x" * LIMIT)
+    path = Path(context_values.materialised(space, run, ref))
+    path.write_text("edited")
+    assert context_values.value_of(space, run, ref) == "x" * LIMIT
+    assert Path(context_values.materialised(space, run, ref)).read_bytes() == compact("x" * LIMIT)
+
+
+def test_a_run_that_was_copied_brings_its_own_copies(begun: Scene) -> None:
+    """Where the store has it no more, a whole copy in the run's folder is read, and a changed one is not."""
+    space, run, ref = large(begun, "x" * LIMIT)
+    path = Path(context_values.materialised(space, run, ref))
+    os.unlink(Blobs(str(begun.store)).path(ref))
+    assert context_values.value_of(space, run, ref) == "x" * LIMIT
+    path.write_bytes(b"edited")
+    with pytest.raises(LoomError, match="NO_SUCH_BLOB"):
+        context_values.value_of(space, run, ref)
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_step_in_a_directory_of_its_own_gets_its_own_copy(begun: Scene, absolute: bool) -> None:
+    """`{workdir}/.loom/blobs/{sha256}.json`, kept out of git; the run's folder gets none."""
+    space, run, ref = large(begun, "x" * LIMIT)
+    workdir = begun.root / "sandbox"
+    workdir.mkdir()
+    path = context_values.materialised(space, run, ref, str(workdir) if absolute else "sandbox")
+    assert path == str(workdir / ".loom" / "blobs" / f"{ref[14:]}.json")
+    assert Path(path).read_bytes() == compact("x" * LIMIT)
+    assert (workdir / ".loom" / ".gitignore").read_text() == "*\n"
+    assert not (begun.run_dir / "blobs").exists()
+
+
+def test_copies_are_taken_for_no_store(begun: Scene) -> None:
+    """Who works in that directory still finds the project's own (D3)."""
+    space, run, ref = large(begun, "x" * LIMIT)
+    (begun.root / "sandbox" / "deep").mkdir(parents=True)
+    context_values.materialised(space, run, ref, "sandbox")
+    for folder in ("sandbox", "sandbox/deep"):
+        found = project.find((str(begun.root / folder),))
+        assert found is not None
+        assert found.store == str(begun.store)
+    (begun.store / "copies-only").touch()  # the mark hides no store that a project has
+    assert begun.space().store.run_ids() == [run.run_id]
+
+
+def test_a_directory_with_a_store_of_its_own_keeps_it(begun: Scene) -> None:
+    """Another project's store is not marked as copies."""
+    space, run, ref = large(begun, "x" * LIMIT)
+    (begun.root / "other" / ".loom" / "runs").mkdir(parents=True)
+    path = context_values.materialised(space, run, ref, "other")
+    assert os.path.isfile(path)
+    assert sorted(one.name for one in (begun.root / "other" / ".loom").iterdir()) == ["blobs", "runs"]
+
+
+@pytest.mark.parametrize("workdir", [None, "", ".", "{root}", "sandbox/.."])
+def test_where_the_store_is_seen_nothing_is_copied(begun: Scene, workdir: str | None) -> None:
+    """Locally it is the run's folder, and a `file://` reference is the file that it names."""
+    space, run, ref = large(begun, "x" * LIMIT)
+    begun.write("sandbox/a b.md", "x")
+    named = workdir.format(root=begun.root) if workdir else workdir
+    assert context_values.materialised(space, run, ref, named).startswith(f"{begun.run_dir}/blobs/")
+    assert context_values.materialised(space, run, "file:///tmp/a%20b.md", named) == "/tmp/a b.md"
+    assert not (begun.root / "sandbox" / ".loom").exists()
+
+
+def test_a_named_file_is_copied_for_a_step_in_a_directory_of_its_own(begun: Scene) -> None:
+    """`{workdir}/.loom/artifacts/{name}`; other content of the same name gets the next one, the same its own."""
+    space, run = there(begun)
+    (begun.root / "sandbox").mkdir()
+    one, two = begun.write("a/report.md", "one"), begun.write("b/report.md", "two")
+    paths = [context_values.materialised(space, run, f"file://{path}", "sandbox") for path in (one, two, one, two)]
+    folder = begun.root / "sandbox" / ".loom" / "artifacts"
+    assert paths == [str(folder / name) for name in ("report.md", "report-2.md", "report.md", "report-2.md")]
+    assert [Path(path).read_text() for path in paths] == ["one", "two", "one", "two"]
+
+
+@pytest.mark.parametrize(
+    "named", ["{root}/../secret", "{root}/link", "{outside}", "/etc/hostname", "{root}/%2e%2e/secret"]
+)
+def test_no_file_from_outside_is_copied(begun: Scene, named: str) -> None:
+    """Ways up, links and absolute paths: PATH_ESCAPE, unread (D10)."""
+    outside = begun.root.parent / "secret"
+    outside.write_text("secret")
+    (begun.root / "link").symlink_to(outside)
+    (begun.root / "sandbox").mkdir()
+    space, run = there(begun)
+    with pytest.raises(LoomError) as caught:
+        context_values.materialised(space, run, "file://" + named.format(root=begun.root, outside=outside), "sandbox")
+    assert caught.value.code == "PATH_ESCAPE"
+    assert not (begun.root / "sandbox" / ".loom" / "artifacts").exists()
+
+
+@pytest.mark.parametrize("workdir", ["..", "../elsewhere", "sandbox/../../elsewhere", "link", "{outside}", "/"])
+def test_no_copy_leads_out(begun: Scene, workdir: str) -> None:
+    """Ways up, links and absolute paths of a workdir: PATH_ESCAPE, and nothing is written there."""
+    space, run, ref = large(begun, "x" * LIMIT)
+    outside = begun.root.parent / "elsewhere"
+    outside.mkdir()
+    (begun.root / "link").symlink_to(outside)
+    with pytest.raises(LoomError) as caught:
+        context_values.materialised(space, run, ref, workdir.format(outside=outside))
+    assert caught.value.code == "PATH_ESCAPE"
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["sandbox/.loom", "sandbox/.loom/blobs", "sandbox/.loom/blobs/{sha256}.json"])
+def test_no_link_in_a_workdir_is_followed(begun: Scene, place: str) -> None:
+    """UNSAFE_LINK, and what it points to is as it was."""
+    space, run, ref = large(begun, "x" * LIMIT)
+    outside = begun.root.parent / "elsewhere"
+    outside.mkdir()
+    link = begun.root / place.format(sha256=ref[14:])
+    link.parent.mkdir(parents=True)
+    link.symlink_to(outside)
+    with pytest.raises(LoomError) as caught:
+        context_values.materialised(space, run, ref, "sandbox")
+    assert caught.value.code == "UNSAFE_LINK"
+    assert list(outside.iterdir()) == []
+
+
+def test_a_folder_elsewhere_is_the_users_own_word(begun: Scene, user_folders: Path) -> None:
+    """`extra_roots` of the user's settings allow a container's mount outside of the project."""
+    mount = begun.root.parent / "mount"
+    mount.mkdir()
+    (user_folders / "config" / "loom").mkdir(parents=True)
+    (user_folders / "config" / "loom" / "config.yaml").write_text(f"extra_roots: [{mount}]\n")
+    space, run, ref = large(begun, "x" * LIMIT)
+    assert context_values.materialised(space, run, ref, str(mount)).startswith(f"{mount}/.loom/blobs/")
+
+
+@pytest.mark.parametrize(
+    ("ref", "workdir", "code"),
+    [
+        (UNKNOWN, None, "NO_SUCH_BLOB"),
+        ("blob://sha256/x", None, "BAD_REF"),
+        ("file://elsewhere.example/x", None, "BAD_REF"),
+        ("file://", None, "BAD_REF"),
+        (UNKNOWN, "nowhere", "BAD_WORKDIR"),
+    ],
+)
+def test_what_cannot_be_given_is_said(begun: Scene, ref: str, workdir: str | None, code: str) -> None:
+    """Each with a hint."""
+    space, run = there(begun)
+    with pytest.raises(LoomError) as caught:
+        context_values.materialised(space, run, ref, workdir)
+    assert caught.value.code == code
+    assert caught.value.hint

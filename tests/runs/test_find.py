@@ -1,0 +1,163 @@
+"""Which run is meant (D1): by name, by binding, as the only active one, or none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loomctl.flow import start
+from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
+from loomctl.runs import find
+from loomctl.runs.caller import Workspace
+from loomctl.runs.machine.local import TERMINAL
+from tests.helpers.scenes import OTHER, SESSION, Scene
+
+
+@pytest.fixture
+def two_runs(scene: Scene) -> tuple[str, str]:
+    """Two active runs; SESSION is bound to the second."""
+    scene.workflow()
+    first = scene.begin("first").run.run_id
+    second = scene.begin("second").run.run_id
+    return first, second
+
+
+def test_a_named_run_comes_before_the_bound_one(scene: Scene, two_runs: tuple[str, str]) -> None:
+    """An id that is given wins over the session's binding, and the run may be written."""
+    found = find.find(scene.space(), two_runs[0])
+    assert (found.run_id, found.how, found.may_write) == (two_runs[0], "named", True)
+
+
+def test_the_bound_run_comes_before_the_others(scene: Scene, two_runs: tuple[str, str]) -> None:
+    """A session's own run is found among several active ones."""
+    found = find.find(scene.space())
+    assert (found.run_id, found.how) == (two_runs[1], "bound")
+
+
+def test_several_active_runs_are_listed_and_none_is_guessed(scene: Scene, two_runs: tuple[str, str]) -> None:
+    """An unbound session with two candidates gets their list; to read or drive, that is an error that names both."""
+    space = scene.space(OTHER)
+    found = find.find(space)
+    assert (found.run_id, found.how, sorted(found.candidates)) == (None, "none", sorted(two_runs))
+    with pytest.raises(LoomError) as caught:
+        find.to_read(space)
+    assert (caught.value.code, caught.value.exit_code) == ("AMBIGUOUS_RUN", EXIT_NO_RUN)
+    assert all(run_id in caught.value.why for run_id in two_runs)
+
+
+def test_a_shell_in_another_worktree_sees_the_run_of_that_worktree(scene: Scene) -> None:
+    """Its own binding is of the place where it was made (D1, D3); an assistant's holds wherever it goes."""
+    scene.workflow()
+    tree = scene.root.parent / "tree"
+    git_folder = scene.root / ".git" / "worktrees" / "tree"
+    git_folder.mkdir(parents=True)
+    tree.mkdir()
+    (git_folder / "commondir").write_text("../..\n")
+    (git_folder / "gitdir").write_text(f"{tree / '.git'}\n")
+    (tree / ".git").write_text(f"gitdir: {git_folder}\n")
+
+    def shell(cwd: Path) -> Workspace:
+        return scene.space("terminal-1", host=TERMINAL, cwd=cwd)
+
+    here = start.start(shell(scene.root), "here", workflow="tiny").run.run_id
+    assert find.find(shell(tree)).run_id == here  # none was begun in the worktree
+    there = start.start(scene.space(cwd=tree), "there", workflow="tiny").run.run_id
+    found = find.find(shell(tree))
+    assert (found.run_id, found.how) == (there, "only")
+    with pytest.raises(LoomError, match="HELD_BY_ANOTHER"):
+        find.to_drive(shell(tree))
+    assert find.find(shell(scene.root)).run_id == here
+    assert find.find(scene.space()).run_id == there  # an assistant that went to the main checkout
+    assert find.find(scene.space(OTHER, cwd=tree)).run_id == there
+    assert find.find(scene.space(OTHER)).run_id == here
+    third = start.start(scene.space(OTHER, cwd=tree), "third", workflow="tiny").run.run_id
+    assert find.find(shell(tree)).run_id == here  # two of the worktree's: neither is guessed
+    assert third != there
+
+
+def test_the_only_active_run_is_found_but_never_driven(scene: Scene) -> None:
+    """The third rule shows a run to an unbound session and refuses to write it."""
+    scene.workflow()
+    run_id = scene.begin().run.run_id
+    found = find.find(scene.space(OTHER))
+    assert (found.run_id, found.how, found.may_write) == (run_id, "only", False)
+    scene.let_go()
+    with pytest.raises(LoomError) as caught:
+        find.to_drive(scene.space(OTHER))
+    assert caught.value.code == "NOT_BOUND"
+    assert run_id in caught.value.hint
+
+
+@pytest.mark.parametrize("status", ["completed", "cancelled", "failed", "pending"])
+def test_only_runs_under_way_are_candidates(scene: Scene, status: str) -> None:
+    """Completed, cancelled, failed and pending runs are not found by the third rule (D4)."""
+    scene.workflow()
+    run_id = scene.begin().run.run_id
+    scene.edit(status=status)
+    assert find.find(scene.space(OTHER)).how == "none"
+    with pytest.raises(LoomError) as caught:
+        find.to_read(scene.space(OTHER))
+    assert (caught.value.what, caught.value.exit_code) == ("No active run", EXIT_NO_RUN)
+    assert all(way in caught.value.why for way in ("loomctl run ", "loomctl resume"))
+    assert f"the last one, {run_id}, is {status}" in caught.value.why
+    assert caught.value.hint == f"loomctl show {run_id}"
+
+
+def test_a_run_whose_state_cannot_be_read_is_no_candidate(scene: Scene, two_runs: tuple[str, str]) -> None:
+    """One broken state does not hide the other run."""
+    (scene.store / "runs" / two_runs[0] / "state.json").write_text("{")
+    found = find.find(scene.space(OTHER))
+    assert (found.run_id, found.how) == (two_runs[1], "only")
+
+
+def test_a_binding_to_a_run_that_is_gone_counts_for_nothing(scene: Scene, two_runs: tuple[str, str]) -> None:
+    """A session that is bound to a removed run is like an unbound one."""
+    folder = scene.store / "runs" / two_runs[1]
+    folder.rename(scene.root / "elsewhere")
+    assert find.find(scene.space()).how == "only"
+
+
+@pytest.mark.parametrize(("status", "how"), [("completed", "none"), ("cancelled", "none"), ("failed", "bound")])
+def test_a_bound_run_that_is_over_is_there_only_to_be_looked_at(scene: Scene, status: str, how: str) -> None:
+    """To read, a session's run is found whatever its standing; where only living runs count, it is none (D4)."""
+    scene.workflow()
+    scene.begin()
+    scene.edit(status=status)
+    assert find.find(scene.space()).how == "bound"
+    assert find.find(scene.space(), over=False).how == how
+
+
+@pytest.mark.parametrize("name", ["../../etc", "/etc", "a/b", "..", "", " ", "x" * 300, "a\nb", "a\0b"])
+def test_a_name_that_is_no_id_never_meets_the_file_system(scene: Scene, name: str) -> None:
+    """What cannot be a run's id is refused as usage, an empty name included: it is not the same as none (D10)."""
+    scene.workflow()
+    scene.begin()
+    with pytest.raises(LoomError) as caught:
+        find.find(scene.space(), name)
+    assert (caught.value.code, caught.value.exit_code) == ("BAD_ID", EXIT_USAGE)
+
+
+def test_the_beginning_of_an_id_is_enough_if_it_is_unique(scene: Scene, two_runs: tuple[str, str]) -> None:
+    """A unique prefix names a run (D4); a shared one is ambiguous; another is no run."""
+    assert find.find(scene.space(OTHER), "shop-fir").run_id == two_runs[0]
+    for name, code in (("shop-", "AMBIGUOUS_RUN"), ("nowhere", "NO_SUCH_RUN")):
+        with pytest.raises(LoomError) as caught:
+            find.find(scene.space(OTHER), name)
+        assert (caught.value.code, caught.value.exit_code) == (code, EXIT_NO_RUN)
+
+
+def test_a_project_without_a_store_has_no_run(scene: Scene) -> None:
+    """Nothing is found, and nothing is written, where no run was ever started."""
+    assert find.find(scene.space()).how == "none"
+    assert not scene.store.exists()
+
+
+def test_folders_that_are_no_runs_are_passed_over(scene: Scene, two_runs: tuple[str, str]) -> None:
+    """A folder with a hostile name, or a state that is a folder, is not taken for a run."""
+    runs = scene.store / "runs"
+    for name in ("a\nb", "\x1b[31m", "-rf", ".hidden"):
+        (runs / name).mkdir()
+        (runs / name / "state.json").write_text((runs / two_runs[0] / "state.json").read_text())
+    (runs / "folder" / "state.json").mkdir(parents=True)
+    assert sorted(find.active_runs(scene.space(SESSION))) == sorted(two_runs)

@@ -1,0 +1,109 @@
+"""What is read of the hooks' firings: only what the launcher could have written, whatever stands there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from loomctl.hosts.claude.hooks import _ANSWERS
+from loomctl.runs.machine import heartbeats
+from loomctl.runs.machine.heartbeats import Beat
+from loomctl.runs.machine.local import Local
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    """A store's `local` folder with room for firings."""
+    folder = tmp_path / ".loom/local"
+    folder.mkdir(parents=True)
+    heartbeats.make_room(str(folder))
+    return folder
+
+
+def test_the_events_are_those_that_are_answered() -> None:
+    """Hosts call for what the package answers, and each of it is noted."""
+    assert sorted(heartbeats.EVENTS) == sorted([*_ANSWERS, "post-tool-use", "post-tool-use-failure"])
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("0.1.0 5f0c-1 /a path/bin/loomctl\n", ("5f0c-1", "0.1.0", "/a path/bin/loomctl")),
+        ("0.1.0 - /bin/loomctl\n", ("", "0.1.0", "/bin/loomctl")),
+        ("0.1.0 - /bin/two\nlines\n", ("", "0.1.0", "/bin/two")),
+        ("", ("", "", "")),
+        ("\n\n", ("", "", "")),
+        ("0.1.0", ("", "0.1.0", "")),
+    ],
+)
+def test_a_note_is_read(local: Path, content: str, told: tuple[str, str, str]) -> None:
+    """Version, session and launcher of one line; the time is the file's; half a note is half known."""
+    path = local / "hooks/stop"
+    path.write_text(content)
+    os.utime(path, (1000, 1000.5))
+    assert heartbeats.read(str(local)) == {"stop": Beat(1000.5, *told)}
+
+
+def test_what_is_no_note_is_left_out(local: Path) -> None:
+    """Bytes that are no text are shown as such; a folder, a pipe, a link, a huge file and a stranger are nothing."""
+    hooks = local / "hooks"
+    (hooks / "stop").write_bytes(b"\xff\xfe x y\n")
+    (hooks / "session-start").mkdir()
+    os.mkfifo(hooks / "session-end")
+    (hooks / "pre-compact").symlink_to("stop")
+    (hooks / "pre-tool-use").write_text("x" * 100_000)
+    (hooks / "another").write_text("0.1.0 - /bin/loomctl\n")
+    assert list(heartbeats.read(str(local))) == ["stop"]
+
+
+def test_a_place_without_room_has_no_notes(tmp_path: Path) -> None:
+    """Neither a folder that is not there nor a link is an error, and neither gets a folder."""
+    outside = tmp_path / "outside"
+    (outside / "hooks").mkdir(parents=True)
+    (outside / "hooks/stop").write_text("0.1.0 - x\n")
+    linked = tmp_path / "linked"
+    linked.symlink_to(outside)
+    heartbeats.make_room(str(tmp_path / "nowhere/local"))
+    assert heartbeats.read(str(tmp_path / "nowhere/local")) == {}
+    assert heartbeats.read(str(linked)) == {}
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_binding_makes_room(tmp_path: Path) -> None:
+    """From the moment a session drives a run its hooks are noted; a link in that place is left alone and not used."""
+    local = Local(str(tmp_path / ".loom/local"))
+    local.bind("a-session", "a-run", host="claude-code", pid=None)
+    assert heartbeats.has_room(str(tmp_path / ".loom/local"))
+    other = tmp_path / "other/.loom/local"
+    other.mkdir(parents=True)
+    (other / "hooks").symlink_to(tmp_path / "dangling")
+    Local(str(other)).bind("a-session", "a-run", host="claude-code", pid=None)
+    assert not heartbeats.has_room(str(other))
+    assert not (tmp_path / "dangling").exists()
+
+
+def test_a_sessions_version_is_its_latest_hooks(local: Path) -> None:
+    """Of the firings of one session the last one counts; another session's say nothing of it."""
+    for event, at, line in (
+        ("session-start", 10, "0.1.0 mine x\n"),
+        ("stop", 20, "0.2.0 mine x\n"),
+        ("pre-tool-use", 30, "0.3.0 theirs x\n"),
+    ):
+        (local / "hooks" / event).write_text(line)
+        os.utime(local / "hooks" / event, (at, at))
+    assert heartbeats.version_in(str(local), "mine") == "0.2.0"
+    assert heartbeats.version_in(str(local), "nobody") == ""
+
+
+def test_a_thing_is_first_told_once(local: Path, tmp_path: Path) -> None:
+    """The same words are not the first any more; other words are; without room each time is the first."""
+    assert [heartbeats.is_first_telling(str(local), words) for words in ("a", "a", "b", "b", "a")] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert [heartbeats.is_first_telling(str(tmp_path / "none"), "a") for _ in range(2)] == [True, True]

@@ -1,0 +1,188 @@
+"""Which project a folder belongs to, and where its store is or will be (D3)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from loomctl.kit.errors import LoomError, quoted
+from loomctl.runs import project
+from tests.helpers import repositories
+
+
+def store(folder: Path) -> Path:
+    """Make a store in a folder."""
+    (folder / ".loom").mkdir(parents=True)
+    return folder / ".loom"
+
+
+def found(*starts: Path | str) -> tuple[Path, Path] | None:
+    """Give root and store of the project that is found."""
+    made = project.find([str(start) for start in starts])
+    return (Path(made.root), Path(made.store)) if made else None
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    """Give a repository, in a folder with blanks and letters beyond ASCII."""
+    return repositories.make(tmp_path / "Größe 1" / "shop 日本")
+
+
+def test_a_store_is_found_from_any_folder_below(top: Path) -> None:
+    """From the top, from deep below, and from within the store itself, it is the same project."""
+    here = store(top)
+    deep = top / "packages" / "api ü" / "src"
+    deep.mkdir(parents=True)
+    (here / "runs").mkdir()
+    for start in (top, deep, here, here / "runs", top / ".git"):
+        assert found(start) == (top, here)
+
+
+def test_the_nearest_store_counts(top: Path) -> None:
+    """A store nested in a sub-folder is the project of all below it, and its folder the root."""
+    outer, inner = store(top), store(top / "packages" / "api")
+    (top / "packages" / "api" / "src").mkdir()
+    assert found(top / "packages" / "api" / "src") == (top / "packages" / "api", inner)
+    assert found(top / "packages") == (top, outer)
+
+
+def test_the_search_ends_at_the_repositorys_top(top: Path) -> None:
+    """A store above the repository is another project's."""
+    store(top.parent)
+    (top / "src").mkdir()
+    assert found(top / "src") is None
+    assert found(top.parent) == (top.parent, top.parent / ".loom")
+
+
+def test_a_submodule_is_a_repository_of_its_own(top: Path, tmp_path: Path) -> None:
+    """From within a submodule the outer project's store is not seen."""
+    store(top)
+    inner = repositories.make(tmp_path / "inner")
+    repositories.git(top, "submodule", "--quiet", "add", str(inner), "lib")
+    assert found(top / "lib") is None
+    assert found(top / "lib", top) == (top, top / ".loom")
+
+
+def test_without_a_repository_the_nearest_parent_counts(tmp_path: Path) -> None:
+    """Where there is no repository, the search goes on to any parent."""
+    here = store(tmp_path / "a")
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    assert found(tmp_path / "a" / "b" / "c") == (tmp_path / "a", here)
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_linked_worktree_uses_the_main_checkouts_store(top: Path, tmp_path: Path, relative: bool) -> None:
+    """The worktree is the root, the store the main checkout's; a `.loom` that the branch brings is not the store."""
+    here = store(top)
+    tree = repositories.add_worktree(top, tmp_path / "Größe 1" / "trees" / "wt 1", "side", relative=relative)
+    (tree / "src").mkdir()
+    assert found(tree) == found(tree / "src") == (tree, here)
+    store(tree)
+    assert found(tree / "src") == (tree, here)
+
+
+def test_a_worktree_inside_the_checkout_is_no_different(top: Path) -> None:
+    """A worktree that lies below the main checkout uses its store with its own root."""
+    here = store(top)
+    tree = repositories.add_worktree(top, top / ".trees" / "side", "side")
+    assert found(tree) == (tree, here)
+
+
+def test_a_nested_store_serves_the_same_folder_of_a_worktree(top: Path, tmp_path: Path) -> None:
+    """In a worktree's sub-folder the store is that of the same sub-folder in the main checkout."""
+    inner = store(top / "packages" / "api")
+    tree = repositories.add_worktree(top, tmp_path / "wt", "side")
+    (tree / "packages" / "api" / "src").mkdir(parents=True)
+    assert found(tree / "packages" / "api" / "src") == (tree / "packages" / "api", inner)
+    assert found(tree) is None
+
+
+def test_a_worktree_of_a_bare_repository_stands_for_itself(top: Path, tmp_path: Path) -> None:
+    """Where no main checkout is, each worktree has its own store."""
+    repositories.git(tmp_path, "clone", "-q", "--bare", str(top), "bare.git")
+    tree = repositories.add_worktree(tmp_path / "bare.git", tmp_path / "wt", "side")
+    here = store(tree)
+    assert found(tree) == (tree, here)
+
+
+def test_a_worktree_whose_main_checkout_is_gone_stands_for_itself(top: Path, tmp_path: Path) -> None:
+    """A dangling link leads nowhere, and is no error."""
+    store(top)
+    tree = repositories.add_worktree(top, tmp_path / "wt", "side")
+    shutil.rmtree(top)
+    assert found(tree) is None
+    assert project.new(str(tree)).store == str(tree / ".loom")
+
+
+def test_a_symbolic_link_to_a_folder_leads_to_its_project(top: Path, tmp_path: Path) -> None:
+    """A current directory that was entered through a link is where it really is."""
+    here = store(top)
+    (top / "src").mkdir()
+    (tmp_path / "link").symlink_to(top / "src")
+    assert found(tmp_path / "link") == (top, here)
+
+
+def test_the_first_start_that_has_a_store_counts(top: Path, tmp_path: Path) -> None:
+    """Starts are tried in turn; those that are empty, missing, files or unfit are passed over."""
+    here = store(top)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (tmp_path / "file").write_text("")
+    assert found("", str(tmp_path / "none"), str(tmp_path / "file"), "a\0b", "\ud800", empty, top) == (top, here)
+    assert found() is None
+    assert found(empty) is None
+
+
+def test_a_file_called_loom_is_no_store(top: Path) -> None:
+    """Only a folder is a store."""
+    (top / ".loom").write_text("")
+    assert found(top) is None
+
+
+def test_a_first_run_puts_its_store_at_the_repositorys_top(top: Path, tmp_path: Path) -> None:
+    """From a sub-folder the top, from a worktree the main checkout's, without a repository the folder itself."""
+    (top / "src").mkdir()
+    tree = repositories.add_worktree(top, tmp_path / "wt", "side")
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    for start, root, where in ((top / "src", top, top), (tree, tree, top), (loose, loose, loose)):
+        made = project.new(str(start))
+        assert (made.root, made.store) == (str(root), str(where / ".loom"))
+        assert made.name == where.name
+
+
+def test_a_project_is_called_the_same_in_every_worktree(top: Path, tmp_path: Path) -> None:
+    """Plans are named after the folder that holds the store, not after the worktree's."""
+    store(top)
+    tree = repositories.add_worktree(top, tmp_path / "wt", "side")
+    made = project.find([str(tree)])
+    assert made is not None
+    assert made.name == "shop 日本"
+
+
+def test_the_bundle_lies_beside_the_package_or_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a checkout the bundle is the checkout, in a wheel the package's own folder."""
+    assert (Path(project.plugin_root()) / "plugin.json").is_file()
+    inside = tmp_path / "loomctl" / "_bundle"
+    inside.mkdir(parents=True)
+    monkeypatch.setattr(project, "package_parent", lambda: str(tmp_path))
+    assert project.plugin_root() == str(tmp_path)
+    (inside / "plugin.json").write_text("{}")
+    assert project.plugin_root() == str(inside)
+
+
+def test_a_folder_that_cannot_be_left_ends_the_search() -> None:
+    """The root of the file system is the last that is looked at."""
+    assert found(os.sep) is None or os.path.isdir("/.loom")
+
+
+def test_a_file_in_the_stores_place_is_named(top: Path) -> None:
+    """It is no store, and none can be made before it is moved: the hint does that."""
+    (top / ".loom").write_text("mine")
+    with pytest.raises(LoomError, match="NOT_A_FOLDER") as error:
+        project.new(str(top))
+    hint = f"mv {quoted(f'{top}/.loom')} {quoted(f'{top}/.loom.aside')}"
+    assert (error.value.where, error.value.hint) == (f"{top}/.loom", hint)

@@ -1,0 +1,356 @@
+"""What is kept beside a run's files: never overwritten, never through a link, and named in the log (D53, D56)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomctl.kit import files
+from loomctl.kit.errors import LoomError
+from loomctl.runs.model import frozen_plan, migrations, state
+from loomctl.runs.model.migrations import Step
+from loomctl.runs.store import recovery
+from loomctl.runs.store.events import Event
+from loomctl.runs.store.layouts import Home
+from loomctl.runs.store.store import Store
+from tests.helpers.runs import RUN_ID, make_run
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def refuse(*_: object, **__: object) -> None:
+    """Stand for a file system without hard links."""
+    raise OSError(errno.EPERM, "no links here")
+
+
+def aside(folder: Path) -> str | None:
+    """Set the state of a folder aside."""
+    return recovery.set_aside(str(folder / "state.json"), str(folder / "state.json"), "broken")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_is_set_aside_under_the_next_free_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """Each gets a number of its own; what is there stays, byte for byte."""
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    for number in (1, 2, 3):
+        (tmp_path / "state.json").unlink(missing_ok=True)
+        (tmp_path / "state.json").write_text(f"{number}")
+        assert aside(tmp_path) == f"state.broken-{number}.json"
+    assert [(tmp_path / f"state.broken-{number}.json").read_text() for number in (1, 2, 3)] == ["1", "2", "3"]
+    assert (tmp_path / "state.json").exists() == links
+
+
+def test_a_kill_after_setting_aside_makes_no_second_copy(tmp_path: Path) -> None:
+    """The file that has its second name already keeps that one."""
+    (tmp_path / "state.json").write_text("x")
+    assert aside(tmp_path) == "state.broken-1.json"
+    assert aside(tmp_path) == "state.broken-1.json"
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def test_nothing_is_set_aside_where_nothing_is(tmp_path: Path) -> None:
+    """A missing file has no second name."""
+    assert aside(tmp_path) is None
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+def test_what_is_no_file_is_moved_as_it_is(tmp_path: Path, kind: str) -> None:
+    """A link, a folder or a pipe in a state's place is kept itself; what a link leads to is not touched."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    path = tmp_path / "run" / "state.json"
+    path.parent.mkdir()
+    if kind == "link":
+        path.symlink_to(victim)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    mode = path.lstat().st_mode
+    assert aside(path.parent) == "state.broken-1.json"
+    assert path.with_name("state.broken-1.json").lstat().st_mode == mode
+    assert not os.path.lexists(path)
+    assert victim.read_text() == "mine"
+
+
+def test_kept_states_are_listed_backup_first(tmp_path: Path) -> None:
+    """The backup, then the newest; links and other files are none."""
+    home = Home("x", str(tmp_path), "", str(tmp_path / "state.backup.json"), "", False)
+    for number, name in enumerate(("state.broken-1.json", "state.v1.backup.json", "state.replaced-1.json")):
+        (tmp_path / name).write_text("x")
+        os.utime(tmp_path / name, (number, number))
+    (tmp_path / "state.json").write_text("x")
+    (tmp_path / "plan.broken-1.json").write_text("x")
+    (tmp_path / "state.link.json").symlink_to(tmp_path / "state.json")
+    names = ["state.replaced-1.json", "state.v1.backup.json", "state.broken-1.json"]
+    assert recovery.kept_states(home) == names
+    (tmp_path / "state.backup.json").write_text("x")
+    assert recovery.kept_states(home) == ["state.backup.json", *names]
+    (tmp_path / "faber-state.broken-1.json").write_text("x")
+    fabers = home._replace(backup=str(tmp_path / "faber-state.backup.json"))
+    assert recovery.kept_states(fabers) == ["faber-state.broken-1.json"]
+    assert recovery.kept_states(home._replace(folder=str(tmp_path / "nowhere"))) == ["state.backup.json"]
+
+
+def test_a_kept_state_is_not_read_through_a_link(tmp_path: Path) -> None:
+    """A repository cannot have a file from elsewhere taken for a state."""
+    store, made = make_run(tmp_path)
+    elsewhere = tmp_path / "elsewhere.json"
+    Path(made.folder, "state.json").rename(elsewhere)
+    Path(made.folder, "state.backup.json").symlink_to(elsewhere)
+    with pytest.raises(LoomError, match="UNSAFE_LINK"):
+        store.read_home(recovery.kept_home(store.home(RUN_ID), "state.backup.json"))
+    assert store.run_ids() == [RUN_ID]
+
+
+@pytest.mark.parametrize(
+    ("text", "seqs", "damaged"),
+    [
+        (b"", [], 0),
+        (b'{"seq": 1, "event": "a"}\n{"seq": 2, "event": "b"}\n', [1, 2], 0),
+        (b'{"seq": 1, "event": "a"}\n\x00\xff\xfe rubbish\n\n{"seq": 2, "event": "b"}\n{"seq": 3, "ev', [1, 2], 2),
+        (b'[]\n5\n{"seq": "1", "event": "a"}\n{"seq": 1}\n{"seq": true, "event": "a"}\n', [], 5),
+        (b"[" * 100_000 + b'\n{"seq": 4, "event": "d"}', [4], 1),
+    ],
+)
+def test_rubbish_in_the_log_hides_no_entry(tmp_path: Path, text: bytes, seqs: list[int], damaged: int) -> None:
+    """Every entry is read, whatever stands between, and what is none is counted."""
+    (tmp_path / "events.jsonl").write_bytes(text)
+    found, lines = recovery.events(str(tmp_path))
+    assert ([entry["seq"] for entry in found], lines) == (seqs, damaged)
+    assert [entry["seq"] for entry in recovery.events(str(tmp_path), after=1)[0]] == [seq for seq in seqs if seq > 1]
+
+
+def test_a_pipe_in_the_place_of_the_log_holds_nobody(tmp_path: Path) -> None:
+    """It is no file, so no entry is in it; nothing is written into it either."""
+    os.mkfifo(tmp_path / "events.jsonl")
+    assert recovery.events(str(tmp_path)) == ([], 0)
+    with pytest.raises(OSError, match="not a regular file"):
+        files.open_own(str(tmp_path / "events.jsonl"), os.O_RDWR | os.O_APPEND)
+
+
+def test_a_line_without_end_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as one that is damaged, and what follows it is read; so does all behind the largest log there is."""
+    monkeypatch.setattr(recovery, "LONGEST_LINE", 100)
+    entry = b'{"seq": 7, "event": "a"}\n'
+    (tmp_path / "events.jsonl").write_bytes(b'{"seq": 1, "event": "' + b"x" * 1000 + b'"}\n' + entry)
+    found, damaged = recovery.events(str(tmp_path))
+    assert ([one["seq"] for one in found], damaged) == ([7], 1)
+    monkeypatch.setattr(recovery, "LARGEST_LOG", 300)
+    assert recovery.events(str(tmp_path)) == ([], 2)
+    (tmp_path / "events.jsonl").write_bytes(entry * 100)
+    found, damaged = recovery.events(str(tmp_path))
+    assert (len(found), damaged) == (12, 1)
+
+
+def test_rubbish_in_the_middle_of_the_log_does_not_stop_the_run(tmp_path: Path) -> None:
+    """Writing goes on behind it, and the entries on both sides are there."""
+    store, made = make_run(tmp_path)
+    path = Path(made.folder, "events.jsonl")
+    path.write_bytes(path.read_bytes() + bytes(range(256)) * 40 + b"\n")
+    store.update(RUN_ID, lambda known: (known, [Event("after", {})]))
+    found, damaged = recovery.events(made.folder)
+    assert [entry["event"] for entry in found] == ["run.created", "ledger.torn_line", "after"]
+    assert damaged > 0
+
+
+SCHEMA = {
+    1: [Step("note where it came from", lambda raw: {**raw, "origin": "one"})],
+    2: [Step("rename it", lambda raw: {**{key: raw[key] for key in raw if key != "origin"}, "from": raw["origin"]})],
+}
+
+
+@pytest.fixture
+def third(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Loom whose schemas are the third, with a way from the first."""
+    for module in (state, frozen_plan):
+        monkeypatch.setattr(module, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(migrations, "STATE", SCHEMA)
+    monkeypatch.setattr(migrations, "PLAN", SCHEMA)
+
+
+def set_goal(goal: str) -> Any:
+    """Make a change that sets the goal."""
+    return lambda known: ({**known, "goal": goal}, [Event("goal.set", {})])
+
+
+def first_schema(folder: str, name: str = "state.json") -> bytes:
+    """Make a file one of the first schema; gives its bytes."""
+    path = Path(folder, name)
+    raw = {**json.loads(path.read_bytes()), "schema_version": 1, "x-own": [1]}
+    path.unlink()
+    path.write_text(json.dumps(raw))
+    return path.read_bytes()
+
+
+@pytest.mark.usefixtures("third")
+def test_reading_an_older_state_changes_no_file(tmp_path: Path) -> None:
+    """A reader sees today's shape, the disk the old one."""
+    store, made = make_run(tmp_path)
+    old = first_schema(made.folder)
+    first_schema(made.folder, "plan.json")
+    read = store.read(RUN_ID)
+    assert (read.state["schema_version"], read.state["from"], read.state["x-own"]) == (3, "one", [1])
+    assert (read.plan["schema_version"], read.plan["from"]) == (3, "one")
+    store.update(RUN_ID, lambda known: (known, []))
+    assert Path(made.folder, "state.json").read_bytes() == old
+
+
+@pytest.mark.usefixtures("third")
+@pytest.mark.parametrize("links", [True, False])
+def test_the_first_write_keeps_the_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+    """The old file stays under its version's name, an event names the steps, and later writes keep no other."""
+    store, made = make_run(tmp_path)
+    old = first_schema(made.folder)
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    store.update(RUN_ID, set_goal("one"))
+    after = store.update(RUN_ID, set_goal("two"))
+    assert type(after) is dict
+    on_disk = json.loads(Path(made.folder, "state.json").read_bytes())
+    assert (on_disk["schema_version"], on_disk["from"], on_disk["goal"]) == (3, "one", "two")
+    assert Path(made.folder, "state.v1.backup.json").read_bytes() == old
+    happened = [(entry["event"], entry["properties"]) for entry in recovery.events(made.folder)[0]]
+    told = {"from": 1, "to": 3, "steps": ["note where it came from", "rename it"], "kept": "state.v1.backup.json"}
+    assert happened[1][1].pop("sha256")
+    assert happened[1:] == [("state.migrated", told), ("goal.set", {}), ("goal.set", {})]
+
+
+@pytest.mark.usefixtures("third")
+def test_an_original_is_never_overwritten(tmp_path: Path) -> None:
+    """Where its name is taken by another file, it gets the next; by the same bytes, none."""
+    store, made = make_run(tmp_path)
+    kept = Path(made.folder, "state.v1.backup.json")
+    kept.write_text("precious")
+    old = first_schema(made.folder)
+    store.update(RUN_ID, lambda known: ({**known, "goal": "x"}, []))
+    assert kept.read_text() == "precious"
+    assert kept.with_name("state.v1.backup-2.json").read_bytes() == old
+    Path(made.folder, "state.json").write_bytes(old)  # as after a kill between keeping and writing
+    store.update(RUN_ID, lambda known: ({**known, "goal": "x"}, []))
+    assert sorted(path.name for path in Path(made.folder).glob("state.v1*")) == [
+        "state.v1.backup-2.json",
+        "state.v1.backup.json",
+    ]
+
+
+MIGRATOR = """
+import sys
+from loomctl.runs.store.store import Store
+from loomctl.model import migrations, state
+from loomctl.runs.model.migrations import Step
+state.SCHEMA_VERSION = 2
+migrations.STATE = {1: [Step("fill", lambda raw: {**raw, "fill": "x" * 200_000})]}
+print("ready", flush=True)
+Store(sys.argv[1]).update(sys.argv[2], lambda known: ({**known, "goal": "new"}, []))
+"""
+
+
+def test_a_kill_while_migrating_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed at any moment, the run is of the old schema or of the new one with its original beside it."""
+    chance = random.Random(56)
+    store, made = make_run(tmp_path)
+    path = Path(made.folder, "state.json")
+    old = path.read_bytes()
+    for _ in range(20):
+        for kept in Path(made.folder).glob("state.*.json"):
+            kept.unlink()
+        path.unlink()
+        path.write_bytes(old)
+        process = subprocess.Popen(
+            [sys.executable, "-B", "-c", MIGRATOR, store.folder, RUN_ID],
+            cwd=CHECKOUT,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(chance.random() * 0.012)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        now = path.read_bytes()
+        if now != old:
+            assert json.loads(now)["goal"] == "new"
+            assert Path(made.folder, "state.v1.backup.json").read_bytes() == old
+        monkeypatch.setattr(state, "SCHEMA_VERSION", 2)
+        monkeypatch.setattr(migrations, "STATE", {1: [Step("fill", lambda raw: {**raw, "fill": "y"})]})
+        assert Store(store.folder).update(RUN_ID, lambda known: ({**known, "goal": "on"}, []))["goal"] == "on"
+        assert Path(made.folder, "state.v1.backup.json").read_bytes() == old
+        monkeypatch.undo()
+
+
+def test_a_current_state_costs_no_migration(tmp_path: Path) -> None:
+    """Reading and writing today's files imports neither the tables nor what keeps originals (design §3)."""
+    store, _ = make_run(tmp_path)
+    program = (
+        "import sys\nfrom loomctl.runs.store.store import Store\nstore = Store(sys.argv[1])\nstore.read(sys.argv[2])\n"
+        "store.update(sys.argv[2], lambda known: ({**known, 'goal': 'x'}, []))\n"
+        "print([name for name in sys.modules if name.endswith(('.migrations', '.recovery'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", program, store.folder, RUN_ID],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_the_store_knows_a_run_by_what_is_left(tmp_path: Path) -> None:
+    """A run whose state is gone and whose backup is there is listed, and its error says the way back."""
+    store, made = make_run(tmp_path)
+    store.update(RUN_ID, lambda known: ({**known, "goal": "x"}, []))
+    Path(made.folder, "state.json").unlink()
+    assert store.run_ids() == [RUN_ID]
+    for ask in (store.read_state, store.read, lambda run_id: store.update(run_id, lambda known: (known, []))):
+        with pytest.raises(LoomError, match="NO_STATE") as error:
+            ask(RUN_ID)
+        assert error.value.hint == f"loomctl state restore {RUN_ID}"
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"{", b"[]", b'{"schema_version": 1}', b"\xff"])
+def test_a_damaged_plan_says_the_way_back(tmp_path: Path, damage: bytes | None) -> None:
+    """Missing, torn or misshapen: one error with the file and a hint that helps."""
+    store, made = make_run(tmp_path)
+    path = Path(made.folder, "plan.json")
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage)
+    with pytest.raises(LoomError) as error:
+        store.read(RUN_ID)
+    assert error.value.code in ("BAD_PLAN", "BAD_JSON")
+    assert str(path) in error.value.where
+    assert error.value.hint == f"loomctl state restore {RUN_ID}"
+
+
+def no_change(known: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:
+    """Change nothing."""
+    return known, []
+
+
+def test_what_replaces_a_state_leaves_the_backup_alone(tmp_path: Path) -> None:
+    """A restored state does not push a broken file over the good backup, and the head follows the log."""
+    store, made = make_run(tmp_path)
+    store.update(RUN_ID, lambda known: ({**known, "goal": "x"}, [Event("goal.set", {})]))
+    backup = Path(made.folder, "state.backup.json")
+    good = backup.read_bytes()
+    Path(made.folder, "state.json").write_text("{torn")
+    store.replace(RUN_ID, str(backup), lambda known: (known, [Event("state.restored", {})]))
+    assert backup.read_bytes() == good
+    assert store.read_state(RUN_ID)["ledger_head"]["seq"] == 3
+    assert [entry["event"] for entry in recovery.events(made.folder)[0]][-1] == "state.restored"
+    store.update(RUN_ID, no_change)

@@ -1,0 +1,52 @@
+"""A state that a pull saved as a run of its own says of which run it is a copy, as it was where, and since when."""
+
+from __future__ import annotations
+
+import pytest
+
+from loomctl.runs.model import saved_copies
+from loomctl.runs.model.saved_copies import origin, said
+
+AT = "2026-01-15T09:30:00Z"
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (
+            {"whose": "theirs", "machine": "desktop", "by": "You", "remote": "origin"},
+            f"shop-run-1 as it was pushed by You on desktop to origin; saved {AT}",
+        ),
+        (
+            {"whose": "mine", "machine": "laptop", "remote": "origin"},
+            f"shop-run-1 as it was on laptop before origin's took its place; saved {AT}",
+        ),
+        ({"whose": "theirs"}, f"shop-run-1 as it was pushed; saved {AT}"),
+        ({"whose": "mine"}, f"shop-run-1 as it was here; saved {AT}"),
+    ],
+)
+def test_a_copy_is_told_on_one_line(told: dict[str, str], words: str) -> None:
+    """What an older Loom did not note is left out."""
+    found = origin({"saved_from": {"run_id": "shop-run-1", "at": AT, **told}})
+    assert found is not None
+    assert tuple(found) == saved_copies.KEYS
+    assert said(found) == words
+
+
+@pytest.mark.parametrize("told", [None, "x", ["shop-run-1"], 7])
+def test_what_is_no_origin_makes_no_copy(told: object) -> None:
+    """A state is hostile until it is read."""
+    assert origin({"saved_from": told}) is None
+    assert origin({}) is None
+
+
+def test_a_hostile_origin_is_shown_not_obeyed() -> None:
+    """No control character, no second line, no endless name, and no secret of a known kind."""
+    text = "x\x1b[2J\n" + "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z04" + "y" * 5000
+    for whose in ("mine", "theirs"):
+        found = origin({"saved_from": {**dict.fromkeys(saved_copies.KEYS, text), "whose": whose, "by": {"a": 1}}})
+        assert found is not None
+        line = said(found)
+        assert len(line) < 400
+        assert not {"\x1b", "\n"} & set(line)
+    assert origin({"saved_from": {"run_id": None}}) == dict.fromkeys(saved_copies.KEYS, "")

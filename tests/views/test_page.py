@@ -1,0 +1,353 @@
+"""The page of a report as text: nothing that a run says becomes markup, and its policy holds its own parts alone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from loomctl.runs.model import saved_copies
+from loomctl.views.report import markup, parts, report_files, times
+from loomctl.views.report import page as report_page
+from loomctl.views.report.times import Scale
+from tests.helpers.reports import HOSTILE
+
+STYLE, SCRIPT = report_files.part("report.css"), report_files.part("report.js")
+DAY = "2026-03-02T09:00:00Z"
+
+
+def a_report(text: str) -> dict[str, Any]:
+    """Give a report in which every text, key and time of a run that can be a text is this one."""
+    item = {"name": text, "kind": text, "passed": False, "sha256": text, "why": text}
+    touched = {"path": text, "change": text, "added": 1, "removed": 2}
+    asset = {"path": text, "bytes": 3, "there": False, "at": text, "href": text}
+    stage = {
+        **dict.fromkeys(("stage", "step_id", "phase", "status", "started_at", "completed_at"), text),
+        "anchor": "stage-z",
+        **dict.fromkeys(("reason", "way", "source", "command", "trouble"), text),
+        "visit": 2,
+        "rank": 1,
+        "seconds": 61,
+        "attempt": 2,
+        "repairs": 1,
+        "branch": None,
+        "branches": [{"id": text, "status": text, "reason": text}],
+        "models": [text],
+        "tokens": {"in": 5, "out": 6},
+        "context": [text],
+        "evidence": [item],
+        "files": [touched],
+        "files_total": 2,
+        "assets": [asset],
+        "passed_over": [{"path": text, "reason": text}],
+        "texts": [{"name": text, "at": text, "bytes": 9, "text": text, "cut": "begin", "href": text}],
+        "others": [{"name": text, "at": text, "href": text}],
+    }
+    inner = {**stage, "branches": [], "branch": {"of": text, "stage": text, "id": text}}
+    receipt = {"proven": True, "kept": [text], "lost": [text], "restored": [text], "pending": [text], "absent": [text]}
+    names = ("session_id", "host", "started_at", "ended_at", "end_reason", "last_activity", "hostname", "platform")
+    session = {
+        **dict.fromkeys((*names, "git_branch", "git_commit"), text),
+        "dirty": True,
+        "resumes": 1,
+        "phases_completed": [text],
+        "artifacts_loaded": [text],
+        "compactions": [
+            {"at": text, "trigger": text, "receipt": receipt},
+            {"at": DAY, "trigger": text, "receipt": None},
+        ],
+    }
+    event = {
+        **dict.fromkeys(("at", "event", "step_id", "session_id", "said"), text),
+        "seq": 1,
+        "properties": {text: text},
+    }
+    priming = {
+        "at": text,
+        "session_id": text,
+        "event": text,
+        "used": 5,
+        "limit": 9,
+        "tokens": 2,
+        "guessed": True,
+        "restored": [],
+        "tool_history": True,
+        "loaded": {text: text},
+        "not_loaded": {text: text},
+        "fresh": [text],
+    }
+    sums = {"steps": 3, "tokens_before": 30, "tokens_after": 4}
+    run_names = ("run_id", "plan_id", "workflow_id", "status", "work_id", "goal", "created_at", "updated_at")
+    artifact = {
+        **dict.fromkeys(("id", "type", "description", "form", "at", "event"), text),
+        "required": True,
+        "forms": {text: 2},
+        "bytes": 7,
+        "file": {"below": "project", "at": text, "href": text},
+    }
+    return {
+        "schema_version": 1,
+        "made_at": text,
+        "made_by": text,
+        "run": {
+            **dict.fromkeys((*run_names, "completed_at", "phase", "step", "waits_for"), text),
+            "driver": dict.fromkeys(("session_id", "hostname", "since"), text),
+            "forked_from": {"run_id": text, "stage": text, "at": text},
+            "saved_from": dict.fromkeys(saved_copies.KEYS, text),
+        },
+        "ledger": {"ok": False, "entries": 3, "unproven": 1, "fault": {"line": 2, "what": text}},
+        "progress": {"done": 1, "steps": 2},
+        "troubles": [{"code": text, "what": text}],
+        "phases": [
+            {
+                "id": text,
+                "status": text,
+                "started_at": DAY,
+                "completed_at": text,
+                "steps": [{"key": f"other {text}", "name": text, "inner": False}],
+            }
+        ],
+        "stages": [stage, inner],
+        "sessions": [session],
+        "turns": [{"at": DAY, "kind": kind, "said": text} for kind in (text, "lease.taken_over")],
+        "decisions": [dict.fromkeys(("at", "what", "id", "by", "label", "note"), text)],
+        "approvals": [{"id": text, "reason": text, "at": text, "choices": [text]}],
+        "errors": [{"where": text, "type": text, "message": text, "mended": mended} for mended in (False, True)],
+        "primings": [priming, {**priming, "restored": [text], "guessed": False}],
+        "savings": {
+            "tools": [{"tool_name": text, **sums}],
+            "all": sums,
+            "over_time": [[0, 0, 0], [1, 10, 1], [2, 20, 3], [3, 30, 4]],
+        },
+        "artifacts": [artifact],
+        "made": {text: text},
+        "made_files": [{"name": text, "path": text, "file": {"below": "run", "at": text, "href": text}}],
+        "files": [{**touched, "stages": [text]}],
+        "files_total": 2,
+        "moments": [1772442000, 1772528400],
+        "events": {"total": 3, "broken": 1, "rows": [event]},
+        "linked": {"files": 1, "said": text},
+    }
+
+
+class Shape(HTMLParser):
+    """The elements of a page with the names of their attributes, and the text of its data."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, ...]] = []
+        self.links: list[str] = []
+        self.texts: list[str] = []
+        self.other: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an element; where a path may be broken is no matter."""
+        if tag != "wbr":
+            self.elements.append((tag, *(name for name, _ in attrs)))
+        self.links += [value or "" for name, value in attrs if name in ("href", "src")]
+
+    def handle_endtag(self, tag: str) -> None:
+        """Note an end."""
+        self.elements.append((f"/{tag}",))
+
+    def handle_data(self, data: str) -> None:
+        """Note a text."""
+        self.texts.append(data)
+
+    def handle_comment(self, data: str) -> None:
+        """Note what a page of ours does not have."""
+        self.other.append(data)
+
+    handle_pi = unknown_decl = handle_comment
+
+
+def page_of(text: str) -> str:
+    """Give the page of a report that says one text everywhere."""
+    return report_page.page(a_report(text), style=STYLE, script=SCRIPT)
+
+
+PLAIN = Shape(page_of("z"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.characters(), max_size=60))
+@example("</script><!--")
+@example(" ".join(HOSTILE[:8]))
+@example(HOSTILE[10])
+def test_whatever_a_run_says_the_pages_elements_stay_the_same(text: str) -> None:
+    """No text ends an element, adds an attribute, a link or a comment; all of it can be written as UTF-8."""
+    page = page_of(f"z{text}")
+    page.encode()
+    shape = Shape(page)
+    assert shape.elements == PLAIN.elements
+    assert shape.other == []
+    assert {one for one in shape.links if not one.startswith("#")} == set()
+    block = page.partition('id="event-data">')[2].partition("</script>")[0]
+    assert not set("<>&\u2028\u2029") & set(block)
+    assert json.loads(block)["rows"][0][0] == 1
+    hidden = re.findall("[\u202a-\u202e\u2066-\u2069\u0000-\u0008\u007f-\u009f]", page)
+    assert hidden == []
+
+
+def test_a_run_that_was_taken_over_was_not_taken_back() -> None:
+    """Whose turn it is has a heading of its own, in the timeline and in the table."""
+    report = a_report("z")
+    over = [one for one in report["turns"] if one["kind"] == "lease.taken_over"]
+    shown = report_page.page({**report, "turns": over}, style="", script="")
+    assert "Taken back, forked" not in shown
+    assert "Taken over by another session" in shown
+    back = report_page.page(
+        {**report, "turns": [one for one in report["turns"] if one not in over]}, style="", script=""
+    )
+    assert "Taken back, forked" in back
+    assert "Taken over" not in back
+
+
+def test_the_policy_allows_the_pages_own_style_and_script_and_nothing_else() -> None:
+    """Their hashes are those of what stands between the tags, as a browser takes them."""
+    page = page_of("z")
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    rules = dict(one.strip().split(" ", 1) for one in policy[1].replace("&#x27;", "'").split(";"))
+    inside = {
+        "style-src": re.findall(r"<style>(.*?)</style>", page, re.DOTALL),
+        "script-src": re.findall(r"<script>(.*?)</script>", page, re.DOTALL),
+    }
+    for rule, (only,) in inside.items():
+        digest = base64.b64encode(hashlib.sha256(only.encode()).digest()).decode()
+        assert rules.pop(rule) == f"'sha256-{digest}'"
+    assert rules == {"default-src": "'none'", "img-src": "data:", "base-uri": "'none'", "form-action": "'none'"}
+    assert page.index("Content-Security-Policy") < page.index("<title>")
+    assert "</" not in STYLE
+    assert "</" not in SCRIPT
+    assert "<!--" not in SCRIPT
+
+
+def test_an_element_refuses_what_runs() -> None:
+    """No handler, no style of its own, no name that is none, no link to another scheme."""
+    for name in ("onclick", "style", "a b", "x>"):
+        with pytest.raises(ValueError, match=re.escape(name)):
+            markup.el("p", **{name: "x"})
+    with pytest.raises(ValueError, match="b "):
+        markup.el("b x")
+    for link in ("javascript:x", "//x.example", "https://x.example", "data:text/html,x", "file:///etc", "/etc", "a"):
+        assert markup.el("a", "x", href=link) == "<a>x</a>"
+    for link in ("./a%20b/c.md", "../../x/y@1.md", "#events"):
+        assert markup.el("a", "x", href=link) == f'<a href="{link}">x</a>'
+
+
+STAMPS = [
+    ("2026-03-02T09:00:00Z", 1772442000),
+    ("1970-01-01T00:00:00Z", 0),
+    ("2026-03-02T09:00:00.123Z", 1772442000),
+    ("2026-03-02 09:00:00", None),
+    ("2026-13-02T09:00:00Z", None),
+    ("0000-00-00T00:00:00Z", None),
+    ("", None),
+    (None, None),
+    (5, None),
+]
+
+
+@pytest.mark.parametrize(("stamp", "seconds"), STAMPS)
+def test_a_time_is_read_or_is_none(stamp: object, seconds: int | None) -> None:
+    """Whatever stands in its place."""
+    assert times.seconds(stamp) == seconds
+    assert ("<time" in times.at(stamp)) == (seconds is not None)
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (None, ""),
+        (0, "0 s"),
+        (59, "59 s"),
+        (61, "1 min 1 s"),
+        (3600, "1 h"),
+        (93_784, "1 d 2 h"),
+        (86_400 * 400, "400 d"),
+    ],
+)
+def test_how_long_something_took_is_told_in_two_units(count: int | None, told: str) -> None:
+    """The largest two."""
+    assert times.lasted(count) == told
+
+
+@given(st.lists(st.integers(0, 4_000_000_000), min_size=1, max_size=60))
+def test_the_timelines_scale_keeps_the_order_of_times(moments: list[int]) -> None:
+    """Every time has a place between 0 and 100, a later one none before an earlier one; both ends are used."""
+    scale = Scale(moments)
+    places = [scale.x(moment) for moment in sorted(moments)]
+    assert all(0 <= place <= 100 for place in places)
+    assert all(before <= after for before, after in pairwise(places))
+    if len(set(moments)) > 1:
+        assert places[0] == 0
+        assert places[-1] == pytest.approx(100, abs=0.01)
+
+
+def test_a_night_in_which_nothing_happened_is_drawn_short() -> None:
+    """Two days of work with a night between them have most of the line."""
+    day = 86_400
+    scale = Scale([0, 1800, 3600, 5400, 7200, day, day + 1800, day + 3600])
+    (gap,) = scale.gaps
+    assert (gap.begin, gap.end) == (7200, day)
+    assert scale.x(day) - scale.x(7200) == pytest.approx(4)
+    assert scale.x(7200) == pytest.approx(64)
+
+
+RECEIPTS = [
+    (None, "", "calm"),
+    (
+        {"proven": False, "kept": [], "lost": [], "restored": [], "pending": [], "absent": []},
+        "unproven: no summary came",
+        "warn",
+    ),
+    ({"proven": True, "kept": ["a"], "lost": [], "restored": [], "pending": [], "absent": []}, "all 1 kept", "good"),
+    (
+        {"proven": True, "kept": ["a"], "lost": ["b"], "restored": ["b"], "pending": [], "absent": []},
+        "1 kept, 1 lost, 1 put back",
+        "good",
+    ),
+    (
+        {"proven": True, "kept": [], "lost": ["b"], "restored": [], "pending": [], "absent": []},
+        "0 kept, 1 lost, 0 put back, 1 still missing",
+        "bad",
+    ),
+    (
+        {"proven": True, "kept": [], "lost": ["b", "c"], "restored": [], "pending": ["c"], "absent": []},
+        "0 kept, 2 lost, 0 put back, 1 still to be put back, 1 still missing",
+        "bad",
+    ),
+    (
+        {"proven": True, "kept": [], "lost": ["b"], "restored": [], "pending": ["b"], "absent": []},
+        "0 kept, 1 lost, 0 put back, 1 still to be put back",
+        "warn",
+    ),
+    (
+        {"proven": True, "kept": ["a"], "lost": [], "restored": [], "pending": [], "absent": ["c", "d"]},
+        "all 1 kept, 2 absent",
+        "good",
+    ),
+    ({"proven": True, "kept": [], "lost": [], "restored": [], "pending": [], "absent": ["c"]}, "1 absent", "calm"),
+    (
+        {"proven": True, "kept": [], "lost": ["b"], "restored": ["b"], "pending": [], "absent": ["c"]},
+        "0 kept, 1 lost, 1 put back, 1 absent",
+        "good",
+    ),
+]
+
+
+@pytest.mark.parametrize(("receipt", "said", "tone"), RECEIPTS)
+def test_what_survived_is_told_by_the_receipt(receipt: Any, said: str, tone: str) -> None:
+    """And nothing where there is none."""
+    assert parts.survived(receipt) == (said, tone)

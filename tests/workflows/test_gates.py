@@ -1,0 +1,95 @@
+"""What a person is asked and decides, over a state and a plan, as the engine and a branch of it see them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loomctl.workflows.model import gates, routing
+
+Json = dict[str, Any]
+AT = "2026-01-01T00:00:00Z"
+STAGE = "003-build.gate@1"
+
+
+def plan(*ways: Json, **more: Any) -> Json:
+    """Make a plan of one human step with these ways."""
+    step = {"key": "build/gate", "id": "gate", "kind": "human", "prompt": "Good?", "transitions": list(ways), **more}
+    return {"phases": [{"id": "build", "steps": [step]}]}
+
+
+def view(**more: Any) -> Json:
+    """Make what there is of a state while the step's visit is open, and no more than a branch has."""
+    visit = {"step_id": "build/gate", "phase": "build", "visit": 1, "rank": 3, "stage": STAGE, "status": "in_progress"}
+    return {"run_id": "r", "status": "in_progress", "steps": [visit], "pending_approvals": [], "context": {}, **more}
+
+
+@pytest.mark.parametrize(
+    ("ways", "offered"),
+    [
+        ([], []),
+        ([{"to": "end"}], []),
+        ([{"to": "end", "label": "[A] Approve"}, {"to": "x", "label": "[F] Fix"}], ["[A] Approve", "[F] Fix"]),
+        ([{"to": "end", "label": "Yes"}, {"to": "end", "label": " yes "}], ["Yes"]),
+        ([{"to": "end", "label": "Yes", "condition": "context.a"}, {"to": "x", "label": "No"}], ["No"]),
+        ([{"to": "end", "label": "Ship"}, {"to": "x", "label": "Mend", "on_failure": True}], ["Ship", "Mend"]),
+        ([{"to": "end", "label": ""}], []),
+    ],
+)
+def test_the_choices_are_the_labels_without_a_condition(ways: list[Json], offered: list[str]) -> None:
+    """As the workflow writes them, in its order, each once."""
+    assert gates.choices({"transitions": ways}) == offered
+
+
+def test_asking_is_idempotent_and_changes_nothing_that_it_was_given() -> None:
+    """A second time the state comes back as it is; so does that of a run which does not go on."""
+    state, of = view(), plan({"to": "end", "label": "Yes"})
+    before = copy.deepcopy(state)
+    waiting = gates.asked(state, of, at=AT)
+    assert state == before
+    assert waiting["status"] == "awaiting_feedback"
+    assert gates.asked(waiting, of, at=AT) is waiting
+    for status in ("paused", "failed", "completed", "cancelled", "awaiting_feedback"):
+        still = view(status=status)
+        assert gates.asked(still, of, at=AT) is still
+    other = view(steps=[])
+    assert gates.asked(other, of, at=AT) is other
+
+
+def test_a_decision_lets_the_run_go_on_and_is_on_record() -> None:
+    """With the rank of its own visit, so that an undo of that takes it back; a view needs no list of approvals."""
+    of = plan({"to": "end", "label": "Yes"})
+    waiting = gates.asked(view(), of, at=AT)
+    found = gates.decision(waiting, of, gates.CHOOSE, "yes")
+    assert found is not None
+    decided = gates.decided(waiting, found, gates.CHOOSE, at=AT, by="Ada", note="")
+    assert (decided["status"], decided["pending_approvals"]) == ("in_progress", [])
+    assert decided["approvals"] == [
+        {"id": f"human:{STAGE}", "granted_at": AT, "after_rank": 3, "by": "Ada", "label": "Yes"}
+    ]
+
+
+LABELS = st.lists(
+    st.text(st.sampled_from("abF[]-) "), min_size=1, max_size=7).filter(str.strip), min_size=1, max_size=4
+)
+
+
+@given(labels=LABELS)
+def test_a_choice_that_is_taken_leads_where_it_says(labels: list[str]) -> None:
+    """Each choice, said as it is written, takes a transition of that very text, whatever the others are."""
+    ways: list[Json] = [{"to": f"build/{number}", "label": label} for number, label in enumerate(labels)]
+    of = plan(*ways)
+    for label in gates.choices(of["phases"][0]["steps"][0]):
+        found = gates.decision(gates.asked(view(), of, at=AT), of, gates.CHOOSE, label)
+        assert found is not None
+        assert found.label is not None
+        taken = routing.choose(
+            {"transitions": ways}, outcome="succeeded", label=found.label, suggested=(), truths=[None] * len(ways)
+        )
+        assert taken is not None
+        assert taken.label == found.label
+        assert found.label.strip() == label.strip()

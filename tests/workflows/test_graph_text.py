@@ -1,0 +1,133 @@
+"""A drawing shows phases, kinds, ways and progress; in DOT it is the workflow that was drawn (D61)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loomctl.workflows.dot.dot_workflow import convert
+from loomctl.workflows.draw import graph_dot, graph_mermaid, graph_text
+from loomctl.workflows.draw.graph_text import LONGEST_LABEL, drawing
+from tests.helpers import drawings, graphviz
+
+LOOPING = drawings.frozen(drawings.LOOPING)
+
+
+def simple(*steps: dict[str, Any]) -> dict[str, Any]:
+    """Give a plan of these steps."""
+    return drawings.frozen({"id": "w", "phases": {"main": {"steps": list(steps)}}})
+
+
+def read_back(plan: dict[str, Any], state: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Write a plan in DOT and read it as a workflow."""
+    made = convert(graph_dot.written(drawing(plan, state)), name="x")
+    assert made.raw is not None, made.problems
+    assert {problem.severity for problem in made.problems} <= {"note"}
+    return drawings.frozen(made.raw)
+
+
+@pytest.mark.parametrize("state", [None, drawings.UNDER_WAY])
+def test_a_drawing_in_dot_is_the_workflow_that_was_drawn(state: dict[str, Any] | None) -> None:
+    """Steps, texts, ways, conditions, branches; the marks of a run are only drawn."""
+    assert read_back(LOOPING, state) == LOOPING
+
+
+def test_what_stands_nowhere_but_in_the_workflow_comes_back_too() -> None:
+    """Its bounds and targets; and a JavaScript condition that the documents' grammar has not."""
+    way = {"to": "end", "condition": "state.artifacts.spec_path != null && outcome != 'failed'", "weight": 2.5}
+    plan = simple(
+        {"id": "a", "name": "A", "prompt": 'Say "{run_id}".\n\nThen `stop\\` $5.', "output_schema": "routing",
+         "output_retries": 0, "fidelity": "summary:low", "max_visits": 3, "max_retries": 1, "transitions": [way]},
+        {"id": "start", "skill": "review", "description": "D", "require_approval": True, "retry_target": "a"},
+        {"id": "exit", "command": "/x:y", "transitions": [{"to": "a", "label": "Again and\nagain"[:9]}]},
+    )  # fmt: skip
+    plan |= {"retry_target": "main/a", "max_visits": 7}
+    assert read_back(plan) == plan
+
+
+def test_the_same_id_in_two_phases_gets_two_names() -> None:
+    """A node's name is unique in DOT; the ways stay."""
+    ways = [{"to": "one/check"}, {"to": "end"}]
+    plan = drawings.frozen(
+        {
+            "id": "w",
+            "phases": {
+                "one": {"steps": [{"id": "check", "prompt": "One."}]},
+                "two": {"steps": [{"id": "check", "prompt": "Two.", "transitions": ways}]},
+            },
+        }
+    )
+    back = read_back(plan)
+    assert [step["key"] for phase in back["phases"] for step in phase["steps"]] == ["one/one-check", "two/two-check"]
+    assert [way["to"] for way in back["phases"][1]["steps"][0]["transitions"]] == ["one/one-check", "end"]
+
+
+def test_mermaid_is_written_by_phases_and_kinds() -> None:
+    """Shapes, marks, visits, dashes: one line each."""
+    text = graph_mermaid.written(drawing(LOOPING, drawings.UNDER_WAY))
+    for line in (
+        'title: "shop-258-run-2026-01-01T00-00-00Z: in_progress"',
+        'subgraph p1 ["build"]',
+        's0(["✓ Plan"]):::done',
+        's1[["✓ Look from two sides"]]:::done',
+        'subgraph b1_0 ["api"]',
+        'j1{{"wait#95;all"}}',
+        's5["▸ Implement ×2"]:::current',  # noqa: RUF001 - times
+        's6[/"✗ Run the tests"/]:::failed',
+        's7{{"Approve?"}}',
+        "start_ --> s0",
+        "s1 --> s2",
+        "s2 --> j1",
+        's4 -.->|"on failure"| s3',
+        's6 -->|"Pass<br/>outcome=succeeded"| s7',
+        's8 -.->|"retry"| s7',
+        's8 -->|"context#46;tests#95;passed=true"| end_',
+    ):
+        assert f"{line}\n" in text.replace("    ", ""), line
+
+
+def test_what_the_engine_does_itself_is_not_drawn() -> None:
+    """A priming is no step of anybody's."""
+    plan = simple({"id": "prime", "prompt": "x", "engine": "prime-context"}, {"id": "a", "prompt": "x"})
+    drawn = drawing(plan)
+    assert [node.name for node in graph_text.each_node(drawn.groups)] == ["a"]
+    assert [(arrow.tail, arrow.head) for arrow in drawn.arrows] == [("start_", "s0"), ("s0", "end_")]
+
+
+def test_a_run_that_is_over_has_reached_its_end() -> None:
+    """The end is marked as done; of a workflow nothing is."""
+    over = {**drawings.UNDER_WAY, "status": "completed"}
+    assert [node.mark for node in drawing(LOOPING, over).loose] == ["", "done"]
+    assert not any(node.mark for node in graph_text.each_node(drawing(LOOPING).groups))
+
+
+def test_long_texts_are_cut() -> None:
+    """A name and a condition are one line each."""
+    way = {"to": "end", "condition": "context.x == " + "1" * 900}
+    plan = simple({"id": "a", "name": "n" * 300, "prompt": "x", "transitions": [way]})
+    drawn = drawing(plan)
+    assert drawn.groups[0].nodes[0].title.endswith("…")
+    assert all(len(line) <= LONGEST_LABEL for arrow in drawn.arrows for line in arrow.lines)
+    assert read_back(plan)["phases"] == plan["phases"]
+
+
+def test_an_empty_plan_is_drawn() -> None:
+    """Even where there is nothing to draw."""
+    assert "flowchart" in graph_mermaid.written(drawing(simple()))
+    assert graphviz.rendered(graph_dot.written(drawing(simple())))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(max_size=30), min_size=1, max_size=4), st.text(max_size=30))
+def test_graphviz_reads_any_names(names: list[str], label: str) -> None:
+    """And what is read back has the same prompts."""
+    steps = [
+        {"id": f"s{n}", "name": name, "prompt": name, "transitions": [{"to": "end", "label": label}]}
+        for n, name in enumerate(names)
+    ]
+    text = graph_dot.written(drawing(simple(*steps)))
+    assert graphviz.is_read(text)
+    assert convert(text, name="x").raw is not None

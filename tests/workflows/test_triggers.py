@@ -1,0 +1,108 @@
+"""Which events make an artifact due (D13)."""
+
+from __future__ import annotations
+
+import pytest
+
+from loomctl.workflows.model import triggers
+from loomctl.workflows.model.triggers import Event
+
+START = triggers.session_start("resume")
+COMPACT = triggers.session_start("compact")
+ENTER = triggers.phase_transition("architect", "build")
+FIRST = triggers.phase_transition(None, "frame")
+TAKEN_UP = triggers.run_start("build")
+MANUAL = triggers.manual()
+
+
+@pytest.mark.parametrize(
+    ("word", "event", "fired"),
+    [
+        ("session_start", START, True),
+        ("session_start", COMPACT, True),
+        ("session_start", TAKEN_UP, True),
+        ("session_start", ENTER, False),
+        ("compaction_detected", COMPACT, True),
+        ("compaction_detected", START, False),
+        ("phase_transition", ENTER, True),
+        ("phase_transition:architect->build", ENTER, True),
+        ("phase_transition: architect → build ", ENTER, True),
+        ("phase_transition:*->build", ENTER, True),
+        ("phase_transition:architect->*", ENTER, True),
+        ("phase_transition:*->*", ENTER, True),
+        ("phase_transition:frame->build", ENTER, False),
+        ("phase_transition:build->architect", ENTER, False),
+        ("phase_transition", FIRST, False),
+        ("phase_start", ENTER, True),
+        ("phase_start:build", ENTER, True),
+        ("phase_start:*", ENTER, True),
+        ("phase_start:frame", ENTER, False),
+        ("phase_start:frame", FIRST, True),
+        ("phase_start:build", TAKEN_UP, True),
+        ("phase_start", START, False),
+        ("manual", MANUAL, True),
+        ("manual", START, False),
+        ("phase_start:b", ENTER, False),
+        ("nonsense", ENTER, False),
+    ],
+)
+def test_a_trigger_fires_for_what_it_names(word: str, event: Event, fired: bool) -> None:
+    """A compaction is a session start too, a transition the start of its phase; a star and a bare word mean any."""
+    assert triggers.fires(["other", word], event) == (word if fired else None)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "",
+        "session_start:x",
+        "manual:",
+        "phase_start:",
+        "phase_start: ",
+        "phase_start:a->b",
+        "phase_transition:",
+        "phase_transition:a",
+        "phase_transition:a->",
+        "phase_transition:->b",
+        "phase_transition:a->b->c",
+        "phase",
+        "Session_start",
+    ],
+)
+def test_half_a_trigger_is_none(word: str) -> None:
+    """A word that could never fire is not taken for a trigger."""
+    assert not triggers.is_trigger(word)
+    assert triggers.from_word(word) is None
+    assert triggers.fires([word], MANUAL) is None
+
+
+@pytest.mark.parametrize(
+    "event", [triggers.session_start(), COMPACT, ENTER, triggers.phase_transition(None, "build"), MANUAL]
+)
+def test_an_event_can_be_asked_for_by_its_name(event: Event) -> None:
+    """`--trigger` with the name that a slip shows gives that event again."""
+    assert triggers.from_word(event.name) == event
+
+
+@pytest.mark.parametrize("word", ["phase_start", "phase_transition", "phase_start:*", "phase_transition:a->*"])
+def test_a_pattern_is_not_one_event(word: str) -> None:
+    """A trigger that names many events is a trigger, but cannot be asked for."""
+    assert triggers.is_trigger(word)
+    assert triggers.from_word(word) is None
+
+
+def test_blanks_in_a_word_do_not_matter() -> None:
+    """An event is called the same however its word was typed."""
+    assert triggers.from_word(" phase_start: build ") == triggers.phase_transition(None, "build")
+    assert triggers.from_word("phase_transition: a → b") == triggers.phase_transition("a", "b")
+
+
+def test_only_a_manual_event_wants_everything() -> None:
+    """Automatic events load what their triggers name; a manual one everything eligible."""
+    assert MANUAL.is_manual
+    assert not any(event.is_manual for event in (START, COMPACT, ENTER, FIRST, TAKEN_UP))
+
+
+def test_a_run_without_a_phase_yet_starts_a_session() -> None:
+    """A run that has entered no phase is a session start and nothing more."""
+    assert triggers.run_start(None) == triggers.session_start()

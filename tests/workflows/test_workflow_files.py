@@ -1,0 +1,173 @@
+"""A workflow is found by id, by place or by path, and its file is read or refused with reasons."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from loomctl.kit.errors import LoomError
+from loomctl.workflows.workflow_files import LARGEST_YAML, Places, available, find, load, locate, portable, read
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    """Give a project and a bundle with a few workflows."""
+    files = {
+        "bundle/config/workflows/core.json": "core",
+        "bundle/config/workflows/default.json": "default",
+        "project/.loom/workflows/ours.yaml": "ours",
+        "project/.loom/workflows/default.json": "default",
+        "project/.fractary/faber/workflows/old.json": "old",
+        "project/.loom/workflows/fractary-faber-own.json": "fractary-faber-own",
+        "project/flows/x.yml": "x",
+        "project/.loom/workflows/graph.dot": "graph",
+        "project/.loom/workflows/twice.json": "twice",
+        "project/.loom/workflows/twice.yaml": "twice",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"id": text, "phases": {}}), encoding="utf-8")
+    return Places(str(tmp_path / "project"), str(tmp_path / "project" / ".loom"), str(tmp_path / "bundle"))
+
+
+FOUND = [
+    ("core", "bundle/config/workflows/core.json"),
+    ("ours", "project/.loom/workflows/ours.yaml"),
+    ("old", "project/.fractary/faber/workflows/old.json"),
+    ("default", "project/.loom/workflows/default.json"),
+    ("loom:default", "bundle/config/workflows/default.json"),
+    ("project:default", "project/.loom/workflows/default.json"),
+    ("fractary-faber:old", "project/.fractary/faber/workflows/old.json"),
+    ("faber@fractary-faber:old", "project/.fractary/faber/workflows/old.json"),
+    ("faber@fractary-faber:core", "bundle/config/workflows/core.json"),
+    ("fractary-faber@fractary:core", "bundle/config/workflows/core.json"),
+    ("fractary-faber-core", "bundle/config/workflows/core.json"),
+    ("fractary-faber-own", "project/.loom/workflows/fractary-faber-own.json"),
+    ("graph", "project/.loom/workflows/graph.dot"),
+    ("flows/x.yml", "project/flows/x.yml"),
+    ("./flows/../flows/x.yml", "project/flows/x.yml"),
+]
+
+
+@pytest.mark.parametrize(("ref", "expected"), FOUND)
+def test_a_name_finds_its_file(places: Places, tmp_path: Path, ref: str, expected: str) -> None:
+    """An id is the project's before it is the bundle's; `loom:` and `project:` say which; a path is a path."""
+    assert find(ref, **places._asdict(), base=places.project_dir) == str(tmp_path / expected)
+    absolute = str(tmp_path / expected)
+    assert find(absolute, **places._asdict()) == absolute
+
+
+def test_a_path_begins_at_the_current_directory(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a base a path is relative to where the user is."""
+    monkeypatch.chdir(os.path.join(places.project_dir, "flows"))
+    assert find("x.yml", **places._asdict()) == os.path.join(places.project_dir, "flows", "x.yml")
+
+
+LOST = [
+    ("nobody", "UNKNOWN_WORKFLOW"),
+    ("project:core", "UNKNOWN_WORKFLOW"),
+    ("loom:ours", "UNKNOWN_WORKFLOW"),
+    ("flows/y.yml", "UNKNOWN_WORKFLOW"),
+    ("y.json", "UNKNOWN_WORKFLOW"),
+    ("acme:core", "BAD_ID"),
+    ("acme@market:core", "BAD_ID"),
+    ("faber@fractary-faber:nobody", "UNKNOWN_WORKFLOW"),
+    ("faber@fractary-faber:../core", "UNKNOWN_WORKFLOW"),
+    ("faber@fractary-faber", "BAD_ID"),
+    ("", "BAD_ID"),
+    ("..", "BAD_ID"),
+    ("project:..", "BAD_ID"),
+    ("two words", "BAD_ID"),
+    ("x\0", "BAD_ID"),
+    ("twice", "AMBIGUOUS_WORKFLOW"),
+    ("flows/graph.dot", "UNKNOWN_WORKFLOW"),
+]
+
+
+@pytest.mark.parametrize(("ref", "code"), LOST)
+def test_a_name_that_finds_nothing_says_why(places: Places, ref: str, code: str) -> None:
+    """What is not found, not clear or not supported is one error with a way on."""
+    with pytest.raises(LoomError) as caught:
+        find(ref, **places._asdict(), base=places.project_dir)
+    assert caught.value.code == code
+    assert caught.value.hint
+
+
+def test_a_near_miss_is_met_with_the_name(places: Places) -> None:
+    """The error for an unknown id names the one that was probably meant."""
+    with pytest.raises(LoomError) as caught:
+        find("defualt", **places._asdict())
+    assert "did you mean default?" in caught.value.why
+    assert caught.value.hint == "loomctl check default"
+
+
+def test_what_there_is_can_be_listed(places: Places) -> None:
+    """Completion offers each id once."""
+    assert available(**places._asdict()) == ["core", "default", "fractary-faber-own", "graph", "old", "ours", "twice"]
+    assert available(project_dir="/nowhere", store="/nowhere/.loom", bundle=places.bundle) == ["core", "default"]
+
+
+def test_the_bundle_means_its_own(places: Places, tmp_path: Path) -> None:
+    """An id in a file of the bundle is the bundle's, whatever the project calls the same."""
+    bundled = os.path.join(places.bundled, "default.json")
+    ours = os.path.join(places.project_dir, ".loom", "workflows", "ours.yaml")
+    assert locate("default", places, named_in=bundled).path == bundled
+    assert locate("default", places, named_in=ours).path == str(tmp_path / "project/.loom/workflows/default.json")
+    assert locate("../../flows/x.yml", places, named_in=ours).path == str(tmp_path / "project/flows/x.yml")
+
+
+def test_the_bundle_stands_in_for_faber(places: Places) -> None:
+    """One of FABER's names that is nowhere here is answered by the bundle, and the answer says so."""
+    assert locate("fractary-faber:core", places).stands_in
+    assert locate("faber@fractary-faber:core", places).stands_in
+    assert not locate("fractary-faber:old", places).stands_in
+
+
+def test_no_machine_is_in_a_portable_name(places: Places) -> None:
+    """A file of bundle or project is named under its root, any other by its bare name."""
+    assert portable(os.path.join(places.bundled, "core.json"), places) == "{plugin_root}/config/workflows/core.json"
+    assert portable(os.path.join(places.project_dir, "flows", "x.yml"), places) == "{project_root}/flows/x.yml"
+    assert portable("/elsewhere/y.json", places) == "y.json"
+
+
+def test_a_file_is_read_with_its_digest(tmp_path: Path) -> None:
+    """JSON and YAML give the same value; a byte order mark is no harm."""
+    (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"id": "a"}')
+    (tmp_path / "a.yaml").write_text("id: a\n", encoding="utf-8")
+    assert load(str(tmp_path / "a.json")).raw == load(str(tmp_path / "a.yaml")).raw == read(str(tmp_path / "a.json"))
+    assert len(load(str(tmp_path / "a.yaml")).sha256) == 64
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    """A folder, a pipe, a missing file, wrong bytes and a huge file are problems, not exceptions, and block nothing."""
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "bytes.json").write_bytes(b'{\n "a": "\xff"}')
+    (tmp_path / "huge.yaml").write_text("a: " + "x" * LARGEST_YAML, encoding="utf-8")
+    codes = {}
+    for name in ("folder.json", "pipe.json", "missing.json", "bytes.json", "huge.yaml", "nul\0.json"):
+        (problem,) = load(str(tmp_path / name)).problems
+        codes[name] = (problem.code, problem.where)
+    assert codes == {
+        "folder.json": ("UNREADABLE", "$"),
+        "pipe.json": ("UNREADABLE", "$"),
+        "missing.json": ("UNREADABLE", "$"),
+        "nul\0.json": ("UNREADABLE", "$"),
+        "bytes.json": ("NOT_UTF8", "line 2, column 8"),
+        "huge.yaml": ("TOO_LARGE", "$"),
+    }
+
+
+def test_read_says_all_that_is_wrong(tmp_path: Path) -> None:
+    """`read` raises one error with every mistake in the file's form and its line."""
+    path = tmp_path / "a.yaml"
+    path.write_text("a: 1\na: 2\nyes: 3\n", encoding="utf-8")
+    with pytest.raises(LoomError) as caught:
+        read(str(path))
+    assert caught.value.where == str(path)
+    assert "line 2, column 1" in caught.value.why
+    assert "line 3, column 1" in caught.value.why
