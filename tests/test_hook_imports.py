@@ -38,12 +38,25 @@ GIT = {
 }
 
 # What a hook leaves alone that only primes, or only keeps a message.
-TO_DRIVE = ("engine.driving", "engine.settling", "model.run_life", "model.ways", "model.routing", "model.phase_marks")
+TO_DRIVE = (
+    "flow.drive",
+    "flow.settle",
+    "flow.route.run_life",
+    "workflows.model.ways",
+    "workflows.model.routing",
+    "workflows.model.phase_marks",
+)
 TO_END_A_STEP = (
-    *("engine.priming", "engine.driving", "engine.settling", "engine.ending", "engine.tracking", "engine.prompts"),
-    *("engine.end_records", "engine.moves"),
-    *("engine.context_values", "engine.route_conditions", "engine.usage", "disk.expressions", "disk.working_tree"),
-    *("disk.asset_files", "disk.artifact_paths", "model.conditions", "model.secrets"),
+    *("priming.prime_run", "flow.drive", "flow.settle", "flow.end.end", "changes.track", "flow.prompts"),
+    *("flow.end.records", "flow.moves"),
+    *(
+        "runs.context.context_values",
+        "flow.route.route_conditions",
+        "flow.end.usage",
+        "expressions.engine",
+        "changes.working_tree",
+    ),
+    *("changes.asset_files", "runs.artifact_paths", "expressions.conditions", "kit.text.secrets"),
 )
 
 PROGRAM = """
@@ -143,7 +156,9 @@ def test_what_ends_early_imports_no_engine(begun: Scene) -> None:
     """Events that have nothing to do load neither priming nor driving."""
     loaded, said = modules_of(begun, "pre-tool-use", tool_name="Bash", tool_input={"command": "ls"})
     assert said == ""
-    assert not {name for name in loaded if name.startswith("loomctl.engine.")} - {"loomctl.runs.caller"}
+    assert not {name for name in loaded if name.startswith(("loomctl.flow.", "loomctl.priming."))} - {
+        "loomctl.flow.open_project"
+    }
     loaded, said = modules_of(begun, "stop", last_assistant_message="so far so good")
     assert said == ""
     assert loaded & {f"loomctl.{name}" for name in TO_END_A_STEP} == set()
@@ -156,7 +171,13 @@ def test_a_start_that_owes_nothing_imports_nothing_that_drives(scene: Scene) -> 
     scene.begin()
     loaded, said = modules_of(scene, "session-start", source="compact")
     assert "# The spec" in said
-    unused = ("model.conditions", "model.paths_in_state", "model.git_commands", "model.plan_text", "model.state_text")
+    unused = (
+        "expressions.conditions",
+        "expressions.state_paths",
+        "workflows.model.git_commands",
+        "priming.plan_text",
+        "priming.state_text",
+    )
     assert not loaded & {f"loomctl.{name}" for name in (*TO_DRIVE, *unused)}
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from loomctl import __file__ as package_file
 from loomctl.cli import printing
+from loomctl.kit import package
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SETUP, LoomError
 
 SPEC = """# Dark mode for the shop
@@ -103,7 +103,7 @@ class Machine:
 
 
 def _own_command() -> list[str]:
-    return [sys.executable, "-I", os.path.join(os.path.dirname(package_file), "__main__.py")]
+    return [sys.executable, "-I", package.MAIN]
 
 
 @click.command()

@@ -13,6 +13,7 @@ import time
 
 from loomctl.expressions.conditions import ROOTS, compile_condition
 from loomctl.expressions.state_paths import MISSING, compile_path
+from loomctl.kit import package
 from loomctl.kit.errors import EXIT_SETUP, LoomError
 from loomctl.kit.records import NamedTuple
 
@@ -108,8 +109,7 @@ def syntax_error(source: str, kind: str = "condition") -> str | None:
 def child_command(environment_python: str | None, library: str = "quickjs") -> list[str] | None:
     """Give the command that answers questions on stdin, or None if no interpreter with the library is known."""
     python = environment_python or (sys.executable if _has(library) else None)
-    main = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
-    return [python, "-I", main, "expressions"] if python else None
+    return [python, "-I", package.MAIN, "expressions"] if python else None
 
 
 def _has(library: str) -> bool:

@@ -150,8 +150,3 @@ def refusal(problems: Sequence[Problem], *, what: str, where: str, code: str = "
         hint=f"loomctl check {quoted(where)}",
         exit_code=EXIT_INVALID,
     )
-
-
-def pointer(*keys: str | int) -> str:
-    """Make a JSON Pointer."""
-    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)

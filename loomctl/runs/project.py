@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import files, git, user_folders
+from loomctl.kit import files, git, package, user_folders
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.store import reading_copies
@@ -37,7 +37,7 @@ class Project(NamedTuple):
 
 def package_parent() -> str:
     """Give the folder that holds the package `loomctl`."""
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return os.path.dirname(package.FOLDER)
 
 
 def plugin_root() -> str:

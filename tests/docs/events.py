@@ -405,7 +405,7 @@ def _in_module(path: Path) -> Iterator[Written]:
 
 def _event_names(tree: ast.Module, path: Path) -> set[str]:
     """Give what a module calls the events of a run: under whichever name it imports them, and none of a trigger's."""
-    own = {"Event"} if path.name == "events.py" and path.parent.name == "disk" else set()
+    own = {"Event"} if path.name == "events.py" and path.parent.name == "store" else set()
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     every = [one for node in imports if node.module == "loomctl.runs.store.events" for one in node.names]
     return own | {one.asname or one.name for one in every if one.name == "Event"}

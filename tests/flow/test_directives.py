@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loomctl.flow.outcomes import output_checks
 from loomctl.flow.outcomes.directives import FIELDS, ROUTING, Fault, Reading, Source, last_object, mended, read
 from loomctl.flow.outcomes.json_objects import objects
-from loomctl.kit.problems import pointer
+from loomctl.kit.json.pointers import pointer
 from loomctl.runs.model.context_keys import is_reserved
 from loomctl.runs.model.visits import OUTCOMES
 from tests.flow.test_json_objects import Counted

@@ -64,9 +64,12 @@ def test_the_wheel_ships_the_whole_bundle_byte_for_byte(wheel: Path) -> None:
 def test_the_wheel_ships_the_reports_style_and_script(wheel: Path) -> None:
     """They stand in the package, where `loomctl report` reads them."""
     with zipfile.ZipFile(wheel) as archive:
-        inside = {name: archive.read(name) for name in archive.namelist() if name.startswith("loomctl/page/")}
+        inside = {
+            name: archive.read(name) for name in archive.namelist() if name.startswith("loomctl/views/report/assets/")
+        }
     assert inside == {
-        f"loomctl/page/{name}": (CHECKOUT / "loomctl/page" / name).read_bytes() for name in ("report.css", "report.js")
+        f"loomctl/views/report/assets/{name}": (CHECKOUT / "loomctl/views/report/assets" / name).read_bytes()
+        for name in ("report.css", "report.js")
     }
 
 

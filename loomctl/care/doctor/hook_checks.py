@@ -6,7 +6,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from loomctl.kit import bundle_lines, clock, files
+from loomctl.kit import bundle_lines, clock, files, package
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.runs import hook_health
@@ -50,14 +50,10 @@ def hooks(patient: Patient) -> Finding:
     called = {command.rpartition(" hook ")[2] for command in entries}
     expected = [part for event in heartbeats.EVENTS for part in (_PARTS if event == "session-start" else [event])]
     troubles += [Finding(FAIL, f"no hook for {event}", mended) for event in expected if event not in called]
-    if not os.path.isfile(os.path.join(_package(), "__main__.py")):
+    if not os.path.isfile(os.path.join(package.FOLDER, "__main__.py")):
         whole = bundle_lines.repair(patient.bundle, "loomctl")
-        troubles.append(Finding(FAIL, "the package is not where the launcher looks for it", whole, [_package()]))
+        troubles.append(Finding(FAIL, "the package is not where the launcher looks for it", whole, [package.FOLDER]))
     return gathered(troubles, f"{len(entries)} hooks, each calls {patient.launcher}")
-
-
-def _package() -> str:
-    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def _entries(raw: Any) -> Iterator[str]:

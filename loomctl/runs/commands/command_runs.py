@@ -12,7 +12,7 @@ import os
 import signal
 import time
 
-from loomctl.kit import digests, files
+from loomctl.kit import digests, files, package
 from loomctl.kit.errors import EXIT_SETUP, LoomError
 from loomctl.kit.process import processes
 from loomctl.kit.records import NamedTuple
@@ -69,10 +69,9 @@ def start(order: Order, environ: Mapping[str, str]) -> bool:
 
     files.make_folder(order.folder, mode=0o755)
     key = os.urandom(16).hex()
-    main = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-S", main, "supervise"],
+            [sys.executable, "-I", "-S", package.MAIN, "supervise"],
             input=json.dumps({**order._asdict(), "key_sha256": digests.of_text(key)}).encode("ascii"),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

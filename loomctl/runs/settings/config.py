@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import digests, files, user_folders
+from loomctl.kit import digests, files, package, user_folders
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.records import NamedTuple
 
@@ -102,10 +102,9 @@ def load_for_a_hook(store: str, environment_python: str | None) -> Settings:
         return settings
     import subprocess
 
-    main = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
     try:
         subprocess.run(
-            [environment_python, "-I", main, "settings", store],
+            [environment_python, "-I", package.MAIN, "settings", store],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

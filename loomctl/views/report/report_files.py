@@ -17,7 +17,7 @@ from loomctl.runs.store import folder_swap
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_PARTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "page")
+_PARTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "assets")
 _GENERATOR = b'<meta name="generator" content="loomctl report '
 _LOOKED_AT = 4096  # bytes of a page in which it says by whom it was made
 _RUNS = re.compile(r"/\.loom/(?:runs|local)/")
