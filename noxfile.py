@@ -1,4 +1,4 @@
-"""The suite on every Python that Loom supports: `nox`, or `nox -s tests-3.12 -- tests/model` for a part of it."""
+"""The suite on every Python that Loom supports: `nox`, or `nox -s tests-3.12 -- tests/flow` for a part of it."""
 
 from __future__ import annotations
 

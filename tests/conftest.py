@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from loomctl.changes import asset_files, working_tree
+from tests.helpers import tiers
 from tests.helpers.scenes import PYTHON, Scene
 
 if TYPE_CHECKING:
@@ -38,6 +39,14 @@ settings.load_profile("loom")
 # Who starts the tests in the background makes them, and all that they start, deaf to an interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the quick tier alone where it is asked for."""
+    if tiers.is_quick():
+        quick, others = tiers.split(items)
+        config.hook.pytest_deselected(items=others)
+        items[:] = quick
 
 
 @pytest.fixture(scope="session")

@@ -124,6 +124,7 @@ CASES: list[tuple[str, Json]] = [
 ]
 
 
+@pytest.mark.slow(quick=8)
 @pytest.mark.parametrize("closing", [False, True])
 @pytest.mark.parametrize(("event", "told"), CASES, ids=[f"{event}-{told.get('source', '')}" for event, told in CASES])
 def test_a_hook_imports_little(begun: Scene, ground: set[str], event: str, told: Json, closing: bool) -> None:
@@ -188,6 +189,7 @@ ANSWERS: list[tuple[Json, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "wanted"), ANSWERS)
 def test_a_stop_that_chooses_among_ways_imports_no_more(scene: Scene, answer: Json, wanted: str) -> None:
     """Conditions, labels, a passing failure that is to be tried again: the standard library does it."""

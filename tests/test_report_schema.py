@@ -54,6 +54,7 @@ def places(schema: Json, where: str = "$") -> set[str]:
     return found | (places(schema["items"], f"{where}[]") if "items" in schema else set())
 
 
+@pytest.mark.slow(quick=2)
 @pytest.mark.parametrize("make", [fresh, rich, reports.hostile])
 @pytest.mark.parametrize("words", [[], ["-o", "report.html", "--with-files"]], ids=["alone", "with a page"])
 def test_what_is_printed_is_what_the_schema_says(scene: Scene, make: Callable[[Scene], Any], words: list[str]) -> None:
@@ -64,6 +65,7 @@ def test_what_is_printed_is_what_the_schema_says(scene: Scene, make: Callable[[S
     assert keys(SCHEMA, document)
 
 
+@pytest.mark.slow
 def test_the_schema_names_nothing_that_is_never_printed(scene: Scene) -> None:
     """Between them, the rich run and a damaged one have every key."""
     rich(scene)

@@ -275,6 +275,7 @@ def test_a_tool_step_has_the_keys_of_its_schema() -> None:
     assert set(schema["properties"]["rest"]["properties"]) == {"args", "result", "text_at", "text_is"}
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(CALLS)
 def test_every_step_that_is_made_satisfies_its_schema(
@@ -319,6 +320,7 @@ def places(raw: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(found for key, value in inner for found in places(value, (*path, key)))]
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(data=st.data())
 def test_schema_and_reader_agree_on_any_damage(data: st.DataObject) -> None:

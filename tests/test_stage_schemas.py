@@ -81,6 +81,7 @@ def written(scene: Scene, name: str) -> list[Json]:
     return [json.loads(path.read_text()) for path in sorted((scene.run_dir / "stages").glob(f"*/{name}"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_what_is_written_is_what_the_schema_says(worked: Scene, kind: str) -> None:
     """Each file is valid; between them they have every key, and none that the schema does not name."""
@@ -104,6 +105,7 @@ def _no_other_keys(root: Json, schema: Json, value: Any, where: str) -> None:
         _no_other_keys(root, schema["items"], inner, f"{where}[]")
 
 
+@pytest.mark.slow
 def test_the_stages_ended_in_every_way(worked: Scene) -> None:
     """So that the parity above is of something."""
     held = written(worked, "status.json")
@@ -130,6 +132,7 @@ def test_the_words_are_those_of_the_code() -> None:
     assert SCHEMAS["changes"]["properties"]["patch"]["enum"] == [track.PATCH, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_nothing_else_passes(worked: Scene, kind: str) -> None:
     """A key that is missing, and one of another type, are found."""

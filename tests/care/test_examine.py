@@ -23,6 +23,7 @@ def test_every_check_is_documented_and_nothing_else_is() -> None:
     assert re.findall(r"^### (.*)$", text, re.MULTILINE) == list(CHECKS)
 
 
+@pytest.mark.slow
 def test_a_healthy_project_passes(scene: Scene) -> None:
     """A run that was just started in a project of one's own fails nothing."""
     scene.write("spec.md", "# The spec\n")
@@ -73,6 +74,7 @@ def test_nothing_raw_and_nothing_secret_is_shown() -> None:
     assert found.facts["count"] == 5
 
 
+@pytest.mark.slow
 def test_the_doctor_changes_nothing(scene: Scene, user_folders: Path, tmp_path: Path) -> None:
     """Neither project nor home nor bundle nor the temporary folder has anything more, or anything newer, after it."""
     scene.write("spec.md", "# The spec\n")
@@ -99,6 +101,7 @@ def test_outside_of_a_project_all_checks_speak(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow(quick=2)
 @pytest.mark.parametrize("damage", ["file", "folders", "junk"])
 def test_a_damaged_store_crashes_no_check(scene: Scene, damage: str) -> None:
     """Files in place of folders, folders in place of files, bytes in place of JSON: findings, never a crash."""

@@ -177,6 +177,7 @@ def test_a_file_that_was_masked_on_its_way_is_unproven_and_the_pushed_copy_is_na
     assert whole_copies.way_on(space, run_id, "nowhere.md", otherwise="none").hint == "none"
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_damaged_as_well_is_passed_over_for_an_earlier_one(tmp_path: Path) -> None:
     """Of a log by its own chain, of another file where it is what stands here; where none is left, that is said."""
     machine = Machine(tmp_path / "laptop", server_of(tmp_path))

@@ -96,6 +96,7 @@ def test_what_a_failing_hook_said_is_told(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_hook_that_hangs_is_ended_with_its_children(tmp_path: Path, temporary: Path) -> None:
     """After the timeout that hooks.json gives it nothing of it runs any more."""
     began = tmp_path / "pid"

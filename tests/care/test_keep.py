@@ -309,6 +309,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["archive", "restore", "rm"])
 def test_a_kill_leaves_a_run_whole_in_one_place(over: Scene, way: str) -> None:
     """Killed at any moment of being archived or brought back, a run is there, or its archive is, byte for byte; of one

@@ -73,6 +73,7 @@ def changed(scene: Scene, path: Path, kind: str) -> None:
         path.write_bytes(other.read_bytes())
 
 
+@pytest.mark.slow(quick=20)
 @pytest.mark.parametrize("kind", ["edit", "truncate", "empty", "delete", "folder", "swap"])
 @pytest.mark.parametrize("file", ["state.json", "plan.json", *OF_STAGES])
 def test_a_changed_file_is_named_with_its_stage(begun: Scene, file: str, kind: str) -> None:
@@ -92,6 +93,7 @@ def test_a_changed_file_is_named_with_its_stage(begun: Scene, file: str, kind: s
         assert stage in told.stdout
 
 
+@pytest.mark.slow
 def test_what_hooks_change_without_an_event_may_differ(begun: Scene) -> None:
     """The sessions, what was loaded, the lease and the times stand outside of the checksum; all other keys within."""
     for key, value in begun.state.items():
@@ -135,6 +137,7 @@ def walk(scene: Scene, *arguments: str, code: int = 0, **more: Any) -> Ended:
     return ended
 
 
+@pytest.mark.slow
 def test_whatever_a_run_goes_through_its_files_are_proven(scene: Scene, tmp_path: Path) -> None:
     """Each verb that writes into a run, one behind the other; only what a fork brings along is not covered."""
     git(scene.root, "init", "-q", "-b", "main")
@@ -183,6 +186,7 @@ def test_whatever_a_run_goes_through_its_files_are_proven(scene: Scene, tmp_path
     walk(scene, "runs", "restore", archive)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", ["Made it.", f"The key is {SECRET}"])
 def test_a_run_that_goes_to_another_machine_and_back_is_proven_on_both(tmp_path: Path, said: str) -> None:
     """With a secret in an answer and a value, too: what was masked is unproven there, and proven again here."""

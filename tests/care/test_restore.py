@@ -453,6 +453,7 @@ sys.exit(main(["state", "restore", sys.argv[2]]))
 """
 
 
+@pytest.mark.slow
 def test_a_kill_while_restoring_loses_nothing(begun: Scene) -> None:
     """Killed at any moment: the state is the broken one or the restored one, the broken bytes and the backup are there,
     and the next try ends well.

@@ -341,6 +341,7 @@ def test_a_second_end_tells_the_same_and_more(begun: Scene) -> None:
     assert not (begun.run_dir / "stages" / STAGE / "changes.patch").exists()
 
 
+@pytest.mark.slow
 def test_each_stage_is_told_apart_and_old_baselines_go(begun: Scene) -> None:
     """What one stage committed is not the next one's; at most two baselines of a run stay on disk."""
     for number in range(4):

@@ -261,6 +261,7 @@ CASES: list[tuple[str, Callable[[Path], object], dict[str, str]]] = [
 ]
 
 
+@pytest.mark.slow(quick=29)
 @pytest.mark.parametrize(("act", "told"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_what_changed_is_told_by_content(
     shop: Path, tmp_path: Path, act: Callable[[Path], object], told: dict[str, str]

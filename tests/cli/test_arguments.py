@@ -51,6 +51,7 @@ def test_words_are_what_a_person_means(text: str, words: list[str]) -> None:
     assert given_as(text) == words
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(blacklist_categories=["Cs"]), max_size=200))
 def test_no_text_is_lost_or_run(text: str) -> None:
     """Any arguments can be split; nothing but blanks and quotes goes, and nothing comes."""
@@ -62,6 +63,7 @@ def test_no_text_is_lost_or_run(text: str) -> None:
     assert bare("".join(words)) == bare(text)
 
 
+@pytest.mark.slow
 @given(st.lists(st.from_regex(r"[a-z0-9./_:-]{1,12}", fullmatch=True), max_size=6))
 def test_plain_words_are_split_as_a_shell_does(words: list[str]) -> None:
     """Without quotes there is no difference to a shell."""

@@ -51,6 +51,7 @@ def test_a_run_begins_with_few_words(scene: Scene, workflow: str) -> None:
     assert whole + len(plan[0].split()) <= 600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workflow", ["core", "default"])
 def test_a_step_ends_with_few_words(scene: Scene, workflow: str) -> None:
     """What `done` says beside the next step's prompt: 355 to 410 words once."""

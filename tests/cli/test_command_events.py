@@ -29,6 +29,7 @@ def how_ended(scene: Scene) -> Json:
     return {key: properties[key] for key in keys if properties[key] is not None and properties[key] is not False}
 
 
+@pytest.mark.slow(quick=2)
 @pytest.mark.parametrize(
     ("step", "how"),
     [
@@ -49,6 +50,7 @@ def test_an_end_is_told_as_it_was(scene: Scene, step: Json, how: Json) -> None:
     assert how_ended(scene) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["cancel"], ["undo"], ["done", "--outcome", "skipped"]])
 def test_a_command_that_somebody_ends_is_told_as_stopped(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str]
@@ -75,6 +77,7 @@ def test_a_command_that_somebody_ends_is_told_as_stopped(
     assert [properties["stopped"] for name, properties in told(scene) if name == "command.ended"] == [True, True]
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_command_that_is_stopped_does_not_end_its_step(scene: Scene, tmp_path: Path) -> None:
     """Nobody but who stopped it says what becomes of it; stopped by a shutdown, it is run again from its start."""
     gate = Gate(tmp_path / "gate")

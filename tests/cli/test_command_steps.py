@@ -78,6 +78,7 @@ def test_a_command_that_fails_fails_its_step_and_the_run(scene: Scene) -> None:
     assert not (scene.root / "second").exists()
 
 
+@pytest.mark.slow
 def test_a_failed_command_is_tried_again_as_a_new_visit(scene: Scene) -> None:
     """As often as `max_retries` says."""
     begin(scene, {"run": "echo x >> tries; test $(wc -l < tries) -gt 2", "max_retries": 2})
@@ -89,6 +90,7 @@ def test_a_failed_command_is_tried_again_as_a_new_visit(scene: Scene) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_timeout_fails_the_step(scene: Scene) -> None:
     """With what it printed until then."""
     begin(scene, {"run": "echo before; sleep 600", "timeout": 0.5})
@@ -98,6 +100,7 @@ def test_a_timeout_fails_the_step(scene: Scene) -> None:
     assert (command["timed_out"], blob(scene, command["output"])) == (True, "before\n")
 
 
+@pytest.mark.slow
 def test_a_long_command_goes_on_and_any_session_waits_for_it(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -183,6 +186,7 @@ def test_a_command_whose_supervisor_was_killed_fails_as_lost(
     until(lambda: not processes.lives(known["command"]))
 
 
+@pytest.mark.slow
 def test_a_cancelled_run_stops_its_command_and_may_be_taken_up(scene: Scene, tmp_path: Path) -> None:
     """All of its processes end; taken up again, the step is done from its start, what was is kept beside."""
     gate = Gate(tmp_path / "gate")
@@ -204,6 +208,7 @@ def test_a_cancelled_run_stops_its_command_and_may_be_taken_up(scene: Scene, tmp
     assert json.loads(said)["ran"][0]["status"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_a_cancel_that_was_killed_is_finished_by_the_next_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run was cancelled already, its command runs: another cancel stops it, and a third finds nothing to do."""
     begin(scene, "echo $$ > child; sleep 600")
@@ -223,6 +228,7 @@ def test_a_cancel_that_was_killed_is_finished_by_the_next_one(scene: Scene, monk
     assert scene.event_names().count("run.cancelled") == 1
 
 
+@pytest.mark.slow
 def test_a_paused_run_lets_its_command_end(scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its end counts once the run is resumed."""
     gate = Gate(tmp_path / "gate")
@@ -264,6 +270,7 @@ def test_a_person_ends_a_running_command_by_hand(scene: Scene, monkeypatch: pyte
     assert scene.state["steps"][0]["status"] == "failed"
 
 
+@pytest.mark.slow
 def test_undo_takes_a_command_back_and_next_runs_it_again(scene: Scene) -> None:
     """What it printed before is kept beside."""
     begin(scene, "echo x >> count; cat count")
@@ -275,6 +282,7 @@ def test_undo_takes_a_command_back_and_next_runs_it_again(scene: Scene) -> None:
     assert (folder / "command.log").read_text() == "x\nx\n"
 
 
+@pytest.mark.slow
 def test_undo_stops_the_command_that_came_after(scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """And when its turn comes again it is run from its start."""
     gate = Gate(tmp_path / "gate")
@@ -297,6 +305,7 @@ def test_undo_stops_the_command_that_came_after(scene: Scene, monkeypatch: pytes
     assert (scene.root / "count").read_text() == "x\nx\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["rm", "archive"])
 def test_a_run_that_is_put_away_leaves_no_command_behind(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
@@ -314,6 +323,7 @@ def test_a_run_that_is_put_away_leaves_no_command_behind(
     until(lambda: not processes.lives(known["command"]))
 
 
+@pytest.mark.slow
 def test_a_person_who_waits_sees_how_far_a_command_is(scene: Scene, tmp_path: Path) -> None:
     """A line that is written over and over, and is gone at the end."""
     gate = Gate(tmp_path / "gate")

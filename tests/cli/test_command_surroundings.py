@@ -13,6 +13,7 @@ from tests.helpers.scenes import MAIN, Scene
 from tests.helpers.waiting import until
 
 
+@pytest.mark.slow
 def test_a_command_works_in_the_projects_root_or_below(scene: Scene) -> None:
     """Wherever `next` is called; a folder of the step's own is below the project."""
     (scene.root / "sub é").mkdir(parents=True)
@@ -60,6 +61,7 @@ SETS = f"env -u CLAUDE_CODE_SESSION_ID '{sys.executable}' -I '{MAIN}' context"
 """How a command that has the names of no session sets its run's context."""
 
 
+@pytest.mark.slow
 def test_a_runs_own_command_sets_its_context_beside_the_driver(scene: Scene) -> None:
     """And takes no lease by that; of another run the names count for nothing."""
     lines = [
@@ -79,6 +81,7 @@ def test_a_runs_own_command_sets_its_context_beside_the_driver(scene: Scene) -> 
     assert [scene.state["lease"][key] for key in ("epoch", "session_id")] == [driver["epoch"], driver["session_id"]]
 
 
+@pytest.mark.slow
 def test_what_a_command_left_behind_is_not_the_runs_command(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program of its own that goes on when the command has ended; nor a shell that has the names of one that runs."""
     late = f': > apart; until test -f go; do sleep 0.02; done; {SETS} set late 1 "$LOOM_RUN_ID"; echo $? > code'
@@ -104,6 +107,7 @@ def test_what_a_command_left_behind_is_not_the_runs_command(scene: Scene, monkey
     assert not {"late", "k"} & set(scene.state["context"])
 
 
+@pytest.mark.slow
 def test_a_command_cannot_wait_for_itself(scene: Scene) -> None:
     """`loomctl next` within it is refused, so that it ends."""
     begin(scene, f"'{sys.executable}' -I '{MAIN}' next")
@@ -112,6 +116,7 @@ def test_a_command_cannot_wait_for_itself(scene: Scene) -> None:
     assert "WITHIN_COMMAND" in told["ran"][0]["tail"]
 
 
+@pytest.mark.slow
 def test_what_a_command_printed_is_told_masked_and_bounded(scene: Scene) -> None:
     """Secrets masked, controls visible, a progress bar as it ended, the newest lines; the log has all of it."""
     begin(
@@ -129,6 +134,7 @@ def test_what_a_command_printed_is_told_masked_and_bounded(scene: Scene) -> None
     assert b"10%\r50%" in (scene.run_dir / "stages/001-build.c1@1/command.log").read_bytes()
 
 
+@pytest.mark.slow
 def test_one_endless_line_is_told_by_its_end(scene: Scene) -> None:
     """And does not fill the answer."""
     begin(scene, f"head -c {4 * REFUSE_BYTES} /dev/zero | tr '\\000' ä; echo END; exit 1")

@@ -14,6 +14,7 @@ from tests.cli.terminal import at_a_terminal
 from tests.helpers.scenes import Scene
 
 
+@pytest.mark.slow
 @pytest.mark.shows("after you have trusted exactly that")
 def test_without_trust_nothing_is_run_and_the_way_on_is_said(scene: Scene) -> None:
     """Neither by next nor by any other verb; `trust` without --yes shows and does not trust."""
@@ -34,6 +35,7 @@ def test_without_trust_nothing_is_run_and_the_way_on_is_said(scene: Scene) -> No
     assert "command.started" not in scene.event_names()
 
 
+@pytest.mark.slow
 def test_a_run_that_lacks_trust_waits_for_it_and_says_so(scene: Scene) -> None:
     """In its state, once; in what show, runs and a session's start tell; trust puts it under way again (D23)."""
     run_id = begin(scene, "touch fine", "touch fine2", trusted=False)
@@ -127,6 +129,7 @@ def test_a_plan_that_was_changed_is_not_trusted_any_more(scene: Scene, field: st
     assert (scene.root / "fine").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.shows("A plan or a state that was changed since makes them untrusted")
 def test_a_state_that_changes_what_would_be_run_is_not_trusted(scene: Scene) -> None:
     """A placeholder's value is a part of the command, and is quoted where it stands."""
@@ -174,6 +177,7 @@ def test_a_dry_run_lists_the_commands(scene: Scene) -> None:
     assert as_json["commands"][1] == {"step": "build/c2", "run": "a\nb", "workdir": "sub"}
 
 
+@pytest.mark.slow
 def test_check_lists_the_commands_of_a_workflow(scene: Scene) -> None:
     """With their steps and folders, those of its ancestors too, and none of a step that is left out; whole."""
     scene.workflow(phases=steps("echo {work_id}", {"run": "a\nb", "workdir": "sub"}, "never"), name="base")

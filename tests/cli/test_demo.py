@@ -11,6 +11,7 @@ import pytest
 from tests.helpers.scenes import Scene, fingerprint
 
 
+@pytest.mark.slow
 def test_the_demo_shows_that_the_run_survives(scene: Scene) -> None:
     """Run, other machine, compaction: the spec is there each time, both machines are named, the folder is kept."""
     home = Path(os.environ["HOME"])
@@ -39,6 +40,7 @@ def test_the_demo_shows_that_the_run_survives(scene: Scene) -> None:
     assert (fingerprint(scene.root), fingerprint(home)) == before
 
 
+@pytest.mark.slow
 def test_the_demo_is_one_document_for_scripts(scene: Scene) -> None:
     """`--json` gives the facts and leaves nothing behind; a session around it does not matter."""
     ended = scene.loomctl("demo", "--json")

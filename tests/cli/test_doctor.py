@@ -61,6 +61,7 @@ def test_the_document_says_the_same(begun: Scene) -> None:
     assert by_id(ended)["round-trip"]["milliseconds"] > 0
 
 
+@pytest.mark.slow
 def test_through_click_it_is_the_same_command(begun: Scene, cli: Cli) -> None:
     """With its environment, and after --debug; a wrong word is a usage error."""
     assert by_id(cli("doctor", "--json")).keys() == CHECKS.keys()
@@ -90,6 +91,7 @@ RED: dict[str, tuple[str, Callable[[Scene], Json]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RED)
 def test_it_is_red_where_a_hook_would_not_do_its_work(begun: Scene, name: str) -> None:
     """Exit code 1, whatever failed, and the check that says why (D52)."""
@@ -101,6 +103,7 @@ def test_it_is_red_where_a_hook_would_not_do_its_work(begun: Scene, name: str) -
     assert doctor(begun, **environ).code == 1
 
 
+@pytest.mark.slow
 def test_warnings_alone_are_no_failure(begun: Scene) -> None:
     """Here neither git nor an environment is found."""
     remembered = Path(os.environ["HOME"]) / ".cache/loom/python"
@@ -113,6 +116,7 @@ def test_warnings_alone_are_no_failure(begun: Scene) -> None:
     assert doctor(begun, PATH="/nonexistent", LOOM_ENV_PYTHON="").code == 0
 
 
+@pytest.mark.slow
 def test_it_speaks_where_there_is_nothing(tmp_path: Path, scene: Scene) -> None:
     """Outside of any project, in a folder that is gone, in a locale of C, with hardly an environment."""
     empty = tmp_path / "empty"
@@ -126,6 +130,7 @@ def test_it_speaks_where_there_is_nothing(tmp_path: Path, scene: Scene) -> None:
     assert not scene.store.exists()
 
 
+@pytest.mark.slow
 def test_nothing_hostile_is_shown_raw(begun: Scene) -> None:
     """Escape codes and tokens in what a repository can name are shown as text, and masked."""
     token = "ghp_" + "a1B2" * 9
@@ -150,6 +155,7 @@ def test_a_reader_that_goes_away_is_no_error(begun: Scene) -> None:
     assert ended.stdout == ""
 
 
+@pytest.mark.slow
 def test_a_full_disk_behind_it_is_said(begun: Scene) -> None:
     """What could not be printed is an error of its own, as of any command (D52)."""
     line = '"$@" >/dev/full'

@@ -214,6 +214,7 @@ def test_the_launchers_hints_are_command_lines_too() -> None:
         assert '"' not in hint
 
 
+@pytest.mark.slow
 def test_prose_is_still_said() -> None:
     """No exception outlives its hint."""
     assert set(PROSE) <= {hint.text for hint in hints()}

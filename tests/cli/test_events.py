@@ -335,6 +335,7 @@ def followed(begun: Scene) -> Iterator[Following]:
     found.end()
 
 
+@pytest.mark.slow
 def test_events_are_told_as_they_come_until_the_run_is_over(begun: Scene, followed: Following) -> None:
     """A cancelled run's last event is told, and the process ends well by itself."""
     append(begun, Event("first", {"n": 1}))
@@ -361,6 +362,7 @@ def test_ctrl_c_is_a_good_end(followed: Following) -> None:
     assert followed.end() == (0, "", "")
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_it(begun: Scene, followed: Following) -> None:
     """Quietly, also while nothing happens."""
     followed.out.close()
@@ -373,6 +375,7 @@ def test_a_reader_that_goes_away_ends_it(begun: Scene, followed: Following) -> N
     assert (piped.stderr, piped.stdout.count(b"\n")) == (b"", 1)
 
 
+@pytest.mark.slow
 def test_a_log_that_is_cut_or_replaced_is_followed_on(begun: Scene, followed: Following) -> None:
     """It is said, and nothing that comes is lost."""
     copy = begun.root / "copy"
@@ -390,6 +393,7 @@ def test_a_log_that_is_cut_or_replaced_is_followed_on(begun: Scene, followed: Fo
     followed.process.send_signal(signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_what_a_command_prints_is_told_while_it_runs(begun: Scene, followed: Following) -> None:
     """Whole lines of the open stage's command.log; of a progress bar the last; too much is left out, and said."""
     path = begun.run_dir / "stages" / "002-build.make@1" / "command.log"
@@ -425,6 +429,7 @@ def test_a_command_that_runs_already_is_told_by_its_last_lines(begun: Scene) -> 
     assert found.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_is_removed_meanwhile_ends_it_with_an_error(begun: Scene, followed: Following) -> None:
     """What is watched is there no more."""
     begun.space().local.mark_ended(begun.environ()["CLAUDE_CODE_SESSION_ID"])

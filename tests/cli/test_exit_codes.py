@@ -220,6 +220,7 @@ def test_the_table_has_every_code_of_d52() -> None:
     assert set(PROVOKED) == declared == {0, 1, 2, 3, 4, 5, 6, 7, 8, 70}
 
 
+@pytest.mark.slow(quick=1)
 @pytest.mark.parametrize("code", PROVOKED)
 def test_a_real_process_ends_with_each_code_in_text_and_in_json(scene: Scene, code: int) -> None:
     """What a shell sees: errors on standard error alone; under `--json` one document on standard output alone (D52)."""
@@ -355,6 +356,7 @@ def places(whole: object, depth: int = 5) -> list[tuple[str | int, ...]]:
     return [way for key, value in items for way in [(key,), *((key, *rest) for rest in places(value, depth - 1))]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["state.json", "plan.json"])
 def test_no_wrong_type_in_a_file_is_a_bug(scene: Scene, cli: Cli, name: str) -> None:
     """Whatever an edited state or plan holds, the answer is a result or an error that names the file, never exit 70."""

@@ -33,6 +33,7 @@ def laptop(tmp_path: Path) -> Machine:
     return made
 
 
+@pytest.mark.slow
 def test_nothing_leaves_the_machine_before_it_is_listed_and_confirmed(laptop: Machine, tmp_path: Path) -> None:
     """Without a person and without --yes: the list, a refusal, and a hint that does it; --dry-run only lists."""
     laptop.edit(context={"token": SECRET})
@@ -53,6 +54,7 @@ def test_nothing_leaves_the_machine_before_it_is_listed_and_confirmed(laptop: Ma
     assert "as it is here" in again.stdout
 
 
+@pytest.mark.slow
 def test_a_pull_says_how_the_run_is_taken_up_until_it_was(laptop: Machine, tmp_path: Path) -> None:
     """Also a second one, which finds nothing new: a kill may have come between the first one and its words."""
     run_id = laptop.run_dir.name
@@ -70,6 +72,7 @@ def test_a_pull_says_how_the_run_is_taken_up_until_it_was(laptop: Machine, tmp_p
     assert said not in laptop.loomctl("pull").stdout
 
 
+@pytest.mark.slow
 def test_every_run_of_a_remote_is_pulled_and_what_is_refused_is_told(laptop: Machine, tmp_path: Path) -> None:
     """--all goes on behind one that diverged, and ends with that one's exit code."""
     first = laptop.run_dir.name
@@ -92,6 +95,7 @@ def test_every_run_of_a_remote_is_pulled_and_what_is_refused_is_told(laptop: Mac
     assert len(desktop.run_dirs) == 3
 
 
+@pytest.mark.slow
 def test_one_run_that_cannot_be_taken_keeps_no_other_from_coming(laptop: Machine, tmp_path: Path) -> None:
     """Whatever goes wrong with it, the system's refusals too: each is its own result, and the worst makes the code."""
     first = laptop.run_dir.name
@@ -120,6 +124,7 @@ def test_one_run_that_cannot_be_taken_keeps_no_other_from_coming(laptop: Machine
     assert "BAD_HANDOFF" not in said.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", ["origin", "sp ace", "fork"])
 def test_what_nobody_can_take_is_taken_away_with_a_copy_and_the_run_put_there_again(
     laptop: Machine, tmp_path: Path, named: str
@@ -162,6 +167,7 @@ def test_what_nobody_can_take_is_taken_away_with_a_copy_and_the_run_put_there_ag
     assert third.loomctl("pull", run_id, *there).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["cannot be copied", "pushed since", "copied, and pushed since"])
 def test_what_has_no_copy_is_not_taken_away(laptop: Machine, tmp_path: Path, what: str) -> None:
     """The command that takes it away waits for the one that keeps it, and takes what was copied alone."""
@@ -197,6 +203,7 @@ def test_who_has_not_the_run_is_told_who_can_put_it_there_again(laptop: Machine,
     assert f" && git push --force-with-lease=refs/loom/runs/{run_id}:" in error["why"]
 
 
+@pytest.mark.slow
 def test_which_run_is_meant_is_asked_for(laptop: Machine, tmp_path: Path) -> None:
     """Of several, none is guessed; a beginning is enough; one that is not there is said."""
     laptop.begin("another")
@@ -246,6 +253,7 @@ def test_a_push_from_below_names_the_remote_and_the_take_over_as_they_hold_elsew
     assert (f"The run is driven by the session {OTHER}" in pushed.stdout) == drives
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way", [["prime-context"], ["next"], ["done"], ["undo"], ["context", "set", "k", "1"], ["resume"]]
 )
@@ -280,6 +288,7 @@ def test_each_hint_about_a_run_that_was_pulled_leads_on(
     assert laptop.loomctl(*way, session=OTHER, given="x" if way == ["done"] else None).code == (way == ["undo"]) * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["--keep-mine", "--take-theirs"])
 def test_a_saved_copy_is_told_from_the_run_that_it_is_one_of(
     laptop: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
@@ -323,6 +332,7 @@ def test_a_saved_copy_is_told_from_the_run_that_it_is_one_of(
     assert "Copy of" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["nothing yet there", "a step", "a stage's file alone", "a secret", "a torn line"])
 def test_what_is_listed_is_what_is_sent_to_the_byte(laptop: Machine, tmp_path: Path, change: str) -> None:
     """The list counts what the push itself notes, and names the commit: git's own sizes of what is new are the same."""
@@ -356,6 +366,7 @@ def test_what_is_listed_is_what_is_sent_to_the_byte(laptop: Machine, tmp_path: P
     assert (entry["event"], entry["properties"]["files"]) == ("run.pushed", len(new))
 
 
+@pytest.mark.slow
 def test_a_damaged_log_is_told_before_the_run_leaves_the_machine(laptop: Machine) -> None:
     """With the list of a dry run and of a push that is not confirmed, as behind one that was made."""
     log = laptop.run_dir / "events.jsonl"
@@ -367,6 +378,7 @@ def test_a_damaged_log_is_told_before_the_run_leaves_the_machine(laptop: Machine
     assert laptop.loomctl("push", "--yes").stdout.count(said) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["--take-theirs", "--keep-mine"])
 def test_a_run_is_not_replaced_under_a_command_that_runs(tmp_path: Path, keep: str) -> None:
     """A real command, which writes into the run's folder: a pull waits for its end, unless it replaces nothing."""
@@ -403,6 +415,7 @@ def test_a_run_is_not_replaced_under_a_command_that_runs(tmp_path: Path, keep: s
         assert not (laptop.folder(run_id) / "stages/001-build.c1@1/status.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["a name with a space", "a path with a space"])
 def test_every_command_that_is_named_leads_to_the_same_remote(laptop: Machine, tmp_path: Path, how: str) -> None:
     """As a shell reads it: what push, pull and the list say next can be pasted, whatever the remote is called."""
@@ -428,6 +441,7 @@ def test_every_command_that_is_named_leads_to_the_same_remote(laptop: Machine, t
     assert desktop.loomctl(*shlex.split(gone["hint"])[1:]).code == 0
 
 
+@pytest.mark.slow
 def test_a_path_is_the_one_that_the_user_means(laptop: Machine) -> None:
     """From the folder in which the command is typed, or none at all; not another one that git would find."""
     (laptop.root / "sub").mkdir()
@@ -443,6 +457,7 @@ def test_a_path_is_the_one_that_the_user_means(laptop: Machine) -> None:
     assert laptop.loomctl("runs", "--remote=", "--json").json["error"]["code"] == "NO_REMOTE"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["runs", "--remote=x"], ["pull", "--all", "--remote", "x"], ["pull", "--remote", "x"]]
 )
@@ -458,6 +473,7 @@ def test_a_remote_that_is_not_there_is_told_from_one_that_does_not_answer(laptop
     assert "run.pushed" not in laptop.event_names()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["no message", "another run's", "no log"])
 def test_what_cannot_be_taken_sends_to_the_list_of_the_remote_that_has_it(
     laptop: Machine, tmp_path: Path, fault: str
@@ -498,6 +514,7 @@ def test_what_cannot_be_taken_sends_to_the_list_of_the_remote_that_has_it(
 # ---- Addresses.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["pushurl", "pushInsteadOf", "address"])
 def test_runs_are_read_where_they_are_pushed(laptop: Machine, tmp_path: Path, way: str) -> None:
     """A remote that is fetched from one repository and pushed to another is that other one, for runs."""
@@ -519,6 +536,7 @@ def test_runs_are_read_where_they_are_pushed(laptop: Machine, tmp_path: Path, wa
     assert git(fork, "rev-list", "--count", *loom_refs(fork)) == "2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["pushurl", "relative", "pushInsteadOf", "address"])
 def test_who_goes_on_elsewhere_is_told_the_address_to_which_was_pushed(
     laptop: Machine, tmp_path: Path, way: str
@@ -557,6 +575,7 @@ def loom_refs(server: Path) -> list[str]:
     return [name for name in tips(server) if "/loom/" in name]
 
 
+@pytest.mark.slow
 def test_of_two_addresses_the_one_that_failed_is_told(laptop: Machine, tmp_path: Path) -> None:
     """The run is handed on all the same, and what git said of the other one is quoted on a line."""
     second = tmp_path / "second.git"
@@ -574,6 +593,7 @@ def test_of_two_addresses_the_one_that_failed_is_told(laptop: Machine, tmp_path:
     assert "of the rest git says: [rejected] (stale info)" in laptop.loomctl("push", "--yes").stdout
 
 
+@pytest.mark.slow
 def test_what_a_remote_refused_is_not_kept(laptop: Machine, tmp_path: Path) -> None:
     """It answered, so nothing is on its way: no ref pins what was sent. A remote that vanished may have it."""
     hook = tmp_path / "server.git" / "hooks" / "pre-receive"
@@ -590,6 +610,7 @@ def test_what_a_remote_refused_is_not_kept(laptop: Machine, tmp_path: Path) -> N
     assert [name.split("/")[2] for name in loom_refs(laptop.root / ".git")] == ["remotes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_runs", [True, False])
 def test_a_server_that_names_objects_by_another_hash_did_answer(
     laptop: Machine, tmp_path: Path, has_runs: bool
@@ -625,6 +646,7 @@ def test_a_full_disk_sends_to_what_tells_of_disks(
     assert (error["code"], error["hint"]) == ("GIT_FAILED", f"df -h {laptop.root / '.git'}")
 
 
+@pytest.mark.slow
 def test_the_only_remote_is_the_one_that_is_meant(laptop: Machine, tmp_path: Path) -> None:
     """Whatever it is called; of several, none of which is `origin`, the hint names one."""
     git(laptop.root, "remote", "rename", "origin", "upstream")
@@ -644,6 +666,7 @@ def test_the_only_remote_is_the_one_that_is_meant(laptop: Machine, tmp_path: Pat
     assert laptop.loomctl(*words[1:], "--json").json["remote"] == "backup"
 
 
+@pytest.mark.slow
 def test_a_driver_in_another_place_is_not_said_to_be_refused(laptop: Machine, tmp_path: Path) -> None:
     """It has a state of its own there and goes on; one that drives here is refused."""
     run_id = laptop.run_dir.name

@@ -115,6 +115,7 @@ def test_lines_are_found() -> None:
 HINTS = re.compile(r'hint=f?(?:"(loomctl [^"]*)"|\'(loomctl [^\']*)\')')
 
 
+@pytest.mark.slow(quick=416)
 @pytest.mark.parametrize("path", SOURCES, ids=[str(path.relative_to(CHECKOUT)) for path in SOURCES])
 def test_every_hint_can_be_pasted(path: Path) -> None:
     """A hint that begins with a command is one (D52)."""

@@ -169,6 +169,7 @@ def call_a_tool(scene: Scene) -> None:
     tool_log.append(str(scene.run_dir), [step])
 
 
+@pytest.mark.slow
 def test_every_command_gives_one_document(project: Scene, cli: Cli) -> None:
     """Standard output is one JSON document with its promised keys; standard error is empty."""
     for words, keys in COMMANDS:
@@ -194,6 +195,7 @@ def test_every_command_with_json_is_tested() -> None:
     assert plain == {"loomctl hook", "loomctl plugin", "loomctl state", "loomctl blob", "loomctl context"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("project")
 def test_errors_are_documents_too(cli: Cli) -> None:
     """Each command without a run, and each with an option that there is not, gives one document with an error."""

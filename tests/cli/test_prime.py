@@ -136,6 +136,7 @@ def test_a_workflow_without_artifacts_says_so(scene: Scene, cli: Cli) -> None:
     assert "0 declared" in ended.stdout
 
 
+@pytest.mark.slow
 def test_what_is_printed_for_an_assistant_keeps_the_hosts_limit(scene: Scene, cli: Cli) -> None:
     """Slip lines and text together stay below what a host shows inline: 30,000 UTF-16 units."""
     declared = [artifact(f"doc-{number}", f"{number}.md", required=number < 3) for number in range(60)]

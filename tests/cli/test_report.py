@@ -60,6 +60,7 @@ def test_a_page_elsewhere_tells_nothing_of_where_the_project_stands(scene: Scene
     assert str(scene.root) not in text
 
 
+@pytest.mark.slow
 def test_with_files_brings_all_along_byte_for_byte(scene: Scene, cli: Cli, tmp_path: Path) -> None:
     """In a folder beside the page, under safe names; a second report replaces the first one's."""
     folder = reports.hostile(scene)

@@ -82,6 +82,7 @@ TOO_WIDE = """[...document.querySelectorAll('body *')].filter((one) => {
 }).map((one) => one.outerHTML.slice(0, 120))"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
 @pytest.mark.parametrize("name", MAKERS)
@@ -191,6 +192,7 @@ def test_every_text_stands_out_from_what_is_behind_it(browser: Browser, pages: d
 FOCUS = "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
 
 
+@pytest.mark.slow
 def test_the_page_is_used_with_keys_alone(browser: Browser, pages: dict[str, Path]) -> None:
     """The first key leads past the head; each stop shows that it has the focus; a stage opens; events are filtered."""
     browser.show(DESK)
@@ -231,6 +233,7 @@ def choose(browser: Browser, **values: str) -> str:
     return str(browser.tell("document.querySelector('#shown').textContent"))
 
 
+@pytest.mark.slow
 def test_many_events_cost_no_more_than_a_page_of_them(browser: Browser, pages: dict[str, Path]) -> None:
     """Of 10,000 a hundred stand in the page; all are found by text, kind, step and session, and leafed through."""
     browser.show(DESK)
@@ -285,6 +288,7 @@ def test_times_are_told_in_the_readers_own_time_too(browser: Browser, pages: dic
         browser("Emulation.setTimezoneOverride", timezoneId="")
 
 
+@pytest.mark.slow
 def test_the_essentials_need_no_script(browser: Browser, pages: dict[str, Path]) -> None:
     """Stages, timeline, tables and the newest events are there; what only a script could do is not offered."""
     browser.show(PHONE)

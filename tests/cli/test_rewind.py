@@ -90,6 +90,7 @@ def test_another_session_does_not_rewind_a_run_that_is_driven(worked: Scene, cli
     assert cli("done", given=ANSWER).code == 0
 
 
+@pytest.mark.slow
 def test_a_fork_is_told_in_words_and_taken_up(worked: Scene, cli: Cli) -> None:
     """What it is, what came along, and the command that takes it up, which works; the session stays until then."""
     first = worked.run_dir.name

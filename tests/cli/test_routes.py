@@ -135,6 +135,7 @@ def test_a_warning_stops_nothing_and_names_the_ancestors_file(scene: Scene, cli:
     assert cli("run", "x", "--workflow", "tiny").code == EXIT_OK
 
 
+@pytest.mark.slow
 def test_a_command_that_failed_for_a_passing_reason_waits(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """`next` says until when and does not begin it; when the time is over it is begun."""
     once = {"run": "test -e here && exit 0; touch here; exit 75", "max_retries": 1}

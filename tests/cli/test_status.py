@@ -326,6 +326,7 @@ def test_no_run_is_said_with_the_ways_forward(scene: Scene, cli: Cli) -> None:
 # ---- What is the matter with hooks, and with versions.
 
 
+@pytest.mark.slow
 def test_a_silent_hook_is_an_alarm_everywhere(begun: Scene, cli: Cli) -> None:
     """`status`, the line and the doctor go by one rule."""
     bind_times(begun, SESSION, bound=2 * DAY, sign=MINUTE)
@@ -398,6 +399,7 @@ def converse(path: Path, *, turns: int, ago: float) -> None:
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", ["", "gone.jsonl"])
 @pytest.mark.parametrize("kept", ["config/projects/-x", "home/.claude/projects/-x"])
 def test_hooks_that_never_fired_are_an_alarm_by_the_transcript_that_the_host_keeps(

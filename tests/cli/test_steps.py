@@ -277,6 +277,7 @@ def test_what_is_not_there_any_more_is_said(called: Scene, cli: Cli, what: str, 
 # ---- History.
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("called")
 def test_a_history_has_the_goal_and_the_last_steps(cli: Cli) -> None:
     """The main line, under the budget by the exact tokenizer; the text form is the document's text."""

@@ -88,6 +88,7 @@ def complete(scene: Scene, words: str) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
+@pytest.mark.slow
 def test_runs_workflows_and_artifacts_are_completed(scene: Scene) -> None:
     """Ids are completed from the project at hand."""
     scene.workflow([artifact("spec", "spec.md", required=False), artifact("notes", "notes.md", required=False)])

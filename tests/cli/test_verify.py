@@ -34,6 +34,7 @@ def test_a_whole_log_is_proven(scene: Scene) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_changed_log_is_a_finding_with_its_place(scene: Scene) -> None:
     """Line, byte and reason; the same in JSON; the doctor and `check` say the same; exit codes 1 and 5."""
     run_id = begun(scene)
@@ -55,6 +56,7 @@ def test_a_changed_log_is_a_finding_with_its_place(scene: Scene) -> None:
     assert "line 2" in doctor["found"]
 
 
+@pytest.mark.slow
 def test_what_is_unproven_and_torn_is_said_and_no_finding(scene: Scene) -> None:
     """Events without a state, and half a line, as kills leave them."""
     run_id = begun(scene)
@@ -87,6 +89,7 @@ def test_every_run_is_verified_and_one_that_cannot_be_read_is_named(scene: Scene
     assert [one["ok"] for one in told.json["runs"]] == [False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["undo", "rewind", "fork", "restored", "archived", "over"])
 def test_whatever_became_of_a_run_its_log_is_proven(scene: Scene, what: str, tmp_path: Path) -> None:
     """Undone, rewound, forked, its state put back, archived and brought back, or completed."""
@@ -116,6 +119,7 @@ def test_whatever_became_of_a_run_its_log_is_proven(scene: Scene, what: str, tmp
     assert [(one["proven"], one["faults"]) for one in found["runs"]] == [(True, [])] * len(scene.run_dirs), found
 
 
+@pytest.mark.slow
 def test_what_a_stage_showed_is_told_and_simulated_as_there(scene: Scene) -> None:
     """`show` names each piece of evidence with its hash; a simulation takes it as found; a refused `done` says why."""
     steps = [{"id": "make", "prompt": "Make it.", "evidence": ["x.md", {"file": "y.md", "changed": False}]}]
@@ -135,6 +139,7 @@ def test_what_a_stage_showed_is_told_and_simulated_as_there(scene: Scene) -> Non
     assert scene.loomctl("verify", run_id).code == 0
 
 
+@pytest.mark.slow
 def test_a_run_of_fabers_is_verified_where_loom_keeps_its_log(scene: Scene) -> None:
     """Its state is FABER's own file, which holds the checkpoint; the log lies in the store. Before Loom it has none."""
     lay(scene)
@@ -147,6 +152,7 @@ def test_a_run_of_fabers_is_verified_where_loom_keeps_its_log(scene: Scene) -> N
     assert scene.loomctl("verify").code == 1
 
 
+@pytest.mark.slow
 def test_a_changed_answer_is_a_finding_with_the_next_step(scene: Scene) -> None:
     """The log is proven, the file is not: code, stage, file, why, and a command that shows what is there."""
     run_id = begun(scene)

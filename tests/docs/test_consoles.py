@@ -12,6 +12,7 @@ from tests.docs.pages import WRITE, name, pages
 PLAYED = [page for page in pages() if "```console" in page.read_text(encoding="utf-8")]
 
 
+@pytest.mark.slow(quick=1)
 @pytest.mark.parametrize("page", PLAYED, ids=[name(page) for page in PLAYED])
 def test_every_command_of_a_page_works_as_shown(page: Path, tmp_path: Path) -> None:
     """From an empty home folder, at real terminals, with real files and a real git."""

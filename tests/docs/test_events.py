@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from loomctl.flow import decide, drive
 from loomctl.flow.back import undo
 from tests.docs.events import EVENTS, written
@@ -15,6 +17,7 @@ PAGE = DOCS / "reference" / "events.md"
 NAME = re.compile(r"`([a-z]+\.[a-z_]+)`")
 
 
+@pytest.mark.slow
 def test_every_event_of_the_source_is_listed_with_its_properties() -> None:
     """Each place that writes one; a property that the source names is told, and no event is told that nobody writes."""
     found = written()

@@ -48,17 +48,20 @@ def by_code(kinds: tuple[str, ...]) -> list[list[str]]:
     return rows
 
 
+@pytest.mark.slow
 def test_every_error_is_listed_with_its_exit_code() -> None:
     """Each error that ends a command, with every exit code it can end with."""
     hold(PAGE, "errors", table(["error", "exit code", "says"], by_code((errors.ENDS,))))
 
 
+@pytest.mark.slow
 def test_every_finding_of_check_is_listed() -> None:
     """Errors, warnings and notes that `loomctl check` and `loomctl run` find in files."""
     rows = by_code((errors.ERROR, errors.WARNING, errors.NOTE))
     hold(PAGE, "findings", table(["finding", "kind", "says"], rows))
 
 
+@pytest.mark.slow
 def test_every_notice_is_listed() -> None:
     """Warnings that stand in a packing slip beside a result."""
     hold(PAGE, "notices", table(["warning", "says"], [[row[0], row[2]] for row in by_code((errors.NOTICE,))]))
@@ -78,6 +81,7 @@ def test_every_exit_code_is_explained(name: str) -> None:
     assert re.search(rf"^\| {errors.EXITS[name]} \| ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_reader_of_the_source_finds_what_is_there() -> None:
     """Names that are assigned before, conditional exit codes and f-strings are read; nothing ends with 0."""
     found = errors.said()

@@ -77,6 +77,7 @@ def _words(node: ast.expr) -> list[str]:
     return [one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
 
 
+@pytest.mark.slow
 def test_every_reason_is_in_the_table() -> None:
     """With its decision; the page has none besides."""
     listed = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.docs import tokens
 from tests.docs.pages import DOCS, WRITE, hold, part, table
 
@@ -12,6 +14,7 @@ PAGE = DOCS / "reference" / "tokens.md"
 NUMBER = re.compile(r"[\d,]+")
 
 
+@pytest.mark.slow
 def test_each_event_costs_what_the_page_says(tmp_path: Path) -> None:
     """Characters and tokens of all that the model is told, at every event of a run of each bundled workflow.
 

@@ -44,6 +44,7 @@ def terminal_of(assistant: Assistant, session_id: str) -> Terminal:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.shows("only where that question was asked")
 def test_a_call_that_its_user_was_not_asked_about_decides_nothing(assistant: Assistant) -> None:
     """Every command is allowed by a rule: what hides the verb runs, and is refused by Loom itself."""
@@ -77,6 +78,7 @@ def test_a_slash_command_that_the_assistant_starts_decides_nothing(assistant: As
     assert decided(assistant) == 0
 
 
+@pytest.mark.slow
 def test_a_mode_that_asks_about_nothing_asks_about_this(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host puts a hook's question before the mode, and Loom refuses what hides from the hook."""
     first = begin(assistant)
@@ -93,6 +95,7 @@ def test_a_mode_that_asks_about_nothing_asks_about_this(assistant: Assistant, mo
     assert decided(assistant) == 0
 
 
+@pytest.mark.slow
 def test_a_subagent_decides_nothing(assistant: Assistant) -> None:
     """Its calls are seen as the session's own."""
     first = begin(assistant)
@@ -106,6 +109,7 @@ def test_a_subagent_decides_nothing(assistant: Assistant) -> None:
     assert decided(assistant) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 def test_what_its_user_agrees_to_counts_once(assistant: Assistant) -> None:
     """They are asked, and say yes; what the same turn calls behind that is not asked about, and is refused."""
@@ -122,6 +126,7 @@ def test_what_its_user_agrees_to_counts_once(assistant: Assistant) -> None:
     assert "ASK_FIRST" in assistant.api.requests[-1].seen()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 @pytest.mark.shows("your own line")
 def test_a_line_of_the_users_own_counts(assistant: Assistant) -> None:
@@ -155,6 +160,7 @@ def test_a_line_of_the_users_own_counts(assistant: Assistant) -> None:
     assert decided(assistant) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 def test_a_user_who_breaks_a_call_off_decides(assistant: Assistant) -> None:
     """No hook fires when they do."""

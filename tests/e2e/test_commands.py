@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.slow
 def test_run_takes_a_work_id(assistant: Assistant) -> None:
     """`/loom:run 258` stores the number as work_id, binds the session, and shows the model plan and first step."""
     turn = assistant.run("/loom:run 258", answers=[reply(bash("loomctl next")), "Under way."])
@@ -36,6 +37,7 @@ def test_run_takes_a_work_id(assistant: Assistant) -> None:
         assert phase in seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "goal",
     [
@@ -59,6 +61,7 @@ def test_a_mistake_is_explained_in_the_conversation(assistant: Assistant) -> Non
     assert run_folders(assistant.project) == []
 
 
+@pytest.mark.slow
 def test_prime_context_shows_and_gives(assistant: Assistant) -> None:
     """/loom:prime-context gives the artifacts on demand; with --dry-run it only says what it would give."""
     first = start_run(assistant)
@@ -72,6 +75,7 @@ def test_prime_context_shows_and_gives(assistant: Assistant) -> None:
     assert after == before + 1
 
 
+@pytest.mark.slow
 def test_resume_on_another_machine(assistant: Assistant, tmp_path: Path) -> None:
     """A copy of the project at another path on another machine resumes the run, primed, with both in the history."""
     start_run(assistant)
@@ -95,6 +99,7 @@ def test_resume_on_another_machine(assistant: Assistant, tmp_path: Path) -> None
     assert str(tmp_path) not in json.dumps(portable)
 
 
+@pytest.mark.slow
 def test_an_assistant_may_use_what_it_is_offered(assistant: Assistant) -> None:
     """The model is offered Loom's three abilities by name, and calling one through the Skill tool works."""
     call = reply(tool("Skill", skill="loom:run", args="258"))
@@ -104,6 +109,7 @@ def test_an_assistant_may_use_what_it_is_offered(assistant: Assistant) -> None:
     assert run_folder(assistant.project).name in turn.conversation[-1].seen()
 
 
+@pytest.mark.slow
 def test_a_command_of_an_unbound_session_without_runs_says_so(assistant: Assistant) -> None:
     """/loom:resume and /loom:prime-context in a project without runs say what to do, and write nothing."""
     turn = assistant.run("/loom:resume", allowed_tools=LOOMCTL_ALLOWED)

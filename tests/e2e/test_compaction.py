@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.slow
 def test_the_spec_survives_compact(assistant: Assistant) -> None:
     """A sentence of the spec that was in context before /compact is in the next request after it, once."""
     first = start_run(assistant)
@@ -39,6 +40,7 @@ def test_the_spec_survives_compact(assistant: Assistant) -> None:
     assert [compaction["trigger"] for compaction in record["compactions"]] == ["manual"]
 
 
+@pytest.mark.slow
 def test_the_spec_survives_an_automatic_compaction_in_the_middle_of_a_turn(assistant: Assistant) -> None:
     """The request that follows an automatic compaction, in the same turn, holds the spec's sentence."""
     first = start_run(assistant)
@@ -63,6 +65,7 @@ def facts(words: str, size: int = 30_000) -> list[str]:
     return [f"Fact {number}: {words} {number * 7919 % 10007} holds." for number in range(size // 36)]
 
 
+@pytest.mark.slow
 def test_thirty_thousand_characters_are_back_after_every_event(assistant: Assistant) -> None:
     """Each line of the spec stands once in the request after /compact, an automatic compaction and /clear (D62)."""
     first = start_run(assistant)
@@ -101,6 +104,7 @@ def test_thirty_thousand_characters_are_back_after_every_event(assistant: Assist
     assert set(given(after.conversation[0])) == {1}
 
 
+@pytest.mark.slow
 def test_a_restore_that_failed_is_made_up_for_at_the_next_prompt(assistant: Assistant, tmp_path: Path) -> None:
     """Where no restore stands in the transcript after a compaction, the next prompt brings it, once."""
     first = start_run(assistant)
@@ -128,6 +132,7 @@ def test_a_compaction_with_nothing_under_way_adds_nothing(assistant: Assistant) 
     assert "SessionStart hook additional context" not in heard
 
 
+@pytest.mark.slow
 def test_five_megabytes_are_told_within_the_limit(assistant: Assistant) -> None:
     """However much there is, each part stays under the host's 10,000 units, and they name what is left out."""
     write_spec(assistant.project, "# Much\n\n" + "\n".join(f"Line {n} of 😀 things" for n in range(4000)))

@@ -50,6 +50,7 @@ def test_an_edit_in_a_turn_is_told_once_and_the_assistants_own_is_not(assistant:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 def test_an_edit_between_prompts_is_told_with_the_next_one(installed: Assistant) -> None:
     """In a terminal, where a session has several; the user sees it, and a prompt before it starts no Python."""

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.e2e
 SAID = 'The report is written. {"outcome": "succeeded"}'
 
 
+@pytest.mark.slow
 def test_a_step_is_done_when_its_file_is_there(assistant: Assistant) -> None:
     """Said to be done without the file, asked once more, the file made: the step ends with its hash in the ledger."""
     workflow(assistant.project, step("report", evidence=["out/report.md"]), step("then"))

@@ -42,6 +42,7 @@ def test_every_hook_has_a_short_timeout_of_its_own(bundle: Path) -> None:
     assert all(0 < entry["timeout"] <= (60 if entry in at_a_steps_end else 15) for entry in entries)
 
 
+@pytest.mark.slow
 def test_an_installed_bundle_is_loaded_and_runs(installed: Assistant) -> None:
     """After `marketplace add` and `install` a session lists Loom's commands, and /loom:run starts a run."""
     turn = installed.run("/loom:run 258", watch_hooks=True)

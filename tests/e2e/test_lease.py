@@ -17,6 +17,7 @@ pytestmark = pytest.mark.e2e
 BASH = "Bash(loomctl:*)"
 
 
+@pytest.mark.slow
 def test_a_second_session_is_refused_reads_and_takes_over(assistant: Assistant) -> None:
     """While the first lives: exit code 6 with who it is, then a take-over; the first one's `done` is refused."""
     first = start_run(assistant)
@@ -76,6 +77,7 @@ def test_clear_keeps_the_lease(assistant: Assistant) -> None:
     assert (held["session_id"], held["epoch"] > epoch) == (None, True)  # and its end gave it up
 
 
+@pytest.mark.slow
 def test_a_fork_does_not_get_the_lease(assistant: Assistant) -> None:
     """It is told who drives, and drives nothing, while its parent lives."""
     first = start_run(assistant)

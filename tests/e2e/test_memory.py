@@ -48,6 +48,7 @@ def counts(seen: str) -> set[int]:
     return {seen.count(fact) for fact in FACTS}
 
 
+@pytest.mark.slow
 def test_a_large_spec_is_whole_after_a_compaction_and_stands_there_once(assistant: Assistant) -> None:
     """60 kB after /compact, after an automatic compaction and in a new session; the hook names it; off restores."""
     first = begin(assistant, LARGE)
@@ -75,6 +76,7 @@ def test_a_large_spec_is_whole_after_a_compaction_and_stands_there_once(assistan
     assert FACTS[-1] not in assistant.run("hello").conversation[0].seen()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 def test_after_clear_in_a_terminal_it_is_there_once(installed: Assistant, bundle: Path) -> None:
     """The session that comes has all of it from its memory, and the hook's line says so."""
@@ -95,6 +97,7 @@ def test_after_clear_in_a_terminal_it_is_there_once(installed: Assistant, bundle
     assert counts(last.seen()) == {1}
 
 
+@pytest.mark.slow
 def test_a_new_session_reads_what_the_last_command_left(assistant: Assistant) -> None:
     """The host reads its memory before it calls hooks at a start: so it is the commands that keep it current."""
     begin(assistant, "# The spec\n")
@@ -103,6 +106,7 @@ def test_a_new_session_reads_what_the_last_command_left(assistant: Assistant) ->
     assert "status paused" in told_by_memory(assistant.run("hello"))
 
 
+@pytest.mark.slow
 def test_no_imports_reach_a_session_below_the_folder_and_hooks_give_them(assistant: Assistant) -> None:
     """The host leaves out what lies outside of the folder it was started in."""
     begin(assistant, "# The spec\n\nThe heliotrope stays.\n")
@@ -143,6 +147,7 @@ def test_each_name_that_a_line_can_carry_is_imported(assistant: Assistant) -> No
     assert came == CARRIED
 
 
+@pytest.mark.slow
 def test_what_the_host_leaves_out_is_told_and_a_goal_imports_nothing(assistant: Assistant) -> None:
     """Front matter stands in `now.md`, comments are named; an `@` in a goal or a comment in a fence is text."""
     begin(assistant, "---\nstatus: heliotrope-approved\n---\n# The spec\n\n<!-- a heliotrope aside -->\n\nThe rest.\n")

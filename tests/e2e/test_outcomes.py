@@ -59,6 +59,7 @@ def status_of(project: Path, stage: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_bad_answer_is_repaired_in_the_same_conversation(assistant: Assistant) -> None:
     """Bad JSON, the corrective turn, good JSON: the step is done, and the next step's prompt arrives."""
     turn = start(assistant, BAD, GOOD, take_up(), 'Done. {"outcome": "succeeded"}')
@@ -82,6 +83,7 @@ def test_a_bad_answer_is_repaired_in_the_same_conversation(assistant: Assistant)
     assert status["usage"]["output_tokens"] > 0
 
 
+@pytest.mark.slow
 def test_an_answer_that_stays_bad_fails_its_step(assistant: Assistant) -> None:
     """After the repairs that it has the step fails, saying so, and is not tried again."""
     turn = start(assistant, BAD, BAD, BAD, GOOD, output_retries=2, max_retries=3)
@@ -96,6 +98,7 @@ def test_an_answer_that_stays_bad_fails_its_step(assistant: Assistant) -> None:
     assert any("failed" in line for line in turn.told_user())
 
 
+@pytest.mark.slow
 def test_a_workflow_runs_through_in_one_call(assistant: Assistant) -> None:
     """Three steps, each ended by its answer, in one prompt that nobody attends to."""
     workflow(assistant.project, step("one"), step("two"), step("three"))
@@ -117,6 +120,7 @@ def test_a_workflow_runs_through_in_one_call(assistant: Assistant) -> None:
     assert len(turn.conversation) == 5
 
 
+@pytest.mark.slow
 def test_twelve_steps_that_call_no_tool_are_paused_with_the_way_on(assistant: Assistant) -> None:
     """The host honours only so many blocks in a row: the run is paused then, and says how to go on (D28)."""
     workflow(assistant.project, *(step(f"s{number}") for number in range(12)))
@@ -129,6 +133,7 @@ def test_twelve_steps_that_call_no_tool_are_paused_with_the_way_on(assistant: As
     assert len(turn.conversation) == 9
 
 
+@pytest.mark.slow
 def test_twelve_steps_that_take_up_each_next_one_reach_the_end(assistant: Assistant) -> None:
     """`loomctl next` is a tool call, after which the host counts its blocks anew (D28)."""
     workflow(assistant.project, *(step(f"s{number}") for number in range(12)))
@@ -138,6 +143,7 @@ def test_twelve_steps_that_take_up_each_next_one_reach_the_end(assistant: Assist
     assert {status for _, status in visits(assistant.project)} == {"succeeded"}
 
 
+@pytest.mark.slow
 def test_an_autonomous_run_asks_once_and_then_waits_for_its_user(assistant: Assistant) -> None:
     """A question is no end: the assistant is asked once, then its user; the answer puts the run under way."""
     turn = start(assistant, "Which colour?", "I must know which colour.", "never said")
@@ -159,6 +165,7 @@ def test_a_guarded_run_leaves_a_question_alone(assistant: Assistant) -> None:
     assert state_of(assistant.project)["status"] == "in_progress"
 
 
+@pytest.mark.slow
 def test_a_guarded_run_goes_on_up_to_the_next_approval(assistant: Assistant) -> None:
     """It hands on the next step, and stops where its user has to approve."""
     workflow(assistant.project, step("one"), step("two"), step("three", require_approval=True), level="guarded")
@@ -171,6 +178,7 @@ def test_a_guarded_run_goes_on_up_to_the_next_approval(assistant: Assistant) -> 
     assert any("loomctl approve" in line for line in turn.told_user())
 
 
+@pytest.mark.slow
 def test_an_unattended_run_that_comes_to_an_untrusted_command_says_so_and_stops(assistant: Assistant) -> None:
     """Nothing is run, nobody is sent on for ever; the user gets a line with the run, the command and what to type."""
     workflow(assistant.project, step("one"), {"id": "check", "run": "touch sprung"}, step("two"))
@@ -186,6 +194,7 @@ def test_an_unattended_run_that_comes_to_an_untrusted_command_says_so_and_stops(
     assert not (assistant.project / "sprung").exists()
 
 
+@pytest.mark.slow
 def test_a_pause_stops_it(assistant: Assistant) -> None:
     """What the user pauses is not driven on, whatever the assistant says; an answer that fits still ends its step."""
     paused = reply(bash("loomctl pause"))
@@ -196,6 +205,7 @@ def test_a_pause_stops_it(assistant: Assistant) -> None:
     assert visits(assistant.project) == [("build/one", "succeeded")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closing", [True, False])
 def test_a_user_pauses_from_a_terminal_in_the_middle_of_a_turn(
     assistant: Assistant, bundle: Path, *, closing: bool
@@ -227,6 +237,7 @@ def test_a_user_pauses_from_a_terminal_in_the_middle_of_a_turn(
     assert candidate.read_text(encoding="utf-8") == "All is well."
 
 
+@pytest.mark.slow
 def test_an_object_of_the_steps_own_schema_is_repaired_in_the_same_conversation(assistant: Assistant) -> None:
     """Bad, the corrective turn with the place that is wrong, good: it is in the context, and the next step is begun."""
     risk = {"type": "object", "required": ["risk"], "properties": {"risk": {"enum": ["low", "high"]}}}
@@ -242,6 +253,7 @@ def test_an_object_of_the_steps_own_schema_is_repaired_in_the_same_conversation(
     assert state_of(assistant.project)["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_command_step_is_run_between_two_steps_of_an_unattended_run(assistant: Assistant, bundle: Path) -> None:
     """Its user has trusted it: `loomctl next` runs it, and shows the step after it in the same turn."""
     workflow(assistant.project, step("one"), {"id": "check", "run": "echo all 72 pass"}, step("two"))
@@ -257,6 +269,7 @@ def test_a_command_step_is_run_between_two_steps_of_an_unattended_run(assistant:
     assert status_of(assistant.project, "002-build.check@1")["command"]["exit_code"] == 0
 
 
+@pytest.mark.slow
 def test_an_unbound_session_is_left_alone(assistant: Assistant) -> None:
     """A directive in a session that drives no run ends nothing of the run that stands there."""
     start(assistant, "Which colour?", level="guarded")
@@ -265,6 +278,7 @@ def test_an_unbound_session_is_left_alone(assistant: Assistant) -> None:
     assert visits(assistant.project) == [("build/review", "in_progress")]
 
 
+@pytest.mark.slow
 def test_a_plan_in_the_making_ends_nothing(assistant: Assistant) -> None:
     """In the host's plan mode a directive is only talked about."""
     first = start(assistant, "Which colour?", level="guarded")
@@ -273,6 +287,7 @@ def test_a_plan_in_the_making_ends_nothing(assistant: Assistant) -> None:
     assert visits(assistant.project) == [("build/review", "in_progress")]
 
 
+@pytest.mark.slow
 def test_what_a_step_touched_and_left_is_recorded(assistant: Assistant) -> None:
     """A file that was written, one that a command changed, and the report of a test run."""
     (assistant.project / "README.md").write_text("# Begun\n", encoding="utf-8")  # dirty already, and changed again
@@ -288,6 +303,7 @@ def test_what_a_step_touched_and_left_is_recorded(assistant: Assistant) -> None:
     assert (run_folder(assistant.project) / asset["stored"]).read_text(encoding="utf-8") == "<testsuite/>\n"
 
 
+@pytest.mark.slow
 def test_a_compaction_between_done_and_the_result_loses_nothing(assistant: Assistant) -> None:
     """The turn goes on behind it, and its final message is the closing step's."""
     workflow(assistant.project, step("one"), step("two"), level="guarded")
@@ -299,6 +315,7 @@ def test_a_compaction_between_done_and_the_result_loses_nothing(assistant: Assis
     assert (folder / "response.md").read_text(encoding="utf-8") == "The result."
 
 
+@pytest.mark.slow
 def test_a_question_behind_a_directive_is_answered_before_the_step_ends(assistant: Assistant) -> None:
     """An autonomous run is asked what it means, as after every message without a result."""
     asks = f"It would be `{GOOD}`. Shall I end the step with it?"

@@ -137,6 +137,7 @@ def decided(turn: Turn) -> list[tuple[str, str]]:
     return [(one["decision"], one["source"]) for one in told]
 
 
+@pytest.mark.slow
 @HOWS
 def test_two_subagents_work_through_two_branches(assistant: Assistant, how: dict[str, Any]) -> None:
     """At the same time, unasked, each told its own branch alone; the stop behind the join hands the next step on."""
@@ -200,6 +201,7 @@ def test_what_subagents_do_is_recorded_as_theirs(assistant: Assistant) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("last", "how"),
     [
@@ -239,6 +241,7 @@ def test_a_subagent_that_dies_leaves_its_branch_to_another(
 STANDING = "- `api`: ended, succeeded\n- `web`: at build/fan.web.check"
 
 
+@pytest.mark.slow
 def test_a_compaction_while_a_subagent_works(assistant: Assistant) -> None:
     """The request behind it tells how the branches stand; the subagent hears nothing of it, and the run goes on."""
     two_sides(assistant.project)
@@ -262,6 +265,7 @@ def test_a_compaction_while_a_subagent_works(assistant: Assistant) -> None:
     assert DRAWN not in behind
 
 
+@pytest.mark.slow
 def test_a_compaction_between_two_prompts(assistant: Assistant) -> None:
     """A subagent gave up and the turn ended: what is primed says which branch is left, and another one takes it up."""
     two_sides(assistant.project, level="guarded")

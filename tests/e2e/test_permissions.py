@@ -60,6 +60,7 @@ ALLOWED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.shows("allows one simple")
 def test_only_plain_loomctl_calls_pass_without_asking(assistant: Assistant) -> None:
     """In a bound session the plain calls run; whatever is dressed up as one is left to the user, who is not there."""
@@ -84,6 +85,7 @@ def test_an_unbound_session_is_asked(assistant: Assistant) -> None:
     assert all(result.is_error for result in turn.conversation[-1].tool_results())
 
 
+@pytest.mark.slow
 @pytest.mark.shows("are put to you")
 def test_what_only_people_decide_is_asked_in_spite_of_a_rule(assistant: Assistant) -> None:
     """approve, reject, choose, trust and cancel ask even where a rule allows every loomctl call."""

@@ -54,6 +54,7 @@ def proven(assistant: Assistant) -> tuple[int, list[Any]]:
     return ended.returncode, [(one["event"], one["artifacts"]["spec"]) for one in found]
 
 
+@pytest.mark.slow
 def test_what_the_host_gives_again_of_a_file_that_was_read_is_counted(assistant: Assistant) -> None:
     """Loom has room for its beginning; the host's own copy stands in the next request, and the receipt says so."""
     prepare(assistant)
@@ -92,6 +93,7 @@ def test_an_old_text_in_a_commands_body_is_a_finding_and_its_user_is_told(assist
     assert proven(assistant) == (1, [("run", "present"), ("compact", "stale")])
 
 
+@pytest.mark.slow
 def test_each_start_has_its_receipt(assistant: Assistant) -> None:
     """A run's beginning, /clear, a session's end and resume, and a session that comes later."""
     prepare(assistant)

@@ -80,6 +80,7 @@ def shown(turn: Turn, number: int) -> str:
     return result.text
 
 
+@pytest.mark.slow
 def test_a_review_leads_back_to_the_fix_and_then_to_the_approval(assistant: Assistant, bundle: Path) -> None:
     """Each answer's label decides; the model is told the chosen step and its prompt.
 
@@ -132,6 +133,7 @@ def test_a_review_that_chooses_nothing_there_is_gets_asked_again(assistant: Assi
     assert (folder / "response.md").read_text(encoding="utf-8") == TO_FIX
 
 
+@pytest.mark.slow
 def test_a_loop_goes_on_where_it_was_after_a_compaction(assistant: Assistant, bundle: Path) -> None:
     """The summary tells nothing of it; the restored text names the step and its visit, and the way leads on from there.
 
@@ -165,6 +167,7 @@ def test_a_loop_goes_on_where_it_was_after_a_compaction(assistant: Assistant, bu
     assert why(assistant, bundle, "approve")["way"]["label"] == "[A] Approve"
 
 
+@pytest.mark.slow
 def test_a_loop_goes_on_within_the_turn_in_which_it_was_compacted(assistant: Assistant) -> None:
     """An automatic compaction while the fix is handed over: the same turn ends the fix, reviews again and approves."""
     loop(assistant.project)

@@ -23,6 +23,7 @@ def test_no_store_means_nothing_is_said(assistant: Assistant) -> None:
     assert not (assistant.project / ".loom").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ["completed", "cancelled"])
 def test_an_ended_run_is_not_brought_up_again(assistant: Assistant, status: str) -> None:
     """A new session in a project whose only run has ended gets nothing of it (D4)."""
@@ -33,6 +34,7 @@ def test_an_ended_run_is_not_brought_up_again(assistant: Assistant, status: str)
     assert turn.told_user() == []
 
 
+@pytest.mark.slow
 def test_a_resumed_session_does_not_pay_twice(assistant: Assistant) -> None:
     """What still stands live in the resumed conversation is not sent again; the run stays bound (D15)."""
     first = start_run(assistant)
@@ -43,6 +45,7 @@ def test_a_resumed_session_does_not_pay_twice(assistant: Assistant) -> None:
     assert state_of(assistant.project)["sessions"]["current_session_id"] == first.session_id
 
 
+@pytest.mark.slow
 def test_a_changed_spec_reaches_a_resumed_session(assistant: Assistant) -> None:
     """A file that was changed between two sittings is given again, in its new words (D15)."""
     first = start_run(assistant)
@@ -55,6 +58,7 @@ def test_a_changed_spec_reaches_a_resumed_session(assistant: Assistant) -> None:
     assert "viridian" in turn.conversation[0].seen()
 
 
+@pytest.mark.slow
 def test_clear_keeps_the_run(assistant: Assistant) -> None:
     """After /clear the new conversation is bound to the same run, has its context and one line says so (D2)."""
     first = start_run(assistant)
@@ -69,6 +73,7 @@ def test_clear_keeps_the_run(assistant: Assistant) -> None:
     assert history[0]["end_reason"] == "clear"
 
 
+@pytest.mark.slow
 def test_a_fork_inherits_the_run(assistant: Assistant) -> None:
     """A forked conversation works on its parent's run, as a session of its own (D2)."""
     first = start_run(assistant)
@@ -79,6 +84,7 @@ def test_a_fork_inherits_the_run(assistant: Assistant) -> None:
     assert forked.session_id in [record["session_id"] for record in history]
 
 
+@pytest.mark.slow
 def test_a_new_session_is_primed_but_writes_nothing_to_the_run(assistant: Assistant) -> None:
     """An unbound session in a project with one active run has its context, and the run's files stay untouched (D1)."""
     start_run(assistant)
@@ -89,6 +95,7 @@ def test_a_new_session_is_primed_but_writes_nothing_to_the_run(assistant: Assist
     assert fingerprint(assistant.project) == before
 
 
+@pytest.mark.slow
 def test_a_session_in_a_sub_directory_finds_the_run(assistant: Assistant) -> None:
     """The store is searched upward: a session launched in a folder of the project has the run's context (D3)."""
     start_run(assistant)
@@ -97,6 +104,7 @@ def test_a_session_in_a_sub_directory_finds_the_run(assistant: Assistant) -> Non
     assert turn.conversation[0].seen().count(SENTENCE) == 1
 
 
+@pytest.mark.slow
 def test_a_crash_costs_nothing(assistant: Assistant) -> None:
     """After a kill in the middle of a turn, a new session takes the run up where it stood; the old is `lost` (D24)."""
     first = start_run(assistant)
@@ -112,6 +120,7 @@ def test_a_crash_costs_nothing(assistant: Assistant) -> None:
     assert after["sessions"]["current_session_id"] == turn.session_id
 
 
+@pytest.mark.slow
 def test_loom_can_be_switched_off(assistant: Assistant) -> None:
     """LOOM_DISABLED=1 silences every hook (D57)."""
     first = start_run(assistant)

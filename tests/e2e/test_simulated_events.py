@@ -30,6 +30,7 @@ def simulated(assistant: Assistant, bundle: Path, event: str, *words: str) -> st
     return text
 
 
+@pytest.mark.slow
 def test_after_a_compaction(assistant: Assistant, bundle: Path) -> None:
     """What stands in the request after /compact is what was printed before it."""
     first = start_run(assistant)
@@ -41,6 +42,7 @@ def test_after_a_compaction(assistant: Assistant, bundle: Path) -> None:
     assert given_at_starts(assistant.run("go on", resume=first.session_id)) == [text]
 
 
+@pytest.mark.slow
 def test_of_a_workflow_without_a_run(assistant: Assistant, bundle: Path) -> None:
     """A workflow's own test in CI shows what a run of it is given, but for the run's id and the slip."""
     words = ("core", "--goal", "add dark mode")
@@ -54,6 +56,7 @@ def test_of_a_workflow_without_a_run(assistant: Assistant, bundle: Path) -> None
     assert SLIP.sub("", real) == SLIP.sub("", text)
 
 
+@pytest.mark.slow
 def test_in_a_new_session(assistant: Assistant, bundle: Path) -> None:
     """A conversation that drives nothing is primed by the third rule (D1)."""
     start_run(assistant)
@@ -63,6 +66,7 @@ def test_in_a_new_session(assistant: Assistant, bundle: Path) -> None:
     assert given_at_starts(assistant.run("hello", session_id=session_id)) == [text]
 
 
+@pytest.mark.slow
 def test_in_a_resumed_session(assistant: Assistant, bundle: Path) -> None:
     """What its conversation holds is left out of both, and what changed meanwhile is in both (D15)."""
     first = start_run(assistant)
@@ -77,6 +81,7 @@ def test_in_a_resumed_session(assistant: Assistant, bundle: Path) -> None:
     assert given_at_starts(assistant.run("go on", resume=first.session_id)) == [spec, text]
 
 
+@pytest.mark.slow
 def test_after_a_clear(assistant: Assistant, bundle: Path) -> None:
     """The new session's id cannot be known before: it is in the slip's id, on the last line, and nowhere else."""
     first = start_run(assistant)

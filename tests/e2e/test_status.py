@@ -66,6 +66,7 @@ def heartbeats(assistant: Assistant, bundle: Path) -> Any:
     return checks["heartbeats"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", WATCHED)
 def test_a_hook_that_is_not_called_is_noticed(assistant: Assistant, bundle: Path, tmp_path: Path, event: str) -> None:
     """Its event is taken out: status and doctor name it, and no other, once the session has worked without it."""
@@ -79,6 +80,7 @@ def test_a_hook_that_is_not_called_is_noticed(assistant: Assistant, bundle: Path
     assert f"the hook {WATCHED[event]} has never fired here" in told["found"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", ["Stop", "SessionStart", "PostCompact"])
 def test_a_hook_that_is_called_no_longer_is_noticed(
     assistant: Assistant, bundle: Path, tmp_path: Path, event: str
@@ -115,6 +117,7 @@ def test_with_all_hooks_nothing_is_silent(assistant: Assistant, bundle: Path) ->
     assert max(map(len, screen.splitlines())) <= 80
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 def test_the_status_line_is_on_the_screen(installed: Assistant, bundle: Path, tmp_path: Path) -> None:
     """Installed from the marketplace, with the snippet in the user's settings: the run's step, then the next one.

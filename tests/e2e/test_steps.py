@@ -17,6 +17,7 @@ pytestmark = pytest.mark.e2e
 RESULT = 'It\'s done: the "switch" stands in `settings.py`.\n\nNothing is left open.'
 
 
+@pytest.mark.slow
 def test_a_plain_done_takes_the_final_message(assistant: Assistant) -> None:
     """After `loomctl done` without words the assistant's last message is stored as the response, word by word."""
     first = start_run(assistant)
@@ -45,6 +46,7 @@ def test_words_given_to_done_are_kept_as_they_are(assistant: Assistant) -> None:
     assert state["current_step"] in turn.conversation[-1].tool_results()[-1].text
 
 
+@pytest.mark.slow
 def test_talking_to_the_user_ends_nothing(assistant: Assistant) -> None:
     """A bound session that stops with a question is not blocked and ends no step; with a directive it ends its step."""
     first = start_run(assistant)

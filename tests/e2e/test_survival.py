@@ -84,6 +84,7 @@ def counts(text: str) -> list[int]:
     return [flat.count(item) for item in ITEMS]
 
 
+@pytest.mark.slow
 def test_two_of_five_come_back_with_the_next_prompt_after_compact(assistant: Assistant) -> None:
     """The next event after /compact is a prompt: it brings what summary and priming do not hold."""
     first = begin(assistant)

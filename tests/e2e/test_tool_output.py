@@ -41,6 +41,7 @@ def big(project: Path) -> dict[str, Any]:
     return bash("cat big.txt")
 
 
+@pytest.mark.slow
 def test_sixty_kilobytes_reach_the_model_as_an_excerpt_and_come_back_whole(patient: Assistant) -> None:
     """Observation, the failure, the path; and what `cat` and `sed` of that path print is the output itself."""
     first = start_run(patient)
@@ -70,6 +71,7 @@ def test_sixty_kilobytes_reach_the_model_as_an_excerpt_and_come_back_whole(patie
     assert (run_folder(patient.project) / str(last.outcome_ref)).read_text(encoding="utf-8") == OUTPUT
 
 
+@pytest.mark.slow
 def test_what_the_host_put_away_is_an_excerpt_of_the_whole(assistant: Assistant) -> None:
     """Where the host itself keeps 60 kB back and shows two of them: Loom's excerpt stands for all of it."""
     first = start_run(assistant)
@@ -85,6 +87,7 @@ def test_what_the_host_put_away_is_an_excerpt_of_the_whole(assistant: Assistant)
     assert "\n".join(result.text for result in turn.conversation[-1].tool_results()[-3:]) == OUTPUT
 
 
+@pytest.mark.slow
 def test_what_is_small_a_read_and_a_failure_are_untouched(patient: Assistant) -> None:
     """Whatever their size; a failing command keeps its error."""
     first = start_run(patient)
@@ -110,6 +113,7 @@ def test_what_is_small_a_read_and_a_failure_are_untouched(patient: Assistant) ->
     assert "cannot access '/nope'" in steps[2].observation
 
 
+@pytest.mark.slow
 def test_after_compact_the_history_of_the_tool_steps_is_there(patient: Assistant) -> None:
     """In the next request, once: failures and what was written, and where the rest is found."""
     first = start_run(patient)
@@ -145,6 +149,7 @@ def test_a_session_without_a_run_is_left_alone(patient: Assistant) -> None:
     assert not [step for step in tool_log.read(str(folder)) if step.more["session_id"] == turn.session_id]
 
 
+@pytest.mark.slow
 def test_a_subagents_calls_are_logged_as_its_own(patient: Assistant) -> None:
     """They carry its id and are not part of the main history."""
     first = start_run(patient)
@@ -171,6 +176,7 @@ def printed(patient: Assistant, *words: str, code: int = 0) -> bytes:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_what_was_called_is_looked_back_at(patient: Assistant) -> None:
     """By the assistant in its session and by a person beside it: the table, originals byte for byte, what was saved."""
     first = start_run(patient)
@@ -201,6 +207,7 @@ def test_what_was_called_is_looked_back_at(patient: Assistant) -> None:
     assert b"REF_DAMAGED" in printed(patient, "savings", code=1)
 
 
+@pytest.mark.slow
 def test_what_an_mcp_server_gives_is_shortened_in_its_shape(patient: Assistant) -> None:
     """Its text, also beside an image; a failure's stays, and each call is a step."""
     first = start_run(patient)
@@ -235,6 +242,7 @@ def test_what_an_mcp_server_gives_is_shortened_in_its_shape(patient: Assistant) 
     assert b"row 300: shop 6 sold 3900 things" in printed(patient, "steps", "show", calls[0]["id"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [300, 1000])
 def test_the_newest_of_many_calls_in_one_turn_are_told_after_a_compaction(assistant: Assistant, count: int) -> None:
     """The next request tells each of the newest twenty, in order; the log has all of them in the end.

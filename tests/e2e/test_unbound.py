@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.slow
 def test_two_runs_are_listed_and_none_is_guessed(assistant: Assistant) -> None:
     """With two active runs an unbound session gets one line for each and the content of neither."""
     start_run(assistant)
@@ -41,6 +42,7 @@ def test_a_directive_in_an_unbound_session_completes_nothing(assistant: Assistan
     assert fingerprint(assistant.project) == before
 
 
+@pytest.mark.slow
 def test_an_unbound_session_cannot_drive(assistant: Assistant) -> None:
     """`loomctl done` in an unbound session is refused with the way to take the run up, and changes nothing."""
     start_run(assistant)
@@ -54,6 +56,7 @@ def test_an_unbound_session_cannot_drive(assistant: Assistant) -> None:
     assert fingerprint(assistant.project) == before
 
 
+@pytest.mark.slow
 def test_a_live_bound_session_keeps_the_run_to_itself(assistant: Assistant) -> None:
     """While a live session is bound to the only run, another session gets one line about it, not its content."""
     first = start_run(assistant)
@@ -64,6 +67,7 @@ def test_a_live_bound_session_keeps_the_run_to_itself(assistant: Assistant) -> N
     assert run_folder(assistant.project).name in line
 
 
+@pytest.mark.slow
 def test_an_unbound_session_is_primed_again_after_its_compaction(assistant: Assistant) -> None:
     """What an unbound session was given of the only run comes back after /compact; the run's files stay as they are."""
     start_run(assistant)

@@ -387,6 +387,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=800)
 @given(EXPRESSIONS, SCOPES)
 @example("state.a==state.b", {"state": {"a": 2**53 + 1, "b": 2.0**53}})
@@ -467,6 +468,7 @@ WORDS += [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=1500)
 @given(st.lists(st.sampled_from(WORDS), max_size=9).map("".join), SCOPES)
 def test_whatever_compiles_is_javascript_with_the_same_answer(source: str, scope: dict[str, Any]) -> None:
@@ -495,6 +497,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.lists(JSON_VALUES, max_size=4))
 def test_a_damaged_plan_is_refused_not_a_crash(code: list[Any]) -> None:

@@ -131,6 +131,7 @@ RUNAWAYS = [
 ]
 
 
+@pytest.mark.slow(quick=3)
 @pytest.mark.parametrize("source", RUNAWAYS)
 def test_what_loops_or_allocates_without_end_ends_soon(source: str) -> None:
     """A runaway counts as thrown and says why; the question after it still gets its answer."""
@@ -142,6 +143,7 @@ def test_what_loops_or_allocates_without_end_ends_soon(source: str) -> None:
     assert second == Answer("ok", True, "")
 
 
+@pytest.mark.slow
 def test_many_runaways_share_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many questions never end, all have answers in time, and those not reached are not called false."""
     monkeypatch.setattr(engine, "TOTAL_SECONDS", LIMIT)
@@ -154,6 +156,7 @@ def test_many_runaways_share_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> 
     assert {given.status for given in answers} <= {"threw", "needs_environment"}
 
 
+@pytest.mark.slow
 def test_a_path_that_never_ends_is_ended() -> None:
     """JSONPath may take for ever too: here a pattern that backtracks."""
     begun = time.monotonic()
@@ -390,6 +393,7 @@ def test_without_a_working_interpreter_the_environment_is_needed(
     assert answers[0].message
 
 
+@pytest.mark.slow
 def test_an_interpreter_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that never gets ready is killed with its group at the time limit."""
     monkeypatch.setattr(engine, "TOTAL_SECONDS", LIMIT)

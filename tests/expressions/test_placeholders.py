@@ -120,6 +120,7 @@ def test_a_stored_path_names_no_machine(path: str, stored: str) -> None:
     assert to_portable(path, "/p", run_dir="/main/.loom/runs/r") == stored
 
 
+@pytest.mark.slow
 def test_a_long_text_of_brackets_takes_linear_time() -> None:
     """A megabyte of single brackets is read in about a second, not in minutes."""
     with bounded_work():

@@ -210,6 +210,7 @@ PIECES += [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=600)
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=5).map("".join), DOCUMENTS)
 def test_what_is_compiled_equals_the_library(source: str, document: object) -> None:

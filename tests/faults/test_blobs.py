@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import signal
 
+import pytest
+
 from loomctl.runs.blob_collection import stored
 from loomctl.runs.store.blobs import Blobs, ref_of
 from loomctl.runs.store.leftovers import is_leftover
@@ -21,6 +23,7 @@ def sound(stand: Stand) -> int:
     return len(found)
 
 
+@pytest.mark.slow
 def test_a_put_that_is_killed_at_every_write_leaves_a_whole_blob_or_none(stand: Stand) -> None:
     """After each kill the next put gives the same reference, and what is left beside is known for a leftover."""
     store = str(stand.scene.store)

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.faults.bench import CHECKOUT
 from tests.faults.stand import RESPONSE, chain, litter, sound
 from tests.helpers.scenes import OTHER, Scene
@@ -14,6 +16,7 @@ from tests.helpers.scenes import OTHER, Scene
 WRITERS, TIMES, READERS = 16, 200, 2
 
 
+@pytest.mark.slow
 def test_a_crowd_loses_nothing_and_no_reader_sees_a_torn_file(begun: Scene) -> None:
     """Every update of every process is in the state, in its count and once in the log, whose chain has no gap; readers
     saw numbers that only rise, and each file whole.

@@ -115,6 +115,7 @@ def mended(hit: Stand, answer: Answer, tools: Path, *, command: str) -> Answer:
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_state_is_refused_and_brought_back(hit: Stand, damage: str, tmp_path: Path) -> None:
     """Every command says one error that names the file, every hook goes on; what the hint says brings the state before
@@ -144,6 +145,7 @@ def test_a_damaged_state_is_refused_and_brought_back(hit: Stand, damage: str, tm
     assert SENTENCE in heard(hit, "session-start").context
 
 
+@pytest.mark.slow(quick=1)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_plan_is_refused_and_made_anew(hit: Stand, damage: str, tmp_path: Path) -> None:
     """Every command says one error that names the file, every hook goes on; what the hint says makes the plan again."""
@@ -234,6 +236,7 @@ def test_a_damaged_binding_is_said_and_made_anew(hit: Stand, damage: str, tmp_pa
 BESIDES = ("primed", "known", "settings", "candidate", "prompt")
 
 
+@pytest.mark.slow(quick=15)
 @pytest.mark.parametrize("damage", ["nothing in it", "a half", "other bytes", "a folder"])
 @pytest.mark.parametrize("what", BESIDES)
 def test_what_can_be_made_again_is_made_again(hit: Stand, what: str, damage: str) -> None:

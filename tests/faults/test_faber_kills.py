@@ -30,6 +30,7 @@ def restore(stand: Stand, **how: Any) -> Answer:
     return stand.cli("state", "restore", faber.RUN_ID, **how)
 
 
+@pytest.mark.slow(quick=1)
 @pytest.mark.parametrize("layout", ["runs", "by-plan"])
 @pytest.mark.parametrize("deed", ["resume", "done", "restore"])
 def test_a_kill_at_any_write_loses_no_key_of_fabers(

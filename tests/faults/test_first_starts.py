@@ -8,6 +8,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.launcher.world import World
 
 STARTS = 4
@@ -26,6 +28,7 @@ def started(world: World) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_first_start_that_is_killed_leaves_the_making_to_the_next(online: World) -> None:
     """Several begin at once with an empty home; the one that makes the environment is killed with all its children. Of
     those that wait one makes it, all the others use it, and nothing half made is left.

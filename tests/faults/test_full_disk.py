@@ -48,6 +48,7 @@ def told(answer: Answer) -> None:
 COMMANDS = ("done", "done that closes", "undo", "resume", "runs archive")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_on_a_full_disk_names_what_it_could_not_write(stand: Stand, name: str) -> None:
     """At whichever write the disk is full, every file is the old or the new one, the error names one, and doing it
@@ -79,6 +80,7 @@ def test_a_command_on_a_full_disk_names_what_it_could_not_write(stand: Stand, na
 HOOKS = ("session-start", "session-start of another session", "stop", "stop that closes", "session-end", "pre-compact")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOOKS)
 def test_a_hook_on_a_full_disk_primes_and_says_that_it_could_not_record(stand: Stand, name: str) -> None:
     """At whichever write the disk is full, the context is given, the user is told, and nothing is lost."""
@@ -194,6 +196,7 @@ def on_a_disk_of_its_own(begun: Scene, folder: Path) -> Callable[[str], Json]:
     return read
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_really_full(begun: Scene, tmp_path: Path) -> None:
     """On a file system without a byte left the step is not ended, the session is primed, and both say why; with room
     again the run goes on where it was.

@@ -406,6 +406,7 @@ WRITTEN = [(LOOP, LOOP_SCRIPT, LOOP_WAY, [0]), (FAN, FAN_SCRIPT, ["fan", "fan", 
 WRITTEN.append((FAN, FAN_SCRIPT, ["fan", "fan", "sum"], [1, 0, 0]))
 
 
+@pytest.mark.slow(quick=1)
 @pytest.mark.parametrize(
     ("raw", "script", "wanted", "order"), WRITTEN, ids=["a loop", "branches one by one", "branches in turn"]
 )

@@ -21,6 +21,7 @@ UPDATES = 8
 DAY = 86_400  # seconds; tidy leaves alone what is new
 
 
+@pytest.mark.slow
 def test_a_long_run_of_updates_is_killed_at_every_write(stand: Stand) -> None:
     """One run, killed in turn before and half-way within each write of eight updates, is never put back in between:
     what was said to be written is there, nothing else is, and the next update works at once.
@@ -343,6 +344,7 @@ DEEDS: dict[str, Deed] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEEDS)
 def test_a_deed_that_is_killed_at_every_write_can_be_done_again(stand: Stand, name: str) -> None:
     """After each kill every file is whole, what a user or the host does next works, and it leads to where the deed
@@ -371,6 +373,7 @@ def test_a_deed_that_is_killed_at_every_write_can_be_done_again(stand: Stand, na
         deed.after(stand, answer)
 
 
+@pytest.mark.slow
 def test_a_start_that_is_killed_at_every_write_leaves_a_run_or_none(stand: Stand) -> None:
     """After each kill what is listed as a run is whole and can be taken up; and starting again starts a run."""
     first = stand.scene.run_dir.name
@@ -391,6 +394,7 @@ def test_a_start_that_is_killed_at_every_write_leaves_a_run_or_none(stand: Stand
         sound(stand.scene)
 
 
+@pytest.mark.slow
 def test_a_fork_that_is_killed_at_every_write_leaves_a_whole_run_or_none(stand: Stand) -> None:
     """After each kill the first run is what it was to the byte, a second one is whole or not there, and to fork again
     makes one; what lies about is tidied.

@@ -63,6 +63,7 @@ def told(process: subprocess.Popen[str]) -> list[Json]:
     return found
 
 
+@pytest.mark.slow
 def test_each_epoch_is_one_drivers_and_no_older_one_writes_after_a_newer(begun: Scene) -> None:
     """Processes that take the run from each other: the log has each write under its own epoch.
 
@@ -120,6 +121,7 @@ def test_a_paused_driver_that_goes_on_after_a_take_over_is_refused(begun: Scene,
     assert begun.event_names()[-1] == "lease.refused"
 
 
+@pytest.mark.slow
 def test_a_loomctl_that_is_stopped_in_its_work_does_not_write_over_who_came(begun: Scene, tmp_path: Path) -> None:
     """A real `done`, stopped while it waits for its result on standard input: exit code 6, its result kept."""
     command = [sys.executable, "-I", str(MAIN), "done", "--json"]
@@ -153,6 +155,7 @@ def _waits_for_input(pid: int) -> bool:
     return words[:2] == ["0", "0x0"]
 
 
+@pytest.mark.slow
 def test_an_assistant_drives_what_its_own_terminal_drove(begun: Scene) -> None:
     """Who starts a run in a shell and then the assistant in it is one person; from another shell it is refused."""
     begun.let_go()
@@ -181,6 +184,7 @@ def test_an_assistant_drives_what_its_own_terminal_drove(begun: Scene) -> None:
     assert (other.returncode, json.loads(other.stdout)["error"]["code"]) == (6, "HELD_BY_ANOTHER")
 
 
+@pytest.mark.slow
 def test_of_two_terminals_one_drives_until_its_shell_is_gone(begun: Scene) -> None:
     """Two shells at once: the second is refused while the first lives, and drives when it is killed."""
     begun.let_go()
@@ -217,6 +221,7 @@ def test_of_two_terminals_one_drives_until_its_shell_is_gone(begun: Scene) -> No
     assert lease.epoch(begun.state) == epoch + 1
 
 
+@pytest.mark.slow
 def test_many_that_come_at_once_to_a_free_run_make_one_driver(begun: Scene) -> None:
     """Each in a process of its own, without a word of taking over: one gets it, all others are told."""
     begun.let_go()

@@ -21,6 +21,7 @@ def files_of(stand: Stand) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in [*found, *(one for one in kept if one.exists())]}
 
 
+@pytest.mark.slow(quick=1)
 @pytest.mark.parametrize("where", ["CLAUDE.local.md", "rule"])
 @pytest.mark.parametrize("verb", ["on", "off"])
 def test_memory_is_killed_at_every_write(stand: Stand, verb: str, where: str) -> None:

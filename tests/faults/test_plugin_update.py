@@ -76,6 +76,7 @@ def host(scene: Scene, tmp_path: Path, data: Path, user_folders: Path) -> Host:
     return Host(scene, tmp_path / "plugins", data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["2", "1"], ids=["beside the old one", "in its place"])
 def test_hooks_go_on_from_the_new_plugin(host: Host, place: str) -> None:
     """The old folder is gone between two hooks of one session; the next hooks run the new code, not what was compiled
@@ -162,6 +163,7 @@ def test_a_hook_of_a_plugin_that_is_not_whole_says_so(host: Host, gone: str) -> 
     sound(host.scene)
 
 
+@pytest.mark.slow
 def test_a_new_lock_makes_the_old_environment_no_longer_count(host: Host) -> None:
     """A plugin with other packages does not run in the environment of the old one: hooks do without, as on a first day,
     and what needs it is told.
@@ -183,6 +185,7 @@ def test_a_new_lock_makes_the_old_environment_no_longer_count(host: Host) -> Non
     assert "changed since loomctl last ran" in answer.message
 
 
+@pytest.mark.slow
 def test_two_sessions_on_two_versions_share_a_run(host: Host) -> None:
     """While one session still has the old plugin another has the new one; who drives is primed, neither is lost."""
     old, new = install(host.plugins / "1", "1.0.0"), install(host.plugins / "2", "2.0.0")

@@ -88,6 +88,7 @@ def names_of(machine: Machine, run_id: str) -> list[str]:
     return [json.loads(line)["event"] for line in lines]
 
 
+@pytest.mark.slow(quick=1)
 @pytest.mark.parametrize("keep", ["", pull.TOOK_THEIRS])
 def test_what_a_killed_pull_brought_is_announced_until_it_is_resumed(
     laptop: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str

@@ -133,6 +133,7 @@ def test_what_cannot_be_read_says_so(begun: Scene) -> None:
 THREADS, PROCESSES, TIMES = 32, 8, 12
 
 
+@pytest.mark.slow
 def test_32_threads_on_one_run_lose_nothing(begun: Scene) -> None:
     """They share one object, and every other has its own: each key and each count is there, and each in the log."""
     shared = RunContext()
@@ -183,6 +184,7 @@ for number in range(times):
 """
 
 
+@pytest.mark.slow
 def test_8_processes_on_one_run_lose_nothing_and_none_is_torn(begun: Scene) -> None:
     """Keys of each, one that all count, two that go together, and one in blobs; readers meet whole states alone."""
     command = [sys.executable, "-c", SCRIPT]

@@ -485,6 +485,7 @@ PIECES = st.sampled_from([*(f'"{field}"' for field in FIELDS), "{", "}", '"', ":
 TEXTS = st.lists(DIRECTIVES.map(json.dumps) | PIECES | st.text(max_size=5), max_size=12).map("".join)
 
 
+@pytest.mark.slow
 @given(st.lists(TEXTS, max_size=3), st.sampled_from([None, ROUTING]))
 @example(['{"outcome": {}'], ROUTING)
 @example(['{"context_updates":{"x":{"outcome"'], None)

@@ -152,6 +152,7 @@ def test_a_command_has_to_pass_and_its_output_is_hashed(scene: Scene) -> None:
     assert (scene.run_dir / "stages" / STAGE / "evidence-1.2" / "command.log").read_bytes() == b"looked\n"
 
 
+@pytest.mark.slow
 def test_a_command_that_takes_too_long_is_ended(scene: Scene) -> None:
     """Its timeout is its own."""
     run_id = begin(scene, {"run": "sleep 60", "timeout": 0.3})

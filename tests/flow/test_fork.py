@@ -315,6 +315,7 @@ def record(scene: Scene, name: str, at: str, stage: str, size: int = 60_000) -> 
     return (scene.run_dir / step.outcome_ref).read_bytes()
 
 
+@pytest.mark.slow
 def test_tool_steps_until_the_stages_end_come_along_with_their_outputs(scene: Scene) -> None:
     """Each reference in the fork leads to the same bytes; what came later stays behind; nothing dangles."""
     worked(scene)
@@ -460,6 +461,7 @@ SLOW = settings(
 _numbers = itertools.count()
 
 
+@pytest.mark.slow
 @SLOW
 @given(phases=plans(), script=st.lists(answers, min_size=1, max_size=7), cut=st.integers(0, 100))
 def test_a_fork_that_is_played_on_ends_where_its_origin_ended(
@@ -490,6 +492,7 @@ def test_a_fork_that_is_played_on_ends_where_its_origin_ended(
     assert "unknown" not in {one.by for one in found}
 
 
+@pytest.mark.slow
 def test_forks_at_once_are_runs_of_their_own(scene: Scene) -> None:
     """Four processes in the same second: four names, each whole."""
     worked(scene)

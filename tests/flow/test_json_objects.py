@@ -285,6 +285,7 @@ def cut_json(draw: st.DrawFn) -> str:
     return text
 
 
+@pytest.mark.slow
 @given(SOUP | cut_json() | st.text())
 @settings(max_examples=600)
 @example('{"{":":",","' * 3)
@@ -297,6 +298,7 @@ def test_it_finds_what_a_slow_and_obvious_reader_finds(text: str) -> None:
     assert broken(text) == slow_broken(text)
 
 
+@pytest.mark.slow
 @given(SOUP | cut_json())
 @settings(max_examples=400)
 def test_the_careful_reader_and_the_standard_library_agree(text: str) -> None:
@@ -384,6 +386,7 @@ def looked_at(text: str) -> int:
     return counted.looked
 
 
+@pytest.mark.slow(quick=76)
 @pytest.mark.parametrize("head", ["", "{", '{"', '{"a": "', '"'], ids=repr)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
 def test_what_is_looked_at_grows_with_the_text_alone(pattern: str, head: str) -> None:
@@ -402,6 +405,7 @@ def test_no_mixture_of_such_patterns_takes_more(seed: int) -> None:
     assert two <= 2.3 * one + 2_000
 
 
+@pytest.mark.slow(quick=3)
 @pytest.mark.parametrize("pattern", ["{", '"', "\\", "{}", '{"a":', '{"', '"{', "}{", '{"b\\"{'], ids=repr)
 def test_a_megabyte_of_it_before_a_good_object_is_gone_past(pattern: str) -> None:
     """The object behind it is found, unless what stands before leaves a string open that it ends."""

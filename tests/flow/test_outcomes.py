@@ -109,6 +109,7 @@ def test_a_schema_that_fails_in_itself_is_an_error_not_a_crash(schema: Any) -> N
     assert codes(custom('{"score": 1}', schema)) == [("SCHEMA_FAILED", "")]
 
 
+@pytest.mark.slow
 def test_a_pattern_that_never_ends_is_stopped() -> None:
     """The child is ended by its own limit, or the caller would wait for ever."""
     reading = custom(json.dumps({"a": "a" * 60 + "!"}), {"properties": {"a": {"pattern": "^(a+)+$"}}})

@@ -314,6 +314,7 @@ MANY = FACTS._replace(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fidelity", ["full", *FIDELITIES[2:]])
 def test_with_enough_to_tell_a_preamble_comes_near_its_target(fidelity: str) -> None:
     """Within a sixth of it by an exact tokenizer, and never over."""
@@ -377,6 +378,7 @@ ANY = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(ANY, st.sampled_from(FIDELITIES))
 @example(

@@ -198,6 +198,7 @@ def test_a_value_whose_file_cannot_be_made_is_described(begun: Scene) -> None:
     assert any("context text: " in warning for warning in made.warnings)
 
 
+@pytest.mark.slow
 def test_no_copy_is_made_of_what_is_not_named(begun: Scene) -> None:
     """An output that is told whole, values that no fidelity has room for."""
     done(begun, json.dumps({"context_updates": {f"k{n}": "y" * 5000 + str(n) for n in range(300)}}))

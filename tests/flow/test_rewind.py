@@ -438,6 +438,7 @@ SLOW = settings(
 _numbers = itertools.count()
 
 
+@pytest.mark.slow
 @SLOW
 @given(phases=plans(), script=st.lists(answers, min_size=1, max_size=7), cut=st.integers(0, 100))
 def test_going_on_after_a_rewind_ends_where_going_on_without_one_ends(

@@ -137,6 +137,7 @@ def test_a_command_that_never_ran_touched_nothing(in_git: Scene) -> None:
     assert not [name for name in in_git.event_names() if name.startswith("command.")]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=7), max_size=9))
 def test_an_output_is_stored_as_the_json_of_its_text(scene: Scene, parts: list[bytes]) -> None:
@@ -150,6 +151,7 @@ def test_an_output_is_stored_as_the_json_of_its_text(scene: Scene, parts: list[b
     assert Blobs(str(scene.store)).get(ref) == context_values.encoded(data.decode("utf-8", "replace"))
 
 
+@pytest.mark.slow
 def test_the_largest_output_is_stored_in_little_memory(scene: Scene) -> None:
     """64 MiB, each byte six in JSON: with less than it has itself."""
     folder = scene.root.parent / "stage"
@@ -169,6 +171,7 @@ def test_the_largest_output_is_stored_in_little_memory(scene: Scene) -> None:
     assert done.stdout.startswith("('blob://sha256/")
 
 
+@pytest.mark.slow(quick=2)
 @pytest.mark.parametrize(
     ("does", "said"),
     [

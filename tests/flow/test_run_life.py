@@ -314,6 +314,7 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(plans(), st.lists(verbs, max_size=25))
 def test_any_sequence_of_verbs_keeps_a_run_valid(of: dict[str, Any], sequence: list[str]) -> None:
@@ -329,6 +330,7 @@ def test_any_sequence_of_verbs_keeps_a_run_valid(of: dict[str, Any], sequence: l
         assert_valid(walk)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(plans(), st.lists(verbs, max_size=15))
 def test_a_run_can_always_be_brought_to_its_end(of: dict[str, Any], sequence: list[str]) -> None:

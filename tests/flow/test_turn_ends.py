@@ -114,6 +114,7 @@ def every() -> list[tuple[Stop, str]]:
     return [(stop, decide(stop)) for stop in stops]
 
 
+@pytest.mark.slow
 def test_nothing_blocks_a_turn_that_loom_does_not_drive_or_the_host_does_not_honour() -> None:
     """Over every stop there is: a block needs a driven turn or a closing step, and a block that is left (D28)."""
     blocks = [stop for stop, verdict in every() if verdict in (REPAIR, ASK, HAND)]

@@ -72,6 +72,7 @@ def code_of(caught: pytest.ExceptionInfo[LoomError]) -> str:
 # ---- There and back.
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_at_another_path(
     laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +111,7 @@ WHO = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WHO)
 def test_a_push_is_by_whom_a_commit_of_gits_would_be(
     laptop: Machine, server: Path, run_id: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
@@ -153,6 +155,7 @@ def test_the_doctor_says_how_a_run_that_is_driven_elsewhere_is_taken_over(
     assert project_checks.known(patient(desktop, session_id=session)).hint == ""
 
 
+@pytest.mark.slow
 def test_what_differs_is_told_against_who_was_last_here_or_there(
     laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +188,7 @@ def test_a_second_push_without_news_says_so(laptop: Machine, server: Path, run_i
     assert (tips(server), (laptop.run_dir / "state.json").read_bytes()) == before
 
 
+@pytest.mark.slow
 def test_each_commit_has_the_one_before_as_its_parent(laptop: Machine, server: Path, run_id: str) -> None:
     """So nothing that was ever pushed is gone, and a push sends what is new alone."""
     first = laptop.push(run_id).commit
@@ -200,6 +204,7 @@ def test_each_commit_has_the_one_before_as_its_parent(laptop: Machine, server: P
     assert pushed.files == len(changed)
 
 
+@pytest.mark.slow
 def test_a_pull_brings_forward_what_nothing_was_done_to(laptop: Machine, desktop: Machine, run_id: str) -> None:
     """There and back: the stages of the other machine are here then, and the state before is the backup."""
     laptop.push(run_id)
@@ -223,6 +228,7 @@ def test_a_pull_brings_forward_what_nothing_was_done_to(laptop: Machine, desktop
 # ---- Somebody else went on.
 
 
+@pytest.mark.slow
 def test_a_push_over_a_newer_state_is_refused_and_explained(laptop: Machine, desktop: Machine, run_id: str) -> None:
     """It says who, when, at which step, and what to do; the remote keeps what it has."""
     laptop.push(run_id)
@@ -239,6 +245,7 @@ def test_a_push_over_a_newer_state_is_refused_and_explained(laptop: Machine, des
     assert laptop.desk().repository.listed(laptop.desk().remote) == {run_id: commit}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["event", "stage", "tool step"])
 def test_whatever_was_done_here_counts(laptop: Machine, desktop: Machine, run_id: str, change: str) -> None:
     """An event, a stage's file, a tool step: each makes two states of one, whatever the revision says."""
@@ -274,6 +281,7 @@ def apart(laptop: Machine, desktop: Machine, run_id: str) -> str:
     return run_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [pull.KEPT_MINE, pull.TOOK_THEIRS])
 def test_of_two_states_one_stays_and_one_is_a_run_of_its_own(
     laptop: Machine, desktop: Machine, apart: str, keep: str
@@ -308,6 +316,7 @@ def settled(laptop: Machine, apart: str) -> str:
     return apart
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["", pull.TOOK_THEIRS])
 def test_a_pull_of_what_does_not_go_on_from_here_saves_what_is_here(desktop: Machine, settled: str, keep: str) -> None:
     """Nothing was done here since the push, and still the stages of that are in nothing that comes."""
@@ -328,6 +337,7 @@ def test_a_pull_of_what_does_not_go_on_from_here_saves_what_is_here(desktop: Mac
     resume.resume(desktop.space(), told.saved)
 
 
+@pytest.mark.slow
 def test_keep_mine_keeps_what_is_here_against_what_does_not_go_on_from_it(
     laptop: Machine, desktop: Machine, settled: str
 ) -> None:
@@ -341,6 +351,7 @@ def test_keep_mine_keeps_what_is_here_against_what_does_not_go_on_from_it(
     assert laptop.responses(str(back.saved)) == ["Asked.", "Made on the laptop."]
 
 
+@pytest.mark.slow
 def test_a_user_is_told_where_the_stages_are_that_a_plain_pull_took_from_the_run(
     desktop: Machine, settled: str
 ) -> None:
@@ -355,6 +366,7 @@ def test_a_user_is_told_where_the_stages_are_that_a_plain_pull_took_from_the_run
     assert (pulled["properties"]["kind"], pulled["properties"]["saved"]) == ("forward", saved)
 
 
+@pytest.mark.slow
 def test_what_goes_on_from_here_saves_nothing_whatever_was_done_there(
     laptop: Machine, desktop: Machine, run_id: str
 ) -> None:
@@ -391,6 +403,7 @@ def tampered(machine: Machine, run_id: str) -> None:
     log.write_bytes(data.replace(b'"properties":{"', b'"properties":{"X', 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [pull.KEPT_MINE, pull.TOOK_THEIRS])
 def test_what_a_kill_tore_stays_as_it_was_in_a_run_that_is_saved_aside(
     laptop: Machine, desktop: Machine, run_id: str, keep: str
@@ -412,6 +425,7 @@ def test_what_a_kill_tore_stays_as_it_was_in_a_run_that_is_saved_aside(
     assert told.notes == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [pull.KEPT_MINE, pull.TOOK_THEIRS])
 def test_a_damaged_log_is_not_made_whole_by_saving_its_run_aside(
     laptop: Machine, desktop: Machine, apart: str, keep: str
@@ -433,6 +447,7 @@ def test_a_damaged_log_is_not_made_whole_by_saving_its_run_aside(
     assert any(told.saved in note for note in told.notes) == (keep == pull.KEPT_MINE)
 
 
+@pytest.mark.slow
 def test_a_damaged_run_is_handed_on_with_a_word(laptop: Machine, desktop: Machine, run_id: str) -> None:
     """Push, pull and fork name the verdict and the command that tells more; they refuse nothing."""
     said = f"its log is not the one that was written: line 1; loomctl verify {run_id}"
@@ -444,6 +459,7 @@ def test_a_damaged_run_is_handed_on_with_a_word(laptop: Machine, desktop: Machin
     assert any(said in note for note in fork.fork(laptop.space(), run_id, stage).notes)
 
 
+@pytest.mark.slow
 def test_both_push_at_once_and_one_is_refused_without_loss(laptop: Machine, desktop: Machine, run_id: str) -> None:
     """Real processes: whoever comes second is told, keeps all that it has, and the remote has the other's."""
     laptop.push(run_id)
@@ -469,6 +485,7 @@ def test_both_push_at_once_and_one_is_refused_without_loss(laptop: Machine, desk
     assert {"laptop 0", "desktop 0"} <= texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_remote_that_was_replaced_is_believed_to_go_on_from_here_by_its_log_alone(
     laptop: Machine, desktop: Machine, server: Path, run_id: str, goes_on: bool
@@ -490,6 +507,7 @@ def test_a_remote_that_was_replaced_is_believed_to_go_on_from_here_by_its_log_al
     assert code_of(caught) == "DIVERGED"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noted", [True, False])
 def test_a_push_of_which_nobody_heard_counts(laptop: Machine, desktop: Machine, run_id: str, noted: bool) -> None:
     """A kill came after the remote had taken it: what was pulled and pushed on top of it is a newer state, no other."""
@@ -513,6 +531,7 @@ def test_a_push_of_which_nobody_heard_counts(laptop: Machine, desktop: Machine, 
     assert laptop.responses(run_id) == ["Asked.", "Made.", "Polished."]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noted", [True, False])
 @pytest.mark.parametrize("looks", ["listed", "foreseen", "pushed beside another"])
 def test_who_only_looks_writes_nothing(
@@ -545,6 +564,7 @@ def _never_but_nothing(_: Repository, wanted: Mapping[str, str | None]) -> None:
     assert not wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("due", [True, False])
 def test_a_ref_that_cannot_be_written_fails_nothing_that_is_well_without_it(
     laptop: Machine, desktop: Machine, run_id: str, due: bool
@@ -574,6 +594,7 @@ def test_a_ref_that_cannot_be_written_fails_nothing_that_is_well_without_it(
 # ---- What is the user's.
 
 
+@pytest.mark.slow
 @pytest.mark.shows("no branch, index, HEAD or working file, and no hook of yours runs")
 def test_nothing_of_the_users_is_touched(laptop: Machine, desktop: Machine, apart: str) -> None:
     """Branches, index, HEAD, settings and working tree are the same bytes before and after, and no hook runs."""
@@ -609,6 +630,7 @@ def test_a_pull_into_a_fresh_clone_shows_git_one_file_of_looms(laptop: Machine, 
     assert git(desktop.root, "status", "--porcelain", "-uall").strip() == "?? .loom/.gitignore"
 
 
+@pytest.mark.slow
 def test_git_does_not_prune_what_was_pushed(laptop: Machine, run_id: str) -> None:
     """The ref of what was last agreed on keeps the objects, so a second push sends what is new alone."""
     commit = laptop.push(run_id).commit
@@ -621,6 +643,7 @@ def test_git_does_not_prune_what_was_pushed(laptop: Machine, run_id: str) -> Non
 # ---- What is carried.
 
 
+@pytest.mark.slow
 def test_secrets_are_masked_and_come_back_to_where_they_are_known(
     laptop: Machine, desktop: Machine, server: Path, run_id: str
 ) -> None:
@@ -670,6 +693,7 @@ def test_two_clones_on_one_machine_are_two_places(laptop: Machine, desktop: Mach
         original(laptop, run_id)
 
 
+@pytest.mark.slow
 def test_a_driver_in_another_clone_on_this_machine_is_one_of_another_machine(
     laptop: Machine, desktop: Machine, run_id: str
 ) -> None:
@@ -688,6 +712,7 @@ def test_a_driver_in_another_clone_on_this_machine_is_one_of_another_machine(
     assert desktop.loomctl("resume", run_id, session="third").code == 6  # who took it over lives here
 
 
+@pytest.mark.slow
 def test_a_driver_in_another_clone_holds_the_run_for_half_an_hour(
     laptop: Machine, desktop: Machine, run_id: str
 ) -> None:
@@ -702,6 +727,7 @@ def test_a_driver_in_another_clone_holds_the_run_for_half_an_hour(
     assert desktop.loomctl("resume", run_id).code == 0
 
 
+@pytest.mark.slow
 def test_a_store_that_was_copied_is_free_whatever_once_came_into_it(
     laptop: Machine, desktop: Machine, tmp_path: Path, run_id: str
 ) -> None:
@@ -714,6 +740,7 @@ def test_a_store_that_was_copied_is_free_whatever_once_came_into_it(
     assert desktop.loomctl("resume", run_id).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", [None, [], "x", {"epoch": True}, {"session_id": OTHER}])
 def test_a_note_that_names_no_driver_locks_nobody_out(
     laptop: Machine, desktop: Machine, run_id: str, driver: object
@@ -769,6 +796,7 @@ def original(machine: Machine, run_id: str) -> bytes:
     return recall.original_text(held, next(held.steps()))
 
 
+@pytest.mark.slow
 def test_what_was_not_carried_says_where_it_lives(
     laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -793,6 +821,7 @@ def test_what_was_not_carried_says_where_it_lives(
         original(laptop, run_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["", pull.KEPT_MINE, pull.TOOK_THEIRS])
 def test_what_is_only_missing_here_comes_though_both_went_on(
     laptop: Machine, desktop: Machine, run_id: str, keep: str
@@ -822,6 +851,7 @@ def test_what_is_only_missing_here_comes_though_both_went_on(
     assert ((desktop.folder(run_id) / "state.json").read_bytes() == state) == (keep != pull.TOOK_THEIRS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("went_on", [False, True])
 def test_what_went_missing_here_comes_again(laptop: Machine, desktop: Machine, run_id: str, went_on: bool) -> None:
     """Though nothing is newer there: an output and a blob that the remote has."""
@@ -845,6 +875,7 @@ def test_what_went_missing_here_comes_again(laptop: Machine, desktop: Machine, r
     assert "What it names and lacked here came: 2 files" in desktop.loomctl("pull", run_id).stdout
 
 
+@pytest.mark.slow
 def test_a_push_drops_no_output_that_is_only_not_here(
     laptop: Machine, desktop: Machine, server: Path, run_id: str
 ) -> None:
@@ -863,6 +894,7 @@ def test_a_push_drops_no_output_that_is_only_not_here(
     assert f"run/outputs/{output.name}" in there
 
 
+@pytest.mark.slow
 def test_an_output_that_is_not_what_the_step_says_does_not_come(laptop: Machine, desktop: Machine, run_id: str) -> None:
     """It is known by its hash."""
     put_away(laptop, "line\n" * 4000)
@@ -878,6 +910,7 @@ def test_an_output_that_is_not_what_the_step_says_does_not_come(laptop: Machine,
     assert not (desktop.folder(run_id) / "outputs" / output.name).exists()
 
 
+@pytest.mark.slow
 def test_what_is_known_by_its_hash_and_holds_a_secret_stays(
     laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -925,6 +958,7 @@ def test_nothing_of_the_machine_is_carried(laptop: Machine, server: Path, run_id
     assert str(laptop.root) not in json.dumps(bare)
 
 
+@pytest.mark.slow
 def test_a_linked_worktree_hands_on_what_the_main_checkout_has(
     laptop: Machine, desktop: Machine, tmp_path: Path, run_id: str
 ) -> None:
@@ -936,6 +970,7 @@ def test_a_linked_worktree_hands_on_what_the_main_checkout_has(
     assert desktop.pull(run_id).kind == pull.NEW
 
 
+@pytest.mark.slow
 def test_a_shallow_clone_hands_on_too(laptop: Machine, tmp_path: Path, run_id: str) -> None:
     """What is carried has a history of its own."""
     laptop.push(run_id)
@@ -963,6 +998,7 @@ def test_repositories_that_name_objects_by_sha256_hand_on(tmp_path: Path, monkey
 # ---- The list.
 
 
+@pytest.mark.slow
 def test_the_list_says_how_each_run_stands(laptop: Machine, desktop: Machine, run_id: str) -> None:
     """Not here, the same, newer there, newer here, diverged; and the project's repository takes no part in it."""
 
@@ -1017,6 +1053,7 @@ def test_blobs_come_into_the_store(laptop: Machine, desktop: Machine, run_id: st
     assert Blobs(str(desktop.store)).get(values["large"]) == json.dumps(LARGE).encode()
 
 
+@pytest.mark.slow
 def test_where_two_folders_cannot_change_places_a_kill_between_is_mended(
     laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1033,6 +1070,7 @@ def test_where_two_folders_cannot_change_places_a_kill_between_is_mended(
     assert os.listdir(laptop.store / "local" / "handoff") == [f"{run_id}.json"]
 
 
+@pytest.mark.slow
 def test_a_damaged_blob_is_mended_by_what_comes(laptop: Machine, desktop: Machine, run_id: str) -> None:
     """Its name alone is not believed."""
     values, _ = context_values.stored(laptop.space(), {"large": LARGE})
@@ -1049,6 +1087,7 @@ def test_a_damaged_blob_is_mended_by_what_comes(laptop: Machine, desktop: Machin
 # ---- Beside a driver.
 
 
+@pytest.mark.slow
 def test_a_run_that_a_session_drives_here_is_not_replaced_under_it(
     laptop: Machine, desktop: Machine, run_id: str
 ) -> None:
@@ -1067,6 +1106,7 @@ def test_a_run_that_a_session_drives_here_is_not_replaced_under_it(
     assert laptop.responses(run_id) == ["Asked.", "Made on the desktop."]
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_paused_does_not_write_into_what_was_pulled(
     laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

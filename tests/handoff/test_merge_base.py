@@ -76,6 +76,7 @@ def refused(deed: Callable[[], object]) -> str:
     return caught.value.code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [worktrees, subfolders])
 def test_two_stores_of_one_repository_are_two_places(
     tmp_path: Path, server: Path, shape: Callable[[Path, Path], tuple[Machine, Machine]]
@@ -97,6 +98,7 @@ def test_two_stores_of_one_repository_are_two_places(
     assert here(two) == here(one) == "the same"
 
 
+@pytest.mark.slow
 def test_both_stores_of_one_repository_went_on(tmp_path: Path, server: Path) -> None:
     """Then two states are two, and a word about them in one store is none in the other."""
     one, two = worktrees(tmp_path, server)
@@ -144,6 +146,7 @@ def put_back(made: Machine, backup: Path) -> None:
     shutil.copytree(backup, made.store, symlinks=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pushed_before", [True, False])
 @pytest.mark.parametrize("between", [True, False])
 def test_a_store_from_a_backup_is_older(
@@ -170,6 +173,7 @@ def test_a_store_from_a_backup_is_older(
     assert here(laptop) == "the same"
 
 
+@pytest.mark.slow
 def test_a_store_from_a_backup_that_went_on_has_diverged(laptop: Machine, server: Path, run_id: str) -> None:
     """What was done since the backup and pushed, and what is done behind it now, are two states of one."""
     laptop.push(run_id)
@@ -184,6 +188,7 @@ def test_a_store_from_a_backup_that_went_on_has_diverged(laptop: Machine, server
     assert tips(server) == before
 
 
+@pytest.mark.slow
 def test_a_word_about_two_states_holds_as_long_as_the_log_has_it(
     laptop: Machine, tmp_path: Path, server: Path, run_id: str
 ) -> None:
@@ -207,6 +212,7 @@ def test_a_word_about_two_states_holds_as_long_as_the_log_has_it(
     assert laptop.responses(run_id) == ["Asked.", "Made on the desktop."]
 
 
+@pytest.mark.slow
 def test_a_branch_that_holds_an_older_state_of_the_run_holds_an_older_state(
     laptop: Machine, server: Path, run_id: str
 ) -> None:
@@ -229,6 +235,7 @@ def test_a_branch_that_holds_an_older_state_of_the_run_holds_an_older_state(
     assert laptop.push(run_id).commit is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["tool step", "file"])
 @pytest.mark.parametrize("noted", [True, False])
 def test_what_no_log_tells_is_not_dropped(
@@ -247,6 +254,7 @@ def test_what_no_log_tells_is_not_dropped(
     assert refused(lambda: laptop.push(run_id)) == refused(lambda: laptop.pull(run_id)) == "DIVERGED"
 
 
+@pytest.mark.slow
 def test_what_no_log_tells_of_a_store_from_a_backup_is_saved(laptop: Machine, run_id: str) -> None:
     """It stands behind an entry that theirs has as well: theirs goes on from that, and has not this file."""
     laptop.push(run_id)
@@ -271,6 +279,7 @@ def unlogged(made: Machine, run_id: str, what: str, said: str = "perhaps") -> No
     tool_log.append(str(made.folder(run_id)), [step])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["renamed", "path", "relay"])
 def test_another_name_for_a_remote_is_no_other_history(
     laptop: Machine, tmp_path: Path, server: Path, run_id: str, way: str
@@ -303,6 +312,7 @@ def test_another_name_for_a_remote_is_no_other_history(
     assert git(server, "rev-list", "--count", f"refs/loom/runs/{run_id}") == "2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -323,6 +333,7 @@ def test_a_note_of_what_was_agreed_on_may_hold_anything(laptop: Machine, run_id:
     assert laptop.push(run_id).commit
 
 
+@pytest.mark.slow
 def test_a_run_that_is_put_away_is_not_remembered(laptop: Machine, run_id: str) -> None:
     """What was agreed on goes with it."""
     laptop.push(run_id)
@@ -426,6 +437,7 @@ class Places:
         return done.kind if isinstance(done, pull.Pulled) else "pushed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 2, 6])
 def test_no_order_of_stores_backups_pushes_and_pulls_loses_what_somebody_did(tmp_path: Path, seed: int) -> None:
     """What a place has and what the remote has, it or the remote has afterwards: but for a backup that is put back."""

@@ -368,6 +368,7 @@ def test_a_call_that_no_hook_saw_is_a_call(host: Host) -> None:
     assert host.shell(APPROVE).code == 0
 
 
+@pytest.mark.slow
 def test_a_user_who_broke_a_call_off_decides(host: Host) -> None:
     """No hook fires when they do; the host writes it into the transcript, and a later call counts again."""
     transcript = transcript_of(host)

@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.scenes import CHECKOUT, SESSION, Scene, artifact, run
 
 FILES = 3_000
@@ -50,6 +52,7 @@ def crowd(scene: Scene, name: str) -> None:
         (folder / f"{session}{'-1' * (name == 'spool')}{ending}").write_text(json.dumps(told))
 
 
+@pytest.mark.slow
 def test_a_hook_opens_few_of_a_folders_files(scene: Scene) -> None:
     """And gives what it promises."""
     scene.write("spec.md", SPEC)

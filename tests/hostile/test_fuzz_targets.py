@@ -12,6 +12,7 @@ FOUND: list[tuple[str, bytes]] = [
 ]
 
 
+@pytest.mark.slow(quick=24)
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_target_holds_for_its_seeds(target: str) -> None:
     """Each target has seeds, and takes them."""

@@ -323,6 +323,7 @@ def brought(request: pytest.FixtureRequest, tmp_path: Path) -> Trap:
     return Trap(tmp_path / "mine" / folder.name, mark)
 
 
+@pytest.mark.slow
 @pytest.mark.shows("looks for no repository by itself")
 def test_a_folder_that_only_looks_like_a_repository_starts_nothing(brought: Trap) -> None:
     """A run in it, its steps, hooks, and all that Loom asks git of it; git that looks for itself does start it."""

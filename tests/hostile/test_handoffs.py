@@ -206,6 +206,7 @@ TRAPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 @pytest.mark.parametrize("is_here", [False, True], ids=["new", "forward"])
 def test_what_no_push_of_looms_makes_is_refused(pushed: Machine, tmp_path: Path, trap: Trap, is_here: bool) -> None:
@@ -233,6 +234,7 @@ def test_what_no_push_of_looms_makes_is_refused(pushed: Machine, tmp_path: Path,
     assert [one["run_id"] for one in told["runs"]] == [run_id]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "summary",
     [
@@ -308,6 +310,7 @@ def refused(pushed: Machine) -> str:
     return str(caught.value.why)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pre-receive", "update"])
 @pytest.mark.parametrize("stream", ["", " >&2"])
 def test_a_hook_that_refuses_is_quoted(pushed: Machine, name: str, stream: str) -> None:
@@ -323,6 +326,7 @@ def test_a_hook_that_refuses_is_quoted(pushed: Machine, name: str, stream: str) 
     assert pushed.push(pushed.run_dir.name).commit
 
 
+@pytest.mark.slow
 def test_a_hook_that_says_much_or_secrets_is_quoted_in_part(pushed: Machine) -> None:
     """Its first three lines that say something, each bounded, masked, and nothing that a terminal obeys."""
     lines = ["", "one\033[2J", f"two {SECRET}", "three " + "x" * 5000, "four", f"five {SECRET}"]
@@ -337,12 +341,14 @@ def test_a_hook_that_says_much_or_secrets_is_quoted_in_part(pushed: Machine) -> 
     assert len(why) < 1500
 
 
+@pytest.mark.slow
 def test_a_hook_that_says_nothing_is_told_by_what_git_says(pushed: Machine) -> None:
     """No words are made up for it."""
     hooked(pushed, "pre-receive", ":")
     assert refused(pushed).startswith("it says: [remote rejected] (pre-receive hook declined); ")
 
 
+@pytest.mark.slow
 def test_a_remote_that_takes_no_such_refs_is_quoted(pushed: Machine) -> None:
     """What its settings refuse is no hook's: then the refs are the likely reason.
 
@@ -361,6 +367,7 @@ def test_a_remote_that_takes_no_such_refs_is_quoted(pushed: Machine) -> None:
     assert HOOKS not in why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["stages/notes.md", "a\\b.md", "d/" * 25 + "f", "n/" * 2 + "events.jsonl"])
 def test_a_push_sends_nothing_that_a_pull_would_refuse(pushed: Machine, tmp_path: Path, name: str) -> None:
     """What has no place at the other end stays and is named; the run can be pulled."""
@@ -404,6 +411,7 @@ def broken_ref(server: Path, run_id: str) -> None:
     (server / "refs" / "loom" / "runs" / run_id).write_text(done.stdout, encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_one_bad_ref_hides_no_other_run(pushed: Machine, tmp_path: Path) -> None:
     """It is listed as unreadable, with the reason; the others as they are."""
     server, first = tmp_path / "server.git", pushed.run_dir.name
@@ -419,6 +427,7 @@ def test_one_bad_ref_hides_no_other_run(pushed: Machine, tmp_path: Path) -> None
     )
 
 
+@pytest.mark.slow
 def test_what_was_fetched_of_a_run_that_is_gone_is_let_go(pushed: Machine, tmp_path: Path) -> None:
     """What waits for --keep-mine or --take-theirs stays fetched as long as the remote has it, and no longer."""
     run_id = pushed.run_dir.name
@@ -437,6 +446,7 @@ def test_what_was_fetched_of_a_run_that_is_gone_is_let_go(pushed: Machine, tmp_p
     assert pushed.desk().repository.refs("refs/loom/incoming/") == {}
 
 
+@pytest.mark.slow
 def test_a_remote_that_falls_silent_is_not_asked_for_each_run(pushed: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said once that it gave no answer."""
     desk = Machine(pushed.root.parent / "other", pushed.root.parent / "server.git").desk()
@@ -454,6 +464,7 @@ def test_a_remote_that_falls_silent_is_not_asked_for_each_run(pushed: Machine, m
     assert (caught.value.code, len(tries)) == ("REMOTE_UNREACHABLE", 1)
 
 
+@pytest.mark.slow
 def test_the_list_fetches_commits_alone_and_each_once(pushed: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also from a bare repository on a disk; what a commit says is kept, and believed for its hash alone."""
     server = pushed.root.parent / "server.git"

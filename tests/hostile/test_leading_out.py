@@ -80,6 +80,7 @@ def stays(scene: Scene, outside: Path, run_id: str = "") -> str:
 LOCAL = ["local", "local/sessions", "local/primed", "local/live", "local/locks", "local/hooks"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*LOCAL, "runs", "archive"])
 @pytest.mark.shows("nothing written outside of `.loom`")
 def test_a_folder_of_the_store_that_is_a_link_is_not_written_through(scene: Scene, outside: Path, name: str) -> None:
@@ -93,6 +94,7 @@ def test_a_folder_of_the_store_that_is_a_link_is_not_written_through(scene: Scen
     assert ("UNSAFE_LINK" in text) or name in ("archive", "local/hooks")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOCAL)
 def test_a_folder_that_becomes_a_link_later_is_not_written_through(scene: Scene, outside: Path, name: str) -> None:
     """A pull may bring the link when the run is long under way."""
@@ -116,6 +118,7 @@ def test_an_archive_does_not_leave_the_project_through_a_link(scene: Scene, outs
     assert (scene.run_dir / "state.json").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["state.json", "plan.json", "state.backup.json", "events.jsonl"])
 @pytest.mark.shows("A symbolic link where Loom keeps or locks a file is refused (`UNSAFE_LINK`)")
 def test_a_file_of_a_run_that_is_a_link_is_refused(scene: Scene, outside: Path, name: str) -> None:
@@ -136,6 +139,7 @@ def test_a_file_of_a_run_that_is_a_link_is_refused(scene: Scene, outside: Path, 
     stays(scene, outside, scene.run_dir.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["config.yaml", "key"])
 @pytest.mark.shows("project settings that are a link out of the project")
 def test_settings_that_are_a_link_out_of_the_project_are_refused(scene: Scene, outside: Path, target: str) -> None:
@@ -145,6 +149,7 @@ def test_settings_that_are_a_link_out_of_the_project_are_refused(scene: Scene, o
     assert "UNSAFE_LINK" in stays(scene, outside)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["flow.json", "flow.yaml", "key"])
 def test_a_workflow_that_is_a_link_out_of_the_project_is_refused(scene: Scene, outside: Path, target: str) -> None:
     """Neither `check`, which looks at all workflows by itself, nor `run` tells what stands there."""
@@ -155,6 +160,7 @@ def test_a_workflow_that_is_a_link_out_of_the_project_is_refused(scene: Scene, o
     assert "PATH_ESCAPE" in stays(scene, outside)
 
 
+@pytest.mark.slow
 def test_a_folder_of_workflows_that_is_a_link_out_of_the_project_is_not_looked_into(
     scene: Scene, outside: Path
 ) -> None:
@@ -166,6 +172,7 @@ def test_a_folder_of_workflows_that_is_a_link_out_of_the_project_is_not_looked_i
     stays(scene, outside)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", ["{}/flow.json", "../outside/flow.json", "../outside/flow.yaml", "{}/key"])
 def test_a_default_workflow_of_the_projects_settings_stays_in_the_project(
     scene: Scene, outside: Path, named: str
@@ -175,6 +182,7 @@ def test_a_default_workflow_of_the_projects_settings_stays_in_the_project(
     assert "PATH_ESCAPE" in stays(scene, outside)
 
 
+@pytest.mark.slow
 def test_an_ancestor_of_a_workflow_stays_in_the_project(scene: Scene, outside: Path) -> None:
     """`extends` leads nowhere else, directly or by a link."""
     scene.workflow(name="default", extends=str(outside / "flow.json"))
@@ -190,6 +198,7 @@ def other_project(tmp_path: Path) -> Scene:
     return other
 
 
+@pytest.mark.slow
 @pytest.mark.shows("so are a `.loom` that is a link")
 def test_a_store_that_is_a_link_to_another_projects_is_none(scene: Scene, tmp_path: Path) -> None:
     """A repository with `.loom` as a link does not borrow the runs of the project next door."""
@@ -198,6 +207,7 @@ def test_a_store_that_is_a_link_to_another_projects_is_none(scene: Scene, tmp_pa
     stays(scene, tmp_path / "outside")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [".loom/runs", ".fractary/runs", ".fractary/faber/runs", ".fractary"])
 def test_a_folder_of_runs_that_is_a_link_to_another_projects_lists_none(
     scene: Scene, tmp_path: Path, name: str

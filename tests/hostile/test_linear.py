@@ -138,6 +138,7 @@ def lines_of_python(work: Callable[[str], object], text: str) -> int:
     return count
 
 
+@pytest.mark.slow(quick=1)
 @pytest.mark.parametrize("name", READERS)
 def test_work_grows_as_the_text_does(name: str) -> None:
     """Four times the text is no more than four times the work and a little."""
@@ -154,6 +155,7 @@ def test_work_grows_as_the_text_does(name: str) -> None:
     assert steep == []
 
 
+@pytest.mark.slow
 def test_yaml_that_opens_without_end_has_a_bound() -> None:
     """The scanner looks ahead 1,024 signs for a key, over each level that is open; no further, however long it is."""
     counts = [

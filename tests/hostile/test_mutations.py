@@ -17,6 +17,7 @@ from tests.hostile.victim import KINDS, READERS, Trial, Victim, tried
 COUNTS = {"state": 50, "plan": 50, "workflow": 20, "events": 15, "transcript": 20, "primed": 20}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_damage_of_a_file_is_a_fault_of_looms(kind: str) -> None:
     """No traceback, no exit code 70, nothing raw, no broken JSON, in bounded memory and time."""
@@ -49,6 +50,7 @@ FOUND: list[tuple[str, tuple[str | int, ...], str, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_the_victims")
 @pytest.mark.parametrize(("kind", "path", "hostile", "reader"), FOUND, ids=[f"{one[0]} {one[3]}" for one in FOUND])
 def test_what_was_found_once_stays_mended(
@@ -58,6 +60,7 @@ def test_what_was_found_once_stays_mended(
     assert tried(victim, Trial(kind, path, hostile), reader) is None
 
 
+@pytest.mark.slow(quick=27)
 @pytest.mark.usefixtures("at_the_victims")
 @pytest.mark.parametrize("reader", READERS)
 def test_an_undamaged_project_is_read_in_good_order(victim: Victim, reader: str) -> None:

@@ -204,6 +204,7 @@ def unfenced(text: str) -> list[str]:
     return lines
 
 
+@pytest.mark.slow
 @pytest.mark.shows("not a word of their content is given until you resume or trust it")
 def test_a_run_that_came_along_is_announced_and_nothing_else(trap: Trap) -> None:
     """Hooks and commands of a session that never took it up: names, and not a word of its files (D23)."""
@@ -228,6 +229,7 @@ def test_a_run_that_came_along_is_announced_and_nothing_else(trap: Trap) -> None
     assert "contrast" not in primed
 
 
+@pytest.mark.slow
 @pytest.mark.shows("A path that leads out is refused unread (`PATH_ESCAPE`)")
 @pytest.mark.shows("once you start one of its workflows or resume one of its runs")
 def test_a_run_that_came_along_and_is_taken_up_stays_in_its_place(trap: Trap) -> None:
@@ -284,6 +286,7 @@ def test_a_binding_that_was_brought_along_drives_nothing(trap: Trap, store: str 
     assert fingerprint(trap.scene.store / "runs") == before
 
 
+@pytest.mark.slow
 @pytest.mark.shows("A repository cannot bring such a record along")
 def test_what_is_trusted_cannot_be_brought_along(trap: Trap) -> None:
     """What a machine knows is kept by place in the user's own folder; a copy of the store is another place."""

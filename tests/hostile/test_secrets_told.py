@@ -211,6 +211,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found.out
 
 
+@pytest.mark.slow
 @pytest.mark.shows("Secrets of known kinds are replaced by `[masked: kind]`")
 def test_no_planted_key_comes_out(told: dict[str, str]) -> None:
     """Not from any hook, command, error or log."""
@@ -266,6 +267,7 @@ WORDS = st.lists(
 ).map(" ".join)
 
 
+@pytest.mark.slow
 @given(WORDS, st.sampled_from(sorted(keys.PLANTED)), WORDS)
 @settings(max_examples=300)
 def test_a_key_is_masked_in_any_text(before: str, kind: str, after: str) -> None:
@@ -293,6 +295,7 @@ def shape(value: Any) -> Any:
     return [shape(child) for child in value] if isinstance(value, list) else "" if isinstance(value, str) else value
 
 
+@pytest.mark.slow
 @given(JSON)
 @settings(max_examples=200)
 def test_a_masked_json_value_keeps_its_shape(value: Any) -> None:
@@ -309,6 +312,7 @@ def test_a_value_is_masked_by_the_name_of_its_key() -> None:
     assert found == {"db": {"password": "[masked: password]"}, "tokens": ["a"], "auth": "required"}
 
 
+@pytest.mark.slow
 def test_a_deep_value_is_masked_without_recursion() -> None:
     """A hundred thousand levels, which nothing else could walk."""
     value: Any = "password=" + "hun" + "ter22x"

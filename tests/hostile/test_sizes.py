@@ -56,6 +56,7 @@ FILES: dict[str, tuple[str, str, str]] = {
 }
 
 
+@pytest.mark.slow(quick=3)
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.shows("with limits on size and depth")
 def test_a_workflow_made_to_exhaust_is_refused_in_bounded_time(scene: Scene, name: str) -> None:
@@ -83,6 +84,7 @@ def test_a_state_of_100_000_wrong_visits_is_told_in_short(scene: Scene) -> None:
     assert 0 < len(told.json["files"][0]["problems"]) <= 101
 
 
+@pytest.mark.slow
 def test_a_state_of_ten_megabytes_is_read_shown_and_primed(scene: Scene) -> None:
     """Large is not wrong: every reader works, within the limits."""
     scene.write("spec.md", "The contrast is 7:1.\n")
@@ -96,6 +98,7 @@ def test_a_state_of_ten_megabytes_is_read_shown_and_primed(scene: Scene) -> None
         assert in_good_order(loomctl(scene, *words)) == "", words
 
 
+@pytest.mark.slow
 def test_a_log_without_a_line_is_not_read_to_its_beginning(scene: Scene) -> None:
     """Half a gigabyte of nothing where the run's events should be costs neither time nor memory."""
     scene.workflow()

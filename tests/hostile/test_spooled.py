@@ -91,6 +91,7 @@ LARGE: dict[str, Json] = {
 }
 
 
+@pytest.mark.slow(quick=1)
 @pytest.mark.shows("No tool output silences Loom")
 @pytest.mark.parametrize("case", LARGE)
 def test_a_priming_comes_whole_and_the_event_is_kept(begun: Scene, case: str) -> None:
@@ -108,6 +109,7 @@ def test_a_priming_comes_whole_and_the_event_is_kept(begun: Scene, case: str) ->
     assert spooled(begun) == []
 
 
+@pytest.mark.slow(quick=4)
 @pytest.mark.parametrize("case", LARGE)
 def test_only_what_is_kept_is_masked(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is masked of a call has a bound, whatever its size."""
@@ -128,6 +130,7 @@ def test_only_what_is_kept_is_masked(case: str, monkeypatch: pytest.MonkeyPatch)
     assert len(seen) < large_texts.MOST_VALUES * 2
 
 
+@pytest.mark.slow
 def test_a_secret_at_a_cut_is_masked_whole() -> None:
     """Wherever the cut falls, no half of it is told."""
     token = "ghp_" + "Zq7Xw2Kd9" * 12
@@ -172,6 +175,7 @@ def killed(scene: Scene, command: str, *words: str, **told: Any) -> None:
     assert dying(scene, command, *words, **told).code == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @pytest.mark.shows("a call over which a hook was killed is set aside, and said")
 def test_an_event_that_killed_a_hook_is_set_aside_and_said_once(begun: Scene) -> None:
     """The others are recorded, a second one that kills goes the same way, and a command records both."""
@@ -200,6 +204,7 @@ def test_an_event_that_killed_a_hook_is_set_aside_and_said_once(begun: Scene) ->
     assert spooled(begun) == []
 
 
+@pytest.mark.slow
 def test_a_call_that_kills_who_looks_ahead_to_it_is_set_aside(begun: Scene) -> None:
     """What waits behind much else is looked at for the priming, before its turn."""
     for number in range(1, 5):
@@ -215,6 +220,7 @@ def test_a_call_that_kills_who_looks_ahead_to_it_is_set_aside(begun: Scene) -> N
     assert [step.id for step in steps(begun)] == [f"toolu_{number:03}" for number in (1, 2, 3, 4, 9)]
 
 
+@pytest.mark.slow
 @pytest.mark.shows("so that it stops nothing twice")
 def test_a_stop_that_a_call_killed_ends_its_step_the_next_time(begun: Scene) -> None:
     """Also where it is one of many."""
@@ -270,6 +276,7 @@ def test_a_trouble_of_the_disk_sets_no_call_aside(begun: Scene) -> None:
     assert [step.id for step in steps(begun)] == ["toolu_001"]
 
 
+@pytest.mark.slow
 def test_a_hook_that_is_still_at_work_is_not_taken_for_killed(begun: Scene) -> None:
     """Another one beside it sets nothing aside, and nothing is lost."""
     for number in (1, 2, 3):
@@ -333,6 +340,7 @@ def test_a_note_that_somebody_else_wrote_moves_nothing_else(begun: Scene, name: 
     assert [step.id for step in steps(begun)] == ["toolu_001"]
 
 
+@pytest.mark.slow
 def test_what_waits_behind_the_answer_keeps_the_step_that_it_was_made_in(begun: Scene) -> None:
     """Many events: some are recorded before the answer, some after it, in their order."""
     stage = begun.space().local.binding(SESSION)["stage"]  # type: ignore[index] # it is bound
@@ -352,6 +360,7 @@ values = some.recursive(
 )
 
 
+@pytest.mark.slow
 @given(value=some.dictionaries(some.text(max_size=8), values, min_size=1, max_size=6), cut=some.integers(1, 400))
 def test_the_beginning_of_an_object_is_read_up_to_any_cut(value: dict[str, Any], cut: int) -> None:
     """What stands whole before the cut is what it was; nothing else is raised than ValueError."""

@@ -50,6 +50,7 @@ CHOSEN = (
 pytestmark = pytest.mark.usefixtures("at_the_victims")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.shows("make Loom say that a file of its is broken")
@@ -94,6 +95,7 @@ def _put(path: Path, instead: str) -> None:
         path.symlink_to(target)
 
 
+@pytest.mark.slow(quick=8)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "known"])
 @pytest.mark.parametrize("instead", ["a folder", "a pipe", "a link to nowhere", "a link to itself", "/dev/zero"])
 @pytest.mark.shows("what is not a regular file (a device, a pipe) is not read")
@@ -134,6 +136,7 @@ EVENTS: dict[str, bytes] = {
 }
 
 
+@pytest.mark.slow(quick=9)
 @pytest.mark.parametrize("given", EVENTS)
 @pytest.mark.shows("Whatever an event holds, a hook ends in good order")
 def test_a_hook_ends_with_0_whatever_it_is_given(scene: Scene, given: str) -> None:
@@ -176,6 +179,7 @@ FIELDS: dict[str, Json] = {
 }
 
 
+@pytest.mark.slow(quick=5)
 @pytest.mark.parametrize("event", FIELDS)
 @pytest.mark.shows("Whatever an event holds, a hook ends in good order")
 def test_each_field_of_an_event_may_be_anything(scene: Scene, event: str) -> None:
@@ -235,6 +239,7 @@ CONDITIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.shows("with limits on time, memory and stack")
 def test_conditions_that_loop_or_allocate_without_end_are_ended(scene: Scene) -> None:
     """All of them in one run: the session starts, each is answered or given up in time, and so are the others."""

@@ -53,6 +53,7 @@ def names(machine: Machine, run_id: str) -> list[str]:
 # ---- Names.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [f"{SECRET}.md", f"notes/{SECRET}/a.md", f"assets/{SECRET}.txt", f"stages/001-frame.ask@1/{SECRET}.log"],
@@ -73,6 +74,7 @@ def test_a_name_that_holds_a_secret_stays_with_its_file(laptop: Machine, run_id:
     assert [why for _, why in other.pull(run_id).left_out] == ["its name holds a secret"]
 
 
+@pytest.mark.slow
 def test_what_stays_for_its_name_is_still_here_after_a_pull(laptop: Machine, run_id: str) -> None:
     """It is this machine's then, as all that is left out is."""
     (laptop.run_dir / f"{SECRET}.md").write_text("mine\n")
@@ -134,6 +136,7 @@ def test_a_text_in_wide_letters_stays_if_it_holds_a_secret(encoding: str) -> Non
     assert carried.form("run/" + LOG, fine) == (fine, 0)
 
 
+@pytest.mark.slow
 def test_a_log_with_a_zero_byte_reaches_the_server_masked(laptop: Machine, run_id: str) -> None:
     """As a command's log does that printed one; and a file that is no text is named as one that stays."""
     put(laptop, LOG, f"a\0b\ntoken {SECRET}\n".encode())

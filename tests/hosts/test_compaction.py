@@ -192,6 +192,7 @@ def test_a_run_without_items_has_no_receipts(scene: Scene) -> None:
     assert "survival.checked" not in scene.event_names()
 
 
+@pytest.mark.slow
 def test_a_restore_that_did_not_arrive_is_given_once_more(begun: Scene, tmp_path: Path) -> None:
     """Where the transcript shows the compaction and not the restore, the next prompt brings it, twice at most."""
     file = TranscriptFile(tmp_path / "t.jsonl")
@@ -203,6 +204,7 @@ def test_a_restore_that_did_not_arrive_is_given_once_more(begun: Scene, tmp_path
     assert begun.event_names().count("survival.restored") == 1
 
 
+@pytest.mark.slow
 def test_a_restore_that_arrived_is_left_alone(begun: Scene, tmp_path: Path) -> None:
     """It stands live in the transcript: settled."""
     file = TranscriptFile(tmp_path / "t.jsonl")
@@ -257,6 +259,7 @@ def test_a_kill_before_the_receipt_is_written_forgets_nothing(begun: Scene, monk
     assert [name for name in begun.event_names() if "survival" in name] == ["survival.checked", "survival.restored"]
 
 
+@pytest.mark.slow
 def test_a_kill_between_taking_and_giving_forgets_nothing(begun: Scene, tmp_path: Path) -> None:
     """The file that was taken stands until what was given is seen."""
     file = TranscriptFile(tmp_path / "t.jsonl")
@@ -286,6 +289,7 @@ def test_nothing_is_put_back_into_a_session_whose_run_was_taken_over(begun: Scen
     assert not owed.is_any(str(begun.store / "local"), SESSION)
 
 
+@pytest.mark.slow
 def test_what_did_not_fit_beside_the_rest_is_given_next(begun: Scene, tmp_path: Path) -> None:
     """The first part settles its own debt alone: two texts that do not fit together come one after the other."""
     begun.write("rules.md", "# Rules\n" + "Cobalt before viridian. 🟦\n" * 250)
@@ -321,6 +325,7 @@ def test_a_text_whose_secret_was_masked_on_the_way_is_not_lost(begun: Scene) -> 
     assert told.code == 0
 
 
+@pytest.mark.slow
 def test_a_session_that_lost_the_run_gets_no_receipt(begun: Scene, tmp_path: Path) -> None:
     """Another takes the run over before the summary comes: no error, no refusal in the log, and nothing is owed."""
     file = TranscriptFile(tmp_path / "t.jsonl")
@@ -338,6 +343,7 @@ def test_a_session_that_lost_the_run_gets_no_receipt(begun: Scene, tmp_path: Pat
     assert begun.state["lease"]["session_id"] == OTHER
 
 
+@pytest.mark.slow
 def test_a_session_that_drives_no_more_is_owed_nothing(begun: Scene, tmp_path: Path) -> None:
     """Another drives the run when its conversation is compacted: it gets five lines, and no text of the run (D64)."""
     resume.resume(begun.space(OTHER), begun.state["run_id"], take_over=True)
@@ -433,6 +439,7 @@ def shown_by_the_report(scene: Scene) -> Json:
     return receipt
 
 
+@pytest.mark.slow
 def test_what_still_comes_back_is_pending_and_no_finding(begun: Scene) -> None:
     """Right after the compaction nobody has had the chance to put it back; then it is restored."""
     compact(begun, compact_summary=SUMMARY)
@@ -470,6 +477,7 @@ def another_compaction_is_meant(scene: Scene) -> None:
     owed.note(local, SESSION, {**found, "at": "2020-01-01T00:00:00Z"})
 
 
+@pytest.mark.slow(quick=1)
 @pytest.mark.parametrize("happens", [ends, compacts_again, another_compaction_is_meant])
 def test_what_does_not_come_back_any_more_is_lost(begun: Scene, happens: Any) -> None:
     """Its session ended without it, or nothing of that compaction is owed: that is a finding."""
@@ -479,6 +487,7 @@ def test_what_does_not_come_back_any_more_is_lost(begun: Scene, happens: Any) ->
     assert (code, document["lost"], document["pending"]) == (1, True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seen", "alone"), [(None, True), (None, False), (True, True), (True, False), (False, False)])
 def test_what_was_left_out_for_lack_of_room_is_lost(
     begun: Scene, tmp_path: Path, seen: bool | None, alone: bool

@@ -173,6 +173,7 @@ def test_what_changed_before_a_compaction_comes_with_it_and_is_not_told(given: S
     assert started(given, file)[1] == ""
 
 
+@pytest.mark.slow
 def test_what_is_owed_goes_first(given: Scene, file: TranscriptFile) -> None:
     """One event brings one text within its limit; the edit comes with the next."""
     given.edit(must_survive=["The heliotrope switch survives a reload."])

@@ -166,6 +166,7 @@ def test_the_same_start_gives_the_same_bytes(begun: Scene) -> None:
     assert start(begun, "resume").stdout == start(begun, "resume").stdout
 
 
+@pytest.mark.slow
 def test_an_unbound_session_is_primed_and_writes_nothing_to_the_run(left: Scene) -> None:
     """The third rule gives the context of the only active run while nobody drives it, and leaves it alone (D1)."""
     before = fingerprint(left.run_dir)
@@ -522,6 +523,7 @@ def test_a_cancelled_run_is_not_moved_by_a_stop(begun: Scene) -> None:
     assert (begun.run_dir / "state.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_pause_stops_a_closing_step_too(scene: Scene, tmp_path: Path) -> None:
     """A terminal pauses the run: what does not fit is kept, and never asked for; what fits ends its step (D27)."""
     scene.workflow(phases={"build": {"steps": [{"id": "a", "prompt": "Do it.", "output_schema": "routing"}]}})
@@ -558,6 +560,7 @@ def audited(scene: Scene, tmp_path: Path, autonomy: str) -> Json:
     return {"prompt_id": "p", "transcript_path": str(file.path)}
 
 
+@pytest.mark.slow
 def test_a_stop_holds_its_message_against_a_schema_of_the_steps_own(scene: Scene, tmp_path: Path) -> None:
     """With the standard library alone the hook asks the made environment: bad, asked for anew, good, handed on."""
     told = {**audited(scene, tmp_path, "guarded"), "environ": {"LOOM_ENV_PYTHON": sys.executable}}
@@ -572,6 +575,7 @@ def test_a_stop_holds_its_message_against_a_schema_of_the_steps_own(scene: Scene
     assert "'medium'" in (folder / "repair-1.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_message_that_cannot_be_held_against_its_schema_is_kept_and_the_user_told(
     scene: Scene, tmp_path: Path
 ) -> None:
@@ -586,6 +590,7 @@ def test_a_message_that_cannot_be_held_against_its_schema_is_kept_and_the_user_t
     assert (scene.run_dir / "stages" / visit["stage"] / "candidate.md").read_text() == '{"risk": "low"}'
 
 
+@pytest.mark.slow
 def test_an_autonomous_run_says_that_a_message_could_not_be_checked(scene: Scene, tmp_path: Path) -> None:
     """It is asked once, with the reason; then the run waits, and its user gets the reason too."""
     told = audited(scene, tmp_path, "autonomous")
@@ -903,6 +908,7 @@ def test_a_subagents_stop_ends_nothing(begun: Scene) -> None:
     assert "succeeded" in begun.hook("stop", last_assistant_message='{"outcome": "succeeded"}').message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [True, False])
 def test_a_notice_that_the_host_writes_down_late_drives_its_turn(scene: Scene, tmp_path: Path, bound: bool) -> None:
     """The turn may stop before its prompt is in the transcript; the hook of the prompt has noted whose it is."""
@@ -922,6 +928,7 @@ def test_a_notice_that_the_host_writes_down_late_drives_its_turn(scene: Scene, t
         assert "The step build/make is open" in stopped.json["reason"]
 
 
+@pytest.mark.slow
 def test_an_assistant_is_asked_a_number_of_times_whatever_it_calls_in_between(scene: Scene) -> None:
     """The host counts its blocks anew after each tool call, and Loom its questions of a turn (D28)."""
     scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "Make it."}]}}, autonomy="autonomous")

@@ -310,6 +310,7 @@ entry = st.dictionaries(st.sampled_from(KEYS), anything, max_size=8).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(entries=st.lists(entry, max_size=8))
 def test_no_shape_of_an_entry_breaks_the_reading(
     tmp_path_factory: pytest.TempPathFactory, entries: list[object]

@@ -223,6 +223,7 @@ def test_the_longest_run_is_found(text: str) -> None:
     assert longest_run(text, "`") == max(map(len, text.replace("~", "a").split("a")))
 
 
+@pytest.mark.slow
 def test_a_megabyte_is_shown_and_fenced_quickly() -> None:
     """Neither a text full of backticks nor one full of control characters takes more than a moment."""
     with bounded_work():

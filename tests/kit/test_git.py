@@ -177,6 +177,7 @@ def test_a_tracked_file_of_looms_own_is_no_change_either(repository: Path) -> No
     assert git.is_dirty(str(repository), patience=5) is False
 
 
+@pytest.mark.slow
 @pytest.mark.shows("with a time limit")
 def test_a_slow_git_is_left_in_time(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over its patience git is ended with its children, and there is no answer."""

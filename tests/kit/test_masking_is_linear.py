@@ -6,6 +6,8 @@ import sys
 from types import FrameType
 from typing import Any, SupportsIndex
 
+import pytest
+
 from loomctl.kit.text.secrets import mask
 
 BEGIN, END = "-----BEGIN " + "PRIVATE KEY-----", "-----END " + "PRIVATE KEY-----"
@@ -92,6 +94,7 @@ def work(text: str) -> int:
     return calls + Counted.looked_at
 
 
+@pytest.mark.slow
 def test_four_times_the_text_is_four_times_the_work() -> None:
     """Of whatever a text is made that was written to be slow."""
     for unit in UNITS:

@@ -119,6 +119,7 @@ PIECES = st.sampled_from(
 ) | st.sampled_from([case.text for case in CASES])
 
 
+@pytest.mark.slow
 @given(st.lists(PIECES, max_size=8).map("".join))
 @settings(max_examples=300)
 @pytest.mark.shows(

@@ -304,6 +304,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(PIECES, max_size=40).map("".join))
 @settings(max_examples=500)
 @example(f"password={PASSWORD}://a:{SHORT}@h")
@@ -342,6 +343,7 @@ REPEATED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begins", ["", "token='", "token=", "passphrase: '", "://", f"{BEGIN}PRIVATE KEY-----\n"])
 def test_no_text_makes_it_slow(begins: str) -> None:
     """Texts made to catch a pattern that looks at the same characters again and again take a moment, not minutes."""

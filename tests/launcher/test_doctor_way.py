@@ -25,6 +25,7 @@ def examined(world: World, **how: Any) -> tuple[int, dict[str, dict[str, Any]]]:
     return ended.returncode, {check["id"]: check for check in json.loads(ended.stdout)["checks"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 def test_it_speaks_before_anything_was_set_up(world: World, shell: list[str]) -> None:
     """No package index, no environment, nothing remembered: the doctor answers, and makes none of it."""
@@ -37,6 +38,7 @@ def test_it_speaks_before_anything_was_set_up(world: World, shell: list[str]) ->
     assert everything_below(world.home) == []
 
 
+@pytest.mark.slow
 def test_its_words_come_through_too(world: World) -> None:
     """Without `--json` it prints lines."""
     world.add_python()
@@ -53,6 +55,7 @@ def test_it_runs_on_the_python_that_hooks_remember(world: World) -> None:
     assert everything_below(world.home / ".cache/loom")[-1] == "python"
 
 
+@pytest.mark.slow
 def test_it_speaks_where_hooks_are_silenced_by_their_python(world: World) -> None:
     """A remembered Python that crashes ends every hook without a word; the doctor takes another and says so."""
     world.add_script("broken", "kill -SEGV $$")
@@ -67,6 +70,7 @@ def test_it_speaks_where_hooks_are_silenced_by_their_python(world: World) -> Non
     assert examined(world)[0] == 0
 
 
+@pytest.mark.slow
 def test_it_needs_no_home(world: World) -> None:
     """Where nothing can be kept no run is primed, and that is what it says."""
     world.add_python()
@@ -75,6 +79,7 @@ def test_it_needs_no_home(world: World) -> None:
     assert checks["round-trip"]["status"] == "PASS"
 
 
+@pytest.mark.slow
 def test_it_is_red_about_a_broken_environment(world: World) -> None:
     """An environment that does not start is found and named, not started."""
     world.add_python()

@@ -60,6 +60,7 @@ def test_nothing_is_run_from_a_folder_that_others_could_fill(
         assert (base / "python").read_text() != f"{report['python']}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "inside"])
 def test_that_a_folder_is_not_used_is_said(world: World, way: str) -> None:
     """By a command that has no other, by the doctor, and by a session's start in one line."""

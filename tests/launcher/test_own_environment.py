@@ -62,6 +62,7 @@ def with_pip(python: Path, *wanted: str) -> Path:
 # ---- The first start.
 
 
+@pytest.mark.slow
 def test_the_first_start_makes_the_environment_and_the_second_finds_it(online: World) -> None:
     """A start without an environment makes one, says so on standard error alone, and hands over with all arguments."""
     shutil.rmtree(online.kept)
@@ -89,6 +90,7 @@ def test_the_first_start_makes_the_environment_and_the_second_finds_it(online: W
     assert hooked["LOOM"]["LOOM_ENV_PYTHON"] == str(online.kept / NAME / "bin/python")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 def test_pythons_own_exit_code_is_the_launchers(world: World, shell: list[str]) -> None:
     """Outside hooks the code goes through, by whichever shell."""
@@ -99,6 +101,7 @@ def test_pythons_own_exit_code_is_the_launchers(world: World, shell: list[str]) 
     assert json.loads(ended.stdout)["arguments"] == ["next"]
 
 
+@pytest.mark.slow
 @pytest.mark.shows("its Python environment, compiled modules")
 def test_it_is_made_in_the_plugins_folder_and_found_in_the_cache(online: World) -> None:
     """CLAUDE_PLUGIN_DATA comes first for what is made; what stands in the user's cache is found all the same."""
@@ -119,6 +122,7 @@ def test_it_is_made_in_the_plugins_folder_and_found_in_the_cache(online: World) 
 # ---- What the machine has to make it with.
 
 
+@pytest.mark.slow
 def test_uv_makes_it_where_uv_is(online: World) -> None:
     """With uv on PATH neither pip nor ensurepip is needed."""
     add_uv(online)
@@ -128,6 +132,7 @@ def test_uv_makes_it_where_uv_is(online: World) -> None:
     assert "with uv" in ended.stderr.decode()
 
 
+@pytest.mark.slow
 def test_a_uv_that_fails_leaves_the_work_to_pip(online: World) -> None:
     """A uv without the settings that pip has is no dead end."""
     online.add_script("uv", "echo error: no; exit 2")
@@ -138,6 +143,7 @@ def test_a_uv_that_fails_leaves_the_work_to_pip(online: World) -> None:
     assert "with pip" in ended.stderr.decode()
 
 
+@pytest.mark.slow
 def test_pip_comes_out_of_python_itself_where_none_is_installed(online: World) -> None:
     """A Python without pip brings one for the environment, which does not stay there."""
     online.add_python(python=python_without(online.root / "thin"))
@@ -148,6 +154,7 @@ def test_pip_comes_out_of_python_itself_where_none_is_installed(online: World) -
     assert not (packages / "setuptools").exists()
 
 
+@pytest.mark.slow
 def test_pip_alone_is_enough(online: World) -> None:
     """A Python without venv and ensurepip, as some systems split it, makes the environment with pip."""
     online.add_python(python=with_pip(python_without(online.root / "thin", "ensurepip", "venv")))
@@ -156,6 +163,7 @@ def test_pip_alone_is_enough(online: World) -> None:
     assert online.made == [NAME]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pip of that age does not run on this Python")
 def test_an_old_pip_alone_is_enough(online: World) -> None:
     """A pip from before it could fill another environment puts the packages where they belong."""
@@ -176,6 +184,7 @@ def test_with_nothing_to_make_it_it_says_what_to_install(online: World) -> None:
     assert online.made == []
 
 
+@pytest.mark.slow
 def test_the_users_pip_settings_hold(online: World) -> None:
     """Settings that would break or stop a plain install (`user`, `no-binary`, `require-virtualenv`) do neither."""
     online.add_python()
@@ -184,6 +193,7 @@ def test_the_users_pip_settings_hold(online: World) -> None:
     assert ended.returncode == 0, ended.stderr.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.shows("The folder it is started in has no say in what that Python imports")
 def test_the_folder_it_is_started_in_has_no_say(online: World) -> None:
     """A project with a module named like one of Python's or pip's gets none of its code run."""
@@ -195,6 +205,7 @@ def test_the_folder_it_is_started_in_has_no_say(online: World) -> None:
     assert not (online.root / "trap/sprung").exists()
 
 
+@pytest.mark.slow
 def test_an_environment_whose_python_is_gone_is_made_anew(online: World) -> None:
     """When the interpreter that it stands on was removed, the next start finds another and mends it."""
     add_uv(online)
@@ -209,6 +220,7 @@ def test_an_environment_whose_python_is_gone_is_made_anew(online: World) -> None
     assert online.made == [NAME]
 
 
+@pytest.mark.slow
 @pytest.mark.shows("with hashes for every package")
 def test_altered_packages_are_refused(online: World, wheelhouse: Path) -> None:
     """A package that has not the hash of the lock is not installed, and the message says why."""
@@ -241,6 +253,7 @@ def unreachable(world: World, index: str) -> dict[str, str | None]:
     return {"PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index, "PIP_DEFAULT_TIMEOUT": "180", "UV_HTTP_TIMEOUT": "180"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uv", [False, True], ids=["pip", "uv and pip"])
 @pytest.mark.parametrize("answer", ["refused", "silent"])
 def test_without_an_index_it_says_so_soon_and_leaves_nothing(
@@ -260,6 +273,7 @@ def test_without_an_index_it_says_so_soon_and_leaves_nothing(
     assert world.made == []
 
 
+@pytest.mark.slow
 def test_a_password_in_an_index_address_is_not_shown(world: World) -> None:
     """What pip says about an index is passed on without what stands before its `@`."""
     settings = unreachable(world, "http://me:s3cret@127.0.0.1:9/simple")
@@ -269,6 +283,7 @@ def test_a_password_in_an_index_address_is_not_shown(world: World) -> None:
     assert b"s3cret" not in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda how: how.name)
 def test_a_set_up_that_is_ended_leaves_nothing_in_the_way(
     online: World, silent_index: str, how: signal.Signals
@@ -313,6 +328,7 @@ def fetching(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_two_first_starts_make_one_environment(online: World) -> None:
     """Starts that meet do not get into each other's way: one makes it, the others wait and use it."""
     add_uv(online)
@@ -346,6 +362,7 @@ def test_no_python_is_said_with_what_was_looked_for(world: World) -> None:
     assert json.loads(ended.stdout)["error"]["code"] == "NO_PYTHON"
 
 
+@pytest.mark.slow
 def test_a_python_off_the_path_can_be_named(online: World) -> None:
     """LOOM_PYTHON is tried before the names on PATH."""
     add_uv(online)

@@ -146,6 +146,7 @@ def test_a_killed_python_leaves_the_others_silent(driven: Scene) -> None:
     assert list(folder(driven).iterdir()) == []
 
 
+@pytest.mark.slow
 @IN_EACH
 def test_a_first_entry_that_fails_lets_the_others_go_at_once(driven: Scene, shell: list[str]) -> None:
     """Also one that comes to the bell as it is taken away; they do not wait for their time limit."""

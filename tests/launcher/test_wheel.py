@@ -53,6 +53,7 @@ def bundle_files() -> dict[str, Path]:
     return {f"loomctl/_bundle/{name}": CHECKOUT / name for name in there}
 
 
+@pytest.mark.slow
 def test_the_wheel_ships_the_whole_bundle_byte_for_byte(wheel: Path) -> None:
     """What an assistant loads from a checkout it finds in the wheel too, under loomctl/_bundle."""
     with zipfile.ZipFile(wheel) as archive:
@@ -97,6 +98,7 @@ def test_the_source_archive_can_be_tested(built: Path) -> None:
     assert wanted | {str(path.relative_to(CHECKOUT)) for path in bundle_files().values()} <= names
 
 
+@pytest.mark.slow
 def test_an_installed_bundle_runs_in_the_environment_it_was_installed_into(installed: Path, world: World) -> None:
     """Its launcher needs no Python on PATH and sets nothing up: the wheel's own environment has everything."""
     launcher = next(installed.glob("lib/python*/site-packages/loomctl/_bundle/bin/loomctl"))
@@ -121,6 +123,7 @@ def test_an_installed_bundles_hooks_use_that_environments_python(installed: Path
     assert report["LOOM"]["LOOM_ENV_PYTHON"] == str(installed / "bin/python")
 
 
+@pytest.mark.slow
 def test_an_installed_bundle_without_its_packages_makes_an_environment(
     installed: Path, online: World, tmp_path: Path
 ) -> None:

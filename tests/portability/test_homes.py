@@ -27,6 +27,7 @@ def direct(machine: Machine, *words: str, given: bytes = b"") -> Answer:
     return machine.start(sys.executable, "-I", str(MAIN), *words, given=given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOMES)
 def test_a_run_lives_without_a_home(machine: Machine, name: str) -> None:
     """Run, done, show, resume and paths work; that the run is not remembered is said by run, with the way out."""
@@ -47,6 +48,7 @@ def test_a_run_lives_without_a_home(machine: Machine, name: str) -> None:
     assert not os.path.exists(os.path.join(machine.project, b"my-home"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("home", ["", "my-home", "/dev/null", "/"])
 def test_hooks_work_without_a_home(machine: Machine, home: str) -> None:
     """Through the launcher, with nowhere to keep anything: a start is answered, nothing is written below the root."""
@@ -97,6 +99,7 @@ def test_a_relative_folder_of_the_users_is_never_the_projects(machine: Machine, 
     assert sorted(os.listdir(os.path.join(machine.project, b"mine"))) == [b"config.yaml", b"loom"]
 
 
+@pytest.mark.slow
 def test_a_temporary_folder_that_is_gone_is_done_without(machine: Machine) -> None:
     """TMPDIR names what is not there: the demo takes the system's."""
     machine.more = {"TMPDIR": "/nonexistent/tmp"}
@@ -105,6 +108,7 @@ def test_a_temporary_folder_that_is_gone_is_done_without(machine: Machine) -> No
     assert not ended.json["run_id"].startswith("/")
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_gone_is_said(machine: Machine) -> None:
     """A command that stands in a removed folder says that, in text and in JSON; help needs no folder."""
     line = 'mkdir gone && cd gone && rmdir ../gone && "$@"'
@@ -117,6 +121,7 @@ def test_a_folder_that_is_gone_is_said(machine: Machine) -> None:
     assert machine.start("sh", "-c", line, "sh", *command, "--help").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("umask", [0o000, 0o077])
 def test_the_umask_neither_opens_nor_shuts_what_loom_writes(machine: Machine, umask: int) -> None:
     """With 000 nothing of Loom's can be written by others, with 077 nothing is read by them; Loom itself works."""

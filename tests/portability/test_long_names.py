@@ -16,6 +16,7 @@ LONGEST_STEP = "s" * 80
 LONGEST_NAME = 255  # bytes, on every file system that people use
 
 
+@pytest.mark.slow
 def test_the_longest_ids_make_names_that_file_systems_take(tmp_path: Path, make_machine: Make) -> None:
     """Folder, goal, workflow, phase, step and session at their longest, through a whole run, its archive included."""
     machine = make_machine(os.fsencode(tmp_path / "m"))

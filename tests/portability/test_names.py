@@ -26,6 +26,7 @@ NAMES: dict[str, bytes] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_main_path_works_below_a_folder_of_any_name(tmp_path: Path, make_machine: Make, name: str) -> None:
     """Run, hook, done, next, resume, show and paths: nothing fails, every path is the real one, the spec comes back."""
@@ -64,6 +65,7 @@ def test_the_main_path_works_below_a_folder_of_any_name(tmp_path: Path, make_mac
     assert os.fsencode(paths["machine_state"]).startswith(machine.home)
 
 
+@pytest.mark.slow
 def test_the_demo_plays_below_a_folder_of_any_name(tmp_path: Path, make_machine: Make) -> None:
     """It makes its own projects in the temporary folder, and reads back paths that it printed as JSON."""
     machine = make_machine(os.path.join(os.fsencode(tmp_path), NAMES["what shells know"]))
@@ -90,6 +92,7 @@ def test_a_path_in_a_hint_can_be_pasted(tmp_path: Path, make_machine: Make) -> N
     assert os.fsdecode(bad) in pasted.text
 
 
+@pytest.mark.slow
 def test_a_project_as_deep_as_paths_go(tmp_path: Path, make_machine: Make) -> None:
     """Where a run's files just fit the whole of it works; where they do not, `run` says so and writes nothing."""
     most = os.pathconf("/", "PC_PATH_MAX")

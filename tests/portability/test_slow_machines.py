@@ -25,6 +25,7 @@ def job(tmp_path: Path) -> _Job:
     return _Job("requirements.lock", str(tmp_path / "environment"), str(tmp_path / "work"), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="this system does not tell what processes do")
 @pytest.mark.parametrize("program", [BUSY, CHILD], ids=["by itself", "in a child"])
 def test_a_tool_that_works_in_silence_is_waited_for(job: _Job, program: str) -> None:

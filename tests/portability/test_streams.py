@@ -108,6 +108,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(begun: Scene, words: str) -> No
     assert (ended.code, ended.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["state", "show"], ["state", "show", "--json"]])
 def test_a_slow_reader_gets_all_of_it(scene: Scene, words: list[str]) -> None:
     """More than a pipe holds waits until it is read; a pipe that does not block its writer loses nothing either."""

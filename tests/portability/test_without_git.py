@@ -40,6 +40,7 @@ KINDS: dict[str, str | None] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_lives_without_git(machine: Machine, kind: str) -> None:
     """Run, hooks, done, resume, show, sessions and check; a missing git is said once by run and by resume, no more."""
@@ -111,6 +112,7 @@ def test_a_project_that_is_somebody_elses_works(machine: Machine) -> None:
     assert record["dirty"] is None
 
 
+@pytest.mark.slow
 def test_the_launcher_in_every_shell_starts_the_real_package(machine: Machine) -> None:
     """From PATH, by a link in a folder with blanks, in each shell that is here, for a person without any git."""
     folder = os.path.join(machine.root, b"my own tools")

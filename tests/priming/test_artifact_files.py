@@ -35,6 +35,7 @@ TYPES = st.sampled_from(["markdown", "json", "directory", "directory", "text"])
 STRATEGIES = st.sampled_from([None, "full", "summary", "latest_only", "all", "odd"])
 
 
+@pytest.mark.slow
 @settings(max_examples=1000)
 @given(data=st.data())
 @pytest.mark.shows("if they are inside the project, the run's folder or the bundle")
@@ -48,6 +49,7 @@ def test_nothing_outside_is_ever_read(world: World, data: st.DataObject) -> None
     assert (reading.text is None) == bool(reading.problem)
 
 
+@pytest.mark.slow
 def test_no_way_out_is_open(world: World) -> None:
     """Every beginning, folder and file of the world above, put together, gives what is inside or nothing."""
     for start in confinement.starts(world):

@@ -178,6 +178,7 @@ def test_what_is_not_sure_to_be_in_memory_is_given(begun: Scene, way: str) -> No
     assert SENTENCE in start(begun, "compact", **environ)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=60) | st.text(alphabet="ab\n\r\ufeff ", max_size=40).map(str.encode))
 @example(b"\xef\xbb\xbfUse tabs.\r\n")

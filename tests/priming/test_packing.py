@@ -69,6 +69,7 @@ def lines_of(count: int, size: int = 40) -> str:
     return "".join(f"{f'line {n + 1} ':x<{size - 1}}\n" for n in range(count))
 
 
+@pytest.mark.slow
 @MEASURES
 @given(pieces=PIECES, rooms=ROOMS)
 @example(pieces=[piece(str(n), "x" * 50) for n in range(2000)], rooms=[9500])
@@ -82,6 +83,7 @@ def test_no_part_exceeds_its_room(measure: Callable[[str], int], pieces: list[Pi
         assert measure(text) <= max(0, room)
 
 
+@pytest.mark.slow(quick=1)
 @MEASURES
 @given(pieces=PIECES, rooms=ROOMS)
 def test_every_piece_is_accounted_for(measure: Callable[[str], int], pieces: list[Piece], rooms: list[int]) -> None:
@@ -124,6 +126,7 @@ def test_the_parts_put_together_are_the_text_in_order(text: str, rooms: list[int
         assert f"for the rest {entry.rest}" in made.texts[0]
 
 
+@pytest.mark.slow
 @given(pieces=PIECES, rooms=st.lists(st.integers(500, 12_000), min_size=1, max_size=4))
 @pytest.mark.shows("The text of a file stands in a fence that is longer than any fence in it")
 def test_what_a_file_holds_stands_in_fences_only(pieces: list[Piece], rooms: list[int]) -> None:
@@ -153,12 +156,14 @@ def test_no_line_is_cut(text: str, rooms: list[int]) -> None:
                 assert not [line for line in token.content.removesuffix("\n").split("\n") if line not in whole]
 
 
+@pytest.mark.slow
 @given(pieces=PIECES, rooms=ROOMS)
 def test_the_same_pieces_give_the_same_bytes(pieces: list[Piece], rooms: list[int]) -> None:
     """A prompt cache finds the same text again (D19)."""
     assert pack(pieces, rooms=rooms, measure=utf16_units) == pack(list(pieces), rooms=rooms, measure=utf16_units)
 
 
+@pytest.mark.slow
 @given(pieces=PIECES)
 def test_with_room_enough_all_is_given_in_full(pieces: list[Piece]) -> None:
     """A budget that holds everything leaves nothing out but what has no text, and cuts nothing."""
@@ -324,6 +329,7 @@ def test_a_diff_that_no_part_holds_gives_way_to_the_whole_on_several(lines: int,
     assert made.texts[0].count("from line") == 0
 
 
+@pytest.mark.slow
 @given(WITH_DIFFS, ROOMS)
 def test_diffs_keep_under_the_budget(pieces: list[Piece], rooms: list[int]) -> None:
     """Whatever they hold; and nothing in one can close its fence."""

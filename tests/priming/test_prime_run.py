@@ -608,6 +608,7 @@ def test_no_artifacts_exceed_the_budget(
         assert again.text == made.text
 
 
+@pytest.mark.slow
 def test_five_megabytes_are_named_and_left_out(scene: Scene) -> None:
     """A 5 MB set of artifacts keeps the hook's budget, and all that is not given in full is named (D19, D20)."""
     declared = []

@@ -124,6 +124,7 @@ def test_what_does_not_fit_is_reachable_and_what_the_host_gives_of_it_is_restore
     assert [one["artifacts"]["spec"] for one in starts(begun)] == ["reachable", "reachable", "restored"]
 
 
+@pytest.mark.slow
 def test_a_read_counts_as_restored(begun: Scene, file: TranscriptFile) -> None:
     """What was asked for with the beginning is there once the assistant has Read it."""
     spec = begun.write("spec.md", LONG)
@@ -290,6 +291,7 @@ def test_a_compaction_by_hand_before_any_answer_leaves_no_receipt(begun: Scene, 
     assert [(one["event"], one["artifacts"]["spec"]) for one in starts(begun)] == [("compact", "present")]
 
 
+@pytest.mark.slow
 def test_an_automatic_compaction_judges_the_start_before_it(begun: Scene, file: TranscriptFile) -> None:
     """No turn has ended; what was found is told after it."""
     start(begun, file, "clear")
@@ -411,6 +413,7 @@ def test_damaged_receipts_are_passed_over(begun: Scene, file: TranscriptFile) ->
     assert [one["artifacts"] for one in starts(begun)] == [{"spec": "present", "tasks": "present"}, {}]
 
 
+@pytest.mark.slow
 def test_a_receipt_is_kept_where_the_run_cannot_be_written(begun: Scene, file: TranscriptFile) -> None:
     """As while another writes: this machine has it then."""
     given(file, start(begun, file))
@@ -421,6 +424,7 @@ def test_a_receipt_is_kept_where_the_run_cannot_be_written(begun: Scene, file: T
     assert len(starts(begun)) == 1
 
 
+@pytest.mark.slow
 def test_what_is_lost_is_told_where_no_receipt_can_be_kept(begun: Scene, file: TranscriptFile) -> None:
     """Neither in the run nor here."""
     start(begun, file)

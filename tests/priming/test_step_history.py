@@ -106,6 +106,7 @@ def test_a_session_that_goes_on_is_told_what_tools_did(begun: Scene, source: str
     assert text.splitlines()[-1].startswith(slip.MARK)
 
 
+@pytest.mark.slow(quick=5)
 @pytest.mark.parametrize("count", [1, 19, 20, 21, 300, 1000])
 @pytest.mark.parametrize("goal", ["x", "renew the relays " * 30])
 def test_after_many_calls_in_a_turn_the_newest_are_told(begun: Scene, count: int, goal: str) -> None:

@@ -113,6 +113,7 @@ def test_a_text_that_looks_like_a_reference_is_one_only_where_loom_writes_them(s
     assert receipt(scene)["kept"] == ["$.context.said.ref"]
 
 
+@pytest.mark.slow
 def test_a_value_that_is_too_large_is_lost_and_named_with_its_place(scene: Scene) -> None:
     """For a hook's budget, or to be looked for at all; how to read it is said, and nothing of it is given."""
     begin(scene, "$.context.big", "$.context.vast")
@@ -184,6 +185,7 @@ def elsewhere(path: Path) -> None:
     path.symlink_to(path.parent / "elsewhere")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("held", "happens", "said"), [
     (responds, gone, "response_gone"),
     (responds, elsewhere, "unsafe_link"),
@@ -232,6 +234,7 @@ def leads_out(path: Path) -> None:
     path.symlink_to("/etc/passwd")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("happens", "said"), [
     (too_large, "too_large: "), (no_json, "unparsable: "), (leads_out, "path_escape: "),
 ])  # fmt: skip
@@ -259,6 +262,7 @@ def test_an_artifact_that_only_the_assistant_loads_is_lost(scene: Scene) -> None
     assert receipt(scene)["lost"] == ["how"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["condition", "phase", "no file"])
 def test_what_does_not_apply_is_absent(scene: Scene, way: str) -> None:
     """It cannot have been lost: a condition that does not hold, another phase, no file."""
@@ -285,6 +289,7 @@ FOLDERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "heading", "note"), FOLDERS)
 @pytest.mark.parametrize("given", [True, False])
 def test_of_a_folder_what_its_strategy_gives_must_survive(
@@ -313,6 +318,7 @@ def test_of_a_folder_what_its_strategy_gives_must_survive(
 # ---- Secrets
 
 
+@pytest.mark.slow
 def test_a_secret_is_neither_asked_for_nor_kept_nor_restored(scene: Scene) -> None:
     """Whatever a summary says of it, masked or not: nothing is claimed."""
     scene.write(".env", f"TOKEN={SECRET}\n")
@@ -397,6 +403,7 @@ def numbered(scene: Scene, at: str = "2026-11-23T01:00:00Z") -> None:
         owed.note(local, SESSION, {**noted, "at": at})
 
 
+@pytest.mark.slow
 def test_compactions_of_one_second_have_their_own_receipts(scene: Scene) -> None:
     """What is owed after the second is not pending for the first, and what comes back is the second's."""
     begin(scene, "AAA one", "BBB two", "CCC three")
@@ -412,6 +419,7 @@ def test_compactions_of_one_second_have_their_own_receipts(scene: Scene) -> None
     assert (first["restored"], second["restored"]) == ([], ["AAA one", "CCC three"])
 
 
+@pytest.mark.slow
 def test_one_that_nobody_looked_at_stays_unproven_beside_another_of_its_second(scene: Scene) -> None:
     """The log tells of the first alone."""
     begin(scene, "AAA one", "BBB two")
@@ -431,6 +439,7 @@ def long_texts(count: int) -> list[str]:
     return [f"item {number} " + f"w{number} " * 450 for number in range(count)]
 
 
+@pytest.mark.slow
 def test_what_did_not_fit_comes_with_the_next_tool_results(scene: Scene, tmp_path: Path) -> None:
     """Each event brings as many as it may, none of them twice, and then there is silence."""
     begin(scene, *long_texts(20))
@@ -453,6 +462,7 @@ def test_what_did_not_fit_comes_with_the_next_tool_results(scene: Scene, tmp_pat
     assert not list((scene.store / "local/owed").iterdir())
 
 
+@pytest.mark.slow
 def test_what_waits_for_the_next_event_is_pending(scene: Scene) -> None:
     """It was found to fit."""
     begin(scene, *long_texts(9))
@@ -463,6 +473,7 @@ def test_what_waits_for_the_next_event_is_pending(scene: Scene) -> None:
     assert (code, len(document["compactions"][0]["pending"])) == (0, 9 - brought)
 
 
+@pytest.mark.slow
 def test_of_several_parts_the_one_that_did_not_arrive_comes_again(scene: Scene, tmp_path: Path) -> None:
     """With the next prompt, once."""
     begin(scene, *long_texts(9))
@@ -520,6 +531,7 @@ def test_where_nothing_can_be_noted_not_every_event_brings_the_same(
     assert owed.standing(str(scene.store / "local"), SESSION) is not None
 
 
+@pytest.mark.slow
 def test_what_an_older_loom_noted_is_given_and_recorded(scene: Scene) -> None:
     """Its note names the compaction by its moment alone, and says of nothing what is left."""
     begin(scene, "AAA one", "BBB two")
@@ -534,6 +546,7 @@ def test_what_an_older_loom_noted_is_given_and_recorded(scene: Scene) -> None:
     assert receipt(scene)["restored"] == ["BBB two"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_recorded", [True, False])
 @pytest.mark.parametrize("arrived", [True, False])
 def test_what_an_older_loom_gave_comes_again_only_if_it_did_not_arrive(
@@ -561,6 +574,7 @@ def test_what_an_older_loom_gave_comes_again_only_if_it_did_not_arrive(
     assert not owed.is_any(local, SESSION)
 
 
+@pytest.mark.slow
 def test_a_kill_before_the_rest_is_owed_forgets_nothing(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -579,6 +593,7 @@ def test_a_kill_before_the_rest_is_owed_forgets_nothing(
     assert "item 0 " not in text
 
 
+@pytest.mark.slow
 def test_where_nothing_fits_it_is_said_where_each_stands(scene: Scene) -> None:
     """An artifact's file, a path's value; once, and no text without content follows."""
     scene.write("rules.md", "cobalt " * 8000)
@@ -594,6 +609,7 @@ def test_where_nothing_fits_it_is_said_where_each_stands(scene: Scene) -> None:
     assert survived(scene)[0] == 1
 
 
+@pytest.mark.slow
 def test_many_that_do_not_fit_are_counted(scene: Scene) -> None:
     """What is said of them keeps under the budget too."""
     keys = [f"key-{number}-{'x' * 120}" for number in range(90)]

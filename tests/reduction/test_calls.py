@@ -244,6 +244,7 @@ CLAUDE = [
 ]
 
 
+@pytest.mark.slow(quick=22)
 @pytest.mark.parametrize(
     ("tool", "args", "result", "first"), DOCUMENT + CLAUDE, ids=[row[3][:40] for row in DOCUMENT + CLAUDE]
 )
@@ -419,6 +420,7 @@ JSON = st.recursive(
 TOOLS = st.sampled_from(sorted({name for rule in RULES for name in rule.tools})) | st.text(max_size=20)
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(TOOLS, JSON, JSON, st.text(max_size=60))
 def test_any_call_is_reduced_and_rebuilt(tool: str, args: Any, result: Any, error: str) -> None:

@@ -65,6 +65,7 @@ def test_no_more_is_looked_at_than_there_is_time_for(name: str) -> None:
     assert TEXTS[name].endswith(seen[-(TAIL - 2000) :])
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from([*LINES[:50], ERROR, "", "x" * 5000, "FAILED\n    because\n    of this"]), max_size=40))
 def test_what_is_looked_at_stands_in_the_text(lines: list[str]) -> None:
@@ -76,6 +77,7 @@ def test_what_is_looked_at_stands_in_the_text(lines: list[str]) -> None:
         assert at >= 0
 
 
+@pytest.mark.slow(quick=1)
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_tokens_of_a_large_text_are_judged_by_samples(name: str) -> None:
     """Within five in a hundred of what its parts come to."""

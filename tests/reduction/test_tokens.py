@@ -44,6 +44,7 @@ WORDS_OF = st.lists(st.sampled_from(READ) | st.text("aeioustrnlmdcbpqxzgkvwyhjf"
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(ANY | LIKE_CODE | WORDS_OF)
 @example("a b 1 22 333 4444\n\n\n   x\t\t}")
@@ -102,6 +103,7 @@ KNOWN = st.sampled_from(sorted(SMALL)) | st.sampled_from(sorted(WORDS)).map(str.
 BETWEEN = st.sampled_from(["", " ", "\n", "    ", "_", "/", "-", *sorted(SIGNS)])
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(ANY | LIKE_CODE | WORDS_OF | st.lists(st.tuples(KNOWN, BETWEEN).map("".join), max_size=60).map("".join))
 @example("x" * 5000)

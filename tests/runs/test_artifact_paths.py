@@ -27,6 +27,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return confinement.make(tmp_path_factory.mktemp("world"))
 
 
+@pytest.mark.slow
 @settings(max_examples=1000)
 @given(data=st.data())
 def test_no_path_leads_out(world: World, data: st.DataObject) -> None:

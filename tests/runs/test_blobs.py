@@ -292,6 +292,7 @@ def whole(store: Path) -> int:
     return len(found)
 
 
+@pytest.mark.slow
 def test_eight_processes_put_the_same_contents_at_once(store: Path) -> None:
     """Each gets the same references, each content has one whole file; collecting meanwhile changes nothing."""
     children = [putting(store, 40, 10) for _ in range(8)]

@@ -148,6 +148,7 @@ def test_output_is_there_while_the_command_runs(bench: Bench, tmp_path: Path) ->
     assert bench.log.read_bytes() == b"first\nmore\nlast\n"
 
 
+@pytest.mark.slow
 def test_a_timeout_ends_the_command_and_what_it_started(bench: Bench) -> None:
     """Its grandchildren too; what was printed before is kept."""
     script = "echo before; sh -c 'sleep 600 & echo $! > grandchild; wait' & echo $! > child; wait"
@@ -157,6 +158,7 @@ def test_a_timeout_ends_the_command_and_what_it_started(bench: Bench) -> None:
     assert [processes.started(pid) for pid in (child, grandchild)] == ["", ""]
 
 
+@pytest.mark.slow
 def test_what_does_not_want_to_end_is_killed(bench: Bench) -> None:
     """A command that ignores TERM ends by KILL a little later."""
     standing = bench.in_time("trap '' TERM; echo $$ > own; while :; do sleep 600; done", "own")
@@ -180,6 +182,7 @@ def test_what_a_command_leaves_in_its_group_ends_with_it(bench: Bench) -> None:
     assert bench.log.read_bytes() == b"done\n"
 
 
+@pytest.mark.slow
 def test_a_daemon_that_holds_the_pipe_keeps_nobody_waiting(bench: Bench) -> None:
     """What left the group is left alone; the step ends without it."""
     daemon = f"'{sys.executable}' -c 'import os, time; os.setsid(); print(os.getpid(), flush=True); time.sleep(600)'"
@@ -212,6 +215,7 @@ def test_a_line_of_ten_megabytes_is_stored_as_it_is(bench: Bench) -> None:
     assert (standing.result["bytes"], bench.log.stat().st_size) == (10485760, 10485760)
 
 
+@pytest.mark.slow
 def test_endless_output_ends_with_its_time(bench: Bench) -> None:
     """And fills no disk."""
     standing = bench.run("yes", timeout=1.0)

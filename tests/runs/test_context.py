@@ -250,6 +250,7 @@ def test_a_snapshot_stays_what_it_was() -> None:
         before["c"]
 
 
+@pytest.mark.slow
 @given(st.dictionaries(KEYS, VALUES), st.lists(st.tuples(KEYS, VALUES)), st.lists(st.tuples(KEYS, VALUES)))
 def test_a_clone_and_its_parent_never_see_each_others_changes(
     values: dict[str, Any], here: list[tuple[str, Any]], there: list[tuple[str, Any]]
@@ -372,6 +373,7 @@ def at_once(work: Callable[[int], None]) -> None:
     assert failed == []
 
 
+@pytest.mark.slow
 def test_32_threads_lose_nothing() -> None:
     """Every key, every count and every update of several keys is there, and no reader sees half an update."""
     context = Context({"count": 0, "left": 0, "right": 0})

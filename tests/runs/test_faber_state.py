@@ -194,6 +194,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, entry in inner for place in places(entry, (*path, key)))]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(data=st.data(), era=st.sampled_from(sorted(ERAS)))
 def test_whatever_stands_in_a_file_is_read_into_the_engines_shape(data: st.DataObject, era: str) -> None:
@@ -250,6 +251,7 @@ def worked(state: Json, steps: list[str]) -> Json:
     return state
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(data=st.data(), era=st.sampled_from(sorted(ERAS)))
 def test_a_change_loses_nothing_that_stood_in_the_file(data: st.DataObject, era: str) -> None:

@@ -220,6 +220,7 @@ def test_a_run_that_was_over_is_not_missed(scene: Scene) -> None:
     assert path.exists()
 
 
+@pytest.mark.slow
 def test_a_state_in_another_worktree_is_not_gone(tmp_path: Path) -> None:
     """All worktrees share Loom's folder, and each has FABER's states of its own branch."""
     scene = Scene(tmp_path / "shop")

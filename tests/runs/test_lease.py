@@ -117,6 +117,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(JSON | st.fixed_dictionaries({"epoch": JSON, "session_id": JSON, "since": JSON, "seen": JSON, "host": JSON}))
 def test_whatever_stands_there_is_read(raw: object) -> None:
     """A lease that somebody edited is one that can be judged, told and taken."""

@@ -53,6 +53,7 @@ def test_a_real_log_is_proven_to_its_end(tmp_path: Path, made: tuple[bytes, Any]
     assert (found.entries, found.checkpoint) == (data.count(b"\n"), head["seq"])
 
 
+@pytest.mark.slow
 def test_every_single_byte_that_changes_is_found_where_it_stands(tmp_path: Path, made: tuple[bytes, Any]) -> None:
     """Each byte of a real log, three ways: the first fault is its line, or the one behind what it joined or split."""
     data, head = made
@@ -64,6 +65,7 @@ def test_every_single_byte_that_changes_is_found_where_it_stands(tmp_path: Path,
             assert found.fault.line == line_of(data, at), (at, other, data[at - 20 : at + 20], found.faults)
 
 
+@pytest.mark.slow
 def test_every_byte_that_is_dropped_or_put_in_is_found(tmp_path: Path, made: tuple[bytes, Any]) -> None:
     """Also a blank that means nothing to JSON, a newline, and a digit of a hash."""
     data, head = made
@@ -75,6 +77,7 @@ def test_every_byte_that_is_dropped_or_put_in_is_found(tmp_path: Path, made: tup
             assert bool(found.faults) != longer.startswith(data), (at, more)
 
 
+@pytest.mark.slow
 def test_every_cut_before_the_checkpoint_is_found(tmp_path: Path, made: tuple[bytes, Any]) -> None:
     """At a line's boundary, within a line, before the last newline, to nothing, and with the file itself."""
     data, head = made
@@ -274,6 +277,7 @@ def test_a_line_of_64_mb_is_a_finding_and_not_held_in_memory(tmp_path: Path, mad
     assert [(fault.code, fault.line) for fault in found.faults] == [("NO_ENTRY", 1)]
 
 
+@pytest.mark.slow
 def test_a_log_of_100_000_entries_is_verified_in_seconds(tmp_path: Path) -> None:
     """The work grows with the lines."""
     head = Head(0, "")

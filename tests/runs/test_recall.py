@@ -89,6 +89,7 @@ def test_what_is_asked_for_is_listed(held: Record, asked: dict[str, Any], shown:
     assert ("".join(names(listed)), listed.found, listed.agents, listed.total) == (shown, found, agents, 6)
 
 
+@pytest.mark.slow
 def test_a_list_holds_no_more_than_is_asked_for(held: Record) -> None:
     """A hundred thousand steps: their last twenty cost what twenty cost."""
     step = ToolStep("s", "Bash", {"command": "x"}, "x" * 200, None, True)
@@ -255,6 +256,7 @@ def test_what_a_history_left_out_is_what_it_does_not_show(scene: Scene, held: Re
     assert count(told.text) <= budget
 
 
+@pytest.mark.slow
 @settings(max_examples=80, suppress_health_check=list(HealthCheck))
 @given(CALLS)
 def test_what_a_call_would_become_is_what_it_becomes(

@@ -307,6 +307,7 @@ def test_what_the_model_saw_is_never_taken_for_an_output_that_was_lost(begun: Sc
     assert (told.recovered, told.dangling) == (0, what == "gone")
 
 
+@pytest.mark.slow
 def test_eight_hooks_at_once_with_one_id_keep_their_own_outputs(
     begun: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -478,6 +479,7 @@ def test_each_run_gets_the_steps_of_its_own_session(scene: Scene) -> None:
     assert [step.id for step in tool_log.read(second)] == ["toolu_002"]
 
 
+@pytest.mark.slow
 def test_parallel_digests_and_hooks_lose_and_repeat_nothing(begun: Scene) -> None:
     """Eight writers, four digesting processes, at once."""
     writer = """

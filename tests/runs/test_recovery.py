@@ -260,6 +260,7 @@ Store(sys.argv[1]).update(sys.argv[2], lambda known: ({**known, "goal": "new"}, 
 """
 
 
+@pytest.mark.slow
 def test_a_kill_while_migrating_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed at any moment, the run is of the old schema or of the new one with its original beside it."""
     chance = random.Random(56)

@@ -65,6 +65,7 @@ def as_json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
+@pytest.mark.slow
 @SLOW
 @given(CALLS)
 def test_the_result_of_every_call_is_had_back(tmp_path_factory: pytest.TempPathFactory, call: tuple[Any, ...]) -> None:
@@ -82,6 +83,7 @@ def test_the_result_of_every_call_is_had_back(tmp_path_factory: pytest.TempPathF
     assert refs == set(os.listdir(run_dir / "outputs") if (run_dir / "outputs").exists() else ())
 
 
+@pytest.mark.slow
 @SLOW
 @given(CALLS)
 def test_the_same_call_gives_the_same_step(tmp_path_factory: pytest.TempPathFactory, call: tuple[Any, ...]) -> None:
@@ -174,6 +176,7 @@ STEPS = st.builds(
 )
 
 
+@pytest.mark.slow
 @SLOW
 @given(
     st.lists(STEPS, max_size=14),

@@ -113,6 +113,7 @@ def places(raw: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, 
 JUNK: st.SearchStrategy[Any] = st.sampled_from([None, True, 0, 3, 1.5, "x", "", [], {}, [None], ["x"], [{}], {"x": 1}])
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_the_reader_refuses_nothing_that_the_schema_allows(data: st.DataObject) -> None:

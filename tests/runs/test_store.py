@@ -389,6 +389,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     assert state["ledger_head"]["seq"] == 101
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_old_or_new(tmp_path: Path) -> None:
     """Killed again and again in the middle of updates, the state is readable, holds all that was said to be written,
     its backup too, the log is a chain that the state's head stands in, and the next writer goes on at once.

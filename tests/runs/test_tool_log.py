@@ -220,6 +220,7 @@ def test_processes_that_append_at_once_lose_nothing(run_dir: Path) -> None:
     assert len(found) == 400
 
 
+@pytest.mark.slow
 def test_a_long_log_is_not_held_in_memory(run_dir: Path) -> None:
     """Ten thousand steps, thirty megabytes: reading all of them, or the last, takes a small part of that."""
     line = files.to_json_line(step("a")._replace(observation="x" * 3000).to_dict())

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -172,6 +173,7 @@ def _hold_branches(plan: Json, stage: Json) -> None:
             hold(declared[branch["id"]], branch["stages"])
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(raw=workflows(), data=st.data())
 def test_every_run_ends_within_its_bounds(raw: Json, data: st.DataObject) -> None:

@@ -312,6 +312,7 @@ def test_no_secret_and_no_folder_of_a_machine_leaves_in_a_report(scene: Scene) -
     assert "~/notes" in told
 
 
+@pytest.mark.slow
 def test_a_secret_at_the_place_where_a_file_is_cut_is_not_cut_in_two(scene: Scene) -> None:
     """It is masked in more than what is shown."""
     folder = reports.rich(scene)
@@ -322,6 +323,7 @@ def test_a_secret_at_the_place_where_a_file_is_cut_is_not_cut_in_two(scene: Scen
         assert SECRET[:12] not in json.dumps(stage["texts"][0]), shift
 
 
+@pytest.mark.slow
 def test_of_many_events_the_newest_are_kept(scene: Scene) -> None:
     """Their number is told whole."""
     reports.large(scene, MOST + 50)
@@ -333,6 +335,7 @@ def test_of_many_events_the_newest_are_kept(scene: Scene) -> None:
     assert [row["seq"] for row in rows] == list(range(rows[0]["seq"], MOST + 51))
 
 
+@pytest.mark.slow
 def test_long_texts_of_many_stages_stay_below_a_bound(scene: Scene) -> None:
     """A run of 400 stages with answers of 100 kB has a document of some megabytes, not of forty."""
     scene.workflow()

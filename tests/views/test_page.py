@@ -179,6 +179,7 @@ def page_of(text: str) -> str:
 PLAIN = Shape(page_of("z"))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.text(st.characters(), max_size=60))
 @example("</script><!--")

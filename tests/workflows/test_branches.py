@@ -631,6 +631,7 @@ def test_a_branch_leaves_the_session_s_binding_alone(scene: Scene) -> None:
 # ---- At the same time.
 
 
+@pytest.mark.slow
 def test_branches_are_worked_on_at_the_same_time(scene: Scene) -> None:
     """Eight processes, each with a branch of its own: nothing is lost, and the last one joins them."""
     names = [f"b{number}" for number in range(8)]

@@ -439,6 +439,7 @@ def as_number(value: Any) -> float:
     return float(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(TREES, SCOPES)
 def test_it_answers_as_the_plain_reading_does(tree: Any, scope: dict[str, Any]) -> None:
@@ -450,6 +451,7 @@ def test_it_answers_as_the_plain_reading_does(tree: Any, scope: dict[str, Any]) 
     assert (by_engine.status, by_engine.value) == ("ok", meant(tree, scope)), (source, scope)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(TREES)
 def test_a_condition_is_written_as_it_was(tree: Any) -> None:

@@ -209,6 +209,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow(quick=8)
 @pytest.mark.parametrize(("text", "code"), HOSTILE)
 def test_hostile_text_is_only_an_error(text: str, code: str) -> None:
     """Deep, wide, never ending: one problem."""
@@ -247,6 +248,7 @@ STATEMENTS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(st.lists(STATEMENTS, max_size=6))
 def test_what_the_standard_allows_graphviz_and_we_read_alike(statements: list[str]) -> None:

@@ -404,12 +404,14 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow(quick=3)
 @pytest.mark.parametrize(("body", "code"), HOSTILE)
 def test_what_would_grow_without_end_is_refused(body: str, code: str) -> None:
     """Decisions behind decisions make ways by their product."""
     assert code in {one for one, _ in codes(body)}
 
 
+@pytest.mark.slow
 def test_thousands_of_steps_are_read() -> None:
     """In a line, and as a chain of decisions with one way each: no recursion."""
     assert len(steps("start ->" + "->".join(f"s{n}" for n in range(4000)))) == 4000
@@ -426,6 +428,7 @@ def loops(length: int) -> str:
     return "start -> r0;\n" + "".join(each.format(n, n + 1) for n in range(length)) + f"r{length} -> exit"
 
 
+@pytest.mark.slow
 def test_a_file_that_is_eight_times_as_long_takes_about_eight_times_as_long() -> None:
     """Counted in lines of Python; a third more is let pass."""
     assert raw(loops(800))
@@ -433,6 +436,7 @@ def test_a_file_that_is_eight_times_as_long_takes_about_eight_times_as_long() ->
     assert large < 8 * GROWTH * small
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(

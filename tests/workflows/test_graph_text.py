@@ -120,6 +120,7 @@ def test_an_empty_plan_is_drawn() -> None:
     assert graphviz.rendered(graph_dot.written(drawing(simple())))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=4), st.text(max_size=30))
 def test_graphviz_reads_any_names(names: list[str], label: str) -> None:

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from loomctl.workflows.draw import graph_dot, graph_mermaid
 from loomctl.workflows.draw.graph_text import cut, drawing
 from loomctl.workflows.plan import build_plan
@@ -27,6 +29,7 @@ def core() -> dict[str, Any]:
     return build_plan(found.checked(), plan_id="p", created_at="", sources=[])
 
 
+@pytest.mark.slow
 def test_mermaid_draws_them(tmp_path: Path) -> None:
     """The core workflow, and one that loops and works in parallel, the current step marked; hostile names as text."""
     looping = drawing(drawings.frozen(drawings.LOOPING), drawings.UNDER_WAY)

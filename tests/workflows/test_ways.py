@@ -494,6 +494,7 @@ said = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=250)
 @given(plans(), said)
 def test_every_plan_that_a_check_accepts_ends_within_its_bounds(of: dict[str, Any], script: list[Any]) -> None:
@@ -522,6 +523,7 @@ def test_every_plan_that_a_check_accepts_ends_within_its_bounds(of: dict[str, An
         assert entry["next"]["step_id"] == following["step_id"]
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(plans(), said, st.integers(0, 6))
 def test_undo_takes_back_any_way(of: dict[str, Any], script: list[Any], length: int) -> None:

@@ -324,6 +324,7 @@ VALUES = st.recursive(
 EXTRA = st.dictionaries(KEYS, VALUES, max_size=3)
 
 
+@pytest.mark.slow
 @given(st.tuples(*[EXTRA] * 7))
 def test_unknown_keys_survive_a_round_trip(extra: tuple[dict[str, Any], ...]) -> None:
     """Reading and writing a workflow keeps every key that Loom does not know, at every level, and changes none."""

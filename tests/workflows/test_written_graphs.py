@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -83,6 +84,7 @@ def said_of(data: st.DataObject, plan: Json) -> Json:
     return {key: data.draw(answers, label=key) for key in scripted(plan)}
 
 
+@pytest.mark.slow
 @IN_FOLDERS
 @given(raw=workflows(), data=st.data())
 def test_json_and_yaml_are_one_workflow(tmp_path: Path, raw: Json, data: st.DataObject) -> None:
@@ -115,6 +117,7 @@ def _make_drawable(step: Json) -> None:
             _make_drawable(inner)
 
 
+@pytest.mark.slow
 @IN_FOLDERS
 @given(raw=workflows().map(drawable), data=st.data())
 def test_a_workflow_and_its_drawing_go_the_same_way(tmp_path: Path, raw: Json, data: st.DataObject) -> None:
@@ -203,6 +206,7 @@ def fan(draw: st.DrawFn, used: list[str]) -> list[str]:
     return lines
 
 
+@pytest.mark.slow
 @IN_FOLDERS
 @given(text=digraphs(), data=st.data())
 def test_any_digraph_that_a_check_accepts_comes_to_an_end(tmp_path: Path, text: str, data: st.DataObject) -> None:
