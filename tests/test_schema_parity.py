@@ -24,7 +24,6 @@ from loomctl.workflows.model import (
     branches,
     critical_artifacts,
     evidence,
-    parallel,
     policies,
     steps,
     transitions,
@@ -162,8 +161,8 @@ def test_the_schema_has_the_keys_of_the_classes() -> None:
     }
     assert set(properties("$defs", "phase")) == {*workflow.Phase.KEYS, *workflow.INERT_PHASE_FIELDS}
     assert set(properties("$defs", "step")) == {*steps.Step.KEYS, *steps.LATER_FIELDS, *steps.INERT_FIELDS}
-    assert set(properties("$defs", "parallel")) == {*parallel.Parallel.KEYS}
-    assert set(properties("$defs", "branch")) == {*parallel.Branch.KEYS}
+    assert set(properties("$defs", "parallel")) == {*steps.Parallel.KEYS}
+    assert set(properties("$defs", "branch")) == {*steps.Branch.KEYS}
     assert set(properties("$defs", "evidence_item")) == {*evidence.Evidence.KEYS}
     of_plan = SCHEMAS["plan"]["$defs"]["step"]["properties"]["evidence"]["items"]["properties"]
     assert set(of_plan) == {"kind", *evidence.Evidence.KEYS, "path_steps", "condition_code"}

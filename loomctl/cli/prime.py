@@ -16,7 +16,7 @@ from loomctl.runs.model import frozen_plan, sessions
 from loomctl.workflows.model import triggers
 
 if TYPE_CHECKING:
-    from loomctl.priming.prime_run import Slip
+    from loomctl.priming.primed import Slip
     from loomctl.runs.caller import Workspace
 
 

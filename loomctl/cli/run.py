@@ -19,7 +19,7 @@ from loomctl.runs.model import sessions
 if TYPE_CHECKING:
     from loomctl.flow.resume import Resumed
     from loomctl.flow.start import Started
-    from loomctl.priming.prime_run import Slip
+    from loomctl.priming.primed import Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
 

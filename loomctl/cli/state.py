@@ -12,7 +12,7 @@ import click
 from loomctl.care import restore as restoring
 from loomctl.cli import asking, printing
 from loomctl.cli.options import json_option, run_argument
-from loomctl.expressions import engine
+from loomctl.expressions import engine, questions
 from loomctl.kit.errors import EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
@@ -52,7 +52,7 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
     if path is None:
         printing.document({"run_id": run_id, "state": found}) if as_json else printing.plain(found)
         return EXIT_OK
-    question = engine.Question("path", path)
+    question = questions.Question("path", path)
     answer = engine.answer([question], {"state": found}, environment_python=None)[0]
     if answer.status != "ok" or repr(answer.value) == "MISSING":
         raise LoomError(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from loomctl.flow.commands.command_ends import Ran
     from loomctl.flow.commands.run_commands import Pending
     from loomctl.priming.examine import Entry
-    from loomctl.priming.prime_run import Slip
+    from loomctl.priming.primed import Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
 

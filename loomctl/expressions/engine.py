@@ -12,10 +12,10 @@ import sys
 import time
 
 from loomctl.expressions.conditions import ROOTS, compile_condition
+from loomctl.expressions.questions import READY, Answer, Question, one_line, processor_seconds
 from loomctl.expressions.state_paths import MISSING, compile_path
 from loomctl.kit import package
 from loomctl.kit.errors import EXIT_SETUP, LoomError
-from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,34 +23,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 TOTAL_SECONDS = 2.0
-PROCESSOR_SECONDS = 0.5  # of one question; then the system ends the child, whatever it is in the middle of
 SCHEMA_TOTAL_SECONDS = 5.0  # for a value held against a schema, the start of a child included
-SCHEMA_SECONDS = 2.0  # as above, of a value held against a schema: the library takes longer to load
-READY = b"ready"
 _NO_TIME = "there was no time for it: all expressions together have {:g} s"
-
-
-class Question(NamedTuple):
-    """kind: "condition" (JavaScript over the scope), "path" (JSONPath over the scope's state) or "schema".
-
-    A schema's source is the JSON of {schema, value}; the answer is what the one says against the other, as a list of
-    [JSON Pointer, message].
-    """
-
-    kind: str
-    source: str
-
-
-class Answer(NamedTuple):
-    """status: "ok", "threw" (it threw, ran away, or is wrong in itself) or "needs_environment".
-
-    value: a condition's truth, or what a path matches first, MISSING for nothing; None unless ok.
-    message: what the engine said or why there is no answer, in one line; "" when ok.
-    """
-
-    status: str
-    value: Any
-    message: str
 
 
 def answer(
@@ -181,11 +155,6 @@ def _kill(group: int) -> None:
         pass
 
 
-def processor_seconds(kind: str) -> float:
-    """Give how long one question of a kind may keep the processor busy."""
-    return SCHEMA_SECONDS if kind == "schema" else PROCESSOR_SECONDS
-
-
 def _why(code: int, errors: bytes, seconds: float) -> str:
     import signal
 
@@ -198,12 +167,6 @@ def _why(code: int, errors: bytes, seconds: float) -> str:
 def _from_line(line: bytes) -> Answer:
     status, values, message = json.loads(line)
     return Answer(status, values[0] if values else MISSING if status == "ok" else None, message)
-
-
-def one_line(problem: object) -> str:
-    """Give the first line of an error or source for people."""
-    lines = str(problem).splitlines() or [""]
-    return "".join(char if char.isprintable() else " " for char in lines[0][:300]).strip()
 
 
 def child_main() -> int:

@@ -7,7 +7,7 @@ import sys
 import warnings
 
 from loomctl.expressions import conditions, state_paths
-from loomctl.expressions.engine import READY, Answer, Question, one_line, processor_seconds
+from loomctl.expressions.questions import READY, Answer, Question, one_line, processor_seconds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from loomctl.flow.commands import command_ends, run_commands
     from loomctl.flow.outcomes.directives import Reading
-    from loomctl.priming.prime_run import Slip
+    from loomctl.priming.primed import Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run

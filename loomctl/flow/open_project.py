@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from loomctl.priming.slip import Budget
     from loomctl.runs.caller import Caller
     from loomctl.runs.faber.faber_files import PlanFile
+    from loomctl.runs.faber.faber_runs import Freeze
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Project
     from loomctl.runs.settings.config import Settings
     from loomctl.runs.store.layouts import Home
-    from loomctl.runs.store.store import Freeze, Run
+    from loomctl.runs.store.store import Run
 
 
 def workspace(project: Project, settings: Settings, caller: Caller) -> Workspace:

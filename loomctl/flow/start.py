@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.kit.problems import Problem
-    from loomctl.priming.prime_run import Slip
+    from loomctl.priming.primed import Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
 

@@ -2,8 +2,11 @@
 
 A remote has a run as the ref `refs/loom/runs/{run_id}`: a commit of what is carried, its parent the one before. What
 this repository last pushed or pulled is `refs/loom/remotes/{remote}/{run_id}`, so a second push sends what is new
-alone, and git's own tidying keeps the objects. What a run here goes on from is asked of its log (`meeting`). No branch,
-no tag, no index, no working tree.
+alone, and git's own tidying keeps the objects. No branch, no tag, no index, no working tree.
+
+A repository is one thing and a run's store another: several stores may share a repository's refs, and a store may be
+put back to what it was, by a backup or by another branch. So no ref says what a run here goes on from, its log does:
+each push writes an entry of its own into that, and carries it. A log that holds such an entry goes on from that push.
 """
 
 from __future__ import annotations
@@ -12,13 +15,16 @@ import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.handoff import carried, git_refs, git_remotes, merge_base, received
-from loomctl.handoff.carried import Looker
+from loomctl.handoff import carried, git_refs, git_remotes, received
+from loomctl.handoff.carried import Entry, Looker
+from loomctl.kit import files
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.kit.lock import PATIENCE, Lock
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import log_verdict
+from loomctl.runs.machine import agreed
+from loomctl.runs.store import events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
 SAME, MINE, THEIRS, DIVERGED = "same", "mine", "theirs", "diverged"
 """Which side has what the other has not: neither, this machine, the remote, both."""
 
+LOG = carried.RUN + events.FILE
+_MOST_COMMITS = 10_000  # of a remote's run that are looked through
 _LOST = ("BAD_HANDOFF", "RUN_ID_MISMATCH")
 _UNFIT = ("BAD_HANDOFF", "NEWER_HANDOFF", "RUN_ID_MISMATCH", "SCHEMA_TOO_NEW")
 
@@ -130,7 +138,7 @@ class Desk:
         """
         done: dict[str, str | None] = dict.fromkeys(self.repository.refs(self.pending(run_id)))
         self.repository.set_refs({self.kept(run_id): commit, self.incoming(run_id): None, **done})
-        merge_base.note(self, run_id, commit, log)
+        note(self, run_id, commit, log)
 
     def let_go(self, run_id: str, commit: str) -> None:
         """Let go of a commit that was on its way and is known not to have arrived."""
@@ -178,7 +186,7 @@ class Desk:
         if theirs is not None and not self.space.store.has(run_id):
             return Standing(THEIRS, None, theirs, told, None)
         look = self.look(run_id, outputs=False)
-        base = merge_base.base(self, run_id, theirs if is_read else None, look)
+        base = base_of(self, run_id, theirs if is_read else None, look)
         if self.with_outputs(run_id, base):
             look = self.look(run_id, outputs=True)
         if theirs is None:
@@ -186,7 +194,7 @@ class Desk:
         is_mine_new = base is None or not self.is_as_in(look, base, run_id)
         if base == theirs:
             if notes and not self.is_noted(run_id, theirs):
-                self._noted(run_id, theirs, merge_base.log_of(look))
+                self._noted(run_id, theirs, log_of(look))
             return Standing(MINE if is_mine_new else SAME, base, theirs, told, look)
         if not is_read:
             return Standing(DIVERGED if is_mine_new else THEIRS, base, theirs, None, look)
@@ -204,14 +212,14 @@ class Desk:
         look, base, theirs = found.look, found.base, found.theirs
         assert look is not None  # there is a run on both sides
         assert theirs is not None
-        goes_on = merge_base.goes_on(self, look, theirs, run_id)
+        behind = goes_on(self, look, theirs, run_id)
         if not is_mine_new:
-            return found._replace(apart=not goes_on)
-        if not goes_on:
+            return found._replace(apart=not behind)
+        if not behind:
             return found._replace(kind=DIVERGED, apart=True)
-        if merge_base.is_part(self, look, base, theirs, run_id):
+        if is_part(self, look, base, theirs, run_id):
             return found
-        return found._replace(kind=THEIRS if merge_base.has_news(self, look, base, run_id) else DIVERGED, apart=True)
+        return found._replace(kind=THEIRS if has_news(self, look, base, run_id) else DIVERGED, apart=True)
 
     def is_noted(self, run_id: str, theirs: str) -> bool:
         """Tell whether it stands here that both sides have a commit, and that nothing is on its way.
@@ -349,3 +357,122 @@ def _fit(run_id: str) -> str:
             exit_code=EXIT_USAGE,
         )
     return run_id
+
+
+def log_of(look: Look) -> bytes:
+    """Give a run's log as it was looked at; empty where none is carried."""
+    entry = look.files.get(LOG)
+    return files.read_bytes(entry.source, limit=carried.LARGEST_FILE)[: entry.bytes] if entry is not None else b""
+
+
+def base_of(desk: Desk, run_id: str, theirs: str | None, look: Look) -> str | None:
+    """Give the commit that a run here goes on from: the newest in what a remote has.
+
+    One that was settled here by a word (`--keep-mine`) counts, as long as the log is the one from then or goes on from
+    that. theirs: the remote's commit, if it is here; else what was last agreed on with it counts alone. None: there is
+    none, or nobody knows.
+    """
+    fitting = _fitting(desk, run_id, look)
+    own = fitting.get(desk.remote.key)
+    if theirs is None:
+        return own if own is not None and desk.repository.commit_of(own) else None
+    if own == theirs:
+        return own
+    return _newest(desk, theirs, log_of(look), set(fitting.values()))
+
+
+def _fitting(desk: Desk, run_id: str, look: Look) -> dict[str, str]:
+    """Give the commits that were agreed on, by remote, as far as the log here is or goes on from the one from then."""
+    held = agreed.read(desk.space.store.local, run_id)
+    lines = agreed.lines_of(log_of(look)) if held else frozenset()
+    return {key: one.commit for key, one in held.items() if one.line in lines}
+
+
+def _newest(desk: Desk, theirs: str, log: bytes, settled: set[str]) -> str | None:
+    """Give the newest commit that was settled, or whose log the one here begins with.
+
+    Of several with one log it is the first, and none whose log is no longer than that of a settled one before it: only
+    such are pushes of Loom's, which write an entry each time.
+    """
+    algorithm = desk.repository.object_format
+    every = list(desk.repository.history(theirs, LOG, most=_MOST_COMMITS))
+    by_word = next((at for at, one in enumerate(every) if one[0] in settled), len(every))
+    by_log = next((at for at, one in enumerate(every[:by_word]) if _begins(log, *one[1:], algorithm)), by_word)
+    while by_log + 1 < by_word and every[by_log + 1][1] == every[by_log][1]:
+        by_log += 1
+    if by_log < by_word < len(every) and every[by_log][2] <= every[by_word][2]:
+        by_log = by_word
+    return every[by_log][0] if by_log < len(every) else None
+
+
+def _begins(log: bytes, oid: str, size: int, algorithm: str) -> bool:
+    """Tell whether a log begins with the whole lines of another, of which size and git's name are known."""
+    whole = 0 < size <= len(log) and log[size - 1 : size] == b"\n"
+    return whole and carried.oid_of(log[:size], algorithm) == oid
+
+
+def goes_on(desk: Desk, look: Look, commit: str, run_id: str) -> bool:
+    """Tell whether a commit's log begins with the one that is here, byte for byte.
+
+    A commit that merely follows ours does not show it: who kept another state put that behind ours.
+    """
+    entry, there = look.files.get(LOG), desk.tree(commit, run_id).get(LOG)
+    return entry is not None and there is not None and entry.bytes > 0 and _is_beginning(desk, LOG, entry, there)
+
+
+def is_part(desk: Desk, look: Look, base: str | None, theirs: str, run_id: str) -> bool:
+    """Tell of a run whose log theirs goes on from that each of its files is a part of theirs, too, or was before.
+
+    Before: as it is in base, or in what was agreed on with another remote.
+    Not everything that is done to a run is told in its log: tool steps are not, nor what a person puts beside it. The
+    state is what the log tells; outputs stay here, whatever comes.
+    """
+    there = desk.tree(theirs, run_id)
+    known = {base, *_fitting(desk, run_id, look).values()}
+    before = [desk.tree(one, run_id) for one in known if one is not None and desk.repository.commit_of(one)]
+    for path, entry in look.files.items():
+        if not path.startswith(carried.RUN) or path == carried.STATE or path.startswith(carried.OUTPUTS):
+            continue
+        if entry.oid in (one.get(path) for one in (there, *before)):
+            continue
+        if not (path.endswith(".jsonl") and path in there and _is_beginning(desk, path, entry, there[path])):
+            return False
+    return True
+
+
+def has_news(desk: Desk, look: Look, base: str | None, run_id: str) -> bool:
+    """Tell whether a run's log here has entries that its base has not."""
+    return base is None or look.names().get(LOG) != desk.tree(base, run_id).get(LOG)
+
+
+def _is_beginning(desk: Desk, path: str, entry: Entry, there: str) -> bool:
+    """Tell whether a file begins with what is carried of the one that is here."""
+    if entry.oid == there:
+        return True
+    mine, _ = carried.form(path, files.read_bytes(entry.source, limit=carried.LARGEST_FILE))
+    if mine is None:
+        return False
+    mine = mine[: entry.bytes]
+    with desk.repository.contents([there]) as contents:
+        _, size, stream = next(contents)
+        return size > len(mine) and stream.read(len(mine)) == mine
+
+
+def note(desk: Desk, run_id: str, commit: str, log: bytes | None = None) -> None:
+    """Note that both sides have a commit. log: the run's here, where that is not the commit's: it was settled so."""
+    store, key = desk.space.store, desk.remote.key
+    if log is not None:
+        agreed.write(store.local, run_id, key, agreed.Agreed(commit, agreed.last_line(log)))
+        return
+    told = agreed.Agreed(commit, agreed.last_line(_log_in(desk, run_id, commit)))
+    with suppress(OSError):  # the logs tell it, too
+        agreed.write(store.local, run_id, key, told)
+
+
+def _log_in(desk: Desk, run_id: str, commit: str) -> bytes:
+    oid = desk.tree(commit, run_id).get(LOG)
+    if oid is None:
+        return b""
+    with desk.repository.contents([oid]) as contents:
+        _, size, stream = next(contents)
+        return stream.read(size)

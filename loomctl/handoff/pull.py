@@ -11,7 +11,7 @@ import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.flow.commands import command_ends
-from loomctl.handoff import carried, fetch_missing, handoff, merge_base, received, received_files, save_aside
+from loomctl.handoff import carried, fetch_missing, handoff, received, received_files, save_aside
 from loomctl.kit import files, links, machine
 from loomctl.kit.errors import EXIT_HELD, LoomError
 from loomctl.kit.text.counts import counted
@@ -19,7 +19,7 @@ from loomctl.runs import leases
 from loomctl.runs.machine import handoff_notes, known
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease, saved_copies
-from loomctl.runs.store import arrivals, run_index, swap
+from loomctl.runs.store import arrivals, open_runs, swap
 from loomctl.runs.tools import offload, recording
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class _Pull:
             return self._done(NEW, None)
         if self._apart and keep == KEPT_MINE:
             saved = self._save(self._folder, state, saved_copies.THEIRS)
-            self._desk.agree(self._run_id, self._theirs, log=merge_base.log_of(self._found.look))
+            self._desk.agree(self._run_id, self._theirs, log=handoff.log_of(self._found.look))
             return Pulled(
                 self._run_id, KEPT_MINE, saved, self._fetched, self._told, self._told.left_out, bytes=self._bytes
             )
@@ -175,7 +175,7 @@ class _Pull:
                 saved = self._save(mine, self._store.read_state(self._run_id), saved_copies.MINE)
             self._bring_over(target)
             arrivals.sync(self._folder)
-            run_index.forget_open(self._store)
+            open_runs.forget(self._store.folder, self._store.local)
             self._announced(kind, saved, came)
             swap.swap(self._folder, target, swap.aside(self._store.local, self._run_id))
         files.sync_folder(os.path.dirname(target))

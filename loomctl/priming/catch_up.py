@@ -17,7 +17,7 @@ from loomctl.workflows.model.triggers import Event
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loomctl.priming.prime_run import Slip
+    from loomctl.priming.primed import Slip
     from loomctl.priming.slip import Budget
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run

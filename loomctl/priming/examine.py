@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.expressions.engine import Answer
+    from loomctl.expressions.questions import Answer
     from loomctl.priming.artifact_texts import Reading
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
@@ -94,9 +94,10 @@ class Examiner:
         if not asked:
             return {}
         from loomctl.expressions import engine
+        from loomctl.expressions.questions import Question
 
         python = self._space.caller.environment_python
-        questions = [engine.Question(kind, source) for kind, source in asked]
+        questions = [Question(kind, source) for kind, source in asked]
         answers = engine.answer(questions, {"state": self._run.state}, environment_python=python)
         return dict(zip(asked, answers, strict=True))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.flow.outcomes import directives
 from loomctl.kit.problems import Problem, at, choices, error, kind_of, shown, warning
 from loomctl.runs.model.places import inner, places, with_branches
-from loomctl.workflows.model import parallel
+from loomctl.workflows.model import steps
 from loomctl.workflows.model.branches import is_parallel
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ class _Names:
 
 def _own_ids(place: Place) -> Iterator[tuple[str, str]]:
     """Give key and own id of each step in the branches of a parallel one."""
-    for branch in place.step[parallel.KEY]["branches"]:
-        before = parallel.inner_id(str(place.step["id"]), str(branch["id"]), "")
+    for branch in place.step[steps.PARALLEL]["branches"]:
+        before = steps.inner_id(str(place.step["id"]), str(branch["id"]), "")
         yield from ((str(step["key"]), str(step["id"]).removeprefix(before)) for step in branch["steps"])
 
 

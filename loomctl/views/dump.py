@@ -20,7 +20,7 @@ from loomctl.runs.artifact_paths import is_inside
 from loomctl.runs.commands import command_files
 from loomctl.runs.context import context_values
 from loomctl.runs.model import blob_refs, visits
-from loomctl.runs.store import blobs, earlier_sessions, event_log, events, folder_swap, leftovers
+from loomctl.runs.store import blobs, event_log, events, folder_swap, leftovers, session_file
 from loomctl.runs.tools import recording, tool_log
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LIST = "dump.json"
 # What is copied of a run's folder, as it is; the state and the plan are written from what was read.
-_FILES = (events.FILE, tool_log.FILE, earlier_sessions.FILE)
+_FILES = (events.FILE, tool_log.FILE, session_file.FILE)
 _FOLDERS = ("stages", "assets", "outputs")
 _PIECE = 1 << 20
 

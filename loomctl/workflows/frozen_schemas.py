@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loomctl.expressions import engine, output_schemas
+from loomctl.expressions import engine, output_schemas, questions
 from loomctl.kit.problems import at, error
 from loomctl.workflows.model.workflow import PARTS
 
@@ -66,6 +66,6 @@ def _step(step: Any, where: str, path: str, roots: Sequence[str], problems: list
         return step
     tried = engine.held_against({}, loaded.schema, environment_python=None)
     if tried.status == "threw":
-        message = f"the schema cannot be held against an object: {engine.one_line(tried.message)}"
+        message = f"the schema cannot be held against an object: {questions.one_line(tried.message)}"
         problems.append(error("BAD_SCHEMA", where, message, "a $ref that leads to itself goes in circles"))
     return {**step, FIELD: loaded.schema}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.kit.problems import at, choices, error, shown, warning
 from loomctl.runs.model import route_reasons
 from loomctl.runs.model.places import after, is_human, is_routed, places
-from loomctl.workflows.model import branches, parallel, routing, ways
+from loomctl.workflows.model import branches, routing, steps, ways
 from loomctl.workflows.model.steps import ROUTING
 from loomctl.workflows.model.transitions import key_of
 
@@ -111,7 +111,7 @@ def where_of(own: Workflow, key: str) -> str | None:
                 return where
             for number, branch in enumerate(step.parallel.branches if step.parallel is not None else ()):
                 for index, inner in enumerate(branch.steps):
-                    if f"{phase.id}/{parallel.inner_id(step.id, branch.id, inner.id)}" == key:
+                    if f"{phase.id}/{steps.inner_id(step.id, branch.id, inner.id)}" == key:
                         return at(where, "parallel", "branches", number, "steps", index)
     return None
 

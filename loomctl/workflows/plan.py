@@ -11,9 +11,8 @@ from loomctl.expressions.state_paths import compile_path
 from loomctl.runs.model.frozen_plan import SCHEMA_VERSION
 from loomctl.runs.model.joins import WAIT_ALL
 from loomctl.runs.model.route_reasons import END
-from loomctl.workflows.model import parallel
 from loomctl.workflows.model.critical_artifacts import ALWAYS
-from loomctl.workflows.model.steps import ADDED_FIELDS, HUMAN
+from loomctl.workflows.model.steps import ADDED_FIELDS, HUMAN, PARALLEL, inner_id
 from loomctl.workflows.model.transitions import key_of
 from loomctl.workflows.model.workflow import Workflow
 
@@ -145,7 +144,7 @@ def _first_number(*said: int | None) -> int:
 
 def _kind(step: Step) -> str:
     if step.parallel is not None:
-        return parallel.KEY
+        return PARALLEL
     return "command" if step.run is not None else step.kind or "agent"
 
 
@@ -155,15 +154,15 @@ def _branches(step: Step, phase: Phase, handling: ResultHandling | None, approva
         return {}
     found = []
     for branch in step.parallel.branches:
-        names = Names(phase.id, parallel.inner_id(step.id, branch.id, ""))
+        names = Names(phase.id, inner_id(step.id, branch.id, ""))
         steps = [_step(inner, "main", phase, handling, approvals, names) for inner in branch.steps]
         found.append({**branch.extra, "id": branch.id, "steps": steps})
-    return {parallel.KEY: {**step.parallel.extra, "join": step.parallel.join or WAIT_ALL, "branches": found}}
+    return {PARALLEL: {**step.parallel.extra, "join": step.parallel.join or WAIT_ALL, "branches": found}}
 
 
 def _said(step: Step, names: Names) -> dict[str, Any]:
     """Give what only some steps say; a plan holds it for those alone."""
-    kept = (key for key in ADDED_FIELDS if key != parallel.KEY)
+    kept = (key for key in ADDED_FIELDS if key != PARALLEL)
     said = {key: value for key in kept if (value := getattr(step, key)) is not None}
     if "transitions" in said:
         said["transitions"] = [_transition(one, names) for one in step.transitions or ()]

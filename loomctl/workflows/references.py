@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loomctl.kit.problems import at, choices, error, shown, warning
 from loomctl.workflows.model import triggers
+from loomctl.workflows.model.survival import KEY
+from loomctl.workflows.model.survival_checks import everything_said, unknown_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
     from loomctl.workflows.model.critical_artifacts import CriticalArtifact
@@ -61,3 +63,18 @@ def _unknown_phases(where: str, artifact: CriticalArtifact, phases: Sequence[str
                 message = f"{shown(trigger)} never fires: there is no phase {shown(name)}"
                 place = at(where, "reload_triggers", index)
                 yield warning("UNKNOWN_PHASE", place, message, choices(name, phases))
+
+
+def unknown_artifacts(own: Workflow, merged: Workflow, raw: Mapping[str, Any]) -> list[Problem]:
+    """Find items of `own` (one file) that name an artifact which `merged` (the file with its ancestors) has not.
+
+    raw: what was merged, as it was written.
+    """
+    declared = merged.critical_artifacts
+    ids = [placed.artifact.id for placed in declared.each()] if declared else []
+    said = everything_said(raw)
+    return [
+        problem
+        for index, entry in enumerate(own.must_survive or ())
+        for problem in unknown_artifact(entry, at("$", KEY, index), ids, said)
+    ]

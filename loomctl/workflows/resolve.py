@@ -17,7 +17,6 @@ from loomctl.workflows import (
     references,
     workflow_files,
 )
-from loomctl.workflows.model import survival_checks
 from loomctl.workflows.model.workflow import parse
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.workflow_files import Places
@@ -135,7 +134,7 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
         return Resolved(path, None, None, sources, problems)
     for link in chain:
         problems += link.said(references.dangling(link.own, workflow) if link.own else ())
-        problems += link.said(survival_checks.unknown_artifacts(link.own, workflow, merged) if link.own else ())
+        problems += link.said(references.unknown_artifacts(link.own, workflow, merged) if link.own else ())
         problems += link.said(graph_checks.unknown_targets(link.own, workflow) if link.own else ())
     if not errors(problems):
         plan = build_plan(merged, plan_id="check", created_at="", sources=[])

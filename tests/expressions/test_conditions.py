@@ -17,8 +17,9 @@ from loomctl.expressions.conditions import (
     compile_condition,
     evaluate,
 )
-from loomctl.expressions.engine import Question, scope_text
+from loomctl.expressions.engine import scope_text
 from loomctl.expressions.javascript import OBJECT_PROTOTYPE
+from loomctl.expressions.questions import Question
 from loomctl.expressions.sandbox import answer_here
 from tests.helpers.waiting import bounded_work
 

@@ -14,7 +14,8 @@ import pytest
 
 from loomctl.expressions import engine, sandbox
 from loomctl.expressions.conditions import MAX_SOURCE
-from loomctl.expressions.engine import Answer, Question, answer, child_command, scope_text, syntax_error
+from loomctl.expressions.engine import answer, child_command, scope_text, syntax_error
+from loomctl.expressions.questions import Answer, Question
 from loomctl.expressions.state_paths import MISSING
 from loomctl.kit.errors import EXIT_SETUP, LoomError
 from tests.helpers.waiting import until

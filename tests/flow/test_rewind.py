@@ -20,7 +20,7 @@ from loomctl.flow.back.rewind import Rewound
 from loomctl.flow.commands import command_trust, run_commands
 from loomctl.flow.stop import stand_still
 from loomctl.kit.errors import LoomError
-from loomctl.priming import memory_of_session, prime_run
+from loomctl.priming import memory_of_session, prime_run, primed
 from loomctl.runs import stage_records
 from loomctl.runs.context import context_history
 from loomctl.workflows.model import triggers
@@ -323,7 +323,7 @@ def test_what_is_due_is_given_whole_again(scene: Scene, by: str | None) -> None:
     worked(scene)
     space = scene.space()
 
-    def given() -> prime_run.Slip:
+    def given() -> primed.Slip:
         run = space.store.read(scene.run_dir.name)
         made = prime_run.prime(space, run, triggers.session_start(), prime_run.hook_budget(space), may_write=True)
         return memory_of_session.record(space, run.run_id, made)

@@ -23,7 +23,8 @@ def is_quick() -> bool:
 
 def split(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """Part the tests into those of the quick tier and the others, in their order."""
-    quick, others = [], []
+    quick: list[pytest.Item] = []
+    others: list[pytest.Item] = []
     rows: collections.Counter[str] = collections.Counter()
     for item in items:
         mark = item.get_closest_marker("slow")

@@ -9,7 +9,7 @@ import quickjs
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loomctl.expressions import engine
+from loomctl.expressions import engine, questions
 from loomctl.workflows.bare_words import found_in
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ BARE = [
 def test_a_text_without_its_quotes_is_found(source: str, word: str) -> None:
     """It is named, and the engine throws indeed."""
     assert found_in(source) == word
-    (answer,) = engine.answer([engine.Question("condition", source)], SCOPE, environment_python=None)
+    (answer,) = engine.answer([questions.Question("condition", source)], SCOPE, environment_python=None)
     assert (answer.status, word in answer.message) == ("threw", True)
 
 
@@ -77,7 +77,7 @@ MEANT = [
 def test_what_has_a_meaning_is_no_bare_word(source: str) -> None:
     """The engine reads it without throwing."""
     assert found_in(source) is None
-    (answer,) = engine.answer([engine.Question("condition", source)], SCOPE, environment_python=None)
+    (answer,) = engine.answer([questions.Question("condition", source)], SCOPE, environment_python=None)
     assert (answer.status, answer.message) == ("ok", "")
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from loomctl.expressions import conditions
 from loomctl.expressions.conditions import NeedsEngine
-from loomctl.expressions.engine import Question, scope_text
+from loomctl.expressions.engine import scope_text
+from loomctl.expressions.questions import Question
 from loomctl.expressions.sandbox import answer_here, condition_error
 from loomctl.workflows.dot.dot_conditions import LONGEST, as_written, both, compile_condition, neither, readable
 

@@ -15,7 +15,7 @@ from loomctl.runs import blob_collection, blob_copies, log_verdict, stages
 from loomctl.runs.context import context_history
 from loomctl.runs.machine import known
 from loomctl.runs.model import lease, sessions, visits
-from loomctl.runs.store import arrivals, earlier_sessions, events, recovery
+from loomctl.runs.store import arrivals, events, recovery, session_file
 from loomctl.runs.store.blobs import FOLDER as BLOBS
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 PLAN = "plan.json"
 _BATCH = 1000  # tool steps that are written at once
 # What of a run's folder is not copied as it stands: it is made anew, or chosen from.
-_OWN = ("stages", "assets", OUTPUTS, BLOBS, events.FILE, tool_log.FILE, READS, earlier_sessions.FILE)
+_OWN = ("stages", "assets", OUTPUTS, BLOBS, events.FILE, tool_log.FILE, READS, session_file.FILE)
 
 
 class Forked(NamedTuple):

@@ -218,9 +218,9 @@ def _read(space: Workspace, wanted: Mapping[str, Any], scope: Mapping[str, Any],
             raise _UnjudgedError(masked_line(str(threw), _LONGEST_WHY), False) from None
         except NeedsEngine:
             pass
-    from loomctl.expressions import engine
+    from loomctl.expressions import engine, questions
 
-    question = engine.Question("path" if is_path else "condition", str(wanted["state" if is_path else "condition"]))
+    question = questions.Question("path" if is_path else "condition", str(wanted["state" if is_path else "condition"]))
     (answer,) = engine.answer([question], scope, environment_python=space.caller.environment_python)
     if answer.status != "ok":
         raise _UnjudgedError(masked_line(answer.message, _LONGEST_WHY), answer.status == "needs_environment")

@@ -67,8 +67,9 @@ def _truths(
 def _asked_of_the_engine(python: str | None, found: Evaluated, seen: Mapping[str, Any]) -> list[str]:
     """Ask a child for what is not simple, and put it among the truths; gives what is to be warned of."""
     from loomctl.expressions import engine
+    from loomctl.expressions.questions import Question
 
-    questions = [engine.Question("condition", source) for _, source in found.left]
+    questions = [Question("condition", source) for _, source in found.left]
     warnings = []
     answers = engine.answer(questions, seen, environment_python=python)
     for (index, source), answer in zip(found.left, answers, strict=True):

@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loomctl.priming.prime_run import Slip
+    from loomctl.priming.primed import Slip
     from loomctl.priming.survival.survivors import Survivor
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State

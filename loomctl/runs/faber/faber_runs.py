@@ -12,13 +12,16 @@ from loomctl.runs.model.state import accepted
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TypeAlias
 
     from loomctl.runs.faber.faber_files import PlanFile
     from loomctl.runs.faber.faber_state import View
     from loomctl.runs.model.state import State
     from loomctl.runs.store.layouts import Home
-    from loomctl.runs.store.store import Freeze
+
+    # How a plan is frozen for a run of FABER's: from its home, its state, its plan file, if there is one, and the plan
+    # that was frozen before; whether it is for a look alone.
+    Freeze: TypeAlias = Callable[[Home, State, PlanFile | None, dict[str, Any] | None, bool], dict[str, Any]]
 
 
 class FaberRuns:

@@ -6,22 +6,14 @@ import os
 
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
+from loomctl.runs.store.session_file import FILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
 
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Store
-
-FILE = "sessions.jsonl"
-
-
-def keep(folder: str, records: Sequence[dict[str, Any]], *, durable: bool) -> None:
-    """Append the records of a run that go out of its state, under its lock. folder: `{run_dir}`. Raises OSError."""
-    lines = b"".join(files.to_json_line(record) for record in records)
-    files.append(os.path.join(folder, FILE), lines, durable=durable)
 
 
 def every(store: Store, run_id: str) -> list[dict[str, Any]]:

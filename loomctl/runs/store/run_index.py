@@ -14,7 +14,9 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import sessions
 from loomctl.runs.model.state import ACTIVE, TERMINAL
+from loomctl.runs.store.open_runs import OPEN
 
+INDEX = "runs.json"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from loomctl.runs.store.layouts import Home
     from loomctl.runs.store.store import Store
 
-INDEX, OPEN = "runs.json", "open-runs.json"
 VERSION = 3
 # What a hook reads of states while it looks for a run, in bytes: it has seconds, and a state can come from anywhere.
 LARGEST_LOOKED_AT, MOST_LOOKED_AT = 2 << 20, 32 << 20
@@ -136,13 +137,6 @@ def standing_quick(store: Store) -> Standing:
             active.extend([name] if status in ACTIVE else [])
             unreadable.extend([name] if status is None else [])
     return Standing(active, unreadable)
-
-
-def forget_open(store: Store) -> None:
-    """Drop the note of open runs: one that was over is under way again."""
-    path = os.path.join(store.local, OPEN)
-    if not files.leads_away(store.folder, path):
-        files.remove(path)
 
 
 def _summary(store: Store, home: Home) -> dict[str, Any]:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import ids
 from loomctl.kit.errors import EXIT_NO_RUN, LoomError
 from loomctl.runs.store import layouts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from loomctl.runs.store.store import Store
+    from collections.abc import Callable, Collection, Sequence
 
 
-def match(store: Store, prefix: str) -> str:
-    """Give the one run whose id is, or begins with, `prefix`. Raises NO_SUCH_RUN, AMBIGUOUS_RUN and BAD_ID."""
-    prefix = ids.checked_id(layouts.last_part(prefix))
-    known = store.run_ids()
+def match(known: Collection[str], prefix: str) -> str | None:
+    """Give the one run whose id is, or begins with, `prefix`; None where none does. Raises AMBIGUOUS_RUN."""
     if prefix in known:
         return prefix
     found = [run_id for run_id in known if run_id.startswith(prefix)]
@@ -26,7 +21,7 @@ def match(store: Store, prefix: str) -> str:
         return found[0]
     if found:
         raise AmbiguousRunError(found)
-    return store.home(prefix).run_id  # one that was over, and whose state is gone
+    return None
 
 
 def no_such_run(named: str, store: str, roots: Sequence[str]) -> LoomError:

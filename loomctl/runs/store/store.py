@@ -11,7 +11,7 @@ from loomctl.kit.lock import PATIENCE, Lock
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import frozen_plan, sessions
 from loomctl.runs.model.state import TERMINAL, accepted
-from loomctl.runs.store import events, layouts, run_index
+from loomctl.runs.store import events, layouts, open_runs
 from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from loomctl.reduction.tool_steps import ToolStep
-    from loomctl.runs.faber.faber_files import PlanFile
-    from loomctl.runs.faber.faber_runs import FaberRuns
+    from loomctl.runs.faber.faber_runs import FaberRuns, Freeze
     from loomctl.runs.model.lease import Holder
     from loomctl.runs.model.state import State
     from loomctl.runs.store.layouts import Home
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 
     # What an update does: from the state as it is to the state as it shall be, and what happened.
     Change: TypeAlias = Callable[[State], tuple[State, Sequence[Event]]]
-    # How a plan is frozen for a run of FABER's: from its home, its state, its plan file, if there is one, and the plan
-    # that was frozen before; whether it is for a look alone.
-    Freeze: TypeAlias = Callable[[Home, State, PlanFile | None, dict[str, Any] | None, bool], dict[str, Any]]
 
 LOCAL = "local"  # the folder of the store that means something on this machine alone
 
@@ -138,7 +134,9 @@ class Store:
         """Give the one run whose id is, or begins with, `prefix` (D4). Raises NO_SUCH_RUN or AMBIGUOUS_RUN."""
         from loomctl.runs.store import run_names  # no hook is given a name
 
-        return run_names.match(self, prefix)
+        prefix = ids.checked_id(layouts.last_part(prefix))
+        # None is known of one that was over, and whose state is gone.
+        return run_names.match(self.run_ids(), prefix) or self.home(prefix).run_id
 
     def read_state(self, run_id: str) -> State:
         """Read a run's state, which nobody changes in place; one of an older schema is migrated in memory (D56).
@@ -287,7 +285,7 @@ class Store:
 
             happened = [recovery.keep_original(home.state, before), *happened]
         if before["status"] in TERMINAL:
-            run_index.forget_open(self)
+            open_runs.forget(self.folder, self.local)
         if not happened and events.are_told_apart(before, after):
             happened = [Event("state.changed", {})]
         saved = self._save(home, after, happened, render, durable=durable)
@@ -315,7 +313,7 @@ class Store:
             else (self._own_state(home._replace(state=source)), files.to_json)
         )
         after, happened = change(before)
-        run_index.forget_open(self)
+        open_runs.forget(self.folder, self.local)
         return self._save(home, after, happened, render, durable=True, backup=False)
 
     def _save(
@@ -346,9 +344,9 @@ class Store:
         if not home.faber:
             state, moved = sessions.overflowing(state)
             if moved:
-                from loomctl.runs.store import earlier_sessions  # most runs have few
+                from loomctl.runs.store import session_file
 
-                earlier_sessions.keep(home.folder, moved, durable=durable)
+                session_file.keep(home.folder, moved, durable=durable)
                 changed["sessions"] = state["sessions"]
         if plan is not None:
             files.write_atomically(os.path.join(home.folder, "plan.json"), files.to_json(plan), mode=0o644)

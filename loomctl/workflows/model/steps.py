@@ -10,14 +10,16 @@ from loomctl.expressions.placeholder_checks import placeholder_problems
 from loomctl.kit.ids import slug
 from loomctl.kit.json.fields import ID_RULE, Fields, is_id, only
 from loomctl.kit.problems import choices, error, shown
-from loomctl.workflows.model import evidence, parallel, transitions
+from loomctl.runs.model.joins import JOINS
+from loomctl.workflows.model import evidence, transitions
 from loomctl.workflows.model.fidelity import FIDELITIES
 from loomctl.workflows.model.policies import read_handling
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from loomctl.kit.problems import Problem
     from loomctl.workflows.model.evidence import Evidence
-    from loomctl.workflows.model.parallel import Parallel
     from loomctl.workflows.model.policies import ResultHandling
     from loomctl.workflows.model.transitions import Transition
 
@@ -168,7 +170,7 @@ def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem])
         max_visits=read_max_visits(fields),
         transitions=transitions.read_all(fields, problems),
         retry_target=transitions.read_target(fields, "retry_target"),
-        parallel=parallel.read(fields, step_id, seen, problems, read),
+        parallel=read_parallel(fields, step_id, seen, problems),
         evidence=evidence.read_all(fields, problems),
         max_retries=fields.whole("max_retries"),
         require_approval=fields.flag("require_approval"),
@@ -243,7 +245,7 @@ def _check_parallel(fields: Fields, kind: str | None, problems: list[Problem]) -
     elif kind not in (None, "parallel"):
         message = f"parallel makes a step of the kind parallel, not {shown(kind)}"
         fields.fail("TWO_TEXTS", "kind", message, "leave kind out")
-    for key in parallel.NOT_FOR_PARALLEL:
+    for key in NOT_FOR_PARALLEL:
         if fields.has(key):
             message = f"{key} is for a step of a branch; the parallel step itself is worked on by nobody"
             fields.fail("NOT_FOR_PARALLEL", key, message, f"put {key} at the branch's step")
@@ -304,3 +306,127 @@ def _check_text(fields: Fields, description: str | None, problems: list[Problem]
     elif not given:
         hint = 'add "prompt": "…" (or command, or skill)'
         problems.append(error("MISSING_TEXT", fields.where, "the step does not say what is to be done", hint))
+
+
+PARALLEL = "parallel"
+
+
+LONGEST_INNER = 100  # characters of a branch's step with the names before it, in which it is known
+
+
+# What an assistant or a command is asked for; a parallel step asks for nothing but its branches.
+NOT_FOR_PARALLEL = ("command", "skill", "run", "timeout", "workdir", "output_schema", "output_retries", "evidence")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """One line of a parallel step: an id, and steps that lead to one another and to its end."""
+
+    id: str
+    steps: tuple[Step, ...]
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    KEYS = ("id", "steps")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the branch as a workflow file writes it."""
+        return only(self.KEYS, {"id": self.id, "steps": [step.to_dict() for step in self.steps]}, self.extra)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """The branches of a parallel step. join: one of `joins.JOINS`; None: `wait_all`."""
+
+    join: str | None = None
+    branches: tuple[Branch, ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    KEYS = ("join", "branches")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as a workflow file writes it."""
+        branches = [branch.to_dict() for branch in self.branches]
+        return only(self.KEYS, {"join": self.join, "branches": branches}, self.extra)
+
+    def each_step(self, owner: str) -> Iterator[tuple[Branch, str, Step]]:
+        """Go through the steps of all branches: branch, id in the phase, step. owner: the parallel step's id."""
+        for branch in self.branches:
+            for step in branch.steps:
+                yield branch, inner_id(owner, branch.id, step.id), step
+
+
+def inner_id(owner: str, branch: str, step: str) -> str:
+    """Give the id by which a branch's step is known in its phase (D7): parallel step, branch and step, with points."""
+    return f"{owner}.{branch}.{step}"
+
+
+def read_parallel(fields: Fields, owner: str, seen: dict[str, str], problems: list[Problem]) -> Parallel | None:
+    """Read what `parallel` says; None where it is not there or is no object.
+
+    owner: the step's id; seen: the ids of its phase so far with their JSON paths; it grows.
+    """
+    if not fields.has(PARALLEL):
+        return None
+    inner = Fields.opened(fields.raw(PARALLEL), fields.path(PARALLEL), problems)
+    if inner is None:
+        return None
+    join = inner.choice("join", JOINS)
+    entries = inner.items("branches", required=True)
+    if entries is not None and not entries:
+        inner.fail("EMPTY_LIST", "branches", "a parallel step without branches", '"branches": [{"id": "api", …}]')
+    known: dict[str, str] = {}
+    found = [_read_branch(raw, where, owner, known, seen, problems) for where, raw in entries or ()]
+    branches = tuple(branch for branch in found if branch is not None)
+    return Parallel(join=join, branches=branches, extra=inner.rest())
+
+
+def _read_branch(
+    raw: object,
+    where: str,
+    owner: str,
+    known: dict[str, str],
+    seen: dict[str, str],
+    problems: list[Problem],
+) -> Branch | None:
+    fields = Fields.opened(raw, where, problems)
+    if fields is None:
+        return None
+    name = _read_id(fields, known)
+    entries = fields.items("steps", required=True)
+    if entries is not None and not entries:
+        fields.fail("EMPTY_LIST", "steps", "a branch without steps", "give it a step, or leave the branch out")
+    own: dict[str, str] = {}
+    steps = []
+    for place, entry in entries or ():
+        step = read(entry, place, own, problems)
+        if step is None:
+            continue
+        if step.kind == PARALLEL or step.parallel is not None:
+            message = "a parallel step in a branch of another"
+            hint = "make one parallel step of both, or put one after the other"
+            problems.append(error("NESTED_PARALLEL", place, message, hint))
+        if known.get(name) == fields.where and own.get(step.id) == place:  # what stands twice was told
+            _check_name(inner_id(owner, name, step.id), place, seen, problems)
+        steps.append(step)
+    return Branch(id=name, steps=tuple(steps), extra=fields.rest())
+
+
+def _read_id(fields: Fields, known: dict[str, str]) -> str:
+    name = fields.text("id", required=True) or ""
+    if name and not is_id(name):
+        fields.fail("BAD_ID", "id", f"{shown(name)} is no branch id", ID_RULE)
+    elif name in known:
+        fields.fail("DUPLICATE_ID", "id", f"the branch {name} stands already at {known[name]}", "give it another id")
+    known.setdefault(name, fields.where)
+    return name
+
+
+def _check_name(name: str, where: str, seen: dict[str, str], problems: list[Problem]) -> None:
+    """Check the id of a branch's step in its phase: a stage's folder is named by it."""
+    if name in seen and seen[name] != where:
+        message = f"the step would be known as {shown(name)}, which stands already at {seen[name]}"
+        problems.append(error("DUPLICATE_ID", where, message, "give one of them another id"))
+    elif len(name) > LONGEST_INNER:
+        message = f"its name with those of its parallel step and branch has over {LONGEST_INNER} characters"
+        problems.append(error("TOO_LONG", where, message, "give them shorter ids"))
+    seen.setdefault(name, where)

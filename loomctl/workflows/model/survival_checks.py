@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from loomctl.kit.json.fields import Fields
     from loomctl.kit.problems import Problem
-    from loomctl.workflows.model.workflow import Workflow
 
 # What a hook can read without a library; the schema's pattern says the same.
 _STEP = r"\.[A-Za-z_][A-Za-z0-9_-]*|\[-?(0|[1-9][0-9]{0,8})\]|\['[^'\\]+'\]|\[\"[^\"\\]+\"\]"
@@ -71,21 +70,6 @@ def _value_problems(value: str, kind: str, where: str) -> Iterator[Problem]:
             "this looks like a secret: it is given masked, and is written down as it is, for all who read that file"
         )
         yield warning("SECRET", where, message, "name what must survive without it")
-
-
-def unknown_artifacts(own: Workflow, merged: Workflow, raw: Mapping[str, Any]) -> list[Problem]:
-    """Find items of `own` (one file) that name an artifact which `merged` (the file with its ancestors) has not.
-
-    raw: what was merged, as it was written.
-    """
-    declared = merged.critical_artifacts
-    ids = [placed.artifact.id for placed in declared.each()] if declared else []
-    said = everything_said(raw)
-    return [
-        problem
-        for index, entry in enumerate(own.must_survive or ())
-        for problem in unknown_artifact(entry, at("$", KEY, index), ids, said)
-    ]
 
 
 def everything_said(raw: Mapping[str, Any]) -> str:
