@@ -1,6 +1,6 @@
 """Loom's own environments in the user's cache: which there are, since when unused, and their removal.
 
-`own_environment` makes them, on the standard library alone; this is for `loomctl tidy`.
+`loomctl.install.environment` makes them, on the standard library alone; this is for `loomctl tidy`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.install.own_environment import MAKING
-from loomctl.kit import files, user_folders
+from loomctl.install.environment import MAKING
+from loomctl.kit import files, folders
 from loomctl.runs.store import leftovers
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Environment(NamedTuple):
 def bases() -> list[str]:
     """Give the folders that the launcher keeps environments and compiled modules in: the plugin's data, the cache."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
-    home = user_folders.home()
+    home = folders.home()
     if os.path.isabs(cache):
         cache = os.path.join(cache, "loom")
     elif home:

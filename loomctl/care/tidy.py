@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.care import environments
 from loomctl.changes import baselines
-from loomctl.kit import clock, files, user_folders
+from loomctl.kit import clock, files, folders
 from loomctl.kit.errors import EXIT_HELD, LoomError
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import blobs, half_made, leftovers
@@ -146,7 +146,7 @@ def _leftovers(space: Workspace, now: float, going: Sequence[str]) -> Iterator[I
         os.path.join(store.folder, "archive"),
         os.path.join(store.folder, blobs.FOLDER),
     )
-    for folder in (*own, user_folders.state_home()):
+    for folder in (*own, folders.state_home()):
         for found in leftovers.leftovers(folder) if folder else ():
             if found.changed < now - LEFTOVER_AFTER and os.path.dirname(found.path) not in going:
                 yield Item(LEFTOVER, found.path, found.bytes, "a writer that was killed left it", found.changed)

@@ -9,8 +9,7 @@ import click
 
 from loomctl.changes import stage_changes
 from loomctl.cli import asking, printing
-from loomctl.cli.listing import Listing
-from loomctl.cli.options import complete_runs, json_option
+from loomctl.cli.options import Listing, complete_runs, json_option
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line, visible

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from loomctl.cli import documents, streams
+from loomctl.cli import output
 from loomctl.kit import bundle_lines
 from loomctl.kit.errors import EXIT_SETUP, LoomError
 from loomctl.runs import project
@@ -30,14 +30,14 @@ def of(error: ImportError) -> LoomError:
 
 def tell(error: ImportError, arguments: list[str]) -> int:
     """Print the error as the command line would that cannot be started; gives its exit code."""
-    streams.prepare()
+    output.prepare()
     said = of(error)
     try:
         if "--json" in arguments:
-            print(documents.rendered({"error": said.to_dict()}))
+            print(output.rendered({"error": said.to_dict()}))
         else:
             print(f"loomctl: {said}", file=sys.stderr)
     except OSError:  # nobody listens
         pass
-    streams.finish()
+    output.finish()
     return said.exit_code

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from loomctl.care.doctor import examine
-from loomctl.cli import documents, streams, system_errors
+from loomctl.cli import output
 from loomctl.hosts.claude import doctor, transcript
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
 from loomctl.kit.findings import FAIL, PASS, WARN
@@ -27,9 +27,9 @@ _COLOURS = {PASS: "32", WARN: "33", FAIL: "31"}
 
 def main(*, as_json: bool) -> int:
     """Examine this installation, print what was found; gives 1 if anything is a FAIL, else 0 (D52)."""
-    streams.prepare()
+    output.prepare()
     code = tell(as_json=as_json)
-    streams.finish()
+    output.finish()
     return code
 
 
@@ -45,7 +45,7 @@ def tell(*, as_json: bool) -> int:
     except BrokenPipeError:  # `loomctl doctor | head`
         return code
     except OSError as problem:
-        error = system_errors.in_words(problem, "loomctl doctor")
+        error = output.in_words(problem, "loomctl doctor")
         return _failed(f"loomctl: {error}", error.exit_code)
     return code
 
@@ -84,7 +84,7 @@ def _document(findings: Mapping[str, Finding]) -> str:
         more = {"details": list(finding.details), **finding.facts}
         checks.append({key: value for key, value in {**told, **more}.items() if value not in ("", [])})
     ok = all(finding.status != FAIL for finding in findings.values())
-    return documents.rendered({"ok": ok, "checks": checks})
+    return output.rendered({"ok": ok, "checks": checks})
 
 
 def _text(findings: Mapping[str, Finding]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from loomctl.cli import asking, documents, event_lines, printing
+from loomctl.cli import asking, event_lines, output, printing
 from loomctl.cli.options import run_argument
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
@@ -186,7 +186,7 @@ class _Teller:
             self._told = True
             clean = _without_secrets(entries)
             if self._as_json:
-                click.echo("\n".join(documents.line(entry) for entry in clean))
+                click.echo("\n".join(output.line(entry) for entry in clean))
             else:
                 printing.text("\n".join(_for_people(entry) for entry in clean))
             entries.clear()
@@ -201,7 +201,7 @@ class _Teller:
             for line in printed.lines:
                 base = {"ts": clock.now(), "run_id": self.run_id, "event": PROGRESS, "step_id": printed.step_id}
                 told = {"stage": printed.stage, "line": mask(line)[0]}
-                click.echo(documents.line({**base, "properties": told}))
+                click.echo(output.line({**base, "properties": told}))
             return
         if printed.left_out:
             printing.text(f"    | … {printed.left_out:,} bytes, which command.log has")

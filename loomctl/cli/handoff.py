@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, person, printing, retyped, system_errors
+from loomctl.cli import asking, output, person, printing, retyped
 from loomctl.cli.options import complete_runs, json_option, run_argument
 from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.text.counts import counted
@@ -248,9 +248,9 @@ def _tried(desk: Desk, run_id: str, commit: str, keep: str) -> Pulled | LoomErro
     except KeyboardInterrupt:
         return LoomError("INTERRUPTED", "interrupted", hint="loomctl runs", exit_code=ON_INTERRUPT)
     except OSError as error:
-        return system_errors.in_words(error, again)
+        return output.in_words(error, again)
     except Exception as error:  # noqa: BLE001 - a bug that one run shows keeps no other from coming
-        return system_errors.bug(error, again)
+        return output.bug(error, again)
 
 
 def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:

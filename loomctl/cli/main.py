@@ -8,7 +8,7 @@ import shlex
 import click
 
 from loomctl.cli import arguments as slash_arguments
-from loomctl.cli import damage, printing, streams, system_errors
+from loomctl.cli import damage, output, printing
 from loomctl.kit import bundle_lines
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.versions import __version__
@@ -118,9 +118,9 @@ def loomctl(debug: bool) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run one command; gives its exit code (D52). Errors are one document under `--json`, else lines on stderr."""
-    streams.prepare()
+    output.prepare()
     code = _run(arguments)
-    streams.finish()
+    output.finish()
     return code
 
 
@@ -153,11 +153,11 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         return EXIT_OK
     except OSError as error:
-        return _said(system_errors.in_words(error, _again(words)), as_json=as_json, debug=debug)
+        return _said(output.in_words(error, _again(words)), as_json=as_json, debug=debug)
     except ImportError as error:  # a package that one command alone needs
         return _said(damage.of(error), as_json=as_json, debug=debug)
     except Exception as error:  # noqa: BLE001 - a bug: say so, and how to show it to us
-        return _said(system_errors.bug(error, _again(words)), as_json=as_json, debug=debug)
+        return _said(output.bug(error, _again(words)), as_json=as_json, debug=debug)
 
 
 def _command_of(words: list[str]) -> str:
@@ -200,7 +200,7 @@ def _said(error: LoomError, *, as_json: bool, debug: bool) -> int:
         printing.note(traceback.format_exc())
     error = bundle_lines.fitting(error, project.plugin_root())
     try:
-        if as_json and not streams.output_fails():
+        if as_json and not output.is_stuck():
             printing.document({"error": error.to_dict()})
             return error.exit_code
     except OSError:

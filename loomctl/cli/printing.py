@@ -8,19 +8,19 @@ from typing import Any
 
 import click
 
-from loomctl.cli import documents
+from loomctl.cli import output
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask
 
 
 def document(value: dict[str, Any]) -> None:
     """Print one JSON document, its schema version first."""
-    click.echo(documents.rendered(value))
+    click.echo(output.rendered(value))
 
 
 def plain(value: Any) -> None:
     """Print a JSON value, its secrets masked (D21) and nothing in it raw."""
-    click.echo(documents.plain(value))
+    click.echo(output.plain(value))
 
 
 def text(value: str = "", **style: Any) -> None:

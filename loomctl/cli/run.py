@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import asking, printing, retyped, telling, trusting
+from loomctl.cli import asking, person, printing, retyped, telling
 from loomctl.cli.options import complete_runs, complete_workflows, json_option, run_argument
 from loomctl.flow import resume as resuming
 from loomctl.flow import start
@@ -14,6 +15,7 @@ from loomctl.flow.commands import command_trust
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.counts import counted
 from loomctl.priming import catch_up
+from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import sessions
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ def run(
         later=later,
     )
     if begun.slip is not None:
-        begun = begun._replace(notes=[*begun.notes, *trusting.asked(space, begun.run, may_ask=not as_json)])
+        begun = begun._replace(notes=[*begun.notes, *_ask_trust(space, begun.run, may_ask=not as_json)])
     if later and begun.slip is not None:
         catch_up.tell(space, [*_warned(begun), *begun.notes])
         printing.text(_body(begun.run))
@@ -178,7 +180,7 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
     space = asking.space()
     later = asking.in_a_body() and not as_json
     taken = resuming.resume(space, named, reopen=reopen, take_over=take_over, later=later, way=retyped.naming)
-    taken = taken._replace(notes=[*taken.notes, *trusting.asked(space, taken.run, may_ask=not as_json)])
+    taken = taken._replace(notes=[*taken.notes, *_ask_trust(space, taken.run, may_ask=not as_json)])
     if as_json:
         printing.document(_resumed_document(space, taken))
     elif later:
@@ -199,3 +201,23 @@ def _resumed_document(space: Workspace, taken: Resumed) -> dict[str, object]:
         "differences": taken.differences,
         "notes": taken.notes,
     }
+
+
+def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
+    """Show the commands that this machine does not trust yet and ask (D23); gives what the user must know."""
+    try:
+        commands = command_trust.untrusted(space, run)
+    except LoomError as error:  # of a run that was made elsewhere: what cannot be filled in here is not run
+        return [f"Its commands cannot be run here: {error.what}"]
+    if not commands:
+        return []
+    later = f"To see and trust its commands: loomctl trust {run.run_id}"
+    has_terminal = may_ask and sys.stdin.isatty() and sys.stderr.isatty()
+    if not has_terminal or space.caller.host != TERMINAL or not person.decides(space, "trust"):
+        count = "1 command step" if len(commands) == 1 else f"{len(commands)} command steps"
+        return [f"This run has {count}, which this machine does not trust yet. {later}"]
+    printing.unmasked("\n".join(["This run runs, in a shell:", *telling.command_lines(commands)]), err=True)
+    if not printing.confirmed("Trust these commands on this machine?"):
+        return [f"Its commands are not trusted, and none of them is run. {later}"]
+    trouble = command_trust.trust(space, run, commands)
+    return [f"{trouble}; its commands are not trusted"] if trouble else ["Its commands are trusted on this machine."]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from loomctl.cli import asking, person, printing
-from loomctl.cli.listing import Listing
-from loomctl.cli.options import Command, complete_runs, json_option
+from loomctl.cli.options import Command, Listing, complete_runs, json_option
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line

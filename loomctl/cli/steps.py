@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from loomctl.cli import asking, documents, inputs, printing
-from loomctl.cli.listing import Listing
-from loomctl.cli.options import complete_runs, json_option, run_argument
+from loomctl.cli import asking, inputs, output, printing
+from loomctl.cli.options import Listing, complete_runs, json_option, run_argument
 from loomctl.hosts import tool_calls
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
@@ -163,7 +162,7 @@ def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
     if as_json:
         args, result = recall.original_call(found, step)
         told = {"run_id": found.run_id, "step": masked(_document(step)), "args": args, "result": result}
-        click.echo(documents.unmasked(told))
+        click.echo(output.unmasked(told))
         return EXIT_OK
     data = recall.original_text(found, step)
     sys.stdout.flush()

@@ -13,7 +13,7 @@ import pytest
 
 from loomctl import __version__
 from loomctl.care.doctor import machine_checks
-from loomctl.kit import sizes, user_folders
+from loomctl.kit import folders, sizes
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding
 from loomctl.kit.sizes import Room
 from tests.helpers.patients import copied_bundle, patient
@@ -38,7 +38,7 @@ def program(path: Path, text: str) -> Path:
 @pytest.mark.parametrize("remembered", [None, sys.executable, "/nonexistent/python", "/bin/sh", ""])
 def test_python_is_told_with_the_one_that_hooks_remember(tmp_path: Path, remembered: str | None) -> None:
     """One that is gone is no trouble, a hook looks for the next; one that is there and does not start is."""
-    cache = Path(user_folders.cache_home())
+    cache = Path(folders.cache_home())
     shutil.rmtree(cache)
     if remembered is not None:
         cache.mkdir()
@@ -268,7 +268,7 @@ def test_what_takes_room_is_told(scene: Scene) -> None:
     scene.begin()
     scene.write(f".loom/runs/{scene.run_dir.name}/outputs/big.txt", "x" * 50_000)
     (scene.store / "local/link").symlink_to("/usr")
-    cache = Path(user_folders.cache_home())
+    cache = Path(folders.cache_home())
     shutil.rmtree(cache)
     (cache / "env-0123-3.11").mkdir(parents=True)
     (cache / "env-0123-3.11/file").write_text("y" * 3000)

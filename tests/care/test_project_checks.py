@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.care.doctor import project_checks
-from loomctl.kit import user_folders
+from loomctl.kit import folders
 from loomctl.kit.findings import FAIL, PASS, WARN
 from loomctl.kit.lock import Lock
 from loomctl.runs.settings import config as settings
@@ -235,7 +235,7 @@ def test_a_state_folder_that_others_could_have_filled_fails(tmp_path: Path, monk
 
 def test_a_state_folder_that_may_not_be_written_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where only the folder above it is there."""
-    monkeypatch.setattr(os, "access", lambda path, _: path != str(Path(user_folders.state_home()).parent))
+    monkeypatch.setattr(os, "access", lambda path, _: path != str(Path(folders.state_home()).parent))
     assert project_checks.known(patient(tmp_path)).status == FAIL
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.cli import system_errors
+from loomctl.cli import output
 from loomctl.kit import bundle_lines
 from loomctl.kit.errors import UPDATE, LoomError, quoted
 from tests.cli.conftest import Cli
@@ -550,7 +550,7 @@ def test_what_the_system_refuses_is_said_with_a_line_that_looks_closer(tmp_path:
     """The file is named, the system's word given, and the hint is a command line that any shell runs."""
     path = tmp_path / "it's a file"
     path.touch()
-    said = system_errors.in_words(OSError(number, os.strerror(number), str(path)), "loomctl --debug show")
+    said = output.in_words(OSError(number, os.strerror(number), str(path)), "loomctl --debug show")
     assert (said.code, said.exit_code, said.where) == ("SYSTEM", 5, str(path))
     assert os.strerror(number) in said.what
     assert said.why
@@ -561,7 +561,7 @@ def test_what_the_system_refuses_is_said_with_a_line_that_looks_closer(tmp_path:
 def test_what_nothing_is_known_of_can_be_shown() -> None:
     """Any other refusal gets the command line that shows where it happened."""
     for error in (OSError("odd"), OSError(errno.EIO, "Input/output error", b"/x"), OSError(errno.ENAMETOOLONG, "x")):
-        said = system_errors.in_words(error, "loomctl --debug show")
+        said = output.in_words(error, "loomctl --debug show")
         assert said.hint == "loomctl --debug show"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from loomctl.care.doctor import hook_checks
 from loomctl.flow.open_project import workspace
-from loomctl.kit import bundle_lines, files, user_folders
+from loomctl.kit import bundle_lines, files, folders
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding
 from loomctl.kit.process import children
@@ -112,7 +112,7 @@ def _environ(folder: str, shop: str) -> dict[str, str]:
         "CLAUDE_CODE_SESSION_ID": SESSION,
         "PWD": shop,
     }
-    cache = user_folders.cache_home()
+    cache = folders.cache_home()
     if not cache or not os.path.isdir(cache):  # it is not the doctor who makes it
         environ["XDG_CACHE_HOME"] = os.path.join(folder, "cache")
     return environ

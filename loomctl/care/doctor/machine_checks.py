@@ -10,8 +10,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from loomctl.care.doctor.hook_checks import beats_of
-from loomctl.install import own_environment
-from loomctl.kit import bundle_lines, files, git, sizes, user_folders
+from loomctl.install.environment import MAKING
+from loomctl.kit import bundle_lines, files, folders, git, sizes
 from loomctl.kit import versions as of_versions
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
@@ -57,7 +57,7 @@ def python(patient: Patient) -> Finding:
     found = f"Python {version} at {sys.executable}"
     if sys.flags.no_site or patient.is_helper:  # as the launcher starts it, or a wheel's own
         found += ", which hooks use" if sys.flags.no_site else ", this helper's own"
-    unsafe = user_folders.unsafe_folders()
+    unsafe = folders.unsafe_folders()
     memory, remembered = _remembered(unsafe)
     facts = {"python": sys.executable, "version": version, "remembered": remembered}
     if unsafe:
@@ -76,7 +76,7 @@ def python(patient: Patient) -> Finding:
 
 def _remembered(unsafe: Collection[str]) -> tuple[str, str]:
     """Give `(file, Python)` of what hooks remember, in the order in which the launcher looks; empty if they do not."""
-    for base in (os.environ.get("CLAUDE_PLUGIN_DATA", "").rstrip("/"), user_folders.cache_home()):
+    for base in (os.environ.get("CLAUDE_PLUGIN_DATA", "").rstrip("/"), folders.cache_home()):
         if base in unsafe:
             continue
         memory = os.path.join(base, "python")
@@ -235,7 +235,7 @@ def _run_skew(patient: Patient) -> Iterator[Finding]:
 
 def disk(patient: Patient) -> Finding:
     """What Loom's files take, and what is free where it writes."""
-    places = [user_folders.state_home(), *([patient.store.folder] if patient.store else [])]
+    places = [folders.state_home(), *([patient.store.folder] if patient.store else [])]
     troubles = [trouble for place in dict.fromkeys(filter(None, places)) for trouble in _full(place)]
     details = []
     facts: dict[str, object] = {}
@@ -252,7 +252,7 @@ def disk(patient: Patient) -> Finding:
         if begun:
             details.append(f"begun, without a state: {', '.join(begun[:5])}; loomctl tidy removes them after a day")
         facts["store"] = {"bytes": whole, "runs": runs, "outputs": outputs, "local": local}
-    cache = user_folders.cache_home()
+    cache = folders.cache_home()
     made = _environments(cache)
     if made:
         details.append(
@@ -277,9 +277,7 @@ def _full(place: str) -> Iterator[Finding]:
 
 def _environments(cache: str) -> list[str]:
     try:
-        return (
-            [name for name in os.listdir(cache) if name.startswith(("env-", own_environment.MAKING))] if cache else []
-        )
+        return [name for name in os.listdir(cache) if name.startswith(("env-", MAKING))] if cache else []
     except OSError:
         return []
 

@@ -7,7 +7,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from loomctl.kit import bundle_lines, files, sizes, user_folders
+from loomctl.kit import bundle_lines, files, folders, sizes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.kit.lock import holder
@@ -207,9 +207,9 @@ def _was_over(patient: Patient, run_id: str) -> bool:
 
 def known(patient: Patient) -> Finding:
     """Whether this machine can remember what it started, and knows the active runs (D23)."""
-    home = user_folders.state_home()
+    home = folders.state_home()
     unkept = "so that every run counts as a stranger's and none is primed"
-    foreign = user_folders.foreign_folders()
+    foreign = folders.foreign_folders()
     if foreign:
         return Finding(
             FAIL,

@@ -128,9 +128,9 @@ def _keep_memory(space: Workspace) -> None:
 
 
 def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
-    from loomctl.kit import user_folders
+    from loomctl.kit import folders
 
-    if os.path.lexists(user_folders.status_script()):
+    if os.path.lexists(folders.status_script()):
         from loomctl.install import status_shim  # most users have none
 
         kept([], status_shim.renew_own)
@@ -144,7 +144,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
 
         kept([], lambda: watched.doubt(space.store.local, session_id))
     given = session_start(space, event) or Given("", "")
-    unsafe = user_folders.unsafe_folders()
+    unsafe = folders.unsafe_folders()
     if unsafe:
         from loomctl.kit.text.secrets import masked_line
 

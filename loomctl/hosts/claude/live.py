@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from loomctl.kit import digests, user_folders
+from loomctl.kit import digests, folders
 from loomctl.kit.json import quick_json
 from loomctl.reduction import live_rules, live_text
 from loomctl.runs.tools import output_files
@@ -126,7 +126,7 @@ def _object(path: str, limit: int) -> dict[str, Any]:
 def _settings(store: str) -> dict[str, Any]:
     """Give what `reduce:` says, the project's word before the user's, as the last command compiled it."""
     found: dict[str, Any] = {}
-    home = user_folders.state_home()
+    home = folders.state_home()
     for path in ([os.path.join(home, "config.json")] if home else []) + [os.path.join(store, "local", "config.json")]:
         try:
             settings = _object(path, _SMALL).get("settings")

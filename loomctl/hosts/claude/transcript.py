@@ -330,9 +330,9 @@ def find(session_id: str) -> str | None:
 
 def host_folder() -> str:
     """Give the folder of Claude Code's settings and transcripts: CLAUDE_CONFIG_DIR, else `~/.claude`; "" without."""
-    from loomctl.kit import user_folders  # no hook asks
+    from loomctl.kit import folders  # no hook asks
 
-    home = user_folders.home()
+    home = folders.home()
     return os.environ.get("CLAUDE_CONFIG_DIR") or (os.path.join(home, ".claude") if home else "")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import clock, digests, files, user_folders
+from loomctl.kit import clock, digests, files, folders
 from loomctl.kit.errors import LoomError
 
 TYPE_CHECKING = False
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _path(run_id: str, store: str) -> str:
-    base = user_folders.state_home()
+    base = folders.state_home()
     name = digests.of_text(f"{run_id}\0{os.path.realpath(store)}")[:40]
     return os.path.join(base, "runs", f"{name}.json") if base else ""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import digests, files, package, user_folders
+from loomctl.kit import digests, files, folders, package
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.records import NamedTuple
 
@@ -118,7 +118,7 @@ def load_for_a_hook(store: str, environment_python: str | None) -> Settings:
 
 def user_config() -> str:
     """Give the path of the user's own `config.yaml`, where their system keeps such files; empty without a home."""
-    folder = user_folders.config_home()
+    folder = folders.config_home()
     return os.path.join(folder, "config.yaml") if folder else ""
 
 
@@ -145,7 +145,7 @@ def troubles(store: str) -> list[LoomError]:
 
 
 def _levels(store: str, *, with_yaml: bool) -> list[_Level]:
-    home = user_folders.state_home()
+    home = folders.state_home()
     levels = [_Level(project_config(store), os.path.join(store, "local", "config.json"), _PROJECT)]
     if home:
         levels.insert(0, _Level(user_config() if with_yaml else None, os.path.join(home, "config.json"), _USER))

@@ -1,4 +1,4 @@
-"""What can fill an environment with the packages of a lock: uv, the environment's own pip, or pip alone."""
+"""Fill an environment with the packages of a lock: by uv where it is, else by pip."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def install(lock: str, environment: str, work: str, say: Callable[[str], None]) 
     job = _Job(lock, environment, work, _patience())
     os.makedirs(os.path.join(work, "tmp"), exist_ok=True)
     ended = None
-    for tool in (_uv, _pip_beside, _pip_inside, _pip_into_folder):
+    for tool in (_uv, _pip_beside, _pip_inside):
         tried = tool(job, say)
         if tried is not None:
             ended = tried
@@ -125,15 +125,6 @@ def _pip_inside(job: _Job, say: Callable[[str], None]) -> _Ended | None:
     if ended.code == 0:  # nothing of Loom's needs them, and setuptools would slow every start
         _run([job.python, *_PIP, "uninstall", "--yes", "setuptools", "pip"], job, quiet=30.0)
     return ended
-
-
-def _pip_into_folder(job: _Job, say: Callable[[str], None]) -> _Ended | None:
-    """Let an old pip of this Python's put the packages where the environment looks for them."""
-    if not _pip_version(job):
-        return None
-    say("fetching packages with an old pip")
-    target = ("--target", site_packages(job.environment))
-    return _run([sys.executable, *_PIP, *_pip_install(job), *target], job, quiet=job.patience)
 
 
 def _pip_version(job: _Job) -> tuple[int, ...]:
@@ -233,14 +224,12 @@ def _unreachable(ended: _Ended) -> bool:
 def _error(ended: _Ended | None, job: _Job) -> LoomError:
     if ended is None:
         what, hint = "nothing can install packages for this Python", f"{quoted(sys.executable)} -m ensurepip --version"
-        why = f"uv is not on PATH, and {sys.executable} has neither ensurepip (python3-venv) nor pip"
+        why = f"uv is not on PATH, and {sys.executable} has neither ensurepip (python3-venv) nor pip 22.3 or newer"
         return LoomError("NO_INSTALLER", what, why=why, hint=hint, exit_code=EXIT_SETUP)
     lines = [re.sub(r"://[^/@\s]+@", "://…@", line.strip())[:300] for line in ended.log.splitlines()]
     if _unreachable(ended):
         said = _REACHED_NOTHING.search(ended.log)
-        asked = [
-            line.lower() for line in lines if line.startswith("Looking in ")
-        ]  # pip's word where it is not the usual
+        asked = [line.lower() for line in lines if line.startswith("Looking in ")]  # pip names an index of the user's
         why = "; ".join([said[0] if said else f"no answer for {job.patience:.0f} s", *asked])
         what = "the package index cannot be reached, so Loom's own environment was not made"
         why += "; the network or pip's settings (PIP_INDEX_URL, pip.conf) stand in the way"

@@ -8,81 +8,60 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from platformdirs.macos import MacOS
+from platformdirs.unix import Unix
 
-from loomctl.kit import user_folders
+from loomctl.kit import folders
 from loomctl.runs.machine import known
 
+VARIABLES = ("LOOM_STATE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
 
-@pytest.mark.parametrize(
-    ("environ", "expected"),
-    [
-        ({"LOOM_STATE_HOME": "/s", "XDG_STATE_HOME": "/x", "HOME": "/h"}, "/s"),
-        ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, "/x/loom"),
-        ({"HOME": "/h"}, "/h/.local/state/loom"),
-        ({"HOME": "/h", "XDG_STATE_HOME": "relative"}, "/h/.local/state/loom"),
-        ({"HOME": "/h", "XDG_STATE_HOME": ""}, "/h/.local/state/loom"),
-        ({"HOME": "/h", "LOOM_STATE_HOME": "relative"}, "/h/.local/state/loom"),
-        ({"HOME": "/h", "LOOM_STATE_HOME": ""}, "/h/.local/state/loom"),
-        ({"HOME": ""}, ""),
-        ({"HOME": "relative"}, ""),
-        ({"HOME": "", "XDG_STATE_HOME": "/x"}, "/x/loom"),
-    ],
-)
-def test_the_state_folder_is_absolute_or_none(
-    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], expected: str
+
+@pytest.mark.parametrize(("platform", "authority"), [("linux", Unix), ("darwin", MacOS)])
+def test_the_folders_are_those_of_platformdirs(
+    monkeypatch: pytest.MonkeyPatch, platform: str, authority: type[Unix | MacOS]
 ) -> None:
-    """Named, else by the XDG rules; a relative name, which would lie in the project, counts for nothing."""
-    monkeypatch.setattr(sys, "platform", "linux")
-    for name in ("LOOM_STATE_HOME", "XDG_STATE_HOME", "HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    assert user_folders.state_home() == expected
-
-
-@pytest.mark.parametrize(("home", "expected"), [("/Users/a", "/Users/a/Library/Application Support/loom"), ("", "")])
-def test_a_mac_has_its_own_place(monkeypatch: pytest.MonkeyPatch, home: str, expected: str) -> None:
-    """On macOS it is where applications keep such things."""
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.delenv("LOOM_STATE_HOME")
-    monkeypatch.setenv("HOME", home)
-    assert user_folders.state_home() == expected
-
-
-@pytest.mark.parametrize(
-    ("platform", "environ", "expected"),
-    [
-        ("linux", {"XDG_CONFIG_HOME": "/x", "HOME": "/h"}, "/x/loom"),
-        ("linux", {"XDG_CONFIG_HOME": "/x", "HOME": ""}, "/x/loom"),
-        ("linux", {"XDG_CONFIG_HOME": "", "HOME": "/h"}, "/h/.config/loom"),
-        ("linux", {"XDG_CONFIG_HOME": "relative", "HOME": "/h"}, "/h/.config/loom"),
-        ("linux", {"XDG_CONFIG_HOME": "relative", "HOME": ""}, ""),
-        ("darwin", {"XDG_CONFIG_HOME": "/x", "HOME": "/h"}, "/x/loom"),
-        ("darwin", {"XDG_CONFIG_HOME": "relative", "HOME": "/h"}, "/h/Library/Application Support/loom"),
-        ("darwin", {"XDG_CONFIG_HOME": "", "HOME": ""}, ""),
-    ],
-)
-def test_settings_lie_where_the_system_keeps_such_files(
-    monkeypatch: pytest.MonkeyPatch, platform: str, environ: dict[str, str], expected: str
-) -> None:
-    """A relative name counts for nothing here either."""
+    """Hooks have lines of their own for them; variables may be set, unset, empty or relative."""
     monkeypatch.setattr(sys, "platform", platform)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    assert user_folders.config_home() == expected
+    monkeypatch.setenv("HOME", "/h")
+    for value in (None, "", "relative", "/x", "/x/"):
+        for name in VARIABLES:
+            monkeypatch.delenv(name, raising=False)
+            if value is not None and name.startswith("XDG"):
+                monkeypatch.setenv(name, value)
+        folder = authority("loom", appauthor=False)
+        expected = (folder.user_state_dir, folder.user_config_dir, folder.user_cache_dir)
+        assert (folders.state_home(), folders.config_home(), folders.cache_home()) == expected, value
+
+
+def test_without_a_home_there_is_a_folder_only_where_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On each system; LOOM_STATE_HOME counts before all else, if it is absolute: a relative one lies in the project."""
+    for platform in ("linux", "darwin"):
+        monkeypatch.setattr(sys, "platform", platform)
+        for home in ("", "relative"):
+            monkeypatch.setenv("HOME", home)
+            for name in VARIABLES:
+                monkeypatch.delenv(name, raising=False)
+            assert (folders.state_home(), folders.config_home(), folders.cache_home()) == ("", "", "")
+            for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+                monkeypatch.setenv(name, "/x")
+            assert (folders.state_home(), folders.config_home(), folders.cache_home()) == ("/x/loom",) * 3
+            for named, expected in {"": "/x/loom", "relative": "/x/loom", "/s": "/s"}.items():
+                monkeypatch.setenv("LOOM_STATE_HOME", named)
+                assert folders.state_home() == expected
 
 
 def test_a_user_without_a_home_variable_has_one_by_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without HOME the system's own list of users is asked."""
     monkeypatch.delenv("HOME")
-    assert user_folders.home() == str(Path("~").expanduser())
+    assert folders.home() == str(Path("~").expanduser())
 
 
 NOBODYS = {"owner": (0o700, 12345), "everybody": (0o757, None)}
 HOMES: dict[str, Callable[[], str]] = {
-    "LOOM_STATE_HOME": user_folders.state_home,
-    "XDG_STATE_HOME": user_folders.state_home,
-    "XDG_CONFIG_HOME": user_folders.config_home,
+    "LOOM_STATE_HOME": folders.state_home,
+    "XDG_STATE_HOME": folders.state_home,
+    "XDG_CONFIG_HOME": folders.config_home,
 }
 
 
@@ -112,7 +91,7 @@ def test_what_others_could_have_filled_is_not_read(
         folder.chmod(mode)
         os.chown(folder, -1 if owner is None else owner, -1)
     assert give() == ""
-    assert user_folders.foreign_folders() == [str(folder)]
+    assert folders.foreign_folders() == [str(folder)]
 
 
 def test_trust_in_such_a_folder_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +108,7 @@ def test_a_folder_that_a_umask_left_open_to_a_group_is_closed(tmp_path: Path, mo
     """Where each user has a group of their own, that is how each folder of theirs is."""
     monkeypatch.setenv("LOOM_STATE_HOME", str(tmp_path))
     tmp_path.chmod(0o775)
-    assert user_folders.state_home() == str(tmp_path)
+    assert folders.state_home() == str(tmp_path)
     assert tmp_path.stat().st_mode & 0o777 == 0o700
 
 
@@ -143,4 +122,4 @@ def test_root_believes_whose_home_it_is(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("HOME", str(home))
     for path in (home, folder):
         os.chown(path, 12345, 12345)
-    assert user_folders.state_home() == str(folder)
+    assert folders.state_home() == str(folder)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+_SUPPORT = "Library/Application Support"
+
 
 def home() -> str:
     """Give the user's home, or an empty string where there is none that can be named."""
@@ -17,10 +19,9 @@ def home() -> str:
 def state_home() -> str:
     """Give the folder of what this machine has started, resumed and trusted; empty where there is none of the user's.
 
-    `$LOOM_STATE_HOME`, else `$XDG_STATE_HOME/loom` or `~/.local/state/loom`; on macOS
-    `~/Library/Application Support/loom`. A relative name is ignored: it would be another folder from each directory,
-    and inside a project what the project brought along would count as the user's word. So would what others put into
-    a folder of theirs.
+    `$LOOM_STATE_HOME`, else `platformdirs.user_state_dir("loom")`. A relative name is ignored: it would be another
+    folder from each directory, and inside a project what the project brought along would count as the user's word. So
+    would what others put into a folder of theirs.
     """
     named = _named_state_home()
     return named if _is_ours(named) else ""
@@ -28,44 +29,31 @@ def state_home() -> str:
 
 def _named_state_home() -> str:
     named = os.environ.get("LOOM_STATE_HOME", "")
-    if os.path.isabs(named):
-        return named
-    if sys.platform == "darwin":
-        return os.path.join(home(), "Library", "Application Support", "loom") if home() else ""
-    return _xdg("XDG_STATE_HOME", ".local/state")
+    return named if os.path.isabs(named) else _platform("XDG_STATE_HOME", home(), ".local/state", _SUPPORT)
 
 
 def status_script() -> str:
     """Give the place of the script that a user's settings may name as their status line; empty without a home."""
-    return os.path.join(state_home(), "statusline") if state_home() else ""
+    folder = state_home()
+    return os.path.join(folder, "statusline") if folder else ""
 
 
 def config_home() -> str:
-    """Give the folder of the user's own settings; empty where there is none of the user's.
-
-    `$XDG_CONFIG_HOME/loom`, else `~/.config/loom`, on macOS `~/Library/Application Support/loom`.
-    """
+    """Give the folder of the user's own settings, `platformdirs.user_config_dir`; empty where none is the user's."""
     named = _named_config_home()
     return named if _is_ours(named) else ""
 
 
 def _named_config_home() -> str:
-    if sys.platform == "darwin" and not os.path.isabs(os.environ.get("XDG_CONFIG_HOME", "")):
-        return os.path.join(home(), "Library", "Application Support", "loom") if home() else ""
-    return _xdg("XDG_CONFIG_HOME", ".config")
+    return _platform("XDG_CONFIG_HOME", home(), ".config", _SUPPORT)
 
 
 def cache_home() -> str:
-    """Give the folder where the launcher keeps environments, the Python it found and compiled modules; empty if none.
+    """Give the folder of environments, of the Python that was found and of compiled modules; empty if there is none.
 
-    `$XDG_CACHE_HOME/loom`, else `~/.cache/loom`, on macOS `~/Library/Caches/loom`: the launcher's own rule.
+    `platformdirs.user_cache_dir`, but without HOME there is none: the launcher's own rule.
     """
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(base):
-        return os.path.join(base, "loom")
-    base = os.environ.get("HOME", "")
-    below = ("Library", "Caches") if sys.platform == "darwin" else (".cache",)
-    return os.path.join(base, *below, "loom") if os.path.isabs(base) else ""
+    return _platform("XDG_CACHE_HOME", os.environ.get("HOME", ""), ".cache", "Library/Caches")
 
 
 def unsafe_folders() -> list[str]:
@@ -110,8 +98,9 @@ def _believed() -> set[int]:
         return {0, os.geteuid()}
 
 
-def _xdg(variable: str, default: str) -> str:
-    base = os.environ.get(variable, "")
-    if not os.path.isabs(base):  # the XDG rules: a relative value is invalid and ignored
-        base = os.path.join(home(), default) if home() else ""
-    return os.path.join(base, "loom") if base else ""
+def _platform(variable: str, base: str, unix: str, mac: str) -> str:
+    """Give platformdirs' folder of Loom in a few lines: its import alone would cost a hook more than its work."""
+    named = os.environ.get(variable, "")
+    if os.path.isabs(named):  # the XDG rules: a relative value is invalid and ignored
+        return os.path.join(named, "loom")
+    return os.path.join(base, mac if sys.platform == "darwin" else unix, "loom") if os.path.isabs(base) else ""

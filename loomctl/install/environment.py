@@ -15,7 +15,7 @@ import time
 from contextlib import contextmanager
 from typing import NamedTuple, NoReturn
 
-from loomctl.install import package_installers
+from loomctl.install import installers
 from loomctl.kit import trouble
 from loomctl.kit.errors import EXIT_SETUP, LoomError, quoted
 
@@ -88,7 +88,7 @@ def make(place: Place) -> bool:
         try:
             fresh = os.path.join(making, "env")
             _empty_environment(fresh)
-            package_installers.install(place.lock, fresh, making, say)
+            installers.install(place.lock, fresh, making, say)
             os.rename(fresh, place.environment)
         except OSError as problem:
             if os.access(place.python, os.X_OK):  # where files cannot be locked, another one may have been first
@@ -152,7 +152,7 @@ def _empty_environment(folder: str) -> None:
     try:
         import venv
     except ImportError:  # some systems ship Python without it; to Python itself three things make an environment
-        os.makedirs(package_installers.site_packages(folder))
+        os.makedirs(installers.site_packages(folder))
         os.makedirs(os.path.join(folder, "bin"))
         os.symlink(sys.executable, os.path.join(folder, "bin", "python"))
         with open(os.path.join(folder, "pyvenv.cfg"), "w", encoding="utf-8") as settings:
@@ -172,7 +172,7 @@ def _compile(place: Place, package: str, bases: Sequence[str]) -> None:
     kept = next(base for base in bases if base and os.path.isdir(base) and os.access(base, os.W_OK))
     option = f"pycache_prefix={os.path.join(kept, 'pycache')}"
     script = "import compileall, sys\nfor folder in sys.argv[1:]: compileall.compile_dir(folder, quiet=2)"
-    packages = package_installers.site_packages(place.environment)
+    packages = installers.site_packages(place.environment)
     loom = os.path.join(package, "loomctl")
     hook = f"import sys; sys.path.insert(0, {package!r}); import loomctl.hosts.claude.hooks"
     for command in (
