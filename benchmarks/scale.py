@@ -45,8 +45,9 @@ class Project:
         script = (
             "import sys\n"
             "sys.path.insert(0, sys.argv[1])\n"
-            "from loomctl.disk import config, project\n"
-            "from loomctl.engine import presence\n"
+            "from loomctl.runs.settings import config\n"
+            "from loomctl.runs import project\n"
+            "from loomctl.runs import presence\n"
             "from loomctl.flow.open_project import workspace\n"
             "from loomctl.runs.caller import Caller, Conversation\n"
             "from loomctl.flow.start import bind\n"

@@ -6,8 +6,6 @@ Each is imported when it is asked for: a hook pays for none.
 
 from __future__ import annotations
 
-from loomctl.kit.versions import __version__ as __version__
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from loomctl.flow.contexts import RunContext as RunContext
@@ -15,6 +13,7 @@ if TYPE_CHECKING:
     from loomctl.flow.outcomes.outcome import Outcome as Outcome
     from loomctl.flow.outcomes.outcome import Status as Status
     from loomctl.kit.errors import LoomError as LoomError
+    from loomctl.kit.version import __version__ as __version__
     from loomctl.runs.model.context import Context as Context
 
 __all__ = ["Context", "ErrorInfo", "LoomError", "Outcome", "RunContext", "Status"]
@@ -26,6 +25,7 @@ _PLACES = {
     "Outcome": "loomctl.flow.outcomes.outcome",
     "RunContext": "loomctl.flow.contexts",
     "Status": "loomctl.flow.outcomes.outcome",
+    "__version__": "loomctl.kit.version",
 }
 
 

@@ -15,7 +15,7 @@ from loomctl.kit import trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.kit.text.fences import one_line
-from loomctl.kit.versions import __version__
+from loomctl.kit.version import __version__
 from loomctl.runs import find, project
 from loomctl.runs.caller import Caller, Conversation, Workspace
 from loomctl.runs.machine import heartbeats, terminals

@@ -11,7 +11,7 @@ from loomctl.cli import arguments as slash_arguments
 from loomctl.cli import damage, output, printing
 from loomctl.kit import bundle_lines
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
-from loomctl.kit.versions import __version__
+from loomctl.kit.version import __version__
 from loomctl.runs import project
 
 LONGEST_LINE = 300

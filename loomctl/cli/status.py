@@ -17,7 +17,7 @@ from loomctl.kit.text import columns
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.versions import __version__
+from loomctl.kit.version import __version__
 from loomctl.priming.survival import log_receipts
 from loomctl.runs import find, hook_health, leases, log_verdict, run_progress
 from loomctl.runs.machine.local import TERMINAL

@@ -6,7 +6,7 @@ import os
 
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.versions import __version__
+from loomctl.kit.version import __version__
 from loomctl.runs.model import sessions, visits
 
 TYPE_CHECKING = False

@@ -8,7 +8,7 @@ import time
 
 from loomctl.kit import versions
 from loomctl.kit.records import NamedTuple
-from loomctl.kit.versions import __version__
+from loomctl.kit.version import __version__
 from loomctl.runs.machine import heartbeats
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import sessions, silence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import one_line
-from loomctl.kit.versions import __version__
+from loomctl.kit.version import __version__
 from loomctl.runs import blob_collection, blob_copies, stage_records, stages
 from loomctl.runs.artifact_paths import is_inside
 from loomctl.runs.commands import command_files

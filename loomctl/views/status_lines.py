@@ -14,7 +14,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.kit.text import columns
-from loomctl.kit.versions import __version__
+from loomctl.kit.version import __version__
 from loomctl.runs import hook_health, run_progress
 from loomctl.runs.model import silence
 from loomctl.runs.tools import savings

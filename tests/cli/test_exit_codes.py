@@ -183,10 +183,10 @@ def small_budget(_: Scene) -> None:
 FAULTY = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from loomctl.engine import finding
+from loomctl.runs import find
 def fails(*_, **__):
     raise RuntimeError("nobody expected this")
-finding.to_read = fails
+find.to_read = fails
 from loomctl.cli.main import main
 sys.exit(main(sys.argv[2:]))
 """

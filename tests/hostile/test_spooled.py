@@ -146,15 +146,15 @@ def test_a_secret_at_a_cut_is_masked_whole() -> None:
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, {checkout!r})
-from loomctl.model import reducing
-inner = reducing.reduce_call
+from loomctl.reduction import calls
+inner = calls.reduce_call
 def reduce_call(name, args, *given, **more):
     if args.get("command") == {command!r}:
         {deed}
     return inner(name, args, *given, **more)
-reducing.reduce_call = reduce_call
+calls.reduce_call = reduce_call
 sys.argv = {words!r}
-from loomctl.engine import reducer
+from loomctl.runs.tools import reducer
 reducer.reduce_call = reduce_call
 from loomctl.__main__ import main
 main()

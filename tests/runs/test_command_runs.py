@@ -324,7 +324,7 @@ def test_nothing_of_who_asked_is_held_open(bench: Bench, tmp_path: Path) -> None
     gate = Gate(tmp_path / "gate")
     program = (
         f"import sys, os; sys.path.insert(0, {str(MAIN.parents[1])!r}); "
-        "from loomctl.disk import command_runs; import json; "
+        "from loomctl.runs.commands import command_runs; import json; "
         "command_runs.start(command_runs.Order(*json.loads(sys.argv[1])), os.environ); print('asked')"
     )
     done = subprocess.run(
@@ -343,7 +343,7 @@ def test_a_log_that_cannot_grow_holds_nobody(bench: Bench) -> None:
     """The command ends as it would; that its output is lost is said (a full disk, here a limit on the file's size)."""
     program = (
         f"import sys, os, resource, signal; sys.path.insert(0, {str(MAIN.parents[1])!r}); "
-        "from loomctl.disk import command_runs; import json; "
+        "from loomctl.runs.commands import command_runs; import json; "
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536)); "
         "command_runs.start(command_runs.Order(*json.loads(sys.argv[1])), os.environ)"
     )

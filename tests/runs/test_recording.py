@@ -156,7 +156,8 @@ def test_a_batch_is_smaller_than_the_tail_that_is_looked_at() -> None:
 PROGRAM = """
 import os, signal, sys
 sys.path.insert(0, {checkout!r})
-from loomctl.disk import files, tool_log
+from loomctl.kit import files
+from loomctl.runs.tools import tool_log
 from tests.helpers.scenes import Scene
 from pathlib import Path
 scene = object.__new__(Scene)
@@ -172,7 +173,7 @@ def counted(name, inner):
     return call
 for name in ("write", "fsync", "unlink", "link", "replace"):
     setattr(os, name, counted(name, getattr(os, name)))
-from loomctl.engine import recording
+from loomctl.runs.tools import recording
 recording._BATCH = 3
 recording.digest(scene.space())
 """

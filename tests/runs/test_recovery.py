@@ -251,7 +251,8 @@ def test_an_original_is_never_overwritten(tmp_path: Path) -> None:
 MIGRATOR = """
 import sys
 from loomctl.runs.store.store import Store
-from loomctl.model import migrations, state
+from loomctl.runs.model import migrations
+from loomctl.runs.model import state
 from loomctl.runs.model.migrations import Step
 state.SCHEMA_VERSION = 2
 migrations.STATE = {1: [Step("fill", lambda raw: {**raw, "fill": "x" * 200_000})]}

@@ -102,7 +102,7 @@ def test_the_same_call_gives_the_same_step(tmp_path_factory: pytest.TempPathFact
 READER = """
 import hashlib, sys
 sys.path.insert(0, sys.argv[1])
-from loomctl.disk import tool_log
+from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.offload import DataOffloader
 for step in tool_log.read(sys.argv[2]):
     if step.outcome_ref:

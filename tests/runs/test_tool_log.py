@@ -201,7 +201,7 @@ def test_a_step_is_read_whatever_it_lacks(raw: dict[str, Any]) -> None:
 APPENDS = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from loomctl.disk import tool_log
+from loomctl.runs.tools import tool_log
 from loomctl.reduction.tool_steps import ToolStep
 for number in range(100):
     name = f"{sys.argv[3]}-{number}"

@@ -16,7 +16,7 @@ from loomctl.kit import versions as of_versions
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.kit.process import children
-from loomctl.kit.versions import __version__
+from loomctl.kit.version import __version__
 from loomctl.runs import hook_health
 from loomctl.runs.model.state import SCHEMA_VERSION
 from loomctl.runs.store import half_made

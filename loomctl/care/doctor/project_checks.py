@@ -110,7 +110,7 @@ def _sources_read(patient: Patient, store: str) -> list[dict[str, str]] | None:
     if not patient.environment_python:
         return None
     program = (
-        "import json, sys; sys.path.insert(0, sys.argv[1]); from loomctl.disk import config; "
+        "import json, sys; sys.path.insert(0, sys.argv[1]); from loomctl.runs.settings import config; "
         "print(json.dumps([error.to_dict() for error in config.troubles(sys.argv[2])]))"
     )
     try:

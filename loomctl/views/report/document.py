@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.kit import clock, files, ids
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text.secrets import masked
-from loomctl.kit.versions import __version__
+from loomctl.kit.version import __version__
 from loomctl.runs import archives, log_verdict
 from loomctl.runs.model import frozen_plan, saved_copies, sessions
 from loomctl.runs.store import earlier_sessions, event_log, events, recovery
