@@ -6,7 +6,7 @@ The assistant's word is not a person's: its host asks its user before such a com
 from __future__ import annotations
 
 from loomctl.flow import drive, lines, refuse, settle
-from loomctl.flow.end import end
+from loomctl.flow.end import end, results
 from loomctl.flow.outcomes import directives
 from loomctl.kit import clock, people
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
@@ -95,7 +95,7 @@ def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str |
     seen = _waits_for(run.state, run.plan)
     known = _gathered(space, run, said)
     settled: list[settle.Settled] = []
-    ended: list[end.Ended] = []
+    ended: list[results.Ended] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
         settled.clear()
@@ -177,12 +177,12 @@ def _gate_answered(space: Workspace, state: State, event: str, said: Said, happe
     return state
 
 
-def _gathered(space: Workspace, run: Run, said: Said) -> end.Gathered | None:
+def _gathered(space: Workspace, run: Run, said: Said) -> results.Gathered | None:
     """Find out what the end of a human step's visit needs to know, before the lock is taken; None: none is open."""
     found = gates.open_human(run.state, run.plan)
     if found is None:
         return None
-    given = end.Given(said.note or None, "decision")
+    given = results.Given(said.note or None, "decision")
     return end.gather(space, run, found[0], given, directives.Reading())
 
 
@@ -193,14 +193,14 @@ def _visit_ended(
     event: str,
     said: Said,
     found: gates.Decision,
-    known: end.Gathered | None,
+    known: results.Gathered | None,
     happened: list[Event],
-) -> end.Ended:
+) -> results.Ended:
     """End a human step's visit by what was decided: its files first, then the state."""
     entry, at = found.entry, clock.now()
     label = masked_line(found.label, gates.LONGEST_LABEL) if found.label else None
     what = label or ("rejected" if said.verb == gates.REJECT else "approved")
-    given = end.Given(
+    given = results.Given(
         said.note or None,
         "decision",
         outcome=found.outcome,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loomctl.flow import lines, refuse, settle
-from loomctl.flow.end import end
+from loomctl.flow.end import end, results
 from loomctl.flow.route import run_life
 from loomctl.flow.stop import close as closing
 from loomctl.kit import clock
@@ -78,7 +78,7 @@ def next_step(
         notes += presence.noted_stage(space, run.state)
         return Driven(run, run_life.Move("step", step=waiting.step_id), notes=notes, pending=waiting)
     found = closing.ready(space, run, run.state) if closing.is_closing_here(space, run.state) else None
-    closed: list[end.Ended] = []
+    closed: list[results.Ended] = []
     settled: list[settle.Settled] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -134,7 +134,7 @@ def done(
     comes before what was given when it was marked. branch: of the open parallel step; its own step is ended, by a
     response or by an outcome, for its conversation is none that Loom sees to its end (D43).
     """
-    given = end.Given(response, "done", outcome, note, artifacts or {})
+    given = results.Given(response, "done", outcome, note, artifacts or {})
     told = {} if branch or stage else _told_of(space, run_id)
     notes = _recorded(space)
     if stage is not None:
@@ -159,7 +159,7 @@ _OVER_BY_NOW = ("BRANCH_OVER", "BRANCH_ENDED", "NOT_PARALLEL", "NO_OPEN_STEP", "
 def _done(
     space: Workspace,
     run_id: str,
-    given: end.Given,
+    given: results.Given,
     branch: str | None,
     told: Mapping[str, Any],
     ask: Callable[[str], str | None] | None,
@@ -183,7 +183,7 @@ def _done(
     found = closing.ready(space, run, run.state) if not ends and _is_closing(run.state) else None
     if given.response is None and (branch or by_a_person):
         given = given._replace(source="none")
-    ended, settled = list[end.Ended](), list[settle.Settled]()
+    ended, settled = list[results.Ended](), list[settle.Settled]()
     before: list[Mapping[str, Any]] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -198,12 +198,12 @@ def _done(
             closing.refuse_pending(space, state, run_id)
         if ends:
             came = end.end(space, run, state, happened, now, known or end.gather(space, run, entry, now))
-        elif found is not None and not closing.is_of(space, entry) and end.is_result(_heard(now, found)):
+        elif found is not None and not closing.is_of(space, entry) and results.is_result(_heard(now, found)):
             closed, said = closing.close(space, run, _marked(space, state, now), happened, found)
             assert closed is not None  # it is closing
             came = closed
             notes.append(said)
-        elif closing.is_of(space, entry) and now == _with_marked(entry, end.Given(None, "done")):
+        elif closing.is_of(space, entry) and now == _with_marked(entry, results.Given(None, "done")):
             return state, []  # the same call again
         else:
             refuse.refuse_unheard(run, entry, now)
@@ -264,12 +264,12 @@ def _open_now(run: Run) -> Mapping[str, Any]:
     return {"stage": entry["stage"], "step": entry["step_id"]} if entry is not None else {}
 
 
-def _with_a_result(run: Run, given: end.Given, ask: Callable[[str], str | None] | None) -> end.Given:
+def _with_a_result(run: Run, given: results.Given, ask: Callable[[str], str | None] | None) -> results.Given:
     """Give what a step is ended with, once it is a result: without one nothing succeeds (D67). Raises NO_RESPONSE."""
     entry, branch = visits.open_visit(run.state), visits.seen_from(run.state).name
     if (entry is None and not branch) or run.state["status"] in OVER:
         return given
-    if end.is_result(_with_marked(entry or {}, given)):
+    if results.is_result(_with_marked(entry or {}, given)):
         return given
     if entry is not None:
         refuse.open_for(run, run.state, {})  # a person decides it, or its branches end it
@@ -296,7 +296,7 @@ def _gone_on(
     space: Workspace,
     run: Run,
     settled: settle.Settled,
-    ended: end.Ended,
+    ended: results.Ended,
     notes: list[str],
     *,
     in_a_branch: bool,
@@ -321,12 +321,12 @@ def _by_hand(space: Workspace, run: Run, outcome: str | None) -> Mapping[str, An
     return {"stage": work.stage, "step": work.step_id} if work is not None else {}
 
 
-def _heard(now: end.Given, found: closing.Ready) -> end.Given:
+def _heard(now: results.Given, found: closing.Ready) -> results.Given:
     """Give what a step is ended with, and the message that was found for it."""
     return now._replace(response=found.given.response)
 
 
-def _with_marked(entry: Mapping[str, Any], given: end.Given) -> end.Given:
+def _with_marked(entry: Mapping[str, Any], given: results.Given) -> results.Given:
     """Add what was given as the step was marked; what is given now comes first."""
     before = closing.as_object(entry.get("closing"))
     return given._replace(
@@ -336,7 +336,7 @@ def _with_marked(entry: Mapping[str, Any], given: end.Given) -> end.Given:
     )
 
 
-def _marked(space: Workspace, state: State, given: end.Given) -> State:
+def _marked(space: Workspace, state: State, given: results.Given) -> State:
     return visits.mark_closing(
         state,
         outcome=given.outcome,
@@ -347,7 +347,7 @@ def _marked(space: Workspace, state: State, given: end.Given) -> State:
     )
 
 
-def _known_of(space: Workspace, run: Run, given: end.Given) -> end.Gathered | None:
+def _known_of(space: Workspace, run: Run, given: results.Given) -> results.Gathered | None:
     """Find out what the end of the open visit needs to know, before the lock is taken; None where nothing is ended."""
     entry = visits.open_visit(run.state)
     if entry is None or run.state["status"] in OVER:
@@ -387,7 +387,7 @@ def _is_untold(binding: Mapping[str, Any] | None, state: State) -> bool:
 def _begun_to_be_ended(space: Workspace, run: Run, outcome: str | None) -> Run:
     """Open the first step of a branch that nobody has begun, and that is ended by hand without work (D43)."""
     begun = bool(run.state["steps"]) or visits.seen_from(run.state).outcome is not None
-    if begun or outcome not in end.WITHOUT_RESULT or not standing.goes_on(run.state):
+    if begun or outcome not in results.WITHOUT_RESULT or not standing.goes_on(run.state):
         return run
 
     def change(state: State) -> tuple[State, list[Event]]:

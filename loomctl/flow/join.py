@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.changes import track
 from loomctl.flow import settle
-from loomctl.flow.end import end, usage
+from loomctl.flow.end import end, results, usage
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.flow.route import run_life
 from loomctl.kit.text.secrets import masked_line
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SAID = 100_000  # characters of a branch's last response that the parallel step's own holds
 
 
-def foreseen(space: Workspace, run: Run, outside: visits.Outside) -> end.Gathered | None:
+def foreseen(space: Workspace, run: Run, outside: visits.Outside) -> results.Gathered | None:
     """Find out what a join will need to know, before the lock is taken; None where this branch's end is none yet."""
     fresh = space.store.read(run.run_id)
     entry = branches.fan(fresh.state)
@@ -40,8 +40,8 @@ def foreseen(space: Workspace, run: Run, outside: visits.Outside) -> end.Gathere
     return _gathered(space, fresh, entry)
 
 
-def _gathered(space: Workspace, run: Run, entry: Mapping[str, Any]) -> end.Gathered:
-    return end.Gathered(
+def _gathered(space: Workspace, run: Run, entry: Mapping[str, Any]) -> results.Gathered:
+    return results.Gathered(
         entry["stage"], Reading(), track.ended(space, run, dict(entry)), usage.of_visit(space, run, entry)
     )
 
@@ -71,7 +71,7 @@ def ended_now(state: State, session_id: str | None) -> Event:
 
 
 def joined(
-    space: Workspace, run: Run, state: State, happened: list[Event], by: str, known: end.Gathered | None
+    space: Workspace, run: Run, state: State, happened: list[Event], by: str, known: results.Gathered | None
 ) -> settle.Settled | None:
     """End the open parallel step if its join is met, and go on; adds to `happened` what did. None: it waits.
 
@@ -90,7 +90,7 @@ def joined(
         cancelled = {"branch": name, "stage": entry["stage"], "status": branches.CANCELLED}
         happened.append(Event("branch.ended", cancelled, space.caller.session_id, entry["step_id"]))
     context, warnings = _context(space, made)
-    given = end.Given(
+    given = results.Given(
         _said(run, entry),
         "branches",
         made.outcome,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.flow.end import end
+from loomctl.flow.end import results
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.model import places, visits
@@ -61,14 +61,14 @@ def open_for(run: Run, state: State, told: Mapping[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def refuse_unheard(run: Run, entry: Mapping[str, Any], given: end.Given) -> None:
+def refuse_unheard(run: Run, entry: Mapping[str, Any], given: results.Given) -> None:
     """Refuse to wait for the final message of a step that has a command to pass: no hook runs one (D23).
 
     Raises NO_RESPONSE.
     """
     place = places.place_of(run.plan, entry["step_id"])
     wanted = (place.step.get("evidence") or ()) if place else ()
-    if given.outcome in end.WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
+    if given.outcome in results.WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
         return
     raise LoomError(
         "NO_RESPONSE",

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
-
 from loomctl.flow import lines, settle
-from loomctl.flow.commands import command_events, command_output, command_trust
-from loomctl.flow.end import end
+from loomctl.flow.commands import command_events, command_output
+from loomctl.flow.commands.work import Work, open_work
+from loomctl.flow.end import end, results
 from loomctl.flow.route import run_life
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import leases, stages
-from loomctl.runs.commands import command_files, command_runs
+from loomctl.runs import leases
+from loomctl.runs.commands import command_runs
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import places, sessions, standing, visits
+from loomctl.runs.model import sessions, standing, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
@@ -31,29 +30,6 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 
-class Work(NamedTuple):
-    """An open visit of a command step. entry: as the state has it; folder: its stage's, absolute."""
-
-    entry: Mapping[str, Any]
-    step: Mapping[str, Any]
-    folder: str
-
-    @property
-    def stage(self) -> str:
-        """The stage's name."""
-        return str(self.entry["stage"])
-
-    @property
-    def step_id(self) -> str:
-        """The step's key."""
-        return str(self.entry["step_id"])
-
-    @property
-    def log(self) -> str:
-        """The file with all that its command printed."""
-        return os.path.join(self.folder, command_files.LOG)
-
-
 class Ran(NamedTuple):
     """A command step that ended: its visit's status; reason: why it failed, or empty; log: the file with its output."""
 
@@ -64,15 +40,6 @@ class Ran(NamedTuple):
     command: Mapping[str, Any]
     log: str
     tail: str
-
-
-def open_work(run: Run) -> Work | None:
-    """Give the command step whose visit is open; None where none is."""
-    entry = visits.open_visit(run.state)
-    place = places.place_of(run.plan, entry["step_id"]) if entry else None
-    if entry is None or place is None or not command_trust.is_command(place.step) or not entry.get("stage"):
-        return None
-    return Work(entry, place.step, stages.folder(run.folder, entry["stage"]))
 
 
 def taken(
@@ -125,7 +92,7 @@ def _following(before: Settled, now: Settled) -> Settled:
     )
 
 
-def _given(space: Workspace, work: Work, standing: Standing) -> end.Given:
+def _given(space: Workspace, work: Work, standing: Standing) -> results.Given:
     """Say what a command's end means, and put its output away: outside of the state's lock, for it may be large."""
     told = standing.result
     exit_code = told.get("exit_code") if type(told.get("exit_code")) is int else None
@@ -144,7 +111,7 @@ def _given(space: Workspace, work: Work, standing: Standing) -> end.Given:
     }
     context = {command_output.KEY: output, "command.exit_code": exit_code}
     outcome = "failed" if reason else "succeeded"
-    return end.Given(None, "command", outcome, reason, command=command, context=context, warnings=warnings)
+    return results.Given(None, "command", outcome, reason, command=command, context=context, warnings=warnings)
 
 
 def _reason(work: Work, standing: Standing, exit_code: int | None) -> str:

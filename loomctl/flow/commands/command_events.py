@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.flow.commands.command_ends import Work
+    from loomctl.flow.commands.work import Work
     from loomctl.runs.caller import Workspace
     from loomctl.runs.commands.command_runs import Standing
     from loomctl.runs.model.state import State

@@ -12,6 +12,8 @@ import time
 
 from loomctl.flow import lines
 from loomctl.flow.commands import command_ends, command_events, command_output, command_starts, command_trust
+from loomctl.flow.commands.surroundings import patience
+from loomctl.flow.commands.work import open_work
 from loomctl.flow.route import run_life
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.commands.command_ends import Ran, Work
+    from loomctl.flow.commands.command_ends import Ran
+    from loomctl.flow.commands.work import Work
     from loomctl.flow.settle import Settled
     from loomctl.runs.caller import Workspace
     from loomctl.runs.commands.command_runs import Standing
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
     from loomctl.runs.store.events import Event
     from loomctl.runs.store.store import Run
 
-PATIENCE = 90.0
 """Seconds that `next` waits; a host ends a shell call after 120."""
 RUNNING, STOPPED, NOT_TRUSTED, NOT_BEGUN = "running", "stopped", "not_trusted", "not_begun"
 
@@ -67,15 +69,6 @@ class Carried(NamedTuple):
     notes: Sequence[str] = ()
 
 
-def patience() -> float:
-    """Give the seconds that `next` waits: `$LOOM_COMMAND_WAIT`, else PATIENCE."""
-    try:
-        seconds = float(os.environ.get("LOOM_COMMAND_WAIT", ""))
-    except ValueError:
-        return PATIENCE
-    return seconds if 0 <= seconds < float("inf") else PATIENCE
-
-
 def carried(space: Workspace, run: Run, settled: Settled, tell: Callable[[Pending], None] | None = None) -> Carried:
     """Run the command steps that a run has come to, one after the other, until it stands at something else.
 
@@ -94,7 +87,7 @@ def carried(space: Workspace, run: Run, settled: Settled, tell: Callable[[Pendin
 
 def waiting_for_trust(space: Workspace, run: Run) -> Pending | None:
     """Give the command step at which a run waits for trust that it was not given on this machine; else None."""
-    work = command_ends.open_work(run) if trust_waits.waits(run.state) else None
+    work = open_work(run) if trust_waits.waits(run.state) else None
     commands = command_trust.untrusted(space, run) if work is not None else []
     return _pending(NOT_TRUSTED, work, commands=commands) if work is not None and commands else None
 
@@ -179,7 +172,7 @@ def _looked_again(space: Workspace, come: Carried, work: Work, standing: Standin
 
 def _work(run: Run) -> Work | None:
     """Give the command step that the run is at and may go on with; None where it is at something else."""
-    return command_ends.open_work(run) if standing.goes_on(run.state) else None
+    return open_work(run) if standing.goes_on(run.state) else None
 
 
 def _refuse_within(work: Work, run: Run) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.changes.track import Tracked
-    from loomctl.flow.end.end import Gathered, Given
+    from loomctl.flow.end.results import Gathered, Given
     from loomctl.flow.route import run_life
     from loomctl.runs.model import run_context
     from loomctl.runs.store.store import Run

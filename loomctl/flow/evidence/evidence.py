@@ -11,25 +11,23 @@ import os
 from loomctl.changes import evidence_files, own_reports
 from loomctl.expressions.state_paths import MISSING
 from loomctl.flow.evidence import beginnings
+from loomctl.flow.evidence.items import COMMAND, FILE, STATE, Checked, Command, Item, name_of
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
-from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import run_values, stages
 from loomctl.runs.model import visits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
     from loomctl.flow.evidence.beginnings import Known
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
 
-FILE, COMMAND, STATE = "file", "command", "state"
 NEEDED = ("succeeded", "partially_succeeded")  # the outcomes that have to be shown
-TIMEOUT = 600.0  # seconds of a command that says nothing
 _LONGEST_WHY, _LONGEST_VALUE = 300, 120
 _SEEN = 4  # values of a condition that are told
 _UNKNOWN = (
@@ -42,56 +40,10 @@ _OLDER = (
 )
 
 
-class Item(NamedTuple):
-    """One piece of evidence.
-
-    sha256: of the file, the command's output or the value; pending: nobody could judge it here, and another answer
-    would not help. word: what people call its kind, where that is not the kind's own name.
-    """
-
-    kind: str
-    name: str
-    passed: bool
-    sha256: str = ""
-    why: str = ""
-    pending: bool = False
-    word: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give it as `status.json` and the event hold it."""
-        found: dict[str, Any] = {"kind": self.kind, "name": self.name, "passed": self.passed}
-        return {**found, **({"sha256": self.sha256} if self.sha256 else {}), **({"why": self.why} if self.why else {})}
-
-
-class Checked(NamedTuple):
-    """What a step showed, in declared order."""
-
-    items: Sequence[Item]
-
-    @property
-    def passed(self) -> bool:
-        """Whether all of it is there."""
-        return all(item.passed for item in self.items)
-
-    @property
-    def pending(self) -> bool:
-        """Whether some of it could not be judged, and nothing that could is missing."""
-        return not self.passed and all(item.passed or item.pending for item in self.items)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give it as `status.json` and the event hold it."""
-        return {"passed": self.passed, "items": [item.to_dict() for item in self.items]}
-
-
 def asked_of(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Give what a step of a plan has to show."""
     listed = step.get("evidence")
     return list(listed) if isinstance(listed, list) else []
-
-
-def name_of(item: Mapping[str, Any]) -> str:
-    """Name a piece of evidence as it is declared, for people and files."""
-    return masked_line(str(item.get("file") or item.get("run") or item.get("state") or item.get("condition")), 300)
 
 
 # ---- As it ends.
@@ -228,16 +180,6 @@ def _read(space: Workspace, wanted: Mapping[str, Any], scope: Mapping[str, Any],
 
 
 # ---- Commands.
-
-
-class Command(NamedTuple):
-    """A command that is evidence. entry, step: of the visit; number: of the evidence, from 1; claim: see `check`."""
-
-    entry: Mapping[str, Any]
-    step: Mapping[str, Any]
-    wanted: Mapping[str, Any]
-    number: int
-    claim: str
 
 
 def _command(space: Workspace, run: Run, asked: Command, *, may_run: bool) -> Item:

@@ -11,7 +11,7 @@ import time
 
 from loomctl.flow import lines
 from loomctl.flow.evidence import notes
-from loomctl.flow.evidence.evidence import COMMAND, TIMEOUT, Command, Item, name_of
+from loomctl.flow.evidence.items import COMMAND, TIMEOUT, Command, Item, name_of
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.process import processes
@@ -46,22 +46,22 @@ def run(space: Workspace, run: Run, asked: Command) -> Item:
 
     Raises LoomError and OSError where it cannot be run.
     """
-    from loomctl.flow.commands import command_starts, command_trust, run_commands
+    from loomctl.flow.commands import command_trust, surroundings
 
     entry, wanted, number, claim = asked.entry, asked.wanted, asked.number, asked.claim
     at = _place(space, run, str(entry["stage"]), number)
-    until = time.monotonic() + run_commands.patience()
+    until = time.monotonic() + surroundings.patience()
     seconds = float(wanted.get("timeout") or TIMEOUT)
     with space.store.lock(f"{run.run_id}.command") as lock:
         if not _may_be_waited_for(at, claim):
             _clear(at)
             command = command_trust.expanded(space, run, {**asked.step, "run": wanted["run"]})
-            cwd = command_starts.workdir(space, run, command.get("workdir"))
+            cwd = surroundings.workdir(space, run, command.get("workdir"))
             order = command_runs.Order(
                 at.folder, at.run_id, str(entry["step_id"]), at.stage, command["run"], cwd, seconds
             )
             note = {"claim": claim, "name": name_of(wanted), "supervisor": None}
-            _start(at, order, note, command_starts.environment(at.run_id, str(entry["step_id"]), at.folder))
+            _start(at, order, note, surroundings.environment(at.run_id, str(entry["step_id"]), at.folder))
             if _is_over(space, run, at.stage):  # somebody ended the step, or cancelled the run, in this moment
                 stop(space, run, [at.stage])
         supervisor = _noted(at).get("supervisor")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.flow.end import end
+    from loomctl.flow.end import results
     from loomctl.runs.caller import Conversation, Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.events import Event
@@ -32,8 +32,8 @@ _WORDS = {
 class Ready(NamedTuple):
     """What a closing visit is to be ended with, and what was found out about its end."""
 
-    given: end.Given
-    known: end.Gathered
+    given: results.Given
+    known: results.Gathered
 
 
 def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str | None = None) -> Ready | None:
@@ -46,7 +46,7 @@ def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str 
     if entry is None or entry["status"] != "closing" or state["status"] in OVER:
         return None
     from loomctl.changes import track
-    from loomctl.flow.end import end  # of most visits none is closing
+    from loomctl.flow.end import end, results  # of most visits none is closing
 
     closing = as_object(entry.get("closing"))
     response, source = message, "conversation"
@@ -57,11 +57,11 @@ def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str 
         response, source = stages.read_text(run.folder, entry["stage"], stages.CANDIDATE), "candidate"
     if response is None:
         source = "none"
-    given = marked(closing, end.Given(response, source))
+    given = marked(closing, results.Given(response, source))
     return Ready(given, end.gather(space, run, entry, given))
 
 
-def marked(closing: Mapping[str, Any], given: end.Given) -> end.Given:
+def marked(closing: Mapping[str, Any], given: results.Given) -> results.Given:
     """Add to a response what was given as its step was marked."""
     note, artifacts = str(closing.get("note") or ""), as_object(closing.get("artifacts"))
     return given._replace(outcome=closing.get("outcome"), note=note, artifacts=artifacts)
@@ -75,7 +75,7 @@ def is_of(space: Workspace, entry: Mapping[str, Any]) -> bool:
 
 def close(
     space: Workspace, run: Run, state: State, happened: list[Event], found: Ready | None
-) -> tuple[end.Ended | None, str]:
+) -> tuple[results.Ended | None, str]:
     """End the visit that is closing; gives what came of it, None if none is, and a line that says so.
 
     found: what was made ready before the lock was taken. A step whose answer has to be repaired is open again; what is
@@ -87,12 +87,12 @@ def close(
     if found is None or found.known.for_stage != entry["stage"]:
         found = ready(space, run, state)
         assert found is not None  # it is closing
-    from loomctl.flow.end import end
+    from loomctl.flow.end import end, results
 
     given = marked(as_object(entry.get("closing")), found.given)  # it may have been marked anew
-    if not end.is_result(given):
+    if not results.is_result(given):
         said = f"{entry['step_id']} has no result yet. Give one: {visits.done_command(entry)} --response-file result.md"
-        return end.Ended(visits.without_closing(state), None, found.known.reading), said
+        return results.Ended(visits.without_closing(state), None, found.known.reading), said
     ended = end.end(space, run, state, happened, given, found.known)
     if ended.entry is None:
         said = f"{entry['step_id']} was closing; what it answered has to be repaired, and it is open again."

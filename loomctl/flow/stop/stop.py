@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.flow.end import end
+    from loomctl.flow.end import results
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
@@ -135,7 +135,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     return _left_open(space, run, entry, verdict, message, reading)
 
 
-def _is_sent_in_vain(turn: Turn, entry: Mapping[str, Any], known: end.Gathered) -> bool:
+def _is_sent_in_vain(turn: Turn, entry: Mapping[str, Any], known: results.Gathered) -> bool:
     """Tell whether another block would say what was said: nobody here can judge the evidence, which is for `done`."""
     if known.evidence is None or not known.evidence.pending:
         return False
@@ -143,7 +143,7 @@ def _is_sent_in_vain(turn: Turn, entry: Mapping[str, Any], known: end.Gathered) 
     return min(sent, turn.idle) >= _IN_VAIN or sent >= _NUDGES or turn.blocks_left <= 0
 
 
-def _unjudged(run: Run, entry: Mapping[str, Any], known: end.Gathered) -> str:
+def _unjudged(run: Run, entry: Mapping[str, Any], known: results.Gathered) -> str:
     """Tell the user of a step whose evidence is not looked at, because the assistant does not call `loomctl done`."""
     from loomctl.flow.evidence import evidence
 
@@ -179,7 +179,7 @@ def _left_open(
     return Stopped(line=_not_seen(entry, reading) if verdict == turn_ends.KEEP else "")
 
 
-def _kept(run: Run, entry: Mapping[str, Any], reading: Reading, known: end.Gathered | None = None) -> str:
+def _kept(run: Run, entry: Mapping[str, Any], reading: Reading, known: results.Gathered | None = None) -> str:
     """Say of an answer that came as its run was paused why it ends nothing, and where it is."""
     from loomctl.flow.evidence import evidence
 
@@ -302,10 +302,10 @@ def _noted(space: Workspace, run: Run, happened: Event) -> bool:
         return True
 
 
-def _given(entry: Mapping[str, Any], response: str | None) -> end.Given:
-    from loomctl.flow.end import end
+def _given(entry: Mapping[str, Any], response: str | None) -> results.Given:
+    from loomctl.flow.end import results
 
-    return close.marked(close.as_object(entry.get("closing")), end.Given(response, "conversation"))
+    return close.marked(close.as_object(entry.get("closing")), results.Given(response, "conversation"))
 
 
 def _is_settled(entry: Mapping[str, Any]) -> bool:
@@ -313,9 +313,9 @@ def _is_settled(entry: Mapping[str, Any]) -> bool:
     outcome = close.as_object(entry.get("closing")).get("outcome")
     if outcome is None:
         return False
-    from loomctl.flow.end import end
+    from loomctl.flow.end import results
 
-    return outcome in end.WITHOUT_RESULT
+    return outcome in results.WITHOUT_RESULT
 
 
 def _unchecked(reading: Reading, entry: Mapping[str, Any]) -> str:
@@ -328,7 +328,7 @@ def _unchecked(reading: Reading, entry: Mapping[str, Any]) -> str:
 
 
 def _ended(
-    space: Workspace, run: Run, turn: Turn, given: end.Given, known: end.Gathered, stop: turn_ends.Stop
+    space: Workspace, run: Run, turn: Turn, given: results.Given, known: results.Gathered, stop: turn_ends.Stop
 ) -> Stopped:
     """End the visit with the message, or ask for a better one; then hand the next step on where that is to be."""
     from loomctl.flow import drive, moves, settle  # most stops end nothing
