@@ -9,7 +9,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import at, error, shown
 from loomctl.workflows import workflow_files
-from loomctl.workflows.dot.dot_steps import prompt_text
+from loomctl.workflows.dot.steps import prompt_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

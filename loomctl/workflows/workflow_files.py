@@ -135,9 +135,9 @@ def load(path: str, *, max_depth: int = DEEPEST, largest: int = LARGEST_JSON) ->
         where = strict_json.position(data.decode("latin-1"), problem.start)
         return Loaded(None, [error("NOT_UTF8", where, "the file is not UTF-8 text", "save it as UTF-8")], sha256)
     if dot:
-        from loomctl.workflows.dot import dot_workflow
+        from loomctl.workflows.dot import workflow
 
-        made = dot_workflow.convert(text, name=os.path.splitext(os.path.basename(path))[0])
+        made = workflow.convert(text, name=os.path.splitext(os.path.basename(path))[0])
         return Loaded(made.raw, made.problems, sha256, made.places)
     if yaml:
         from loomctl.kit import strict_yaml

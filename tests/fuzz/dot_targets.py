@@ -9,7 +9,8 @@ from loomctl.expressions import conditions
 from loomctl.kit.problems import ERROR, NOTE, WARNING, errors
 from loomctl.runs.model import frozen_plan
 from loomctl.workflows import graph_checks, plan
-from loomctl.workflows.dot import dot_conditions, dot_workflow
+from loomctl.workflows.dot import conditions as dot_conditions
+from loomctl.workflows.dot import workflow as dot_workflow
 from loomctl.workflows.model import workflow
 
 AT = "2026-01-01T00:00:00Z"

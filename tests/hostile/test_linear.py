@@ -27,7 +27,8 @@ from loomctl.kit.text import columns, fences, programs, secrets, text_diff
 from loomctl.reduction import calls, content_kinds, history, large_texts, live_rules, live_text, signal, tokens
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.workflows import bare_words
-from loomctl.workflows.dot import dot_conditions, dot_workflow
+from loomctl.workflows.dot import conditions as dot_conditions
+from loomctl.workflows.dot import workflow as dot_workflow
 from loomctl.workflows.model import git_commands, survival
 
 parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")

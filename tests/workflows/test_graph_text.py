@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomctl.workflows.dot.dot_workflow import convert
+from loomctl.workflows.dot.workflow import convert
 from loomctl.workflows.draw import graph_dot, graph_mermaid, graph_text
 from loomctl.workflows.draw.graph_text import LONGEST_LABEL, drawing
 from tests.helpers import drawings, graphviz

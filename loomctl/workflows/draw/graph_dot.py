@@ -1,4 +1,4 @@
-"""A drawing in Graphviz DOT, which `dot_workflow` reads back as the workflow that was drawn (D61).
+"""A drawing in Graphviz DOT, which `dot/workflow` reads back as the workflow that was drawn (D61).
 
 Lost on the way back: critical artifacts, approvals by phase, autonomy, result handling, and what a plan's phases say
 besides their steps. A step of a branch that nothing leads to is left out: in DOT a branch is what its arrows reach.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loomctl.workflows.dot import dot_conditions, dot_steps
-from loomctl.workflows.dot.dot_text import quoted
-from loomctl.workflows.dot.dot_workflow import DEFAULT_PHASE
+from loomctl.workflows.dot.conditions import as_written
+from loomctl.workflows.dot.steps import id_of
+from loomctl.workflows.dot.text import quoted
+from loomctl.workflows.dot.workflow import DEFAULT_PHASE
 from loomctl.workflows.draw.graph_text import CURRENT, DONE, END, FAILED, JOIN, RETRY, START, each_node
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class _Writer:
         bare = [node.own_id for node in steps]
         taken: set[str] = set()
         for node, name in zip(steps, bare, strict=True):
-            own = name if bare.count(name) == 1 and name != "end" else dot_steps.id_of(str(node.step["key"]))
+            own = name if bare.count(name) == 1 and name != "end" else id_of(str(node.step["key"]))
             self._names[node.id] = own
             self._by_key[str(node.step["key"])] = own
             taken.add(own)
@@ -131,7 +132,7 @@ class _Writer:
         said: dict[str, Any] = {
             "label": label or None,
             "choice": str(one.get("label") or "") if label != (one.get("label") or "") else None,
-            "condition": dot_conditions.as_written(str(condition)) if condition else None,
+            "condition": as_written(str(condition)) if condition else None,
             "weight": one.get("weight"),
             "fidelity": one.get("fidelity"),
             "on_failure": True if one.get("on_failure") else None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.runs.model import visits
-from loomctl.workflows.dot.dot_conditions import readable
+from loomctl.workflows.dot.conditions import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

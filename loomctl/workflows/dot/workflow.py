@@ -6,21 +6,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit.ids import slug
 from loomctl.kit.problems import at, choices, error, errors, shown
-from loomctl.workflows.dot import dot_branches, dot_roles, dot_steps, dot_text, dot_ways
-from loomctl.workflows.dot.dot_attributes import Attributes, unused
-from loomctl.workflows.dot.dot_roles import DECISION, END, PARALLEL, START
-from loomctl.workflows.dot.dot_text import Lines
+from loomctl.workflows.dot import steps as dot_steps
+from loomctl.workflows.dot import text as dot_text
+from loomctl.workflows.dot import ways as dot_ways
+from loomctl.workflows.dot.steps import DECISION, END, PARALLEL, START, Attributes, unused
+from loomctl.workflows.dot.text import Lines
 from loomctl.workflows.model.workflow import is_workflow_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
-    from loomctl.workflows.dot.dot_branches import Branch
-    from loomctl.workflows.dot.dot_roles import Role
-    from loomctl.workflows.dot.dot_text import Graph
-    from loomctl.workflows.dot.dot_tokens import Value
-    from loomctl.workflows.dot.dot_ways import Way
+    from loomctl.workflows.dot.steps import Role
+    from loomctl.workflows.dot.text import Graph, Value
+    from loomctl.workflows.dot.ways import Branch, Way
 
 DEFAULT_PHASE = "main"
 
@@ -61,7 +60,7 @@ class _Conversion:
 
     def raw(self) -> dict[str, Any] | None:
         """Make the workflow; None if there is nothing to make it of."""
-        self._roles, found = dot_roles.assigned(self.graph, self.lines.of)
+        self._roles, found = dot_steps.roles_of(self.graph, self.lines.of)
         self.problems += found
         self._name_steps()
         self._find_ways()
@@ -84,7 +83,7 @@ class _Conversion:
     def _name_steps(self) -> None:
         taken: dict[str, str] = {}
         for name, node in self.graph.nodes.items():
-            if not dot_roles.is_step(self._roles[name]):
+            if not dot_steps.is_step(self._roles[name]):
                 continue
             self._ids[name] = step_id = dot_steps.id_of(name)
             phase = node.get("phase")
@@ -110,12 +109,12 @@ class _Conversion:
         self._first = self._find_first(ways)
         for name, leading in ways.items():
             ways[name] = [self._settled(way) for way in leading]
-        self._branches, found = dot_branches.taken_out(ways, roles, self.graph.nodes, self.lines.of)
+        self._branches, found = dot_ways.take_branches(ways, roles, self.graph.nodes, self.lines.of)
         self.problems += found
-        passed = [name for name, role in roles.items() if not dot_roles.is_step(role) and role.kind not in (START, END)]
+        passed = [name for name, role in roles.items() if not dot_steps.is_step(role) and role.kind not in (START, END)]
         decisions = {name for name in passed if roles[name].kind == DECISION}
         steps = {name: leading for name, leading in ways.items() if roles[name].kind not in (START, END)}
-        self._ways, found = dot_ways.folded(steps, passed, decisions, self.lines.of)
+        self._ways, found = dot_ways.fold(steps, passed, decisions, self.lines.of)
         self.problems += found
 
     def _find_first(self, ways: Mapping[str, Sequence[Way]]) -> str | None:
@@ -127,7 +126,7 @@ class _Conversion:
         if len(heads) != 1 or any(way.condition for way in ways[start]):
             hint = "a parallel step (shape=component) begins several; a step comes before a decision"
             self._fail("BAD_START", place, f"{shown(start)} leads to one step, without a condition", hint)
-        elif not dot_roles.is_step(self._roles[heads[0]]):
+        elif not dot_steps.is_step(self._roles[heads[0]]):
             message = f"{shown(start)} leads to {shown(heads[0])}, which is no step"
             self._fail("BAD_START", place, message, "put the first step between them")
         else:
@@ -137,7 +136,7 @@ class _Conversion:
     def _only_beginning(self) -> str | None:
         """Find where a graph without a start begins: at its one step that no way leads to."""
         heads = {edge.head for edge in self.graph.edges}
-        steps = [name for name, role in self._roles.items() if dot_roles.is_step(role)]
+        steps = [name for name, role in self._roles.items() if dot_steps.is_step(role)]
         free = [name for name in steps if name not in heads]
         named = next((name for name in ("start", "Start") if name in steps), None)
         if named is not None:

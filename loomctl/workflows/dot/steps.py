@@ -1,0 +1,426 @@
+"""What each node of a workflow in DOT is, and what its attributes say of its step, field by field."""
+
+from __future__ import annotations
+
+import html
+import re
+import shlex
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loomctl.expressions.placeholder_checks import LEFT_TO_ASSISTANT
+from loomctl.expressions.placeholders import NAMES
+from loomctl.kit.ids import slug
+from loomctl.kit.json.fields import is_id
+from loomctl.kit.problems import at, choices, error, nearest, note, shown, warning
+from loomctl.runs.model.joins import JOINS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from loomctl.kit.problems import Problem
+    from loomctl.workflows.dot.text import Graph, Node, Value
+
+START, END, DECISION, JOIN, PARALLEL = "start", "end", "decision", "join", "parallel"
+AGENT, PROMPT, COMMAND, HUMAN, WAIT = "agent", "prompt", "command", "human", "wait"
+_STEPS = (AGENT, PROMPT, COMMAND, HUMAN, WAIT, PARALLEL)
+_UNSUPPORTED = "unsupported"
+
+_SHAPES = {
+    "mdiamond": START,
+    "msquare": END,
+    "box": AGENT,
+    "tab": PROMPT,
+    "parallelogram": COMMAND,
+    "hexagon": HUMAN,
+    "diamond": DECISION,
+    "component": PARALLEL,
+    "tripleoctagon": JOIN,
+    "insulator": WAIT,
+    "house": _UNSUPPORTED,
+}
+_TYPES = {
+    "start": START,
+    "exit": END,
+    "end": END,
+    "agent": AGENT,
+    "codergen": AGENT,
+    "prompt": PROMPT,
+    "command": COMMAND,
+    "tool": COMMAND,
+    "human": HUMAN,
+    "wait.human": HUMAN,
+    "conditional": DECISION,
+    "parallel": PARALLEL,
+    "parallel.fan_in": JOIN,
+    "wait": WAIT,
+    "stack.manager_loop": _UNSUPPORTED,
+    "pull_request": _UNSUPPORTED,
+}
+_START_NAMES, _END_NAMES = ("start", "Start"), ("exit", "Exit", "end", "End")
+
+
+class Role(NamedTuple):
+    """kind: one of this module's words; asks: it has a prompt or script of its own; joins: branches may end there."""
+
+    kind: str
+    asks: bool
+    joins: bool = False
+
+
+def is_step(role: Role) -> bool:
+    """Tell whether a step is made of the node: a decision that asks for nothing only routes, a join likewise."""
+    return role.kind in _STEPS
+
+
+def roles_of(graph: Graph, where: Callable[[int], str]) -> tuple[dict[str, Role], list[Problem]]:
+    """Give each node its role, and what is wrong with them."""
+    problems: list[Problem] = []
+    roles = {name: _role(node, where, problems) for name, node in graph.nodes.items()}
+    for kind, names in ((START, _START_NAMES), (END, _END_NAMES)):
+        if any(role.kind == kind for role in roles.values()):
+            continue
+        for name in names:
+            if name in roles and not roles[name].asks and not graph.nodes[name].own.keys() & {"shape", "type"}:
+                roles[name] = Role(kind, asks=False)
+    starts = [name for name, role in roles.items() if role.kind == START]
+    if len(starts) > 1:
+        message = f"a workflow begins once: {', '.join(shown(name) for name in starts[:5])}"
+        problems.append(error("BAD_START", where(graph.nodes[starts[1]].at), message, "keep one shape=Mdiamond"))
+    return roles, problems
+
+
+def _role(node: Node, where: Callable[[int], str], problems: list[Problem]) -> Role:
+    asks = any((said := node.own.get(key)) and said.text.strip() for key in ("prompt", "script", "tool_command", "run"))
+    kind, shape = node.get("type"), node.get("shape")
+    if kind is not None and kind.text:
+        found = _TYPES.get(kind.text)
+        if found is None:
+            message = f"{shown(kind.text)} is no type of a node that Loom knows"
+            problems.append(error("UNKNOWN_VALUE", where(kind.at), message, choices(kind.text, list(_TYPES))))
+    else:
+        found = _SHAPES.get(shape.text.lower()) if shape is not None else None
+    if found == _UNSUPPORTED:
+        said = kind if kind is not None and kind.text else shape
+        message = f"{said.text if said else ''}: Loom has no such step"
+        hint = "a command step can do it (shape=parallelogram, script=…), or an agent's prompt ask for it"
+        problems.append(error("NOT_SUPPORTED", where(said.at if said else node.at), message, hint))
+    if found in (DECISION, JOIN) and asks:
+        return Role(AGENT, asks, joins=found == JOIN)
+    scripted = any(key in node.own for key in ("script", "tool_command", "run"))
+    if found is None and scripted and "prompt" not in node.own:
+        return Role(COMMAND, asks)
+    return Role(found or AGENT, asks, joins=found == JOIN)
+
+
+STEP_TEXTS = ("prompt", "command", "skill")
+USED = {
+    "graph": (
+        *("id", "description", "goal", "label", "extends", "autonomy", "default_fidelity", "retry_target"),
+        *("default_max_retries", "max_node_visits", "max_visits"),
+    ),
+    "node": (
+        *("name", "label", "shape", "type", "phase", "description", "workdir", "require_approval", *STEP_TEXTS),
+        *("script", "tool_command", "run", "language", "timeout", "duration", "output_schema", "output_retries"),
+        *("fidelity", "max_visits", "max_retries", "retry_policy", "retry_target", "join", "join_policy"),
+    ),
+    "edge": ("label", "choice", "condition", "weight", "fidelity", "on_failure", "branch", "drawn_only"),
+}
+# What the workflow would do otherwise elsewhere, and what it does here.
+_CHANGES: dict[str, dict[str, str]] = {
+    "graph": {
+        "stall_timeout": "a run that stands still is not ended",
+        "loop_restart_signature_limit": "a failure that repeats is bounded by max_visits alone",
+        "fallback_retry_target": "there is one retry_target; where it does not help, the run fails",
+    },
+    "node": {
+        "goal_gate": "whether this step succeeded is not asked again at the end; a failure that no way is meant for "
+        "fails the run at once",
+        "auto_status": "a failed step has failed",
+        "allow_partial": "a failed step has failed",
+        "selection": "the heaviest way is taken, then the first by its name, never one by chance",
+        "fallback_retry_target": "there is one retry_target; where it does not help, the run fails",
+        "human.default_choice": "a human step waits until somebody decides",
+    },
+    "edge": {
+        "loop_restart": "the run goes on as the same run, with its context",
+        "freeform": "one of the labels is chosen; other words go in as its reason",
+    },
+}
+_HARMLESS = {"selection": ("deterministic",)}
+# What names an executor, its model, its threads: here the assistant that works on the run is all of it.
+_OF_EXECUTORS = """
+model_stylesheet model llm_model provider llm_provider reasoning_effort max_tokens backend thread_id default_thread
+class project_memory max_parallel error_policy
+"""
+_OF_DRAWINGS = """
+rankdir bgcolor color fillcolor fontcolor fontname fontsize style penwidth width height margin peripheries tooltip URL
+href target group image labelloc labeljust nodesep ranksep splines size ratio pad dpi layout newrank compound
+concentrate ordering overlap rank constraint dir arrowhead arrowtail arrowsize headlabel taillabel labelfontsize
+labelfontcolor labelfontname labelangle labeldistance headport tailport lhead ltail minlen len decorate xlabel
+fixedsize sides skew distortion orientation regular comment colorscheme gradientangle charset center clusterrank
+forcelabels nojustify rotate searchsize stylesheet pos pin labelfloat headclip tailclip samehead sametail edgetooltip
+labeltooltip headtooltip tailtooltip outputorder pack packmode quantum viewport area imagescale shapefile K z fontpath
+landscape mindist mode smoothing truecolor
+"""
+_IDLE = frozenset((_OF_EXECUTORS + _OF_DRAWINGS).split())
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, None: 1}
+_WHOLE = re.compile(r"-?[0-9]{1,15}")
+_TAG = re.compile(r"<[^<>]*>")
+_LINE_BREAK = re.compile(r"\s+|\\[lr]")
+
+
+def unused(graph: Graph, where: Callable[[int], str]) -> Iterator[Problem]:
+    """Tell of every attribute that Loom does nothing with: a warning where that matters, one note of the others."""
+    idle: dict[str, int] = {}
+    for part, key, value in _each(graph):
+        if key in USED[part]:
+            continue
+        if key in _CHANGES[part]:
+            if value.text.lower() not in ("false", "0", "", *_HARMLESS.get(key, ())):
+                message = f"{key}={value.text[:40]} does nothing here: {_CHANGES[part][key]}"
+                yield warning("IGNORED_FIELD", where(value.at), message)
+        elif key in _IDLE or key.startswith("_"):
+            idle[key] = idle.get(key, 0) + 1
+        else:
+            meant = nearest(key, USED[part])
+            hint = f"write {meant} if you meant that" if meant else "nothing needs to be done if no step relies on it"
+            yield warning("UNKNOWN_ATTRIBUTE", where(value.at), f"Loom knows no attribute {shown(key)} here", hint)
+    if idle:
+        told = ", ".join(key if times == 1 else f"{key} ({times} times)" for key, times in sorted(idle.items()))
+        message = f"Loom does nothing with these, and the workflow takes the same ways without them: {told}"
+        yield note("UNUSED_ATTRIBUTES", "$", message)
+
+
+def _each(graph: Graph) -> Iterator[tuple[str, str, Value]]:
+    """Go through the attributes as they stand in the text: a default once, however many nodes have it."""
+    seen: set[int] = set()
+    for part, attributes in (
+        ("graph", graph.attributes),
+        *(("node", node.attributes()) for node in graph.nodes.values()),
+        *(("edge", edge.attributes) for edge in graph.edges),
+    ):
+        for key, value in attributes.items():
+            if value.at not in seen:
+                seen.add(value.at)
+                yield part, key, value
+
+
+class Attributes:
+    """Getters over the attributes of one node, edge or graph; what is wrong becomes a problem at its place."""
+
+    def __init__(self, held: Mapping[str, Value], where: Callable[[int], str], problems: list[Problem]) -> None:
+        self._held, self._where, self._problems = held, where, problems
+
+    def value(self, *keys: str) -> Value | None:
+        """Give the first of these that is said and not empty."""
+        return next((held for key in keys if (held := self._held.get(key)) is not None and held.text.strip()), None)
+
+    def text(self, *keys: str) -> str | None:
+        """Take text; None for none or an empty one."""
+        found = self.value(*keys)
+        return None if found is None else plain(found)
+
+    def line(self, *keys: str) -> str | None:
+        """Take text as one line, as a drawing's label is."""
+        text = self.text(*keys)
+        return None if text is None else _LINE_BREAK.sub(" ", text).strip() or None
+
+    def whole(self, *keys: str) -> int | None:
+        """Take a whole number."""
+        found = self.value(*keys)
+        if found is None:
+            return None
+        if _WHOLE.fullmatch(found.text.strip()):
+            return int(found.text)
+        self.fail("WRONG_TYPE", found, f"{shown(found.text)} is no whole number")
+        return None
+
+    def number(self, *keys: str) -> float | None:
+        """Take a number, whole where it is one."""
+        found = self.value(*keys)
+        if found is None:
+            return None
+        try:
+            number = float(found.text)
+        except ValueError:
+            number = float("nan")
+        if abs(number) < 1e15:
+            return int(number) if number.is_integer() else number
+        self.fail("WRONG_TYPE", found, f"{shown(found.text)} is no number")
+        return None
+
+    def flag(self, *keys: str) -> bool | None:
+        """Take true or false."""
+        found = self.value(*keys)
+        if found is None:
+            return None
+        if found.text.lower() in ("true", "false"):
+            return found.text.lower() == "true"
+        self.fail("WRONG_TYPE", found, f"{shown(found.text)} is neither true nor false")
+        return None
+
+    def seconds(self, *keys: str) -> float | None:
+        """Take a duration: `900s`, `15m`, `250ms`, `2h`, `1d`, or seconds alone."""
+        found = self.value(*keys)
+        if found is None:
+            return None
+        parts = _DURATION.fullmatch(found.text.strip())
+        if parts is None or len(parts[1]) > 15:
+            self.fail("WRONG_TYPE", found, f"{shown(found.text)} is no duration", "900s, 15m, 250ms, 2h or 1d")
+            return None
+        seconds = float(parts[1]) * _SECONDS[parts[2]]
+        return int(seconds) if seconds.is_integer() else seconds
+
+    def fail(self, code: str, value: Value, message: str, hint: str = "") -> None:
+        """Report an error at a value."""
+        self._problems.append(error(code, self._where(value.at), message, hint))
+
+    def warn(self, code: str, value: Value, message: str, hint: str = "") -> None:
+        """Report a warning at a value."""
+        self._problems.append(warning(code, self._where(value.at), message, hint))
+
+
+def plain(value: Value) -> str:
+    """Give a value as text; of HTML what a reader sees."""
+    return html.unescape(_TAG.sub(" ", value.text)).strip() if value.kind == "html" else value.text
+
+
+RETRIES = {"none": 0, "standard": 4, "aggressive": 4, "linear": 2, "patient": 2}  # of the retry policies by name
+_BRACED = re.compile(r"(?<!\{)\{([a-z][a-z0-9_]*)\}(?!\})")
+_GOAL = re.compile(r"\{\{\s*goal\s*\}\}|\$goal\b")
+_TEMPLATE = re.compile(r"\{\{[^{}]{0,200}\}\}|\{%[^{}]{0,200}%\}")
+_THE_GOAL = "the goal of this run"
+_FROM = {"script": "run", "tool_command": "run", "label": "name", "retry_policy": "max_retries"}
+
+
+def id_of(name: str) -> str:
+    """Give the id of a step by its node's name: the name where it can be one, else made of it (D7)."""
+    return name if is_id(name) else slug(name, empty="step")
+
+
+def places(node: Node, where: str, place: Callable[[int], str]) -> dict[str, str]:
+    """Say where in the text each field of a step comes from, by its JSON path."""
+    return {at(where, _FROM.get(key, key)): place(value.at) for key, value in node.attributes().items()}
+
+
+def fields(
+    node: Node, step_id: str, role: Role, place: Callable[[int], str], problems: list[Problem]
+) -> dict[str, Any]:
+    """Give a step as a raw workflow holds it, without its ways."""
+    held = Attributes(node.attributes(), place, problems)
+    label = held.line("name", "label")
+    name = label.replace("\\N", node.name) if label is not None else node.name if node.name != step_id else None
+    timed = role.kind in (COMMAND, WAIT)
+    timeout = held.seconds("timeout") if timed else None
+    if not timed and (said := held.value("timeout")) is not None:
+        held.warn("IGNORED_FIELD", said, "timeout does nothing here: only a command has a time limit")
+    step = {
+        "id": step_id,
+        "name": name,
+        "description": held.text("description"),
+        "kind": role.kind if role.kind in (PROMPT, HUMAN, PARALLEL) else None,
+        **_asked(node, held, role, name or step_id),
+        "timeout": timeout,
+        "workdir": held.text("workdir"),
+        "output_schema": held.text("output_schema"),
+        "output_retries": held.whole("output_retries"),
+        "fidelity": held.text("fidelity"),
+        "max_visits": visits(held, held.value("max_visits"), problems, place),
+        "max_retries": _retries(held),
+        "require_approval": held.flag("require_approval"),
+    }
+    return {key: value for key, value in step.items() if value is not None}
+
+
+def prompt_text(text: str) -> str:
+    """Give a prompt as Loom fills it in: what looks like a placeholder and is none of Loom's stays as it stands."""
+    return _literal(_GOAL.sub(_THE_GOAL, text))
+
+
+def _asked(node: Node, held: Attributes, role: Role, name: str) -> dict[str, str | None]:
+    if role.kind == WAIT:
+        seconds = held.seconds("duration")
+        if seconds is None and (held.value("duration") is None):
+            said = node.get("shape") or node.get("type")
+            if said is not None:
+                held.fail("MISSING_FIELD", said, "a step that waits has a duration", 'duration="30s"')
+        return {"run": f"sleep {seconds:g}" if seconds is not None else None}
+    if role.kind == COMMAND:
+        return {"run": _script(node, held)}
+    if role.kind == PARALLEL:
+        return {}
+    prompt = held.value("prompt")
+    if prompt is None:
+        if role.kind == HUMAN or held.value("command", "skill", "description") is not None:
+            text = name if role.kind == HUMAN else None
+            return {"prompt": text, "command": held.text("command"), "skill": held.text("skill")}
+        said = node.get("label") or node.get("shape")
+        if said is not None:
+            held.warn("NO_PROMPT", said, f"{node.name} has no prompt: its label is what it asks for", 'prompt="…"')
+        return {"prompt": name}
+    left = [found[0] for found in _TEMPLATE.finditer(prompt.text) if not _GOAL.fullmatch(found[0])]
+    if left:
+        message = (
+            f"{shown(left[0])} stays in the text: Loom fills in {{run_id}} and the like, and gives the goal itself"
+        )
+        held.warn("TEMPLATE", prompt, message)
+    text = prompt.text.strip()
+    return {
+        "prompt": text if text.startswith("@") else prompt_text(prompt.text),
+        "command": held.text("command"),
+        "skill": held.text("skill"),
+    }
+
+
+def _script(node: Node, held: Attributes) -> str | None:
+    script = held.value("run", "script", "tool_command")
+    if script is None:
+        said = node.get("shape") or node.get("type")
+        if said is not None:
+            held.fail("MISSING_TEXT", said, f"the command {shown(node.name)} has no script", 'script="pytest -q"')
+        return None
+    language = held.value("language")
+    if language is not None and language.text not in ("shell", "python"):
+        held.fail("UNKNOWN_VALUE", language, f"{shown(language.text)} is no language of a script", "shell or python")
+    if _TEMPLATE.search(script.text):
+        held.warn("TEMPLATE", script, "a template stays in the script as it stands")
+    text = _literal(script.text)
+    return f"python3 -c {shlex.quote(text)}" if language is not None and language.text == "python" else text
+
+
+def _literal(text: str) -> str:
+    """Double the braces around names that are no placeholders of Loom's (D8)."""
+    known = (*NAMES, *LEFT_TO_ASSISTANT)
+    return _BRACED.sub(lambda found: found[0] if found[1] in known else "{" + found[0] + "}", text)
+
+
+def visits(held: Attributes, said: Value | None, problems: list[Problem], place: Callable[[int], str]) -> int | None:
+    """Give a bound on visits; 0 means no bound elsewhere, which Loom has not."""
+    if said is None:
+        return None
+    bound = held.whole("max_visits", "max_node_visits")
+    if bound == 0:
+        problems.append(warning("IGNORED_FIELD", place(said.at), "0 is no bound; Loom's own default bound holds"))
+    return bound or None
+
+
+def _retries(held: Attributes) -> int | None:
+    said = held.whole("max_retries")
+    policy = held.value("retry_policy")
+    if said is not None or policy is None:
+        return said
+    if policy.text not in RETRIES:
+        held.fail("UNKNOWN_VALUE", policy, f"{shown(policy.text)} is no retry policy", ", ".join(RETRIES))
+    return RETRIES.get(policy.text)
+
+
+def join_of(node: Node, place: Callable[[int], str], problems: list[Problem]) -> str:
+    """Give a parallel step's join policy."""
+    held = Attributes(node.attributes(), place, problems)
+    said = held.value("join", "join_policy")
+    if said is None:
+        return JOINS[0]
+    if said.text not in JOINS:
+        held.fail("UNKNOWN_VALUE", said, f"{shown(said.text)} is no join policy", ", ".join(JOINS))
+    return said.text
