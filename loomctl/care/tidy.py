@@ -5,11 +5,13 @@ Nothing of a run's record goes unless the settings say so, nothing of a live ses
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.care import environments
 from loomctl.changes import baselines
+from loomctl.install.environment import MAKING
 from loomctl.kit import clock, files, folders
 from loomctl.kit.errors import EXIT_HELD, LoomError
 from loomctl.runs.model.state import TERMINAL
@@ -223,13 +225,13 @@ def _hooks(space: Workspace, now: float) -> Iterator[Item]:
 def _environments(space: Workspace, now: float) -> Iterator[Item]:
     """Give environments of other versions that nobody used, half-made ones, and compiled modules without sources."""
     days = space.settings.environments_days
-    own = environments.lock_id(space.project.plugin_root)
-    for base in environments.bases():
-        for environment in environments.others(base, own):
-            if environment.used < now - days * DAY and not environments.is_running(environment.path):
+    own = lock_id(space.project.plugin_root)
+    for base in bases():
+        for environment in others(base, own):
+            if environment.used < now - days * DAY and not is_running(environment.path):
                 why = f"of another version of Loom, not used for {days} days"
                 yield Item(ENVIRONMENT, environment.path, environment.bytes, why, environment.used)
-        for half in environments.half_made(base):
+        for half in unfinished(base):
             yield Item(ENVIRONMENT, half.path, half.bytes, "a set-up that was killed left it", half.changed)
         prefix = os.path.join(base, "pycache")
         for orphan in leftovers.orphaned_bytecode(prefix, older_than=now - LEFTOVER_AFTER):
@@ -265,7 +267,7 @@ def _discard(space: Workspace, item: Item) -> bool:
     if item.kind == LOCK:
         return leftovers.discard_lock(item.path)
     if item.kind == ENVIRONMENT:
-        return environments.discard(item.path, os.path.dirname(item.path))
+        return discard(item.path, os.path.dirname(item.path))
     return leftovers.discard(item.path)
 
 
@@ -290,3 +292,111 @@ def _told(space: Workspace, items: Sequence[Item], failed: list[tuple[Item, str]
         else:
             told += going
     return told
+
+
+_BEGINNING = "env-"
+
+
+class Environment(NamedTuple):
+    """path: its folder; base: the cache that holds it; used: when it was last used, as far as its files tell."""
+
+    path: str
+    base: str
+    used: float
+    bytes: int
+
+
+def bases() -> list[str]:
+    """Give the folders that the launcher keeps environments and compiled modules in: the plugin's data, the cache."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    home = folders.home()
+    if os.path.isabs(cache):
+        cache = os.path.join(cache, "loom")
+    elif home:
+        mac = os.path.isdir("/System/Library")
+        cache = os.path.join(home, "Library", "Caches", "loom") if mac else os.path.join(home, ".cache", "loom")
+    else:
+        cache = ""
+    data = os.environ.get("CLAUDE_PLUGIN_DATA", "")
+    own = [data if os.path.isabs(data) else "", cache]
+    return [base for base in dict.fromkeys(own) if base and os.path.isdir(base) and not os.path.islink(base)]
+
+
+def lock_id(plugin_root: str) -> str:
+    """Give the id of the bundle's own requirements.lock; empty where it cannot be read."""
+    try:
+        with os.fdopen(files.open_regular(os.path.join(plugin_root, "requirements.lock")), encoding="utf-8") as lines:
+            return lines.readline().rpartition(" ")[2].strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def others(base: str, own: str) -> Iterator[Environment]:
+    """Give the environments of other locks than one's own. own: a lock's id; empty: none is known to be another's.
+
+    Python reads an environment's pyvenv.cfg at every start; where the file system keeps no such times, the time of its
+    making counts. The one that runs this is never given.
+    """
+    if not own:
+        return
+    for found in leftovers.folders(base, _BEGINNING):
+        if not os.path.basename(found.path).startswith(f"{_BEGINNING}{own}-") and not _runs_this(found.path):
+            yield Environment(found.path, base, max(found.changed, _last_read(found.path)), found.bytes)
+
+
+def unfinished(base: str) -> Iterator[leftovers.Found]:
+    """Give what killed set-ups left."""
+    for found in leftovers.folders(base, MAKING):
+        if not leftovers.owner_lives(found.path):
+            yield found
+
+
+def _runs_this(folder: str) -> bool:
+    real = os.path.realpath(folder)
+    return any(os.path.realpath(prefix) == real for prefix in (sys.prefix, sys.exec_prefix))
+
+
+def _last_read(folder: str) -> float:
+    try:
+        status = os.stat(os.path.join(folder, "pyvenv.cfg"), follow_symlinks=False)
+    except OSError:
+        return 0.0
+    return max(status.st_atime, status.st_mtime)
+
+
+def is_running(folder: str) -> bool:
+    """Tell whether a process on this machine was started from an environment."""
+    import psutil
+
+    mark = os.path.join(folder, "bin") + os.sep
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if words and words[0].startswith(mark):
+            return True
+    return False
+
+
+def discard(path: str, base: str) -> bool:
+    """Remove an environment while no set-up is under way; gives whether it went. Raises OSError.
+
+    It goes out of sight in one rename, under a name that the next set-up sweeps, so that a kill leaves no half of one
+    that could be taken for whole.
+    """
+    try:
+        descriptor = os.open(os.path.join(base, "setup.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return False
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks: the rename is what counts
+            pass
+        doomed = path
+        if os.path.basename(path).startswith(_BEGINNING):
+            doomed = os.path.join(base, f"{MAKING}{os.getpid()}")
+            os.rename(path, doomed)
+        return leftovers.discard(doomed)
+    finally:
+        os.close(descriptor)

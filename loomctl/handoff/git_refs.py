@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import tempfile
 import threading
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
-from loomctl.handoff import git_reading
 from loomctl.handoff.git_answers import Done, Remote, is_full, last_line, no_git, not_fetched, other_names, unreachable
-from loomctl.handoff.git_reading import Reading, entries_of
 from loomctl.kit import git, ids
 from loomctl.kit.errors import EXIT_SETUP, LoomError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 RUNS = "refs/loom/runs/"
 ASKING, CARRYING = 60.0, 900.0
@@ -88,10 +87,10 @@ class Repository:
             try:
                 out, said = process.communicate(timeout=patience)
             except subprocess.TimeoutExpired:
-                git_reading.end(process, alone=talks)
+                _end_process(process, alone=talks)
                 return Done(None, b"", f"it took over {patience:g} s")
             except BaseException:
-                git_reading.end(process, alone=talks)
+                _end_process(process, alone=talks)
                 raise
         return Done(process.returncode, out, said.decode("utf-8", "replace"))
 
@@ -223,7 +222,7 @@ class Repository:
                 yield Reading(process.stdout, process.wait, failed)
             finally:
                 watch.cancel()
-                git_reading.end(process)
+                _end_process(process)
                 process.stdout.close()
 
     def _each(self, oids: Sequence[str], stream: IO[bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:
@@ -261,7 +260,7 @@ class Repository:
             except BrokenPipeError:
                 code = process.wait() or 1
             except BaseException:
-                git_reading.end(process)
+                _end_process(process)
                 raise
             finally:
                 watch.cancel()
@@ -393,3 +392,44 @@ def committer(repository: Repository) -> tuple[str, str] | None:
         if name and mail:
             return name, mail
     return None
+
+
+_PIECE = 1 << 16
+
+
+class Reading(NamedTuple):
+    """A git command that is read while it runs. ended: waits for its end, gives its code; failed: makes the error."""
+
+    stream: IO[bytes]
+    ended: Callable[[], int]
+    failed: Callable[[int], LoomError]
+
+
+def entries_of(reading: Reading, most: int, longest: int) -> Iterator[tuple[str, str, str, int, bytes]]:
+    """Give what `git ls-tree -z -l` lists, as it does."""
+    rest, count, total = b"", 0, 0
+    while piece := reading.stream.read1(_PIECE):  # type: ignore[attr-defined]
+        total += len(piece)
+        *lines, rest = (rest + piece).split(b"\0")
+        count += len(lines)
+        if count > most or total > longest:
+            raise ValueError(f"it holds over {most:,} files and folders, or names of over {longest:,} bytes")
+        for line in lines:
+            told, _, path = line.partition(b"\t")
+            mode, kind, oid, size = told.decode("ascii", "replace").split()
+            yield mode, kind, oid, int(size) if size.isdigit() else -1, path
+    code = reading.ended()
+    if code < 0:
+        raise ValueError("git does not come to the end of its files")
+    if code:
+        raise reading.failed(code)
+
+
+def _end_process(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
+    """End a git command, and what it began unless it is alone in its group."""
+    if process.poll() is None:
+        try:
+            os.kill(process.pid, signal.SIGKILL) if alone else os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        process.wait()

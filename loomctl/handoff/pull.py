@@ -11,7 +11,7 @@ import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.flow.commands import command_ends
-from loomctl.handoff import carried, fetch_missing, handoff, received, received_files, save_aside
+from loomctl.handoff import carried, handoff, received, received_files, save_aside
 from loomctl.kit import files, links, machine
 from loomctl.kit.errors import EXIT_HELD, LoomError
 from loomctl.kit.text.counts import counted
@@ -20,10 +20,10 @@ from loomctl.runs.machine import handoff_notes, known
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease, saved_copies
 from loomctl.runs.store import arrivals, open_runs, swap
-from loomctl.runs.tools import offload, recording
+from loomctl.runs.tools import offload, recording, tool_log
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from loomctl.handoff.handoff import Desk, Standing
@@ -68,7 +68,7 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
         found = desk.standing(run_id, theirs, notes=True)
         stays = found.kind != handoff.THEIRS or (found.look is not None and keep == KEPT_MINE)
         with desk.listing_hinted():
-            brought = fetch_missing.bring_in(desk, run_id, theirs) if stays else []
+            brought = bring_in(desk, run_id, theirs) if stays else []
         if found.kind in (handoff.SAME, handoff.MINE):
             kind = NOTHING if found.kind == handoff.SAME else AHEAD
             return Pulled(run_id, kind, None, len(brought), found.told, (), brought=brought)
@@ -312,3 +312,38 @@ def _refuse_driven(desk: Desk, run_id: str, keep: str) -> None:
         if in_a_terminal:
             error.hint = f"loomctl pull {run_id} --take-theirs{desk.option()}"
         raise
+
+
+def bring_in(desk: Desk, run_id: str, theirs: str) -> list[str]:
+    """Take what is missing here of a commit that was fetched; gives the paths, as they are carried.
+
+    Raises BAD_HANDOFF, GIT_FAILED, OSError; what was taken by then stays, for it is missed by nobody else.
+    """
+    store, run_dir = desk.space.store, desk.space.store.run_dir(run_id)
+    tree = desk.tree(theirs, run_id)
+    outputs = dict(_missing_outputs(run_dir)) if desk.told(theirs, run_id).outputs else {}
+    wanted = [carried.RUN + ref for ref in outputs if carried.RUN + ref in tree]
+    wanted += [path for path in tree if carried.is_blob(path) and not received_files.has_blob(store.folder, path)]
+    if not wanted:
+        return []
+    with arrivals.room(store, "missing-") as room:
+        received.write(desk.repository, {path: tree[path] for path in wanted}, room)
+        received_files.put_blobs(store.folder, room, received.where_of(desk.remote, run_id))
+        return [path for path in wanted if carried.is_blob(path) or _given(room, run_dir, path, outputs)]
+
+
+def _given(room: str, run_dir: str, path: str, outputs: dict[str, str]) -> bool:
+    ref = path.removeprefix(carried.RUN)
+    return received_files.add_output(room, run_dir, ref, outputs[ref])
+
+
+def _missing_outputs(run_dir: str) -> Iterator[tuple[str, str]]:
+    """Give the outputs that tool steps name and that are not here, with their hashes, as far as the steps say them."""
+    for step in tool_log.read(run_dir):
+        for ref, sha256 in ((step.outcome_ref, step.sha256), (step.rest_ref, "")):
+            if (
+                ref
+                and f"{carried.RUN}{ref}".startswith(carried.OUTPUTS)
+                and not os.path.lexists(os.path.join(run_dir, ref))
+            ):
+                yield ref, sha256

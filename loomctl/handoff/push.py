@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.handoff import carried, fast_import, git_answers, git_refs, handoff, parcels, received
-from loomctl.kit import files, links
+from loomctl.handoff import carried, git_answers, git_refs, handoff, parcels, received
+from loomctl.kit import clock, files, links
 from loomctl.kit.errors import EXIT_HELD, EXIT_SETUP, LoomError
 from loomctl.kit.text.fences import one_line
 from loomctl.runs.model import lease
@@ -202,17 +202,53 @@ def _stream(desk: Desk, ref: str, parcel: Parcel, look: Look, text: str) -> Iter
     """Give the commit with the files that its parent has not, and without those gone."""
     base = parcel.standing.base
     known = desk.tree(base, parcel.run_id) if base is not None else {}
-    yield from fast_import.head(ref, _identity(desk), text, base)
+    yield from _stream_head(ref, _identity(desk), text, base)
     for path, entry in sorted(look.files.items()):
         if known.get(path) != entry.oid:
             data, _ = carried.form(path, files.read_bytes(entry.source, limit=carried.LARGEST_FILE))
             assert data is not None  # what is held back is not among the files
-            yield from fast_import.file(path, data)
-    yield from (fast_import.gone(path) for path in handoff.gone(known, look))
-    yield fast_import.DONE
+            yield from _stream_file(path, data)
+    yield from (_stream_gone(path) for path in handoff.gone(known, look))
+    yield _STREAM_DONE
 
 
 def _identity(desk: Desk) -> str:
     """Give whom the commit is by: git's own user, if it is set, else Loom."""
     found = git_refs.committer(desk.repository)
     return f"{found[0]} <{found[1]}>" if found is not None else "Loom <loom@localhost>"
+
+
+_STREAM_DONE = b"done\n"
+
+
+def _stream_head(ref: str, identity: str, text: str, parent: str | None) -> Iterator[bytes]:
+    """Begin a commit on a ref, of now. identity: `Name <mail>`; text: its message; parent: a commit, None for none."""
+    message = text.encode("utf-8", "backslashreplace")
+    yield b"commit %b\ncommitter %b %d +0000\ndata %d\n" % (
+        ref.encode(),
+        identity.encode("utf-8", "replace"),
+        clock.seconds_of(clock.now()),
+        len(message),
+    )
+    yield message
+    if parent is not None:
+        yield b"\nfrom %b" % parent.encode()
+    yield b"\n"
+
+
+def _stream_file(path: str, data: bytes) -> Iterator[bytes]:
+    """Put a file into the commit."""
+    yield b"M 100644 inline %b\ndata %d\n" % (_stream_path(path), len(data))
+    yield data
+    yield b"\n"
+
+
+def _stream_gone(path: str) -> bytes:
+    """Take a file of the parent's out of the commit."""
+    return b"D %b\n" % _stream_path(path)
+
+
+def _stream_path(path: str) -> bytes:
+    """Give a path as a line of the stream names it."""
+    data = os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    return b'"' + data + b'"'

@@ -6,17 +6,19 @@ A commit that nobody here knows is fetched once, alone where the server can give
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.handoff import git_refs, handoff, received, seen_commits
+from loomctl.handoff import git_refs, handoff, received
+from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.store import arrivals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from loomctl.handoff.git_refs import Repository
     from loomctl.handoff.handoff import Desk
@@ -68,7 +70,7 @@ def listed(desk: Desk) -> list[RemoteRun]:
 def _of_unknown(desk: Desk, wanted: Mapping[str, str]) -> dict[str, Told | LoomError]:
     """Tell what commits say that are not in the project's repository. wanted: commit by run."""
     store, key = desk.space.store, desk.remote.key
-    seen = seen_commits.read(store.local, key, wanted.values(), desk.repository.object_format)
+    seen = read_seen(store.local, key, wanted.values(), desk.repository.object_format)
     told = {run_id: _read(desk, run_id, seen[commit]) for run_id, commit in wanted.items() if commit in seen}
     missing = {run_id: commit for run_id, commit in wanted.items() if commit not in seen}
     if missing:
@@ -79,7 +81,7 @@ def _of_unknown(desk: Desk, wanted: Mapping[str, str]) -> dict[str, Told | LoomE
                 if text:
                     seen[missing[run_id]] = text
         with contextlib.suppress(OSError):  # then it is asked for again
-            seen_commits.write(store.local, key, seen)
+            write_seen(store.local, key, seen)
     return told
 
 
@@ -152,3 +154,60 @@ def _here(desk: Desk, run_id: str, commit: str) -> str:
         return _WORDS[found.kind] if found.told is not None or found.base is not None else UNKNOWN
     except LoomError as error:
         return one_line(f"{UNKNOWN} ({error.code})", 60)
+
+
+FILE = "seen-commits.json"
+
+
+_LARGEST = 16 << 20  # bytes of what is kept of one remote
+
+
+_MOST_REMOTES = 20
+
+
+def read_seen(local: str, remote: str, commits: Collection[str], algorithm: str) -> dict[str, bytes]:
+    """Give those of the commits that are known. algorithm: by which objects are named. Raises nothing."""
+    held = _all(local).get(remote)
+    if not isinstance(held, dict):
+        return {}
+    found: dict[str, bytes] = {}
+    for commit in commits:
+        text = held.get(commit)
+        try:
+            data = text.encode("latin-1") if isinstance(text, str) else b""
+        except UnicodeEncodeError:
+            continue
+        if _name(data, algorithm) == commit:
+            found[commit] = data
+    return found
+
+
+def write_seen(local: str, remote: str, seen: Mapping[str, bytes]) -> None:
+    """Keep what commits of a remote say, and nothing else of that remote. Raises OSError and UNSAFE_LINK."""
+    path = _path(local)
+    kept: dict[str, str] = {}
+    left = _LARGEST
+    for commit, data in seen.items():
+        left -= len(data)
+        if left >= 0:
+            kept[commit] = data.decode("latin-1")
+    others = [(key, held) for key, held in _all(local).items() if key != remote]
+    files.write_atomically(path, files.to_json(dict([*others, (remote, kept)][-_MOST_REMOTES:])), durable=False)
+
+
+def _name(data: bytes, algorithm: str) -> str:
+    return hashlib.new(algorithm, b"commit %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def _path(local: str) -> str:
+    path = os.path.join(local, FILE)
+    files.refuse_links(os.path.dirname(local), path)
+    return path
+
+
+def _all(local: str) -> dict[str, Any]:
+    try:
+        value = files.read_json(_path(local))
+    except (OSError, LoomError):
+        return {}
+    return value if isinstance(value, dict) else {}

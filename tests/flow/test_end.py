@@ -15,7 +15,7 @@ from loomctl.flow import drive, resume
 from loomctl.flow.back import undo
 from loomctl.flow.drive import Driven
 from loomctl.flow.outcomes import answers
-from loomctl.flow.outcomes.long_answers import LONGEST
+from loomctl.flow.outcomes.outcomes import LONGEST
 from loomctl.flow.stop import stand_still
 from loomctl.flow.stop import stop as stopping
 from loomctl.kit import clock

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from loomctl.flow.outcomes import long_answers, outcomes
+from loomctl.flow.outcomes import outcomes
 from loomctl.flow.outcomes.directives import Reading
-from loomctl.flow.outcomes.long_answers import LONGEST, part
+from loomctl.flow.outcomes.outcomes import LONGEST, part
 
 DIRECTIVE = '{"outcome": "failed", "failure_reason": "naïve 🎉"}'
 
@@ -84,4 +84,4 @@ def test_an_answer_that_breaks_its_schema_is_told_what_was_looked_at(schema: str
 def test_a_fence_is_taken_off_that_holds_all() -> None:
     """One that opens or closes within a text does not make the rest of it an object."""
     text = '```json\n{"outcome": "skipped"}\n```\n' + "x" * LONGEST + "\n```"
-    assert long_answers.part(text).alone is None
+    assert outcomes.part(text).alone is None

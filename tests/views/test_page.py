@@ -15,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loomctl.runs.model import saved_copies
-from loomctl.views.report import markup, parts, report_files, times
+from loomctl.views.report import markup, parts, report_files, timeline
 from loomctl.views.report import page as report_page
-from loomctl.views.report.times import Scale
+from loomctl.views.report.timeline import Scale
 from tests.helpers.reports import HOSTILE
 
 STYLE, SCRIPT = report_files.part("report.css"), report_files.part("report.js")
@@ -263,8 +263,8 @@ STAMPS = [
 @pytest.mark.parametrize(("stamp", "seconds"), STAMPS)
 def test_a_time_is_read_or_is_none(stamp: object, seconds: int | None) -> None:
     """Whatever stands in its place."""
-    assert times.seconds(stamp) == seconds
-    assert ("<time" in times.at(stamp)) == (seconds is not None)
+    assert timeline.seconds(stamp) == seconds
+    assert ("<time" in timeline.at(stamp)) == (seconds is not None)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_a_time_is_read_or_is_none(stamp: object, seconds: int | None) -> None:
 )
 def test_how_long_something_took_is_told_in_two_units(count: int | None, told: str) -> None:
     """The largest two."""
-    assert times.lasted(count) == told
+    assert timeline.lasted(count) == told
 
 
 @given(st.lists(st.integers(0, 4_000_000_000), min_size=1, max_size=60))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from loomctl.workflows import inheritance
+from loomctl.workflows import resolve
 from loomctl.workflows.check import check_file, commands_of
 from loomctl.workflows.resolve import Resolved, resolve_file
 from loomctl.workflows.workflow_files import load
@@ -128,7 +128,7 @@ def test_a_workflow_in_dot_may_extend_another(tmp_path: Path) -> None:
     text = 'digraph Child { extends=base; plan [prompt="Plan."] }'
     project(tmp_path, base__json=json.dumps(base), child__dot=text, lost__dot=text.replace("base", "nobody"))
     child = load(str(tmp_path / ".loom" / "workflows" / "child.dot")).raw
-    merged = inheritance.merge([("base", base), ("child", child)])
+    merged = resolve.merge([("base", base), ("child", child)])
     assert merged["phases"]["main"]["steps"] == [{"id": "plan", "prompt": "Plan.", "transitions": [{"to": "end"}]}]
     assert merged["critical_artifacts"] == base["critical_artifacts"]
     assert ("error", "UNKNOWN_PARENT", "line 1, column 25") in checked(tmp_path, "lost.dot")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.workflows.inheritance import merge, step_id
 from loomctl.workflows.model.workflow import PARTS, Workflow
+from loomctl.workflows.resolve import merge, step_id
 
 
 def step(name: str, prompt: str = "x") -> dict[str, Any]:

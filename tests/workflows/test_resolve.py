@@ -13,8 +13,7 @@ import pytest
 
 from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import errors
-from loomctl.workflows.inheritance import step_id
-from loomctl.workflows.resolve import Resolved, resolve, resolve_file
+from loomctl.workflows.resolve import Resolved, resolve, resolve_file, step_id
 from loomctl.workflows.workflow_files import Places
 
 BUNDLE = str(Path(__file__).resolve().parents[2])

@@ -10,9 +10,9 @@ import calendar
 import os
 import time
 
-from loomctl.flow import lines
-from loomctl.flow.commands import command_ends, command_events, command_output, command_starts, command_trust
-from loomctl.flow.commands.surroundings import patience
+from loomctl.flow import lines, visit_notes
+from loomctl.flow.commands import command_ends, command_events, command_output, command_trust
+from loomctl.flow.commands.surroundings import environment, patience, workdir
 from loomctl.flow.commands.work import open_work
 from loomctl.flow.route import run_life
 from loomctl.kit import clock
@@ -21,6 +21,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.runs import stages
 from loomctl.runs.commands import command_runs
 from loomctl.runs.model import standing, trust_waits
+from loomctl.runs.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callab
         return held
     try:
         if standing.kind == command_runs.NONE:
-            run = command_starts.begun(space, run, work)
+            run = begun(space, run, work)
         elif standing.kind == command_runs.RUNNING:  # who started it may have been killed before it told so
             run = command_events.tell_start(space, run, work, standing)
         if standing.kind in (command_runs.NONE, command_runs.RUNNING):
@@ -234,3 +235,29 @@ def _seconds(record: Mapping[str, Any]) -> float:
 
 def _pending(kind: str, work: Work, *, commands: Sequence[Mapping[str, str]] = (), tail: str = "") -> Pending:
     return Pending(kind, work.step_id, work.stage, work.log, commands=commands, tail=tail)
+
+
+def begun(space: Workspace, run: Run, work: Work) -> Run:
+    """Start a command, unless another process does; gives the run with the event of it.
+
+    What the project is as it begins is noted by who starts it, before it does (D40). Raises PATH_ESCAPE, NOT_STARTED.
+    """
+    order = _order(space, run, work)
+    # A lock beside the run's own, which nobody is to wait for while git is asked.
+    with space.store.lock(f"{run.run_id}.command") as lock:
+        if command_runs.look(work.folder).kind == command_runs.NONE:
+            visit_notes.begin(space, run, work.entry)
+            command_runs.start(order, environment(run.run_id, work.step_id, work.folder))
+        lock.remove()
+    run = command_events.tell_start(space, run, work, command_runs.look(work.folder))
+    if run.state["status"] in OVER:  # somebody cancelled it in this moment
+        command_ends.stop_open(space, run)
+    return run
+
+
+def _order(space: Workspace, run: Run, work: Work) -> command_runs.Order:
+    command = command_trust.expanded(space, run, work.step)
+    cwd = workdir(space, run, command.get("workdir"))
+    timeout = work.step.get("timeout")
+    seconds = float(timeout) if isinstance(timeout, (int, float)) else None
+    return command_runs.Order(work.folder, run.run_id, work.step_id, work.stage, command["run"], cwd, seconds)

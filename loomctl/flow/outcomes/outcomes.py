@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from loomctl.flow.outcomes import directives, long_answers
+from itertools import pairwise
+
+from loomctl.flow.outcomes import directives, json_objects
 from loomctl.flow.outcomes.directives import LAST_FILE, RESPONSE, ROUTING, STATUS_JSON, Fault, Reading, Source, mended
+from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +30,8 @@ def understood(
     cannot be asked is an error, NEEDS_ENVIRONMENT (no repair helps). Raises nothing for what the texts hold.
     """
     asked = step.get("output_schema")
-    looked = long_answers.part(response)
-    notes = long_answers.passed_over(RESPONSE, response, looked)
+    looked = part(response)
+    notes = passed_over(RESPONSE, response, looked)
     if asked is not None and asked != ROUTING:
         return _told(_custom(step.get("schema"), looked, environment_python), notes)
     sources = [Source(RESPONSE, looked.text)]
@@ -50,7 +53,7 @@ def is_absent(reading: Reading) -> bool:
     return not reading.found
 
 
-def _custom(schema: Any, looked: long_answers.Part, environment_python: str | None) -> Reading:
+def _custom(schema: Any, looked: Part, environment_python: str | None) -> Reading:
     value, wrong = directives.last_object(looked.text) if looked.alone is None else (mended(looked.alone), None)
     if wrong is not None:
         found = wrong.code != "NO_OBJECT"
@@ -67,3 +70,49 @@ def _custom(schema: Any, looked: long_answers.Part, environment_python: str | No
     else:
         errors = [Fault("NEEDS_ENVIRONMENT", "", f"the schema cannot be asked here: {answer.message}")]
     return Reading(found=True, source=RESPONSE, errors=errors)
+
+
+LONGEST = 1 << 19  # characters; no model writes as many in one message
+
+
+class Part(NamedTuple):
+    """What is looked at of a text. left: the characters before it; alone: the object, where the text is just one."""
+
+    text: str
+    left: int = 0
+    alone: dict[str, Any] | None = None
+
+
+def part(text: str) -> Part:
+    """Give a text of up to LONGEST characters, and one of any length that is an object alone, fenced or not.
+
+    Of every other its end, from behind the last closing brace that closes no object there: an object that stands before
+    such a brace may be a part of one that begins before the end, and would not be looked at in the whole text.
+    """
+    if len(text) <= LONGEST:
+        return Part(text)
+    alone = json_objects.alone(_unfenced(text))
+    if alone is not None:
+        return Part(text, 0, alone)
+    end = text[-LONGEST:]
+    spans = [(found.start, found.end) for found in json_objects.objects(end)]
+    begins = 0
+    for (_, before), (after, _) in pairwise([(0, 0), *spans, (len(end), 0)]):
+        begins = max(begins, end.rfind("}", before, after) + 1)
+    return Part(end[begins:], len(text) - len(end) + begins)
+
+
+def passed_over(name: str, text: str, looked: Part) -> list[Fault]:
+    """Say what was not looked at. name: where the text stands."""
+    if not looked.left:
+        return []
+    seen = f"{name}: of {len(text):,} characters the last {len(looked.text):,} were looked at for a result"
+    return [Fault("PARTLY_READ", "", seen)]
+
+
+def _unfenced(text: str) -> str:
+    """Take a fence off that holds all of a text."""
+    bare = text.strip()
+    if not (bare.startswith("```") and bare.endswith("```")):
+        return bare
+    return bare[bare.find("\n") + 1 : -3].strip()

@@ -14,8 +14,7 @@ from loomctl.views.report import sections
 from loomctl.views.report.markup import Markup, data, el, join
 from loomctl.views.report.parts import facts, mark, percent, tone
 from loomctl.views.report.stage_section import stages
-from loomctl.views.report.timeline import timeline
-from loomctl.views.report.times import at, lasted, seconds
+from loomctl.views.report.timeline import at, lasted, seconds, timeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from loomctl.kit.text.counts import counted
 from loomctl.views.report.markup import Markup, el, join
 from loomctl.views.report.parts import TAKEN_OVER, bar, mark, path, percent, section, survived, table, term
 from loomctl.views.report.stage_section import changed
-from loomctl.views.report.times import at
+from loomctl.views.report.timeline import at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.kit.text.counts import counted
 from loomctl.views.report.markup import Markup, el, join
 from loomctl.views.report.parts import excerpt, facts, mark, path, section, table
-from loomctl.views.report.times import at, lasted
+from loomctl.views.report.timeline import at, lasted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
