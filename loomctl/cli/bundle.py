@@ -6,8 +6,8 @@ import os
 
 import click
 
-from loomctl.cli import printing
-from loomctl.cli.options import json_option
+from loomctl.cli.shell import printing
+from loomctl.cli.shell.options import json_option
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_OK, EXIT_SETUP, LoomError
 from loomctl.runs import project

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import asking, printing, telling
-from loomctl.cli.options import complete_workflows, json_option
+from loomctl.cli.shell import asking, printing, telling
+from loomctl.cli.shell.options import complete_workflows, json_option
 from loomctl.kit.errors import EXIT_INVALID, EXIT_OK
 from loomctl.kit.problems import Problem, errors
 from loomctl.workflows import workflow_files

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from loomctl.cli import printing
+from loomctl.cli.shell import printing
 from loomctl.kit import package
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SETUP, LoomError
 

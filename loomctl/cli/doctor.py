@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from loomctl.cli import diagnosis
-from loomctl.cli.options import json_option
+from loomctl.cli.shell import diagnosis
+from loomctl.cli.shell.options import json_option
 
 
 @click.command()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, printing
-from loomctl.cli.options import json_option
+from loomctl.cli.shell import asking, printing
+from loomctl.cli.shell.options import json_option
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK
 from loomctl.kit.text.counts import counted

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import asking, inputs, printing, simulated_event
-from loomctl.cli.options import complete_runs, complete_workflows, json_option
+from loomctl.cli import simulated_event
+from loomctl.cli.shell import asking, inputs, printing
+from loomctl.cli.shell.options import complete_runs, complete_workflows, json_option
 from loomctl.cli.simulated_event import Asked
 from loomctl.kit import files, strict_yaml
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, quoted

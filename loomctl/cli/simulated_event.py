@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.cli import asking, printing, retyped
+from loomctl.cli.shell import asking, printing, retyped
 from loomctl.hosts.claude import simulate
 from loomctl.hosts.claude.hooks import Given
 from loomctl.kit import files, ids

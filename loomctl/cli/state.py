@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.care import restore as restoring
-from loomctl.cli import asking, printing
-from loomctl.cli.options import json_option, run_argument
+from loomctl.cli.shell import asking, printing
+from loomctl.cli.shell.options import json_option, run_argument
 from loomctl.expressions import engine, questions
 from loomctl.kit.errors import EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from loomctl.care import file_checks
-from loomctl.cli import asking, printing
-from loomctl.cli.options import json_option, run_argument
+from loomctl.cli.shell import asking, printing
+from loomctl.cli.shell.options import json_option, run_argument
 from loomctl.handoff import whole_copies
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted

@@ -13,7 +13,7 @@ from typing import IO
 
 import pytest
 
-from loomctl.cli import event_lines
+from loomctl.cli.look import event_lines
 from loomctl.flow import drive
 from loomctl.runs.store import events
 from loomctl.runs.store.events import Event

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.cli import inputs
+from loomctl.cli.shell import inputs
 from loomctl.expressions import output_schemas
 from loomctl.flow.outcomes import answers
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loomctl.cli import telling
+from loomctl.cli.shell import telling
 from loomctl.kit.text.units import utf8_bytes
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import OTHER, SESSION, Scene, TranscriptFile

@@ -229,7 +229,7 @@ def test_a_log_that_is_too_long_for_a_glance_is_not_read_for_receipts(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the state has is told, and no more."""
-    monkeypatch.setattr("loomctl.cli.status._LARGEST_LEDGER", 10)
+    monkeypatch.setattr("loomctl.cli.look.status._LARGEST_LEDGER", 10)
     told = cli("status", "--json").json
     assert (told["compactions"]["last"]["receipt"]["proven"], told["ledger"]) == (False, None)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loomctl.cli import telling
+from loomctl.cli.shell import telling
 from loomctl.hosts import loom_commands
 from loomctl.priming import artifact_texts, slip
 from loomctl.runs.settings.config import Settings

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from loomctl.cli import telling
+from loomctl.cli.shell import telling
 from loomctl.flow import drive
 from loomctl.flow import resume as resuming
 from loomctl.flow.resume import Resumed

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from loomctl.cli import arguments
+from loomctl.cli.shell import arguments
 from loomctl.expressions import conditions, foreign_paths, javascript, placeholders, state_paths
 from loomctl.flow.back import rules
 from loomctl.flow.route import run_life

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.cli import person
+from loomctl.cli.shell import person
 from loomctl.kit.process import ancestry
 from loomctl.kit.process.ancestry import Process
 from loomctl.runs.machine import call_marks

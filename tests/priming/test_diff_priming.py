@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.cli import telling
+from loomctl.cli.shell import telling
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.priming.primed import Slip
 from loomctl.runs.caller import Conversation

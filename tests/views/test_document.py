@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.cli import event_lines
+from loomctl.cli.look import event_lines
 from loomctl.flow import drive, start
 from loomctl.kit.errors import LoomError
 from loomctl.runs.store.events import Event

@@ -1,0 +1,1 @@
+"""Commands that show a run and change nothing of it."""

@@ -1,0 +1,350 @@
+"""`loomctl stages` and `loomctl show RUN STAGE`: the stages of a run in a table, and all of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loomctl.changes import stage_changes
+from loomctl.cli.shell import asking, printing
+from loomctl.cli.shell.options import json_option, run_argument
+from loomctl.kit import clock, files
+from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line, visible
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import stage_records, stages
+from loomctl.runs.commands import command_files
+from loomctl.runs.model import route_reasons, visits
+from loomctl.workflows.model import ways
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loomctl.runs.stage_records import Record
+    from loomctl.runs.store.store import Run
+
+_LAST_LINES = 20  # of command.log
+_SHOWN = 1 << 20  # bytes of a file that are shown; `--file` gives all of it
+_HEADER = [
+    *("RANK", "STEP", "VISIT", "STATUS", "STARTED", "TOOK", "MODEL", "TOKENS IN", "OUT", "FILES", "ASSETS", "REPAIRS"),
+    *("NEXT", "NOTE"),
+]
+_ALWAYS = 6  # columns that stand there also where they are empty
+
+
+@click.command("stages")
+@run_argument
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="So many, the newest; without it all.")
+@json_option
+def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
+    """List the stages of a run: what was worked on, when, for how long, with what outcome, model and tokens.
+
+    A stage is one visit of a step; a step that is done again has several. Times are UTC. Tokens in are those
+    that were not read from a cache; they are there where the host's transcript told them. A column that would be empty
+    is left out.
+
+    \b
+    Examples:
+      loomctl stages
+      loomctl stages --last 10
+      loomctl stages shop-258 --json
+    """
+    space = asking.space()
+    run_id = asking.run_to_show(space, run)
+    found = space.store.read(run_id, to_show=True)
+    every = stage_records.entries(found)
+    records = stage_records.of_run(found, last)
+    if as_json:
+        told = {"total": len(every), "stages": [_document(record) for record in records]}
+        printing.document({"run_id": run_id, **told})
+        return EXIT_OK
+    if not records:
+        printing.text(f"{run_id}: no stage has begun yet")
+        return EXIT_OK
+    rows = [_row(record) for record in records]
+    shown = [at for at in range(len(_HEADER)) if at < _ALWAYS or any(row[at] for row in rows)]
+    table = printing.table([_HEADER[at] for at in shown], [[row[at] for at in shown] for row in rows])
+    printing.text(f"{table}\n\n{run_id}: {_counted(every, len(records))}")
+    return EXIT_OK
+
+
+def _counted(every: Sequence[Mapping[str, Any]], shown: int) -> str:
+    counts: dict[str, int] = {}
+    for entry in every:
+        status = one_line(str(entry["status"]), 40)
+        counts[status] = counts.get(status, 0) + 1
+    told = ", ".join(f"{count:,} {status}" for status, count in counts.items())
+    left_out = f"the last {shown:,} of " if shown < len(every) else ""
+    return f"{left_out}{counted(len(every), 'stage')}: {told}"
+
+
+def _row(record: Record) -> list[str]:
+    entry, tokens = record.entry, record.tokens
+    notes = [record.command, record.reason, f"! {record.trouble.what}" if record.trouble else ""]
+    return [
+        f"{entry['rank']:03}" if type(entry.get("rank")) is int else "-",
+        one_line(str(entry["step_id"]), 40),
+        one_line(str(entry.get("visit") or ""), 8),
+        one_line(visits.how_it_ended(entry), 24),
+        _minute(str(entry.get("started_at") or "")),
+        took(record.seconds),
+        one_line(", ".join(record.models), 32),
+        f"{tokens[0]:,}" if tokens else "",
+        f"{tokens[1]:,}" if tokens else "",
+        f"{record.files_touched:,}" if record.files_touched else "",
+        f"{len(record.items('assets')):,}" if record.items("assets") else "",
+        f"{record.repairs:,}" if record.repairs else "",
+        _way(entry),
+        masked_line("; ".join(dict.fromkeys(filter(None, notes))), 60),
+    ]
+
+
+def _way(entry: Mapping[str, Any], limit: int = 60) -> str:
+    """Tell where the run went on, where that is not the next in order, nor the same again; empty for others."""
+    way = entry.get("next")
+    how = ways.how(way) if isinstance(way, dict) and way.get("reason") != route_reasons.RETRY else ""
+    if not how or not isinstance(way, dict):
+        return ""
+    return masked_line(f"{way.get('step_id') or 'end'} {how}", limit)
+
+
+def _minute(at: str) -> str:
+    """Give a time to the minute, with its day and zone."""
+    return f"{at[:10]} {at[11:16]}Z" if clock.seconds_of(at) else one_line(at, 20)
+
+
+def took(seconds: int | None) -> str:
+    """Give a length of time for people: `4s`, `3m 12s`, `2h 05m`, `3d 04h`."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds}s"
+    if seconds < 3600:
+        return f"{seconds // 60}m {seconds % 60:02}s"
+    if seconds < 86400:
+        return f"{seconds // 3600}h {seconds % 3600 // 60:02}m"
+    return f"{seconds // 86400}d {seconds % 86400 // 3600:02}h"
+
+
+def _document(record: Record) -> dict[str, Any]:
+    entry, usage = record.entry, record.section("usage")
+    return {
+        **{key: entry.get(key) for key in ("rank", "stage", "step_id", "phase", "visit", "status")},
+        "reopened": bool(entry.get("reopened")),
+        **{key: entry.get(key) for key in ("started_at", "completed_at")},
+        "attempt": entry.get("attempt", 1),
+        "next": entry.get("next"),
+        "error": entry.get("error"),
+        "seconds": record.seconds,
+        "failure_reason": record.of("failure_reason"),
+        "note": record.of("note") or None,
+        "usage": dict(usage) or None,
+        "files_touched": record.files_touched,
+        "assets": len(record.items("assets")),
+        "repairs": record.repairs,
+        "command": dict(record.section("command")) or None,
+        "trouble": record.trouble.to_dict() if record.trouble else None,
+    }
+
+
+# ---- One stage.
+
+
+def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> int:
+    """Show all of one stage, or print one of its files. Raises NO_SUCH_STAGE and NO_SUCH_FILE."""
+    entry = stage_records.find(found, named)
+    folder = stages.folder(found.folder, entry["stage"])
+    names = stages.names(found.folder, entry["stage"])
+    if file is not None:
+        return _print(found, entry["stage"], file, names)
+    record = stage_records.of_visit(found, entry)
+    parts, sizes = {}, {}
+    for name in names:
+        text, sizes[name] = _text(os.path.join(folder, name))
+        if text is not None:
+            parts[name] = text
+    if as_json:
+        printing.document(
+            {
+                "run_id": found.run_id,
+                "stage": entry["stage"],
+                "entry": dict(entry),
+                "status": dict(record.status) or None,
+                "trouble": record.trouble.to_dict() if record.trouble else None,
+                "folder": folder,
+                "files": parts,
+                "sizes": sizes,
+            }
+        )
+        return EXIT_OK
+    blocks = ["\n".join(_in_words(found, record))]
+    shown = [name for name in names if _is_shown(name) and name in parts]
+    blocks += [f"--- {name} ---\n{_cut(name, parts[name], sizes[name])}" for name in shown]
+    others = [f"{name} ({counted(sizes[name], 'byte')})" for name in names if not _is_shown(name)]
+    if others:
+        blocks.append(
+            f"Other files: {', '.join(others)}. To print one: loomctl show {found.run_id} {named} --file NAME"
+        )
+    printing.text("\n\n".join(block.rstrip("\n") for block in blocks))
+    return EXIT_OK
+
+
+def _print(found: Run, stage: str, name: str, names: Sequence[str]) -> int:
+    """Print a file byte for byte."""
+    if name not in names:
+        raise LoomError(
+            "NO_SUCH_FILE",
+            f"the stage {stage} has no file {name!r:.80}",
+            where=stages.folder(found.folder, stage),
+            why=f"there are {', '.join(names) or 'none'}",
+            hint=f"loomctl show {found.run_id} {stage}",
+            exit_code=EXIT_NO_RUN,
+        )
+    path = os.path.join(stages.folder(found.folder, stage), name)
+    files.refuse_links(found.folder, path)
+    sys.stdout.flush()
+    with os.fdopen(files.open_regular(path), "rb") as source:
+        while piece := source.read(1 << 20):
+            sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+    return EXIT_OK
+
+
+def _text(path: str) -> tuple[str | None, int]:
+    """Give a file's text, of a long one the end, and its size in bytes; None where it cannot be read as a text."""
+    try:
+        descriptor = files.open_regular(path)
+    except OSError:
+        return None, 0
+    try:
+        size = os.fstat(descriptor).st_size
+        return os.pread(descriptor, _SHOWN, max(0, size - _SHOWN)).decode("utf-8", "replace"), size
+    finally:
+        os.close(descriptor)
+
+
+def _is_shown(name: str) -> bool:
+    """Tell which files are shown in full; the status is told in words, changes by their files."""
+    if ".undone-" in name:
+        return False
+    whole = (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, command_files.LOG)
+    return name in whole or (name.startswith((stages.REPAIRED, stages.ASKED)) and name.endswith(".md"))
+
+
+def _cut(name: str, text: str, size: int) -> str:
+    if name == command_files.LOG:
+        lines = text.splitlines()
+        last = "\n".join(lines[-_LAST_LINES:])
+        return last if len(lines) <= _LAST_LINES and size <= _SHOWN else f"… {size:,} bytes, the last lines:\n{last}"
+    return text if size <= _SHOWN else f"… {size:,} bytes, the end of them:\n{text}"
+
+
+def _in_words(found: Run, record: Record) -> list[str]:
+    entry = record.entry
+    reason = f": {_words(record.reason)}" if record.reason else ""
+    lines = [
+        f"stage     {record.stage}: {one_line(str(entry['step_id']), 120)}, visit {entry.get('visit')}",
+        f"status    {one_line(visits.how_it_ended(entry), 40)}{reason}",
+        f"started   {one_line(str(entry.get('started_at') or '-'), 40)}"
+        + (f", took {took(record.seconds)}" if record.seconds is not None else ""),
+    ]
+    way = _way(entry, 200)
+    if way:
+        lines.append(f"next      {way}")
+    if record.trouble is not None:
+        lines.append(f"! {record.trouble.what}: {one_line(record.trouble.where, 300)}")
+    lines += _answer(record)
+    output = record.status.get("output")
+    if output is not None:
+        lines.append(f"output    {_words(json.dumps(output, ensure_ascii=False))}")
+    keys = list(record.section("context_updates"))
+    if keys:
+        lines.append(f"context   {_words(', '.join(str(key) for key in keys))}")
+    lines += _changes(found, record)
+    tokens = record.tokens
+    if tokens:
+        models = one_line(", ".join(record.models), 80) or "model unknown"
+        held = record.section("usage").get("cache_read_input_tokens")
+        cached = f" (and {held:,} from a cache)" if type(held) is int and held > 0 else ""
+        more = ", and what another session used" if record.section("usage").get("partial") is True else ""
+        lines.append(f"model     {models}, {tokens[0]:,} tokens in{cached}, {tokens[1]:,} out{more}")
+    command = record.section("command")
+    if command:
+        spent = command.get("duration_ms")
+        time = f", {spent / 1000:.1f} s" if isinstance(spent, (int, float)) else ""
+        lines.append(f"command   {_words(str(command.get('script')))}: {record.command}{time}")
+    lines += _evidence(record)
+    for kind in ("errors", "warnings"):
+        for one in record.items(kind):
+            told = one if isinstance(one, dict) else {"message": one}
+            code = " ".join(str(told[key]) for key in ("code", "where") if told.get(key))
+            said = ": ".join(part for part in (code, str(told.get("message") or "")) if part)
+            lines.append(f"{kind[:-1]:<9} {_words(said)}")
+    return lines
+
+
+def _evidence(record: Record) -> list[str]:
+    """Tell what a stage had to show, and what was found of it."""
+    listed = record.section("evidence").get("items")
+    lines = []
+    for one in listed if isinstance(listed, list) else ():
+        if not isinstance(one, dict):
+            continue
+        mark, sha256 = "✓" if one.get("passed") is True else "✗", one.get("sha256")
+        told = [f"{mark} {one.get('kind')} {one.get('name')}", *([str(one["why"])] if one.get("why") else [])]
+        lines.append(f"evidence  {_words(': '.join(told))}{f' ({sha256[:12]}…)' if isinstance(sha256, str) else ''}")
+    return lines
+
+
+def _words(text: str) -> str:
+    return masked_line(text, 300)
+
+
+def _answer(record: Record) -> list[str]:
+    lines = []
+    source = record.status.get("response_source")
+    if isinstance(source, str):
+        repaired = f", after {counted(record.repairs, 'repair')}" if record.repairs else ""
+        lines.append(f"response  {'none' if source == 'none' else f'from {one_line(source, 40)}'}{repaired}")
+    said = record.section("directive")
+    told = [f"{key} {_words(str(said[key]))}" for key in ("outcome", "preferred_next_label") if said.get(key)]
+    suggested = said.get("suggested_next_ids")
+    if isinstance(suggested, list) and suggested:
+        told.append(f"suggested_next_ids {_words(', '.join(str(one) for one in suggested))}")
+    if said:
+        source = " ".join(one_line(str(said[key]), 200) for key in ("source", "file") if said.get(key))
+        if said.get("file") == said.get("source"):
+            source = one_line(str(said["file"]), 200)
+        lines.append(f"directive from {source or 'nothing'}: {'; '.join(told) or 'context alone'}")
+    return lines
+
+
+def _changes(found: Run, record: Record) -> list[str]:
+    """Tell what it touched and left: as it was written down at its end."""
+    try:
+        (told,) = stage_changes.of_run(found, record.stage)
+    except LoomError as error:
+        return [f"! {error.what}: {one_line(error.where, 300)}"]
+    lines = []
+    if told.total:
+        lines.append(f"files     {told.total:,}" + (f" ({told.unknown})" if told.unknown else ""))
+        lines += [f"          {_file(one)}" for one in told.files[:20]]
+        if told.total > 20:
+            lines.append(f"          and {told.total - 20:,} more: loomctl diff {found.run_id} {record.stage} --stat")
+    if told.assets:
+        lines.append(f"assets    {len(told.assets):,}, {counted(sum(one.bytes for one in told.assets), 'byte')}")
+    if told.passed_over:
+        lines.append(f"          {len(told.passed_over):,} not captured: loomctl assets {found.run_id}")
+    return lines
+
+
+def _file(one: dict[str, Any]) -> str:
+    added, removed = one.get("added"), one.get("removed")
+    counted = f" +{added} -{removed}" if type(added) is int and type(removed) is int else ""
+    path = one_line(visible(str(one["path"])).replace("\n", "␤"), 200)
+    return f"{path} ({one_line(str(one.get('change') or 'by a tool'), 40)}){counted}"

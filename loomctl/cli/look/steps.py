@@ -1,0 +1,310 @@
+"""`loomctl steps`, `history`, `reduce`, `savings`: what the tools were called for, and what became of their output."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from loomctl.cli.shell import asking, inputs, output, printing
+from loomctl.cli.shell.options import Listing, complete_runs, json_option, run_argument
+from loomctl.hosts import tool_calls
+from loomctl.kit import files
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import masked, masked_line
+from loomctl.reduction import history, tool_rules
+from loomctl.runs.tools import recall, tool_log
+
+if TYPE_CHECKING:
+    from loomctl.reduction.tool_steps import ToolStep
+    from loomctl.runs.caller import Workspace
+
+LAST = 20
+_SUMMARY = 100  # UTF-16 units of what a line of the table says
+_COMMAND = 60  # and of a shell's command in it
+_COMPLETED = 200  # of the newest steps
+_HELP_OF_REDUCE = "loomctl reduce --help"
+
+
+def _complete_runs_and_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    words = [name for name in steps.commands if name.startswith(incomplete)]
+    return [*map(CompletionItem, words), *complete_runs(ctx, param, incomplete)]
+
+
+def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    try:
+        found = recall.record(asking.space(), None, whole=False)
+        newest = tool_log.tail(found.folder, _COMPLETED)
+    except (LoomError, OSError):
+        return []
+    items = {step.id: one_line(step.observation.partition("\n")[0], 60) for step in reversed(newest)}
+    return [CompletionItem(name, help=told) for name, told in items.items() if name.startswith(incomplete)]
+
+
+def _record(space: Workspace, run: str | None) -> recall.Record:
+    """Find a run's tool steps; what could not be recorded of them is said beside the result."""
+    found = recall.record(space, asking.run_to_show(space, run))
+    if found.trouble:
+        printing.note(f"loomctl: {found.trouble}; the newest tool steps are missing here")
+    return found
+
+
+@click.group(cls=Listing, invoke_without_command=True)
+@click.argument("run", required=False, shell_complete=_complete_runs_and_words)
+@click.option(
+    "--last", type=click.IntRange(min=1), default=LAST, show_default=True, metavar="N", help="So many, the newest."
+)
+@click.option("--all", "every", is_flag=True, help="All of them.")
+@click.option("--tool", default="", metavar="NAME", help="Only this tool's; mcp__* for all that begin so.")
+@click.option("--failed", is_flag=True, help="Only those that failed.")
+@click.option("--agents", is_flag=True, help="Those of subagents, too.")
+@json_option
+@click.pass_context
+def steps(
+    context: click.Context,
+    *,
+    run: str | None = None,
+    last: int = LAST,
+    every: bool = False,
+    tool: str = "",
+    failed: bool = False,
+    agents: bool = False,
+    as_json: bool = False,
+) -> int:
+    """List the tool calls of a run: what was called, what came of it, its tokens before and after the reduction.
+
+    `loomctl steps show ID` gives the full original of one.
+
+    \b
+    Examples:
+      loomctl steps
+      loomctl steps shop-258 --last 50 --failed
+      loomctl steps show toolu_01
+    """
+    if context.invoked_subcommand is not None:
+        return EXIT_OK
+    found = _record(asking.space(), run)
+    seen = recall.listed(found, last=None if every else last, tool=tool, failed=failed, agents=agents)
+    if as_json:
+        told = [_document(step) for step in seen.steps]
+        counts = {"found": seen.found, "agents_left_out": seen.agents, "total": seen.total}
+        printing.document({"run_id": found.run_id, "steps": told, **counts})
+        return EXIT_OK
+    lines = []
+    if seen.steps:
+        wide = max(len(f"{step.tokens_before:,}") for step in seen.steps)
+        header = ["ID", "TOOL", "WHAT", "TOKENS", "ENDED"]
+        lines.append(printing.table(header, [_row(step, wide) for step in seen.steps]))
+        lines.append("")
+    lines.append(_counted(found.run_id, seen))
+    printing.text("\n".join(lines))
+    return EXIT_OK
+
+
+def _counted(run_id: str, seen: recall.Listed) -> str:
+    if not seen.total:
+        return f"{run_id}: no tool steps yet"
+    told = f"{run_id}: {len(seen.steps):,} of {counted(seen.found, 'step')}"
+    if len(seen.steps) < seen.found:
+        told += "; --all shows the others"
+    return told + (f"; {seen.agents:,} of subagents left out, --agents shows them" if seen.agents else "")
+
+
+def _row(step: ToolStep, wide: int) -> list[str]:
+    """Give the cells of a step. wide: characters that the largest number of tokens before takes."""
+    tool = one_line(step.tool_name, 40)
+    agent = step.more.get("agent_id")
+    return [
+        one_line(step.id, 64),
+        f"{tool} ({one_line(str(agent), 20)})" if agent else tool,
+        masked_line(history.called(step, _COMMAND), _SUMMARY),
+        f"{step.tokens_before:>{wide},} → {step.tokens_after:,}",
+        "ok" if step.success else "failed",
+    ]
+
+
+def _document(step: ToolStep) -> dict[str, Any]:
+    """Give a step without what stands beside it, which `steps show` has."""
+    numbers = {"bytes": step.bytes, "tokens_before": step.tokens_before, "tokens_after": step.tokens_after}
+    return {key: value for key, value in step.to_dict().items() if key != "rest"} | numbers
+
+
+@steps.command("show")
+@click.argument("step_id", metavar="ID", shell_complete=_complete_steps)
+@run_argument
+@click.option("--reduced", is_flag=True, help="What the history says of it, instead.")
+@json_option
+def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
+    """Print the full original of a tool step, byte for byte: what the tool printed, read or found.
+
+    The beginning of an id is enough. Nothing is added and nothing masked: it is your tool's own output. With --json:
+    the step, and its arguments and whole result as they were.
+
+    \b
+    Examples:
+      loomctl steps show toolu_01AbC
+      loomctl steps show toolu_01AbC shop-258 --json
+      loomctl steps show toolu_01AbC --reduced
+    """
+    found = _record(asking.space(), run)
+    step = recall.find(found, step_id)
+    if reduced:
+        text = history.full(step)
+        if as_json:
+            printing.document({"run_id": found.run_id, "step": _document(step), "text": text})
+        else:
+            printing.text(text)
+        return EXIT_OK
+    if as_json:
+        args, result = recall.original_call(found, step)
+        told = {"run_id": found.run_id, "step": masked(_document(step)), "args": args, "result": result}
+        click.echo(output.unmasked(told))
+        return EXIT_OK
+    data = recall.original_text(found, step)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+    return EXIT_OK
+
+
+@click.command("history")
+@run_argument
+@click.option(
+    "--budget", type=click.IntRange(min=0), default=500, show_default=True, metavar="N", help="Tokens at most."
+)
+@click.option(
+    "--recent",
+    type=click.IntRange(min=0),
+    default=history.RECENT,
+    show_default=True,
+    metavar="N",
+    help="So many of the last steps in full.",
+)
+@json_option
+def history_command(run: str | None, budget: int, recent: int, as_json: bool) -> int:
+    """Print a run's tool steps as a compaction is told them: the last ones in full, earlier ones a line each.
+
+    Never more tokens than the budget. What does not fit is counted, and `loomctl steps` has it.
+
+    \b
+    Examples:
+      loomctl history
+      loomctl history shop-258 --budget 2000 --recent 5
+    """
+    space = asking.space()
+    found = _record(space, run)
+    told = recall.recalled(space, found, budget, recent)
+    if as_json:
+        tokens = {"at_most": told.at_most, "estimate": told.estimated, "budget": budget}
+        parts = {"text": told.text, "tokens": tokens, "steps": told.steps, "left_out": told.left_out}
+        printing.document({"run_id": found.run_id, **parts})
+        return EXIT_OK
+    if told.text or told.steps:
+        printing.text(told.text)
+    else:
+        printing.text(f"{found.run_id}: no tool steps yet")
+    return EXIT_OK
+
+
+@click.command("reduce")
+@json_option
+def reduce_command(as_json: bool) -> int:
+    """Read one tool call from standard input and print the tool step that it would become. Writes nothing.
+
+    It takes a host's hook event (tool_name, tool_input, tool_response or error, tool_use_id), or an object with tool,
+    args and result. Text: the observation. With --json: the step.
+
+    \b
+    Examples:
+      loomctl reduce < event.json
+      loomctl reduce --json < event.json
+    """
+    call = tool_calls.read(_given())
+    rules = tool_rules.of_settings(asking.space(make=True).settings.reduce_rules)
+    step, text = recall.reduced(call.tool_name, call.args, call.result, error=call.error, step_id=call.id, rules=rules)
+    if as_json:
+        printing.document(recall.as_document(step, text))
+    else:
+        printing.text(step.observation)
+    return EXIT_OK
+
+
+def _given() -> Any:
+    data = b"" if sys.stdin.isatty() else inputs.read(inputs.STDIN, hint=_HELP_OF_REDUCE, largest=files.LARGEST_JSON)
+    if not data.strip():
+        raise LoomError(
+            "NO_INPUT",
+            "there is no tool call on standard input",
+            hint=_HELP_OF_REDUCE,
+            exit_code=EXIT_USAGE,
+        )
+    try:
+        return files.parse_json(data, where="standard input")
+    except LoomError as error:
+        error.hint = _HELP_OF_REDUCE
+        raise
+
+
+@click.command("savings")
+@run_argument
+@json_option
+def savings_command(run: str | None, as_json: bool) -> int:
+    """Tell what the reduction of a run's tool steps saved, by tool, and check that every original can be had back.
+
+    Tokens are estimates. Exit code 1 if an original or a step's record is gone, or is not what it was.
+
+    \b
+    Examples:
+      loomctl savings
+      loomctl savings shop-258 --json
+    """
+    found = _record(asking.space(), run)
+    told = recall.savings(found)
+    ends = EXIT_OK if told.all_there else EXIT_FINDINGS
+    if as_json:
+        recovery = {
+            "steps": told.whole.steps,
+            "recovered": told.recovered,
+            "bytes": told.bytes,
+            "bytes_recovered": told.bytes_recovered,
+            "dangling": told.dangling,
+            "missing": told.missing,
+            "lost": [{"id": one.step_id, **one.error.to_dict()} for one in told.lost],
+        }
+        tools = [{"tool_name": one.tool_name, **_saved(one)} for one in told.tools]
+        printing.document({"run_id": found.run_id, "tools": tools, "all": _saved(told.whole), "recovery": recovery})
+        return ends
+    rows = [_cells(one.tool_name, one) for one in told.tools] + [_cells("all", told.whole)]
+    columns = list(zip(["TOOL", "STEPS", "TOKENS BEFORE", "AFTER", "SAVED"], *rows, strict=True))
+    wide = [max(map(len, column)) for column in columns[1:]]
+    header, *rows = [
+        [name, *(cell.rjust(width) for cell, width in zip(numbers, wide, strict=True))]
+        for name, *numbers in zip(*columns, strict=True)
+    ]
+    lines = [printing.table(header, rows), ""]
+    lines.append(
+        f"Recovery: {told.recovered:,} of {counted(told.whole.steps, 'step')}, "
+        f"{told.bytes_recovered:,} of {counted(told.bytes, 'byte')}, {counted(told.dangling, 'dangling reference')}"
+    )
+    lines += [f"  ! {one_line(one.step_id, 64)}: {one.error.code}: {one.error.what}" for one in told.lost]
+    if told.missing:
+        lines.append(f"  ! {told.missing:,} more: their lines in {found.log} cannot be read")
+    printing.text("\n".join(lines))
+    return ends
+
+
+def _saved(one: recall.Saved) -> dict[str, Any]:
+    return {
+        "steps": one.steps,
+        "tokens_before": one.before,
+        "tokens_after": one.after,
+        "saved_percent": one.percent,
+    }
+
+
+def _cells(name: str, one: recall.Saved) -> list[str]:
+    return [one_line(name, 40), f"{one.steps:,}", f"{one.before:,}", f"{one.after:,}", f"{one.percent:.1f} %"]

@@ -1,0 +1,1 @@
+"""What commands share: who asks, how results are printed, options, hints."""

@@ -1,0 +1,258 @@
+"""What run, resume, next and done tell: the packing slip, the step, where the run stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loomctl.cli.shell import asking
+from loomctl.flow import gate_texts, prompts
+from loomctl.flow.route import run_life
+from loomctl.hosts.claude import events
+from loomctl.kit.text.fences import fenced, one_line, visible
+from loomctl.kit.text.secrets import masked_line
+from loomctl.kit.text.units import utf8_bytes, utf16_units
+from loomctl.priming.slip import cut_lines
+from loomctl.runs import run_values
+from loomctl.runs.machine import parts
+from loomctl.runs.model import places, visits
+from loomctl.workflows.model import gates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loomctl.flow.commands.command_ends import Ran
+    from loomctl.flow.commands.run_commands import Pending
+    from loomctl.priming.examine import Entry
+    from loomctl.priming.primed import Slip
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
+
+# What may stand beside a slip's text, so that the host shows all of a command's output inline.
+BESIDE = 4000
+_BESIDE_PARTS = 1_400  # UTF-16 units, beside three parts of a slip
+
+
+def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
+    """Give the current step as `--json` shows it: `{id, visit, stage, prompt, reason?, …}`; None where none is open.
+
+    kind, choices: of one that a person decides.
+    reason and what else the way to it tells: as the visit before it keeps it in `next` (D45).
+    """
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    if entry is None or place is None:
+        return None
+    prompt = prompts.step_prompt(place, entry["visit"], run_values.prompt_values(space.project, run))
+    told = {key: value for key, value in run_life.way_to(run.state, entry["step_id"]).items() if key != "step_id"}
+    asks = {"kind": place.step["kind"], "choices": gates.choices(place.step)} if places.is_human(place.step) else {}
+    return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt, **asks, **told}
+
+
+def preamble_document(space: Workspace, run: Run) -> dict[str, Any] | None:
+    """Give what precedes the current step, all of it, for who reads a document may know nothing yet (D46)."""
+    if visits.open_visit(run.state) is None:
+        return None
+    from loomctl.flow.preamble import preambles
+
+    return preambles.of(space, run).to_dict()
+
+
+def plan_lines(run: Run) -> list[str]:
+    """Give the plan, a phase a line: its steps, and where approval is asked."""
+    autonomy = run.plan.get("autonomy") or {}
+    gated = autonomy.get("require_approval_for") or ()
+    lines = []
+    for phase in run.plan["phases"]:
+        steps = [step["id"] for step in phase["steps"] if not step.get("engine")]
+        gate = " (after approval)" if phase.get("require_approval") or phase["id"] in gated else ""
+        lines.append(f"  {phase['id']}: {', '.join(steps) or 'no steps'}{gate}")
+    return lines
+
+
+def command_lines(commands: Sequence[Mapping[str, str]]) -> list[str]:
+    """Give commands in full, each under its step, for whoever is to trust them: nothing of them is cut."""
+    lines = []
+    for command in commands:
+        where = f" (in {one_line(command['workdir'], 200)})" if command.get("workdir") else ""
+        lines.append(f"  {one_line(command['step'], 200)}{where}:")
+        lines += [f"      {line}" for line in visible(command["run"]).split("\n")]
+    return lines
+
+
+def ran_lines(ran: Sequence[Ran]) -> list[str]:
+    """Give what command steps came to; the output's end of the last one, and of each that failed."""
+    lines = []
+    for one in ran:
+        failed = one.status == "failed"
+        took = (
+            f"after {seconds(one.command['duration_ms'] / 1000)}" if one.command.get("duration_ms") is not None else ""
+        )
+        how = ", ".join(filter(None, [one.reason or "exit code 0", took]))
+        lines.append(f"{'✗' if failed else '✓'} {one.step_id}: {one.status} ({one.stage}): {how}")
+        if one.tail and (failed or one is ran[-1]):
+            lines += [fenced(one.tail, "text")]
+        if failed or one is ran[-1]:
+            lines.append("It printed nothing." if one.command.get("bytes") == 0 else f"The whole output: {one.log}")
+    return lines
+
+
+def pending_lines(run: Run, pending: Pending) -> list[str]:
+    """Say why a run stands at a command step, and what leads on."""
+    from loomctl.flow.commands import run_commands
+
+    branch = visits.seen_from(run.state).name
+    again = f"loomctl next {run.run_id}" + (f" --branch {branch}" if branch else "")
+    if pending.kind == run_commands.NOT_TRUSTED:
+        return [
+            f"Nothing was run: {pending.step_id} is a command step, and this run's commands are not trusted here:",
+            *command_lines(pending.commands),
+            f"Its user decides: loomctl trust {run.run_id}",
+        ]
+    if pending.kind == run_commands.STOPPED:
+        return [f"The command of {pending.step_id} was stopped. To run it from its start: {again}"]
+    if pending.kind == run_commands.NOT_BEGUN:
+        waits = (
+            f" It failed for a passing reason, and is not tried before {pending.not_before}."
+            if pending.not_before
+            else ""
+        )
+        return [f"Now: {pending.step_id}, a command step.{waits} To run it: {again}"]
+    lines = [
+        f"{pending.step_id} is running for {seconds(pending.seconds)} now, {pending.bytes:,} bytes of output so far:"
+    ]
+    lines += [fenced(pending.tail, "text")] if pending.tail else ["It printed nothing yet."]
+    lines.append(f"The whole output: {pending.log}")
+    lines.append(f"It goes on by itself. To wait for its end: {again}")
+    return lines
+
+
+def seconds(count: float) -> str:
+    """Give a duration for people: `0.4 s`, `12 s`, `3 min 20 s`."""
+    if count < 10:
+        return f"{count:.1f} s"
+    minutes, rest = divmod(round(count), 60)
+    return f"{minutes:,} min {rest} s" if minutes else f"{rest} s"
+
+
+def of_slip(made: Slip) -> list[str]:
+    """Give what stands above a slip's text: for an assistant, who reads that, what it was warned of alone (D63)."""
+    if asking.reader_is_an_assistant() and made.text:
+        return warning_lines(made)
+    return slip_lines(made)
+
+
+def warning_lines(made: Slip) -> list[str]:
+    """Give what a priming was warned of, a line each."""
+    return [f"  ! {one_line(code, 40)}: {masked_line(text, 300)}" for code, text in made.warnings]
+
+
+def slip_lines(made: Slip, *, done: bool = True) -> list[str]:
+    """Give the packing slip for people; done: False for a dry run."""
+    loaded = "loaded" if done else "to load"
+    head = f"Packing slip ({made.event}): {len(made.loaded)} {loaded}, {len(made.fresh)} fresh"
+    if made.used:
+        head += f"; {made.used:,} of {made.limit:,}"
+    return [
+        head,
+        *(f"  {line}" for entry in made.entries if (line := _restored(entry, "loaded" if done else "would be loaded"))),
+        *warning_lines(made),
+    ]
+
+
+def _restored(entry: Entry, loaded: str) -> str:
+    """Say what a priming did with an artifact; names and messages come from files, so each stays on its line."""
+    name, message = masked_line(entry.id, 80), masked_line(entry.message, 200)
+    size = f" of {entry.bytes:,} bytes" if entry.bytes is not None else ""
+    if entry.decision == "load" and entry.form == "full":
+        return f"✓ {name} {loaded}, in full{size.replace(' of', ':')}"
+    if entry.decision == "load" and entry.form == "diff":
+        return f"✓ {name} {loaded}, as what changed since it was given{size.replace(' of', ', of')}"
+    if entry.decision == "load" and entry.form is not None:
+        return (
+            f"◐ {name}: {entry.form}{size}, the rest for lack of room at its path: {masked_line(entry.path or '', 200)}"
+        )
+    if entry.decision == "load":
+        return f"✗ {name} left out, for lack of room"
+    if entry.reason == "fresh":
+        return f"✓ {name} is in this conversation already, unchanged"
+    if entry.reason == "memory":
+        return f"✓ {name} is in the assistant's memory"
+    if entry.decision == "defer":
+        return f"… {name} deferred: {message}"
+    at = f" ({masked_line(entry.path, 200)})" if entry.path else ""
+    return f"✗ {name} {entry.reason}: {message}{at}" if entry.decision == "error" else ""
+
+
+def beside(text: str) -> str:
+    """Cut what stands beside a slip's text to its share; the slip's own text says what was left out of it."""
+    return cut_lines(visible(text), BESIDE, utf8_bytes)
+
+
+def whole(space: Workspace, run: Run, lines: list[str], made: Slip | None, *, goes_on: bool = False) -> str:
+    """Put what a verb tells together: its own lines, then the slip's text for an assistant, the step for a person.
+
+    goes_on: the reader has just ended the step before, and knows what precedes this one.
+    """
+    own = beside("\n".join(lines))
+    if asking.reader_is_an_assistant() and made is not None and made.text:
+        return with_slip(space, lines, made)
+    return f"{own}\n\n{bounded_step(space, run, goes_on=goes_on)}"
+
+
+def with_slip(space: Workspace, lines: Sequence[str], made: Slip) -> str:
+    """Put own lines above a slip's text; of one in four parts the last is left to the hook that follows the call.
+
+    Where it cannot be left it is not given, and what stands in it counts as not given (D15).
+    """
+    if len(made.parts) < parts.MOST:
+        return f"{beside(chr(10).join(lines))}\n\n{made.text}"
+    own = cut_lines(visible("\n".join(lines)), _BESIDE_PARTS, utf16_units)
+    *first, last = made.parts
+    parts.leave_behind_a_call(
+        space.store.local, space.caller.session_id, space.caller.pid, events.context("PostToolUse", last, None)
+    )
+    return "\n\n".join([own, *first])
+
+
+def bounded_step(space: Workspace, run: Run, *, goes_on: bool = False) -> str:
+    """Give the next thing to do in full, below what this conversation does not know yet of what precedes it (D46).
+
+    Above a host's limit what precedes it is named alone, and the step's beginning is given with the file of all of it.
+    """
+    text = prompts.upcoming(space.project, run, may_write=True)
+    limit = space.settings.command_budget
+    before = _news(space, run, limit - utf8_bytes(text) - 2, goes_on=goes_on)
+    if utf8_bytes(text) <= limit:
+        return f"{before}\n\n{text}" if before else text
+    entry = visits.open_visit(run.state)
+    where = f"{run.folder}/stages/{entry['stage']}/prompt.md" if entry else run.folder
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    ending = prompts.ENDING
+    if place is not None and places.is_human(place.step):
+        ending = gate_texts.ways(run, place)
+    elif place is not None:
+        ending = prompts.ending(run, place.step)
+    rest = f"(the whole prompt: {where}; read it)\n\n{ending}"
+    return f"{cut_lines(text, limit - utf8_bytes(rest) - 2, utf8_bytes)}\n\n{rest}"
+
+
+def _news(space: Workspace, run: Run, room: int, *, goes_on: bool) -> str:
+    """Give what is new to this conversation of what precedes the open step, and note that it has it now.
+
+    room: UTF-8 bytes; what does not fit into them is named by the command that prints it. A branch is worked on in a
+    conversation that Loom does not see: it is told all, unless it goes on by itself (D43).
+    """
+    branch = visits.seen_from(run.state).name
+    if run.state["status"] != "in_progress" or (branch and goes_on):
+        return ""
+    from loomctl.flow.preamble import preambles
+
+    if branch:
+        text = preambles.of(space, run).text if preambles.precedes(run) else ""
+        return text if utf8_bytes(text) <= room else preambles.TOO_LONG * (room > 200)
+    made = preambles.news(space, run)
+    if made is None:
+        return ""
+    if utf8_bytes(made.text) > room:
+        return preambles.TOO_LONG * (room > 200)
+    return "\n".join([*preambles.note_told(space, made), made.text])

@@ -1,0 +1,1 @@
+"""Commands that carry a run on: begin, step, decide, prime, hand on."""

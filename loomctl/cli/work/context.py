@@ -1,0 +1,341 @@
+"""`loomctl context`: what the steps of a run share, read and set by hand, and what became of it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loomctl.cli.shell import asking, inputs, printing
+from loomctl.cli.shell.options import branch_option, json_option, run_argument
+from loomctl.flow import contexts, lines
+from loomctl.kit import files
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import find
+from loomctl.runs.context import context_history, context_values
+from loomctl.runs.context.context_history import NOTHING, STEP, UNDO, USER
+from loomctl.runs.model.context_keys import is_reserved
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loomctl.flow.contexts import Held
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.context.context_history import Change
+    from loomctl.runs.store.store import Run
+
+_HELP = "loomctl context set --help"
+_SHOWN = 60
+_NEGATIVE = re.compile(r"-[0-9][0-9.eE+-]*")
+_NUMBER = "\0"  # no word of a command line has one
+
+
+@click.group()
+def context() -> int:
+    """Read and set the values that the steps of a run share, and see what became of them.
+
+    A key is text, a dot in it is just a letter; a value is any JSON. Steps set values under `context_updates`.
+
+    \b
+    Example:
+      loomctl context list
+    """
+    return EXIT_OK
+
+
+def _found(run: str | None, branch: str | None = None) -> tuple[Workspace, Run]:
+    space = asking.space()
+    found = space.store.read(asking.run_to_show(space, run), to_show=True)
+    return space, found if branch is None else lines.seen(found, branch)
+
+
+# ---- Reading.
+
+
+@context.command()
+@click.argument("key")
+@run_argument
+@branch_option
+@json_option
+def get(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
+    """Print what a key holds: a text as it is, anything else as JSON; its secrets are masked.
+
+    A large value is read from its blob, and `response.STEP` is the text of that step's last response. The built-in
+    keys `_current_node`, `_previous_node`, `_pipeline_name`, `_run_id`, `_retry_count`, `_start_time` and
+    `_node_start_time` are read likewise.
+
+    \b
+    Examples:
+      loomctl context get coverage
+      loomctl context get response.build/review shop-258
+    """
+    space, found = _found(run, branch)
+    held = contexts.held(space, found, key)
+    shown = context_history.noted(key, held.value)
+    if as_json:
+        printing.document({"run_id": found.run_id, **_document(held), "value": shown})
+    elif isinstance(shown, str):
+        printing.text(shown)
+    else:
+        printing.plain(shown)
+    return EXIT_OK
+
+
+@context.command("list")
+@run_argument
+@click.option("--all", "engine", is_flag=True, help="With the keys that Loom itself writes.")
+@branch_option
+@json_option
+def list_command(run: str | None, engine: bool, branch: str | None, as_json: bool) -> int:
+    """List the keys of a run's context, with what they hold and who set them.
+
+    A branch of an open parallel step has a copy of its own; what is set there counts in the run once it is joined.
+
+    \b
+    Examples:
+      loomctl context list
+      loomctl context list --all --json
+    """
+    space, found = _found(run, branch)
+    every = contexts.listed(space, found, engine=True)
+    held = [one for one in every if engine or not one.of_the_engine]
+    setters = {} if branch else context_history.setters(context_history.of_run(found))
+    if as_json:
+        told = [{**_document(one), **_set_by(setters.get(one.key))} for one in held]
+        printing.document({"run_id": found.run_id, "keys": told, "total": len(every)})
+        return EXIT_OK
+    if held:
+        rows = [_row(one, setters.get(one.key)) for one in held]
+        printing.text(printing.table(["KEY", "TYPE", "BYTES", "SET BY", "VALUE"], rows) + "\n")
+    others = len(every) - len(held)
+    more = f", and {others:,} of Loom's own: loomctl context list --all {found.run_id}" if others else ""
+    printing.text(f"{found.run_id}: {counted(len(held), 'key')}{more}")
+    return EXIT_OK
+
+
+def _document(held: Held) -> dict[str, Any]:
+    told = {"key": held.key, "type": held.type, "bytes": held.bytes, "engine": held.of_the_engine}
+    ref = {"ref": held.ref} if held.ref is not None else {}
+    return {**told, **ref, **({"trouble": held.trouble.to_dict()} if held.trouble is not None else {})}
+
+
+def _set_by(change: Change | None) -> dict[str, Any]:
+    if change is None:
+        return {"by": None, "stage": None, "at": None}
+    return {"by": change.by, "stage": change.stage, "at": change.at or None}
+
+
+def _row(held: Held, change: Change | None) -> list[str]:
+    value = _cell(held.key, held.value)
+    if held.trouble is not None:
+        value = masked_line(f"! {held.trouble.what}", _SHOWN)
+    return [_word(held.key), held.type, f"{held.bytes:,}", "" if change is None else _who(change), value]
+
+
+def _who(change: Change) -> str:
+    stage = one_line(str(change.stage), 40)
+    return {USER: "user", STEP: stage, UNDO: f"undo of {stage}"}.get(change.by, "not on record")
+
+
+def _cell(key: str, value: Any) -> str:
+    """Give a key's value as one short line, its secrets masked, also one that the key alone tells of."""
+    if value is NOTHING:
+        return "not set"
+    return masked_line(context_values.encoded(context_history.noted(key, value)).decode(), _SHOWN)
+
+
+def _word(key: str) -> str:
+    return one_line(key, 48)
+
+
+@context.command()
+@click.argument("words", nargs=-1, metavar="[KEY] [RUN]")
+@click.option("--all", "engine", is_flag=True, help="With the keys that Loom itself writes.")
+@json_option
+def history(words: tuple[str, ...], engine: bool, as_json: bool) -> int:
+    """Tell every change of a key, or of all: when, by which stage or person, from what to what.
+
+    One word is a KEY, if the run has or had one of that name, and else a RUN. Of a key it is also told how to set it
+    back to what it was before. What a person set is on record with its secrets masked.
+
+    \b
+    Examples:
+      loomctl context history
+      loomctl context history coverage
+      loomctl context history coverage shop-258 --json
+    """
+    if len(words) > 2:
+        raise _usage("there is one KEY and one RUN at most", "loomctl context history --help")
+    key, found, changes = _meant(words)
+    shown = [one for one in changes if engine or key is not None or not is_reserved(one.key)]
+    back = contexts.way_back(found, changes[-1]) if key is not None else ""
+    if as_json:
+        told = {"key": key, "changes": [_masked(one).to_dict() for one in shown], "back": back or None}
+        printing.document({"run_id": found.run_id, **told})
+        return EXIT_OK
+    if not shown:
+        printing.text(f"{found.run_id}: nothing was set yet by a step or a person")
+        return EXIT_OK
+    header = ["AT", "BY", "KEY", "BEFORE", "AFTER"]
+    rows = [
+        [one.at or "-", _who(one), _word(one.key), *(_cell(one.key, end) for end in (one.before, one.after))]
+        for one in shown
+    ]
+    printing.text(printing.table(header, rows))
+    if back:
+        printing.text(f"\nTo set it back: {back}")
+    return EXIT_OK
+
+
+def _masked(change: Change) -> Change:
+    ends = [one if one is NOTHING else context_history.noted(change.key, one) for one in (change.before, change.after)]
+    return change._replace(before=ends[0], after=ends[1])
+
+
+def _meant(words: Sequence[str]) -> tuple[str | None, Run, list[Change]]:
+    """Find out which key and which run are meant. Raises NO_SUCH_KEY where a key never was."""
+    if not words:
+        _, found = _found(None)
+        return None, found, context_history.of_run(found)
+    if len(words) == 1:
+        run = _run_alone(words[0])
+        if run is not None:
+            return None, run, context_history.of_run(run)
+    space, found = _found(words[1] if len(words) == 2 else None)
+    changes = context_history.of_run(found, words[0])
+    if not changes:
+        contexts.held(space, found, words[0])  # raises for a key that is not there either
+        raise _usage(
+            f"{one_line(words[0], 80)} is told from the run as it stands, and has no history",
+            f"loomctl context get {words[0]} {found.run_id}",
+        )
+    return words[0], found, changes
+
+
+def _run_alone(word: str) -> Run | None:
+    """Give the run that a single word means, if it is no key of the run that is meant without it."""
+    space = asking.space()
+    current = find.find(space).run_id
+    if current is not None and context_history.of_run(space.store.read(current, to_show=True), word):
+        return None
+    try:
+        return space.store.read(space.store.match(word), to_show=True)
+    except LoomError as error:
+        if error.code in ("NO_SUCH_RUN", "BAD_ID") and current is not None:
+            return None
+        raise
+
+
+# ---- Setting.
+
+
+class _WithNumbers(click.Command):
+    """A command among whose words a negative number is a word, and no option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [_NUMBER + word if _NEGATIVE.fullmatch(word) else word for word in args])
+
+
+@context.command("set", cls=_WithNumbers)
+@click.argument("words", nargs=-1, metavar="KEY VALUE [RUN]")
+@click.option("--text", "as_text", is_flag=True, help="VALUE is a text, whatever it looks like.")
+@click.option("--from", "source", metavar="FILE", help="VALUE stands in a file; -: on standard input. Then KEY [RUN].")
+@branch_option
+@json_option
+def set_command(words: tuple[str, ...], as_text: bool, source: str | None, branch: str | None, as_json: bool) -> int:
+    """Set a key of a run's context. VALUE is JSON, and what is none is a text.
+
+    It is told in the run's events, and `loomctl context history KEY` shows how to set it back. The keys that Loom
+    itself writes are refused, and so is a run that is over.
+
+    \b
+    Examples:
+      loomctl context set coverage 87
+      loomctl context set auth.module_path src/auth.py
+      loomctl context set build.version --text 1.10
+      loomctl context set report --from report.json
+    """
+    given = [word.removeprefix(_NUMBER) for word in words]
+    least = 1 if source is not None else 2
+    if not least <= len(given) <= least + 1:
+        wanted = "KEY [RUN]" if source is not None else "KEY VALUE [RUN]"
+        raise _usage(f"{counted(len(given), 'word')} given, expected {wanted}", _HELP)
+    key, run = given[0], given[least] if len(given) > least else None
+    text = _read(source) if source is not None else given[1]
+    value = text if as_text else _value(text, source)
+    space = asking.space()
+    done = contexts.put(space, contexts.to_change(space, run), {key: value}, branch=branch)
+    return _told(done, key, value, as_json=as_json)
+
+
+@context.command()
+@click.argument("key")
+@run_argument
+@branch_option
+@json_option
+def unset(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
+    """Take a key away from a run's context; `loomctl context history KEY` shows how to set it again.
+
+    \b
+    Example:
+      loomctl context unset coverage
+    """
+    space = asking.space()
+    done = contexts.take_away(space, contexts.to_change(space, run), key, branch=branch)
+    return _told(done, key, NOTHING, as_json=as_json)
+
+
+def _told(done: contexts.Set, key: str, value: Any, *, as_json: bool) -> int:
+    before = done.before[key]
+    ends = {"before": before, "value": value}
+    if as_json:
+        told = {name: context_history.noted(key, one) for name, one in ends.items() if one is not NOTHING}
+        printing.document({"run_id": done.run_id, "key": key, **told, "warnings": list(done.warnings)})
+        return EXIT_OK
+    now = "is taken away" if value is NOTHING else f"= {_cell(key, value)}"
+    printing.text(f"Loom: {_word(key)} {now} (was {_cell(key, before)})")
+    for one in done.warnings:
+        printing.note(f"loomctl: {one['code']}: {one['where']}: {one['message']}")
+    return EXIT_OK
+
+
+def _value(text: str, source: str | None) -> Any:
+    """Give the JSON that a text is, else the text; what only looks like an object, a list or a text is refused."""
+    try:
+        return files.parse_json(text.encode(), where=source or "VALUE")
+    except UnicodeEncodeError:
+        return text  # no Unicode, which is refused as a value
+    except LoomError as error:
+        if text.lstrip()[:1] not in ("{", "[", '"'):
+            return text
+        raise LoomError(
+            "BAD_VALUE",
+            "this looks like JSON, and is none",
+            where=error.where,
+            why=f"{error.why or error.what}; with --text it is a text",
+            hint=_HELP,
+            exit_code=EXIT_USAGE,
+        ) from None
+
+
+def _read(source: str) -> str:
+    data = inputs.read(source, hint=_HELP)
+    try:
+        return files.text_of(data)
+    except UnicodeDecodeError as error:
+        raise LoomError(
+            "BAD_VALUE",
+            "what was given is no UTF-8 text",
+            where=inputs.named(source),
+            why=str(error),
+            hint=_HELP,
+            exit_code=EXIT_USAGE,
+        ) from None
+
+
+def _usage(what: str, hint: str) -> LoomError:
+    return LoomError("USAGE", what, hint=hint, exit_code=EXIT_USAGE)

@@ -1,0 +1,337 @@
+"""`loomctl push` and `loomctl pull`: a run handed on through git, and taken."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loomctl.cli.shell import asking, output, person, printing, retyped
+from loomctl.cli.shell.options import complete_runs, json_option, run_argument
+from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import find
+from loomctl.runs.model import lease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from loomctl.handoff.handoff import Desk
+    from loomctl.handoff.parcels import Parcel
+    from loomctl.handoff.pull import Pulled
+    from loomctl.handoff.push import Pushed
+
+_MOST = 10
+# The beginning of a path: what stands there, in the order in which it is listed.
+_KINDS = (
+    ("run/state.json", "the state"),
+    ("run/plan.json", "the plan"),
+    ("run/events.jsonl", "the log of events"),
+    ("run/tool_steps.jsonl", "the tool steps"),
+    ("run/sessions.jsonl", "earlier sessions"),
+    ("run/stages/", "stages: prompts, responses, what changed"),
+    ("run/assets/", "assets"),
+    ("run/outputs/", "outputs of tools"),
+    ("blobs/", "large values"),
+    ("run/", "other files of the run's folder"),
+)
+
+
+def remote_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--remote NAME|URL`."""
+    return click.option("--remote", metavar="NAME|URL", help="The git remote (default: origin, or the only one).")(
+        command
+    )
+
+
+def _may_ask(*, as_json: bool) -> bool:
+    return not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+@click.command()
+@run_argument
+@remote_option
+@click.option("--with-outputs", is_flag=True, help="Carry what tools gave, too (outputs/); from then on it always is.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="List what would leave this machine; push nothing.")
+@json_option
+def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry_run: bool, as_json: bool) -> int:
+    """Hand RUN on: put it on a git remote, under refs/loom/runs/, for another machine to pull.
+
+    What leaves this machine is listed first, in bytes before git compresses it. No branch, no commit of yours, no index
+    and no file is touched. Where the remote has a state that this machine does not know, nothing is pushed.
+
+    \b
+    Examples:
+      loomctl push
+      loomctl push shop-258 --dry-run
+      loomctl push shop-258 --remote backup --with-outputs --yes
+    """
+    from loomctl.handoff import handoff
+    from loomctl.handoff import push as pushing
+    from loomctl.handoff.handoff import Desk
+
+    space = asking.space()
+    run_id = asking.run_to_show(space, run)
+    desk = Desk(space, remote, asks=_may_ask(as_json=as_json))
+    parcel = pushing.prepare(desk, run_id, outputs=with_outputs)
+    if dry_run:
+        damaged = handoff.warned(space, run_id)
+        printing.document({**_parcel_document(desk, parcel), "notes": damaged}) if as_json else printing.text(
+            "\n".join([_listing(desk, parcel, "would go"), *damaged])
+        )
+        return EXIT_OK
+    if parcel.is_due and not yes:
+        if not as_json:
+            printing.note("\n".join([_listing(desk, parcel, "would go"), *handoff.warned(space, run_id)]))
+        if not (_may_ask(as_json=as_json) and printing.confirmed("Push it?")):
+            again = f"loomctl push {run_id}{desk.option()}{' --with-outputs' if with_outputs else ''}"
+            why = "what leaves this machine is confirmed by a person, or by --yes"
+            raise LoomError("NOT_CONFIRMED", "nothing was pushed", why=why, hint=f"{again} --yes", exit_code=EXIT_USAGE)
+    elif parcel.is_due and not as_json:
+        printing.note(_listing(desk, parcel, "goes"))
+    person.must_decide(
+        space, "push", run_id, *shlex.split(desk.option()), *(["--with-outputs"] if with_outputs else ())
+    )
+    pushed = pushing.send(desk, parcel)
+    if as_json:
+        told = {"commit": pushed.commit, "notes": list(pushed.notes)}
+        printing.document({**_parcel_document(desk, pushed.parcel), **told})
+    else:
+        printing.text("\n".join(_pushed_lines(desk, pushed)))
+    return EXIT_OK
+
+
+def _listing(desk: Desk, parcel: Parcel, verb: str) -> str:
+    """List by kind what leaves the machine, what is masked in it, and what stays."""
+    size = f"{counted(len(parcel.new), 'file')}, {counted(parcel.bytes, 'byte')}"
+    lines = [f"Loom: to {desk.remote.shown} {verb} {size} of the run {parcel.run_id}"]
+    left = list(parcel.new)
+    for beginning, what in _KINDS:
+        held = [one for one in left if one[0].startswith(beginning)]
+        left = [one for one in left if one not in held] if held else left
+        if held:
+            count = "" if len(held) == 1 else f", {len(held):,} files"
+            lines.append(f"  {what}{count}: {counted(sum(one[1] for one in held), 'byte')}")
+    if parcel.is_due:
+        told = parcel.told
+        who = f"{masked_line(told.by, 60)} pushes it from {masked_line(told.machine, 60)}"
+        size = counted(parcel.message_bytes, "byte")
+        lines.append(f"  a commit that says that {who}, its goal and where it stands: {size}")
+    if any(path == "run/state.json" for path, _, _ in parcel.new):
+        lines.append(
+            "Paths go along: the state names the folders of its sessions, prompts and steps those they tell of."
+        )
+    hidden = [(path, count) for path, _, count in parcel.new if count]
+    if hidden:
+        lines.append(f"Masked: {counted(sum(count for _, count in hidden), 'secret')}, in")
+        lines += _few(f"  {one_line(path, 200)}" for path, _ in hidden)
+    if parcel.gone:
+        lines.append(f"No longer in it: {counted(len(parcel.gone), 'file')}")
+    if parcel.left_out:
+        lines.append("Stays here:")
+        lines += _few(f"  {one_line(one.name, 200)}: {one.why}" for one in parcel.left_out)
+    if not parcel.outputs:
+        lines.append("Outputs of tools stay here; --with-outputs carries them.")
+    return "\n".join(lines)
+
+
+def _few(lines: Iterable[str]) -> list[str]:
+    listed = list(lines)
+    more = [f"  and {len(listed) - _MOST:,} more"] if len(listed) > _MOST else []
+    return [*listed[:_MOST], *more]
+
+
+def _parcel_document(desk: Desk, parcel: Parcel) -> dict[str, Any]:
+    return {
+        "run_id": parcel.run_id,
+        "remote": desk.remote.shown,
+        "commit": None,
+        "files": [{"path": path, "bytes": size, "masked": count} for path, size, count in parcel.new],
+        "bytes": parcel.bytes,
+        "message_bytes": parcel.message_bytes if parcel.is_due else 0,
+        "gone": list(parcel.gone),
+        "left_out": [one._asdict() for one in parcel.left_out],
+        "outputs": parcel.outputs,
+        "notes": [],
+    }
+
+
+def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
+    run_id = pushed.parcel.run_id
+    if pushed.commit is None:
+        return [f"Loom: {desk.remote.shown} has the run {run_id} as it is here", *pushed.notes]
+    size = f"{counted(pushed.files, 'file')}, {counted(pushed.parcel.bytes, 'byte')}"
+    return [
+        f"Loom: run {run_id} is pushed to {desk.remote.shown} ({size})",
+        f"To go on with it elsewhere: loomctl pull {run_id}{desk.remote.elsewhere}",
+        *pushed.notes,
+    ]
+
+
+@click.command()
+@click.argument("run", required=False, shell_complete=complete_runs)
+@remote_option
+@click.option("--all", "every", is_flag=True, help="Every run that the remote has.")
+@click.option("--keep-mine", is_flag=True, help="Of two states: keep this one, save theirs as a run of its own.")
+@click.option("--take-theirs", is_flag=True, help="Of two states: take theirs, save this one as a run of its own.")
+@json_option
+def pull(run: str | None, remote: str | None, every: bool, keep_mine: bool, take_theirs: bool, as_json: bool) -> int:
+    """Take RUN from a git remote, as somebody pushed it there. `loomctl resume` then goes on with it.
+
+    A run that nothing was done to here since is brought forward; where what comes does not go on from what is here, for
+    somebody kept another state, that is saved as a run of its own. One that went on here and there is not merged:
+    nothing is done to it without --keep-mine or --take-theirs, and with either the other state is saved as a run of its
+    own. A run is not replaced under another session that drives it here, nor under a command of its that runs.
+
+    \b
+    Examples:
+      loomctl pull
+      loomctl pull shop-258 --remote backup
+      loomctl pull shop-258 --keep-mine
+      loomctl pull --all
+    """
+    from loomctl.handoff import pull as pulling
+    from loomctl.handoff.handoff import Desk
+
+    if (keep_mine and take_theirs) or (every and run):
+        what = "one of --keep-mine and --take-theirs" if keep_mine else "a run or --all"
+        raise LoomError("USAGE", f"give {what}", hint="loomctl pull --help", exit_code=EXIT_USAGE)
+    keep = pulling.KEPT_MINE if keep_mine else pulling.TOOK_THEIRS if take_theirs else ""
+    desk = Desk(asking.any_space(), remote, asks=_may_ask(as_json=as_json))
+    there = desk.listed()
+    if not every:
+        run_id = _meant(desk, run, there)
+        pulled = pulling.pull(desk, run_id, there[run_id], keep=keep)
+        printing.document(_pulled_document(desk, pulled)) if as_json else printing.text("\n".join(_lines(desk, pulled)))
+        return EXIT_OK
+    return _pull_all(desk, there, keep, as_json=as_json)
+
+
+def _pull_all(desk: Desk, there: Mapping[str, str], keep: str, *, as_json: bool) -> int:
+    """Take every run, whatever becomes of another; gives the exit code of the worst, two states that differ least."""
+    told: list[dict[str, Any]] = []
+    codes: list[int] = []
+    for run_id in sorted(there):
+        found = _tried(desk, run_id, there[run_id], keep)
+        if isinstance(found, LoomError):
+            codes.append(found.exit_code)
+            told.append({"run_id": run_id, "kind": "refused", "error": found.to_dict()})
+            if not as_json:
+                printing.note(f"{one_line(run_id, 200)}: {found}")
+        else:
+            told.append(_pulled_document(desk, found))
+            if not as_json:
+                printing.text("\n".join(_lines(desk, found)))
+        if codes and codes[-1] == ON_INTERRUPT:
+            break
+    if as_json:
+        printing.document({"remote": desk.remote.shown, "runs": told})
+    elif not there:
+        printing.text(f"Loom: {desk.remote.shown} has no runs")
+    return max(codes, key=lambda code: (code != EXIT_HELD, code), default=EXIT_OK)
+
+
+def _tried(desk: Desk, run_id: str, commit: str, keep: str) -> Pulled | LoomError:
+    """Take one of several runs; what goes wrong with it is its own result."""
+    from loomctl.handoff import pull as pulling
+
+    again = f"loomctl --debug pull {run_id}{desk.option()}"
+    try:
+        return pulling.pull(desk, run_id, commit, keep=keep)
+    except LoomError as error:
+        return error
+    except KeyboardInterrupt:
+        return LoomError("INTERRUPTED", "interrupted", hint="loomctl runs", exit_code=ON_INTERRUPT)
+    except OSError as error:
+        return output.in_words(error, again)
+    except Exception as error:  # noqa: BLE001 - a bug that one run shows keeps no other from coming
+        return output.bug(error, again)
+
+
+def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
+    """Give the run that is meant among those that the remote has. Raises NO_SUCH_RUN and AMBIGUOUS_RUN."""
+    if named is not None:
+        found = [run_id for run_id in there if run_id == named] or [one for one in there if one.startswith(named)]
+    else:
+        current = find.find(desk.space, None).run_id
+        found = [current] if current in there and current is not None else list(there)
+    if len(found) == 1:
+        return found[0]
+    listed = "\n".join(f"    {run_id}" for run_id in sorted(found)[:20])
+    if found:
+        raise LoomError(
+            "AMBIGUOUS_RUN",
+            f"{len(found)} runs of {desk.remote.shown} could be meant",
+            why=f"name one, or its beginning, or take them --all; they are\n{listed}",
+            hint=retyped.naming(min(found)),
+            exit_code=EXIT_NO_RUN,
+        )
+    shown = desk.remote.shown
+    what = f"the remote {shown} has no run {one_line(named, 80)!r}" if named else f"the remote {shown} has no runs"
+    why = f"where a run is worked on, loomctl push{desk.option()} puts it there"
+    hint = desk.remote.listing if there else f"git ls-remote {desk.remote.read_at}"
+    raise LoomError("NO_SUCH_RUN", what, why=why, hint=hint, exit_code=EXIT_NO_RUN)
+
+
+def _pulled_document(desk: Desk, pulled: Pulled) -> dict[str, Any]:
+    told = pulled.told
+    return {
+        "run_id": pulled.run_id,
+        "remote": desk.remote.shown,
+        "kind": pulled.kind,
+        "saved": pulled.saved,
+        "files": pulled.files,
+        "bytes": pulled.bytes,
+        "pushed": {"by": told.by, "machine": told.machine, "at": told.at} if told is not None else None,
+        "outputs": told.outputs if told is not None else None,
+        "left_out": [{"name": name, "why": why} for name, why in pulled.left_out],
+        "brought": list(pulled.brought),
+        "notes": list(pulled.notes),
+    }
+
+
+def _lines(desk: Desk, pulled: Pulled) -> list[str]:
+    from loomctl.handoff import handoff
+    from loomctl.handoff import pull as pulling
+
+    run_id, saved = pulled.run_id, pulled.saved
+    who = handoff.who(pulled.told)
+    brought = [f"What it names and lacked here came: {counted(len(pulled.brought), 'file')}"] if pulled.brought else []
+    if pulled.kind == pulling.NOTHING:
+        return [f"Loom: run {run_id} is here as {desk.remote.shown} has it", *brought, *_taken_up(desk, run_id)]
+    if pulled.kind == pulling.AHEAD:
+        return [f"Loom: run {run_id} is newer here; to hand it on: loomctl push {run_id}{desk.option()}", *brought]
+    if pulled.kind == pulling.KEPT_MINE:
+        return [
+            f"Loom: run {run_id} stays as it is here; what {desk.remote.shown} has is saved as {saved}",
+            f"  {who}",
+            *brought,
+            f"To hand this state on: loomctl push {run_id}{desk.option()}",
+            *pulled.notes,
+        ]
+    lines = [f"Loom: run {run_id} is pulled from {desk.remote.shown} ({counted(pulled.files, 'file')})", f"  {who}"]
+    if saved is not None:
+        is_no_part = "is not a part of that; it " if pulled.kind == pulling.FORWARD else ""
+        lines.append(f"What was here {is_no_part}is saved as {saved}")
+    if pulled.left_out:
+        lines.append("Did not come:")
+        lines += _few(f"  {one_line(name, 200)}: {one_line(why, 120)}" for name, why in pulled.left_out)
+    lines += pulled.notes
+    return [*lines, *_taken_up(desk, run_id)]
+
+
+def _taken_up(desk: Desk, run_id: str) -> list[str]:
+    """Say how a run that was not taken up here is."""
+    from loomctl.runs.machine import known
+
+    store = desk.space.store
+    if known.is_known(run_id, store.folder):
+        return []
+    driver = store.held(run_id, store.read_state(run_id))  # where it came from, within the last half hour
+    resume = f"To go on with it here: loomctl resume {run_id}"
+    return [resume] if driver is None else [f"It is driven by {lease.told(driver)}", f"{resume} --take-over"]

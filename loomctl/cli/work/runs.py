@@ -1,0 +1,265 @@
+"""`loomctl runs`: list the runs of a project, remove one, archive one, bring one back."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from loomctl.cli.shell import asking, person, printing
+from loomctl.cli.shell.options import Command, Listing, complete_runs, json_option
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.runs import leases
+from loomctl.runs.model import saved_copies
+from loomctl.runs.model.state import ACTIVE
+from loomctl.runs.store import run_index
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.runs.caller import Workspace
+
+
+_UNNAMED = "\0"  # no command line holds it
+
+
+def _remote_option(command: Command) -> Command:
+    """Add `--remote [NAME|URL]`."""
+    return click.option(
+        "--remote",
+        is_flag=False,
+        flag_value=_UNNAMED,
+        metavar="[NAME|URL]",
+        help="The runs of a git remote (without a name: of origin or the only one), and how they stand to those here.",
+    )(command)
+
+
+@click.group(cls=Listing, invoke_without_command=True)
+@_remote_option
+@json_option
+@click.pass_context
+def runs(context: click.Context, *, remote: str | None = None, as_json: bool = False) -> int:
+    """List the runs of this project; `rm` and `archive` put them away, `restore` brings one back.
+
+    \b
+    Examples:
+      loomctl runs
+      loomctl runs --json
+      loomctl runs --remote
+      loomctl runs archive shop-258
+    """
+    if context.invoked_subcommand is not None:
+        return EXIT_OK
+    return list_runs(as_json) if remote is None else list_remote(remote, as_json)
+
+
+@runs.command("list")
+@_remote_option
+@json_option
+def list_command(remote: str | None, as_json: bool) -> int:
+    """List the runs of this project, the newest first, or a remote's.
+
+    \b
+    Examples:
+      loomctl runs list
+      loomctl runs list --remote backup
+    """
+    return list_runs(as_json) if remote is None else list_remote(remote, as_json)
+
+
+def list_runs(as_json: bool) -> int:
+    """Print every run with its standing; one that cannot be read is listed with the reason, a saved copy as such."""
+    space = asking.any_space()
+    bound = (space.local.binding(space.caller.session_id) or {}).get("run_id")
+    found = [
+        {**one, "bound": one["run_id"] == bound, "driver": _driver(space, one)}
+        for one in run_index.summaries(space.store)
+    ]
+    found.sort(key=lambda one: str(one.get("updated_at") or ""), reverse=True)
+    if as_json:
+        printing.document({"runs": found})
+        return EXIT_OK
+    if not found:
+        printing.text('No runs here yet. Start one: loomctl run "what to do"')
+        return EXIT_OK
+    others = {one["run_id"]: one["driver"] for one in found if one["driver"] and not one["driver"]["here"]}
+    copies = {one["run_id"]: saved_copies.said(one["saved_from"]) for one in found if one.get("saved_from")}
+    rows = [
+        [
+            ("* " if one["bound"] else "  ") + one["run_id"],
+            one.get("status") or "unreadable",
+            one.get("current_step") or "",
+            one.get("sessions") or one.get("error", ""),
+            one.get("updated_at") or "",
+            *([_who(others.get(one["run_id"]))] if others else []),
+            *([copies.get(one["run_id"], "")] if copies else []),
+        ]
+        for one in found
+    ]
+    header = [
+        "  RUN",
+        "STATUS",
+        "STEP",
+        "SESSIONS",
+        "UPDATED",
+        *(["DRIVEN BY"] if others else []),
+        *(["COPY OF"] if copies else []),
+    ]
+    printing.text(printing.table(header, rows))
+    return EXIT_OK
+
+
+def list_remote(named: str, as_json: bool) -> int:
+    """Print every run that a remote has: who pushed it, where it stands, and how that is to what is here."""
+    from loomctl.handoff import remote_runs
+    from loomctl.handoff.handoff import Desk
+
+    desk = Desk(asking.any_space(), None if named == _UNNAMED else named, asks=not as_json and sys.stdin.isatty())
+    found = remote_runs.listed(desk)
+    if as_json:
+        printing.document({"remote": desk.remote.shown, "runs": [one.to_dict() for one in found]})
+        return EXIT_OK
+    if not found:
+        printing.text(f"{desk.remote.shown} has no runs. To hand one on: loomctl push{desk.option()}")
+        return EXIT_OK
+    header = ["RUN", "WORK", "STATUS", "STEP", "PUSHED", "HERE"]
+    rows = [
+        [
+            one.run_id,
+            one.work,
+            one.status,
+            one.step,
+            f"{one.at} by {one.by} ({one.machine})" if one.at else "",
+            one.here,
+        ]
+        for one in found
+    ]
+    printing.text(printing.table(header, rows))
+    for one in found:
+        if one.trouble:
+            way = f"loomctl pull {one.run_id}{desk.option()}"
+            printing.text(f"! {one.run_id}: {one_line(one.trouble, 300)}; {way} says why, and what can be done")
+    return EXIT_OK
+
+
+def _driver(space: Workspace, summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give who drives a run that is active; None where nobody does."""
+    if summary.get("status") not in ACTIVE:
+        return None
+    try:
+        return leases.document(space, summary["run_id"], space.store.glance(space.store.home(summary["run_id"])))
+    except LoomError:
+        return None
+
+
+def _who(driver: Mapping[str, Any] | None) -> str:
+    return f"{one_line(driver['session_id'], 20)} on {one_line(driver['hostname'], 40)}" if driver else ""
+
+
+@runs.command("rm")
+@click.argument("run", shell_complete=complete_runs)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Remove a run that is still active.")
+@json_option
+def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
+    """Remove a run and everything Loom recorded of it. The project's own files stay.
+
+    \b
+    Example:
+      loomctl runs rm shop-258 --yes
+    """
+    from loomctl.care import keep
+
+    space = asking.space()
+    run_id = keep.removable(space, run, force=force)
+    folder = space.store.run_dir(run_id)
+    if not yes and (as_json or not printing.confirmed(f"Remove {folder} and all that is in it?")):
+        raise LoomError(
+            "NOT_CONFIRMED", "nothing was removed", hint=f"loomctl runs rm {run_id} --yes", exit_code=EXIT_USAGE
+        )
+    person.must_decide(space, "runs rm", run_id, *(["--force"] if force else ()))
+    keep.remove(space, run_id, force=force)
+    if as_json:
+        printing.document({"run_id": run_id, "removed": True})
+    else:
+        printing.text(f"Loom: run {run_id} is removed{_its_blobs(space)}")
+    return EXIT_OK
+
+
+def _its_blobs(space: Workspace) -> str:
+    from loomctl.runs.store.blobs import Blobs
+
+    some = os.path.isdir(Blobs(space.store.folder).folder)
+    return "; loomctl gc removes the large values that no run refers to" if some else ""
+
+
+@runs.command("archive")
+@click.argument("run", shell_complete=complete_runs)
+@click.option(
+    "--to", "target", type=click.Path(), metavar="DIR|FILE", help="Where to (default: .loom/archive/RUN.tar.gz)."
+)
+@click.option("--force", is_flag=True, help="Archive a run that is still active.")
+@json_option
+def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
+    """Pack a run and its large values into one .tar.gz, read it back, and remove the run's folder.
+
+    \b
+    Examples:
+      loomctl runs archive shop-258
+      loomctl runs archive shop-258 --to ~/archives/
+      loomctl runs restore shop-258
+    """
+    from loomctl.care import keep
+
+    space = asking.space()
+    run_id = keep.removable(space, run, force=force)
+    path = keep.archive_path(space, run_id, target)
+    away = keep.archive(space, run_id, path, force=force)
+    if as_json:
+        printing.document({"run_id": run_id, "archive": path, "files": away.files, "lost_blobs": list(away.lost)})
+        return EXIT_OK
+    lines = [f"Loom: run {run_id} is in {path} ({counted(away.files, 'file')})", *_lost(away.lost)]
+    printing.text("\n".join([*lines, f"To bring it back: loomctl runs restore {shlex.quote(path)}"]))
+    return EXIT_OK
+
+
+def _lost(refs: Sequence[str]) -> list[str]:
+    return [f"Not with it, for it is not here or damaged: {ref}" for ref in refs]
+
+
+@runs.command("restore")
+@click.argument("archive", type=click.Path())
+@json_option
+def restore(archive: str, as_json: bool) -> int:
+    """Bring a run back from its archive: a file, or the beginning of the id of one below .loom/archive.
+
+    The archive stays. Nothing of it is believed unseen: it must hold one run's folder with plain files, under the id
+    that the run's state says, and no run of that id may be here.
+
+    \b
+    Examples:
+      loomctl runs restore shop-258
+      loomctl runs restore ~/archives/shop-258-run-2026-01-01T00-00-00Z.tar.gz
+    """
+    from loomctl.care import keep
+    from loomctl.runs import archives
+
+    space = asking.any_space()
+    back = keep.bring_back(space, archives.named_archive(space.store.folder, archive))
+    if as_json:
+        trouble = back.trouble.to_dict() if back.trouble is not None else None
+        told = {"run_id": back.run_id, "archive": back.archive, "files": back.files, "trouble": trouble}
+        printing.document({**told, "lost_blobs": list(back.lost)})
+        return EXIT_OK
+    lines = [f"Loom: run {back.run_id} is back ({counted(back.files, 'file')})", *_lost(back.lost)]
+    if back.trouble is not None:
+        lines.append(f"Its state cannot be read ({back.trouble.code}): loomctl state restore {back.run_id}")
+    lines.append(f"To look at it: loomctl show {back.run_id}; to go on: loomctl resume {back.run_id}")
+    printing.text("\n".join(lines))
+    return EXIT_OK

@@ -1,0 +1,366 @@
+"""`loomctl next`, `done` and `undo`: a run's way from step to step."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from loomctl.cli.shell import asking, inputs, printing, telling
+from loomctl.cli.shell.options import branch_option, json_option, run_argument
+from loomctl.flow import drive, moves
+from loomctl.flow.back import undo as undoing
+from loomctl.flow.commands import run_commands
+from loomctl.flow.end import how_ended
+from loomctl.flow.outcomes.directives import Reading
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.text.fences import one_line, visible
+from loomctl.kit.text.secrets import mask, masked_line
+from loomctl.priming import catch_up
+from loomctl.runs import find, leases
+from loomctl.runs.model import places, visits
+from loomctl.runs.model.state import TERMINAL as OVER
+from loomctl.runs.model.visits import OUTCOMES, SPELLINGS
+from loomctl.workflows.model import gates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.flow.commands.run_commands import Pending
+    from loomctl.flow.drive import Driven
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+@click.command("next")
+@run_argument
+@branch_option
+@json_option
+def next_command(run: str | None, branch: str | None, as_json: bool) -> int:
+    """Show the step to work on now, opening it if need be.
+
+    After any interruption this is the first step that is not done. A command step is run, and the one after it shown;
+    what takes longer than 90 seconds goes on by itself, and the next `loomctl next` waits for it again.
+
+    \b
+    Examples:
+      loomctl next
+      loomctl next --branch api
+    """
+    space = asking.space()
+    line = _ProgressLine() if sys.stderr.isatty() and not as_json else None
+    try:
+        driven = drive.next_step(space, find.to_drive(space, run), line.show if line else None, branch=branch)
+    finally:
+        if line:
+            line.clear()
+    may_go_on = branch is None and driven.pending is None and driven.run.state["status"] not in OVER
+    if may_go_on and (caught := catch_up.give(space, driven.run, driven.slip)):
+        made, lines = caught
+        driven = driven._replace(slip=made, notes=[*lines, *driven.notes])
+    return told(space, driven, as_json=as_json)
+
+
+class _ProgressLine:
+    """One line on a terminal, written over and over while a command runs."""
+
+    def __init__(self) -> None:
+        self._shown = False
+
+    def show(self, pending: Pending) -> None:
+        """Show how far a command is: how long it runs, and what it printed last."""
+        import shutil
+
+        last = pending.tail.rpartition("\n")[2]
+        said = f"{pending.step_id}: {telling.seconds(pending.seconds)}, {pending.bytes:,} bytes  {last}"
+        room = max(20, shutil.get_terminal_size().columns - 1)
+        click.echo(f"\r\x1b[K{one_line(said, room)}", nl=False, err=True)
+        self._shown = True
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--for",
+    "stage",
+    metavar="STAGE",
+    help="The stage that this result is of: its number or name (default: the one that you were given last).",
+)
+@click.option(
+    "--outcome",
+    type=click.Choice([*OUTCOMES, *SPELLINGS]),
+    help="How the step ended (default: as its result says).",
+)
+@click.option("--note", default="", metavar="TEXT", help="One line for the run's history.")
+@click.option(
+    "--artifact", "artifacts", multiple=True, metavar="NAME=PATH", help="Register a file that later steps need."
+)
+@click.option(
+    "--response-file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Take the step's response from FILE ('-': standard input).",
+)
+@branch_option
+@json_option
+def done(
+    run: str | None,
+    stage: str | None,
+    outcome: str | None,
+    note: str,
+    artifacts: tuple[str, ...],
+    response_file: str | None,
+    branch: str | None,
+    as_json: bool,
+) -> int:
+    """End a step with its result, and show the next one.
+
+    --for names the step that you worked on: called again, it changes nothing and says how that step ended. The result
+    is read from standard input or --response-file. With neither, an assistant's next final message is the result, and a
+    person is asked for a line. A JSON object in it may say how the step ended and what the run is to know (outcome,
+    failure_reason, context_updates, …); of a step with an output schema it must fit, or another is asked for.
+
+    \b
+    Examples:
+      loomctl done --for 002 <<'LOOM'
+      The spec is in specs/258.md; two questions are open.
+      LOOM
+      loomctl done --for 002 --artifact spec_path=specs/258.md --response-file notes.md
+      loomctl done --for 002 --outcome failed --note "the tests need a database"
+    """
+    space = asking.space()
+    given: list[str | None] = []
+    try:
+        run_id = find.to_drive(space, run, by_hand=outcome is not None)
+        given.append(_response(response_file))
+        driven = drive.done(
+            space,
+            run_id,
+            response=given[0],
+            outcome=SPELLINGS.get(outcome or "", outcome),
+            note=note,
+            artifacts=dict(_artifact(space, run_id, one) for one in artifacts),
+            branch=branch,
+            stage=stage,
+            ask=None if as_json or sys.stdin is None or not sys.stdin.isatty() else _asked,
+        )
+    except LoomError as error:
+        if error.code == leases.HELD_BY_ANOTHER:
+            _keep(space, run, error, (given or [_response(response_file)])[0], response_file, stage)
+        raise
+    return told(space, driven, as_json=as_json)
+
+
+def _asked(step_id: str) -> str:
+    """Ask a person for the result of a step."""
+    return str(
+        click.prompt(f"Result of {masked_line(step_id, 120)}, in a line", default="", show_default=False, err=True)
+    )
+
+
+def _keep(
+    space: Workspace, run: str | None, error: LoomError, given: str | None, path: str | None, stage: str | None
+) -> None:
+    """Keep the result of a step that another drives: it may have cost hours, and nobody types it again."""
+    if given is None or not given.strip():
+        return
+    kept = path if path not in (None, inputs.STDIN) else ""
+    run_id = find.to_read(space, run).run_id or ""
+    kept = kept or leases.keep_result(space, run_id, given)
+    if kept:
+        of = f" --for {quoted(stage)}" if stage else ""
+        again = f"loomctl done {run_id}{of} --response-file {quoted(kept)}"
+        error.why += f". The result that was given is kept; once the run is this session's again: {again}"
+
+
+def _response(path: str | None) -> str | None:
+    """Read the step's response; None where none was given. An empty response is one only if a file was named."""
+    if path is None and not _has_input():
+        return None
+    text = inputs.text(
+        inputs.STDIN if path is None else path,
+        why="what is longer is written into a file, and that is registered",
+        hint="loomctl done --artifact notes=notes.md",
+    )
+    return text if text.strip() or path is not None else None
+
+
+def _has_input() -> bool:
+    """Tell whether standard input is a pipe or a file; a terminal, /dev/null and a host's socket give nothing."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
+    name, equals, path = given.partition("=")
+    if not equals or not path or not _NAME.fullmatch(name):
+        raise LoomError(
+            "USAGE",
+            f"--artifact {given!r:.80}",
+            why="it is NAME=PATH, such as --artifact spec_path=specs/258.md",
+            hint="loomctl done --help",
+            exit_code=EXIT_USAGE,
+        )
+    from loomctl.flow import register
+
+    return name, register.portable(space, run_id, path)
+
+
+@click.command()
+@run_argument
+@branch_option
+@json_option
+def undo(run: str | None, branch: str | None, as_json: bool) -> int:
+    """Take the last `done` back: its step is open again; its response is kept beside it.
+
+    \b
+    Example:
+      loomctl undo
+    """
+    space = asking.space()
+    return told(space, undoing.undo(space, find.to_drive(space, run), branch), as_json=as_json)
+
+
+def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
+    """Print what a verb did and where the run stands, and give the exit code."""
+    if as_json:
+        printing.document(_document(space, driven))
+    else:
+        printing.text(_text(space, driven))
+    if driven.pending is not None and driven.pending.kind == run_commands.NOT_TRUSTED:
+        return EXIT_USAGE
+    if driven.repair:
+        return EXIT_FINDINGS
+    return EXIT_MISSING if driven.slip is not None and driven.slip.failed else EXIT_OK
+
+
+def _document(space: Workspace, driven: Driven) -> dict[str, object]:
+    visit = driven.closing or driven.ended
+    reading = (driven.reading or Reading()).to_dict()
+    goes_on = driven.closing is None and driven.run.state["status"] not in OVER
+    return {
+        **reading,
+        "run_id": driven.run.run_id,
+        "status": driven.run.state["status"],
+        "branch": _branch(driven),
+        "closing": driven.closing is not None,
+        "had_ended": driven.had_ended,
+        "stage": visit["stage"] if visit else None,
+        "outcome": driven.ended["status"] if driven.ended else reading["outcome"],
+        "failure_reason": visits.reason_of(driven.ended) or None if driven.ended else reading["failure_reason"],
+        "repair": driven.repair or None,
+        "next": telling.step_document(space, driven.run) if goes_on else None,
+        "way": driven.ended.get("next") if driven.ended else None,
+        "preamble": telling.preamble_document(space, driven.run) if goes_on else None,
+        "pending_approvals": driven.run.state["pending_approvals"],
+        "slip": driven.slip.with_text() if driven.slip is not None else None,
+        "notes": list(driven.notes),
+        "ran": [one._asdict() for one in driven.ran],
+        "pending": None if driven.pending is None else driven.pending._asdict(),
+    }
+
+
+def _branch(driven: Driven) -> dict[str, object] | None:
+    """Give the branch that was worked on: `{id, outcome}`, its outcome null until it has ended; null for the run."""
+    outside = visits.seen_from(driven.run.state)
+    return {"id": outside.name, "outcome": outside.outcome} if outside.stage else None
+
+
+def _repair(driven: Driven) -> list[str]:
+    """Say what is wrong with an answer, and how the step is ended with another."""
+    entry = visits.open_visit(driven.run.state)
+    name = masked_line(entry["step_id"], 120) if entry else "The step"
+    if driven.repair.startswith("EVIDENCE_MISSING"):
+        return [f"{name} is not ended.", "", visible(mask(driven.repair)[0])]
+    return [
+        f"{name} is not ended.",
+        "",
+        visible(mask(driven.repair)[0]),
+        "",
+        f"End the step anew with `{visits.done_command(entry)}` and the corrected JSON on standard input.",
+    ]
+
+
+def _at_a_command(driven: Driven, lines: list[str]) -> str:
+    """Say where a run stands that is at a command step: nothing there is for the assistant to do."""
+    assert driven.pending is not None  # the caller looked
+    lines += telling.pending_lines(driven.run, driven.pending)
+    if driven.slip is not None:
+        lines += telling.of_slip(driven.slip)
+    own = "\n".join(lines)
+    if asking.reader_is_an_assistant() and driven.slip is not None and driven.slip.text:
+        return f"{own}\n\n{driven.slip.text}"
+    return own
+
+
+def _decided(run: Run, ended: Mapping[str, Any]) -> str:
+    """Give what a person chose, who it was and their note, of a step that a person decides; empty for any other."""
+    place = places.place_of(run.plan, ended["step_id"])
+    return masked_line(str(ended.get("note") or ""), 300) if place and places.is_human(place.step) else ""
+
+
+def _asks_at_a_step(driven: Driven) -> bool:
+    """Tell whether the run waits at a step that a person decides, whose question is then shown whole."""
+    return driven.move.kind == "approval" and gates.open_human(driven.run.state, driven.run.plan) is not None
+
+
+def _had_ended(driven: Driven) -> list[str]:
+    """Say how a step ended that was to be ended once more, and where the run stands."""
+    entry = driven.ended or {}
+    said = f"{entry['stage']} has ended already: {visits.how_it_ended(entry)}. Nothing was changed."
+    now = visits.open_visit(driven.run.state)
+    lines = [said, moves.say_move(driven._replace(ended=None))]
+    if now is None or driven.move.kind != "in_progress":
+        return lines
+    shows = f"loomctl next --branch {branch}" if (branch := visits.seen_from(driven.run.state).name) else "loomctl next"
+    lines.append(f"`{shows}` shows that step; `{visits.done_command(now)}` ends it.")
+    return lines
+
+
+def _text(space: Workspace, driven: Driven) -> str:
+    if driven.closing is not None:
+        return (
+            f"The step {driven.closing['step_id']} is closing. Give its result as your final message: what was done, "
+            "what was decided, what is left open. Loom takes that message as the step's response."
+        )
+    lines = [*driven.notes]
+    if driven.had_ended:
+        return "\n".join([*lines, *_had_ended(driven)])
+    if driven.repair and driven.ended is None:
+        return "\n".join([*lines, *_repair(driven)])
+    if driven.ended is not None:
+        mark = "✗" if driven.ended["status"] == "failed" else "✓"
+        why = how_ended.why(driven.ended, driven.reading, 300) or _decided(driven.run, driven.ended)
+        of = ", ".join(filter(None, (driven.ended["stage"], how_ended.by_file(driven.reading))))
+        told = f"{mark} {driven.ended['step_id']}: {driven.ended['status']} ({of})"
+        lines.append(f"{told}: {why}" if why else told)
+    lines += (
+        [f"  ! {one.code}: {masked_line(one.message, 300)}" for one in driven.reading.warnings]
+        if driven.reading
+        else []
+    )
+    lines += telling.ran_lines(driven.ran)
+    if driven.pending is not None:
+        return _at_a_command(driven, lines)
+    lines.append(moves.say_move(driven))
+    if driven.slip is not None:
+        lines += telling.of_slip(driven.slip)
+    is_over = visits.seen_from(driven.run.state).outcome is not None
+    if is_over or (driven.move.kind != "step" and driven.slip is None and not _asks_at_a_step(driven)):
+        return "\n".join(lines)
+    return telling.whole(space, driven.run, lines, driven.slip, goes_on=driven.ended is not None)
