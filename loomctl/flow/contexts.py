@@ -120,7 +120,7 @@ def _held(space: Workspace, run: Run, key: str, value: Any) -> Held:
 
 
 def to_change(space: Workspace, named: str | None) -> str:
-    """Find the run whose context a person or the session that drives it changes (D1). Raises as `finding.to_drive`."""
+    """Find the run whose context a person or the session that drives it changes (D1). Raises as `find.to_drive`."""
     return find.to_drive(space, named, verb="context set")
 
 

@@ -35,7 +35,7 @@ def budget(space: Workspace) -> Budget:
 def owe(space: Workspace, run: Run, event: Event, begun: str) -> Slip:
     """Note what is due to the caller's session; gives the slip that stands for it, with nothing in it.
 
-    begun: as for `remembering.remember`.
+    begun: as for `memory_of_session.remember`.
     """
     session_id = space.caller.session_id
     if session_id is not None:

@@ -142,7 +142,7 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
 
     verb: what a person does (`approve`, `pause`, `cancel`). In a terminal it reaches the only run that there is, too; a
     host's session that does not drive the run is refused. by_hand: it may come to be a person's decision, so that the
-    store alone refuses. What a person decides goes beside (`leasing`).
+    store alone refuses. What a person decides goes beside (`leases`).
 
     Raises HELD_BY_ANOTHER where another drives the run, before it asks whether the session may: who drives is what a
     second session wants to know. Raises NOT_BOUND and NOT_KNOWN_HERE else, and as `to_read`.

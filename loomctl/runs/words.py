@@ -45,7 +45,7 @@ def meant(space: Workspace, word: str | None, stage: str | None, *, way: Callabl
 
 
 def current(space: Workspace, named: str | None = None, *, way: Callable[[str], str] = shown) -> Run:
-    """Read the run that is named, or the current one. Raises what `finding.to_read` and reading it do."""
+    """Read the run that is named, or the current one. Raises what `find.to_read` and reading it do."""
     run_id = find.to_read(space, named, way=way).run_id
     assert run_id is not None  # to_read raises instead
     return space.store.read(run_id, to_show=True)

@@ -73,7 +73,7 @@ def _keep_memory(made: Workspace) -> None:
 
 
 def run_to_show(space: Workspace, named: str | None) -> str:
-    """Find a run for a command that only looks: the hints repeat its line with the run. Raises as `finding.to_read`."""
+    """Find a run for a command that only looks: the hints repeat its line with the run. Raises as `find.to_read`."""
     run_id = find.to_read(space, named, way=retyped.naming).run_id
     assert run_id is not None  # to_read raises instead
     return run_id

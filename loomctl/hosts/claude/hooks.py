@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
     """Answer one hook event. arguments: the event's word, `session-start`, `pre-tool-use`, …; always gives 0.
 
     Behind `session-start` the launcher may say where parts are left for the other entries, and how many entries are.
-    Events after a tool are the launcher's, and `claude_live`'s where output is large.
+    Events after a tool are the launcher's, and `live`'s where output is large.
     """
     name = arguments[0] if arguments else ""
     answer = _ANSWERS.get(name)
@@ -281,7 +281,10 @@ def _with_owed(event: Event, state: State) -> Event:
 
 
 def primed(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool, begun: str = "") -> Given:
-    """Prime a session whose record need not change; at a prompt, in one part. begun: as for `remembering.remember`."""
+    """Prime a session whose record need not change; at a prompt, in one part.
+
+    begun: as for `memory_of_session.remember`.
+    """
     from loomctl.priming import memory_of_session, prime_run
     from loomctl.runs import leases, presence
 

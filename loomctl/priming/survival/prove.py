@@ -91,7 +91,7 @@ def proof(space: Workspace, named: str | None) -> Proof:
 def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: Sequence[str]) -> list[Problem]:
     """Add items to what must survive in a run, and take such out again that were added so; gives warnings of them.
 
-    dropped: as they were added, or by their names. Raises as `finding.to_drive`; BAD_STATUS for a run that is over,
+    dropped: as they were added, or by their names. Raises as `find.to_drive`; BAD_STATUS for a run that is over,
     NO_SUCH_ITEM, and for an item what `loomctl check` would say of it.
     """
     run_id = find.to_drive(space, named)

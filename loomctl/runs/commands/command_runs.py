@@ -1,6 +1,6 @@
 """Commands of stages, seen by who asks for them: started once, awaited, looked at, stopped (D30).
 
-A command is watched by a supervisor, a process of its own (`command_supervisor`); what is known of it stands in the
+A command is watched by a supervisor, a process of its own (`supervisor`); what is known of it stands in the
 stage's folder, so that any process and any session can ask.
 """
 

@@ -48,7 +48,7 @@ class Record(NamedTuple):
 
 
 def record(space: Workspace, named: str | None, *, whole: bool = True) -> Record:
-    """Find a run's tool steps. Raises as `finding.to_read`.
+    """Find a run's tool steps. Raises as `find.to_read`.
 
     whole: with what its hooks have put aside; else nothing is written, and the newest may be missing.
     """
