@@ -13,6 +13,7 @@ import yaml
 from loomctl import __version__
 from loomctl.runs.machine.heartbeats import EVENTS
 from loomctl.runs.machine.parts import MOST
+from tests.helpers.tables import each
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 COMMANDS = sorted((CHECKOUT / "commands").glob("*.md"))
@@ -146,7 +147,7 @@ def test_a_skill_is_valid_by_the_standards_own_tool(path: Path) -> None:
     assert validator.validate(path.parent) == []
 
 
-@pytest.mark.parametrize("name", ["workflow", "plan", "state", "tool_step", "status", "changes", "report"])
+@each("name", ["workflow", "plan", "state", "tool_step", "status", "changes", "report"])
 def test_the_schemas_are_schemas(name: str) -> None:
     """Each has its dialect and name, and a description and an example for editors."""
     import jsonschema

@@ -30,6 +30,7 @@ from loomctl.workflows.model import (
     workflow,
 )
 from loomctl.workflows.resolve import resolve
+from tests.helpers.tables import each
 from tests.runs.test_reducer import CALLS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,7 +64,7 @@ def state_accepts(raw: object) -> bool:
     return True
 
 
-@pytest.mark.parametrize("kind", sorted(SCHEMAS))
+@each("kind", sorted(SCHEMAS))
 def test_the_schemas_are_schemas(kind: str) -> None:
     """Each file is a schema of the draft that it names, and its examples satisfy it."""
     Draft202012Validator.check_schema(SCHEMAS[kind])
@@ -86,7 +87,7 @@ def parts(schema: Any, where: str = "#") -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-@pytest.mark.parametrize("path", examples("workflow", "valid"))
+@each("path", examples("workflow", "valid"))
 def test_valid_workflows_pass_both(path: Path) -> None:
     """A valid example is accepted by the schema and read without an error, and comes back as it was."""
     raw = json.loads(path.read_text(encoding="utf-8"))
@@ -96,7 +97,7 @@ def test_valid_workflows_pass_both(path: Path) -> None:
     assert workflow.Workflow.from_dict(read.to_dict()) == read
 
 
-@pytest.mark.parametrize("path", examples("workflow", "invalid"))
+@each("path", examples("workflow", "invalid"))
 def test_invalid_workflows_fail_both(path: Path) -> None:
     """An invalid example is refused by the schema and by the reader, and the reader says where."""
     raw = json.loads(path.read_text(encoding="utf-8"))
@@ -108,7 +109,7 @@ def test_invalid_workflows_fail_both(path: Path) -> None:
         workflow.Workflow.from_dict(raw)
 
 
-@pytest.mark.parametrize("path", [*examples("workflow", "invalid"), *examples("plan", "invalid")])
+@each("path", [*examples("workflow", "invalid"), *examples("plan", "invalid")])
 def test_check_says_one_thing_once(path: Path) -> None:
     """Schema and reader together name a place once: no finding is doubled."""
     found = errors(check_file(str(path), **PLACES))
@@ -116,7 +117,7 @@ def test_check_says_one_thing_once(path: Path) -> None:
     assert len({problem.where for problem in found}) == len(found), found
 
 
-@pytest.mark.parametrize("path", examples("workflow", "invalid"))
+@each("path", examples("workflow", "invalid"))
 def test_the_reader_finds_what_the_schema_finds(path: Path) -> None:
     """The schema adds nothing to what the reader says, so that `run` refuses all that `check` refuses."""
     raw = json.loads(path.read_text(encoding="utf-8"))
@@ -124,7 +125,7 @@ def test_the_reader_finds_what_the_schema_finds(path: Path) -> None:
     assert list(schema_checks.beyond(raw, "workflow", bundle=str(ROOT), known=found)) == []
 
 
-@pytest.mark.parametrize("path", [*examples("plan", "valid"), *examples("state", "valid")])
+@each("path", [*examples("plan", "valid"), *examples("state", "valid")])
 def test_valid_plans_and_states_pass(path: Path) -> None:
     """A valid plan or state is recognised by its content and passes without a word."""
     raw = json.loads(path.read_text(encoding="utf-8"))
@@ -134,7 +135,7 @@ def test_valid_plans_and_states_pass(path: Path) -> None:
         assert state_accepts(raw)
 
 
-@pytest.mark.parametrize("path", [*examples("plan", "invalid"), *examples("state", "invalid")])
+@each("path", [*examples("plan", "invalid"), *examples("state", "invalid")])
 def test_invalid_plans_and_states_fail(path: Path) -> None:
     """An invalid plan or state is refused, a state by the engine's own reader too."""
     raw = json.loads(path.read_text(encoding="utf-8"))
@@ -258,7 +259,7 @@ def test_valid_tool_steps_pass_both(path: Path) -> None:
     assert read.to_dict() == {key: value for key, value in raw.items() if key in needed or value is not None}
 
 
-@pytest.mark.parametrize("path", examples("tool_step", "invalid"))
+@each("path", examples("tool_step", "invalid"))
 def test_invalid_tool_steps_are_refused_and_read_as_far_as_they_go(path: Path) -> None:
     """The schema refuses an invalid example; the reader, which must show any log, makes a step of it all the same."""
     raw = json.loads(path.read_text(encoding="utf-8"))

@@ -18,6 +18,7 @@ from loomctl.changes import working_tree
 from loomctl.changes.working_tree import Change, Changes, Moment, Unknown
 from tests.helpers import repositories
 from tests.helpers.repositories import git
+from tests.helpers.tables import each
 
 PATIENT = 60.0
 
@@ -489,9 +490,7 @@ def test_without_a_repository_that_git_reads_it_is_unknown(
     assert time.monotonic() - began < PATIENT
 
 
-@pytest.mark.parametrize(
-    "raw", [None, [], {}, {"tree": "x"}, {"top": "/", "tree": "--output=x", "apart": {}, "stood": [], "at": 1}]
-)
+@each("raw", [None, [], {}, {"tree": "x"}, {"top": "/", "tree": "--output=x", "apart": {}, "stood": [], "at": 1}])
 def test_a_damaged_note_is_unknown(raw: object) -> None:
     """Nothing of it reaches git."""
     with pytest.raises(Unknown, match="damaged"):

@@ -12,6 +12,7 @@ from loomctl.cli.shell import arguments
 from loomctl.kit.errors import LoomError
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import Scene
+from tests.helpers.tables import each
 
 END = "\n--end-of-arguments--\n"
 
@@ -21,7 +22,7 @@ def given_as(text: str) -> list[str]:
     return arguments.split(text + END)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "words"),
     [
         ("", []),
@@ -71,7 +72,7 @@ def test_plain_words_are_split_as_a_shell_does(words: list[str]) -> None:
     assert given_as(text) == shlex.split(text)
 
 
-@pytest.mark.parametrize("text", ["", "add dark mode", "```", "--end-of-argument"])
+@each("text", ["", "add dark mode", "```", "--end-of-argument"])
 def test_arguments_that_were_cut_are_an_error(text: str) -> None:
     """Without the end mark nothing is taken for whole."""
     with pytest.raises(LoomError) as caught:

@@ -24,6 +24,7 @@ from tests.cli.test_exit_codes import CASES, begin, broken_state, newer_state, s
 from tests.cli.test_help import ALL
 from tests.docs.errors import assigned_in
 from tests.helpers.scenes import CHECKOUT, OTHER, Scene
+from tests.helpers.tables import each
 
 SOURCES = sorted(CHECKOUT.glob("loomctl/**/*.py"))
 
@@ -185,7 +186,7 @@ def texts(node: ast.expr, known: Mapping[str, ast.expr]) -> list[str]:
     return []  # a call: its own words are another place's, or the test of it
 
 
-@pytest.mark.parametrize("hint", sorted({hint.text: hint for hint in hints()}.values()), ids=lambda hint: hint.text)
+@each("hint", sorted({hint.text: hint for hint in hints()}.values()))
 def test_a_hint_is_one_command_line(hint: Hint) -> None:
     """A shell parses it, each of its commands is one that is known, and none of its words is left to be replaced."""
     if hint.text in PROSE:
@@ -565,9 +566,7 @@ def test_what_nothing_is_known_of_can_be_shown() -> None:
         assert said.hint == "loomctl --debug show"
 
 
-@pytest.mark.parametrize(
-    "name", ["plain/file-1.json", "", "a b", "it's", '"', "$HOME", "`id`", "é", "\n", "a\\b", "~", "*"]
-)
+@each("name", ["plain/file-1.json", "", "a b", "it's", '"', "$HOME", "`id`", "é", "\n", "a\\b", "~", "*"])
 def test_a_quoted_path_is_one_word_to_a_shell(name: str) -> None:
     """What a shell makes of it is the name, whatever stands in it."""
     shown = subprocess.run(["sh", "-c", f"printf %s {quoted(name)}"], capture_output=True, check=True)

@@ -20,6 +20,7 @@ from loomctl.runs.store.events import Event
 from tests.cli.conftest import Cli
 from tests.docs.events import EVENTS
 from tests.helpers.scenes import MAIN, Json, Scene
+from tests.helpers.tables import each
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 
@@ -160,7 +161,7 @@ EXAMPLES: dict[str, tuple[Json, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@each("name", EXAMPLES)
 def test_a_kind_of_event_has_words_of_its_own(name: str) -> None:
     """As people would say it, what is not known of it left out."""
     properties, line = EXAMPLES[name]
@@ -185,7 +186,7 @@ ODD: list[object] = [
 ]
 
 
-@pytest.mark.parametrize("name", EVENTS)
+@each("name", EVENTS)
 def test_every_event_has_a_line_for_people_whatever_it_holds(name: str) -> None:
     """Each that there is; of what strangers wrote, too; a property that nobody here knows is told by its name."""
     assert set(event_lines.LINES) == set(EVENTS)

@@ -13,6 +13,7 @@ import pytest
 from loomctl.cli.main import COMMANDS, loomctl
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import CHECKOUT
+from tests.helpers.tables import each
 
 TEXTS = sorted(
     [
@@ -96,7 +97,7 @@ def test_the_check_of_lines_can_fail() -> None:
             understood(line)
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=[str(path.relative_to(CHECKOUT)) for path in TEXTS])
+@each("path", TEXTS)
 def test_every_line_in_a_text_is_understood(path: Path) -> None:
     """No document, skill, command or workflow names a command or option that there is not."""
     for line in lines_of(path):

@@ -18,6 +18,7 @@ from loomctl.kit import targets
 from tests.cli.conftest import Cli
 from tests.helpers import faber, reports
 from tests.helpers.scenes import CHECKOUT, Scene
+from tests.helpers.tables import each
 
 
 def links(page: Path) -> list[Path]:
@@ -364,7 +365,7 @@ def test_a_refused_drawings_hint_prints_the_same_one(scene: Scene, cli: Cli) -> 
     assert error["hint"] == f"loomctl graph {run_id} --format dot"
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "is_one"),
     [
         *(("/dev/null", False), ("/dev/stdout", False), ("/dev/fd/0", False), ("/proc/self/exe", False)),

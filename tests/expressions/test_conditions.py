@@ -21,6 +21,7 @@ from loomctl.expressions.engine import scope_text
 from loomctl.expressions.javascript import OBJECT_PROTOTYPE
 from loomctl.expressions.questions import Question
 from loomctl.expressions.sandbox import answer_here
+from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
 STATE: dict[str, Any] = {
@@ -63,7 +64,7 @@ def stdlib(code: list[Any], scope: dict[str, Any]) -> object:
         return None
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         ("state.n == 5", True),
@@ -163,7 +164,7 @@ def test_a_simple_condition_answers_as_the_engine_does(source: str, expected: ob
     assert engine(source, {"state": STATE}) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         "state.object == 'x'",
@@ -191,7 +192,7 @@ def test_what_only_the_engine_knows_is_left_to_it(source: str) -> None:
             evaluate(code, {"state": STATE})
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         "",
@@ -506,7 +507,7 @@ def test_a_damaged_plan_is_refused_not_a_crash(code: list[Any]) -> None:
     stdlib(code, {"state": STATE})
 
 
-@pytest.mark.parametrize("make", ["({})", "!{}", "({}).a", "({}) == 1"])
+@each("make", ["({})", "!{}", "({}).a", "({}) == 1"])
 def test_nesting_is_bounded_without_a_recursion_error(make: str) -> None:
     """Up to the limit an expression compiles and evaluates; beyond it, however far, it is not simple."""
     before, after = make.split("{}")
@@ -522,7 +523,7 @@ def test_nesting_is_bounded_without_a_recursion_error(make: str) -> None:
         assert compile_condition(nested(levels)) is None
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         "(" * 10_000 + "1" + ")" * 10_000,

@@ -18,6 +18,7 @@ from loomctl.expressions.engine import answer, child_command, scope_text, syntax
 from loomctl.expressions.questions import Answer, Question
 from loomctl.expressions.state_paths import MISSING
 from loomctl.kit.errors import EXIT_SETUP, LoomError
+from tests.helpers.tables import each
 from tests.helpers.waiting import until
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def ask(*sources: str, kind: str = "condition", scope: dict[str, Any] | None = N
     return answer(questions, {"state": STATE} if scope is None else scope, environment_python=sys.executable)
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         ("state.n + 1 === 6", True),
@@ -83,7 +84,7 @@ def test_a_condition_means_what_javascript_means(source: str, expected: bool | s
         assert given.message.isprintable()
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         ("$.steps[?(@.status=='failed')].id", "one"),
@@ -101,9 +102,7 @@ def test_a_path_gives_the_first_match(source: str, expected: object) -> None:
     assert ask(source, kind="path") == [Answer("ok", expected, "")]
 
 
-@pytest.mark.parametrize(
-    "source", ["", "$.a[", "$.a[?(", "`parent`", "`nothing`", "a.where", "a" * 5_000, "(" * 4_000, "$.a\x00"]
-)
+@each("source", ["", "$.a[", "$.a[?(", "`parent`", "`nothing`", "a.where", "a" * 5_000, "(" * 4_000, "$.a\x00"])
 def test_a_bad_path_is_an_answer_not_a_crash(source: str) -> None:
     """Whatever the library makes of it, the caller gets one line that says what is wrong."""
     (given,) = ask(source, kind="path")
@@ -215,7 +214,7 @@ def test_what_is_not_one_expression_is_a_syntax_error(source: str) -> None:
     assert ask(source) == [Answer("threw", None, said)]
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         "state.n == 1",
@@ -241,7 +240,7 @@ def test_one_expression_is_no_syntax_error(source: str) -> None:
     assert syntax_error(source) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "said"),
     [
         ("(" * 10_000 + "1" + ")" * 10_000, "longer than"),
@@ -283,7 +282,7 @@ def test_a_path_has_its_own_syntax() -> None:
     assert syntax_error("a" * 5_000, "path")
 
 
-@pytest.mark.parametrize(
+@each(
     ("state", "source", "expected"),
     [
         ({"a": 1e999, "b": -1e999}, "state.a === Infinity && state.b === -Infinity", True),
@@ -310,7 +309,7 @@ def nested(levels: int) -> list[Any]:
     return value
 
 
-@pytest.mark.parametrize("state", [{"a": {1}}, {"a": float("nan")}, {"a": nested(100_000)}, {(1, 2): 3}])
+@each("state", [{"a": {1}}, {"a": float("nan")}, {"a": nested(100_000)}, {(1, 2): 3}])
 def test_a_state_that_is_not_json_is_an_answer(state: Any) -> None:
     """What cannot be written as JSON is said, for each question, and raises nothing."""
     answers = ask("state.n + 1", "state.n + 2", scope={"state": state})
@@ -358,9 +357,7 @@ def test_one_expression_leaves_nothing_for_the_next(source: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["std", "os", "require", "process", "fetch", "console", "print", "scriptArgs", "Deno", "load"]
-)
+@each("name", ["std", "os", "require", "process", "fetch", "console", "print", "scriptArgs", "Deno", "load"])
 @pytest.mark.shows("Others run in an engine without input or output")
 def test_the_sandbox_has_no_way_out(name: str) -> None:
     """No file, process, network or output is in reach of an expression."""

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.expressions.foreign_paths import LONGEST_SUFFIX, below_recorded, candidates, is_absolute, parts_of
+from tests.helpers.tables import each
 
 
-@pytest.mark.parametrize("path", ["/x", "//x", "C:\\x", "c:/x", "\\\\server\\x", "/"])
+@each("path", ["/x", "//x", "C:\\x", "c:/x", "\\\\server\\x", "/"])
 def test_a_path_of_any_system_may_be_absolute(path: str) -> None:
     """POSIX, drive and network paths are absolute wherever Loom runs."""
     assert is_absolute(path)
 
 
-@pytest.mark.parametrize("path", ["", "x", "./x", "C:x", "1:/x", ":/x", "\\x", "~/x", "C:"])
+@each("path", ["", "x", "./x", "C:x", "1:/x", ":/x", "\\x", "~/x", "C:"])
 def test_what_depends_on_a_folder_is_not_absolute(path: str) -> None:
     """A path that means another file in another folder is relative."""
     assert not is_absolute(path)
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "recorded", "expected"),
     [
         ("/home/b/shop/specs/x.md", ["/home/b/shop"], ["specs/x.md", "home/b/shop/specs/x.md", "b/shop/specs/x.md"]),

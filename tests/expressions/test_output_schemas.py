@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from loomctl.expressions.output_schemas import LARGEST, MOST_ERRORS, Loaded, is_reference, load, load_file, said_against
+from tests.helpers.tables import each
 
 Json = dict[str, Any]
 GOOD: Json = {"type": "object", "required": ["score"], "properties": {"score": {"type": "number"}}}
@@ -56,7 +57,7 @@ def test_a_schema_is_found_from_its_workflows_folder(project: Path, reference: s
     assert loaded(project, reference) == Loaded(GOOD, [])
 
 
-@pytest.mark.parametrize(("said", "is_one"), [("@x", True), ("@", True), ("routing", False), (None, False), (1, False)])
+@each(("said", "is_one"), [("@x", True), ("@", True), ("routing", False), (None, False), (1, False)])
 def test_a_reference_begins_with_an_at_sign(said: object, is_one: bool) -> None:
     """Everything else is another thing's to judge."""
     assert is_reference(said) is is_one
@@ -174,7 +175,7 @@ def test_a_file_that_a_user_names_may_lie_anywhere(tmp_path: Path) -> None:
 LONG = "x" * 10_000
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "value", "expected"),
     [
         (GOOD, {"score": 1}, []),

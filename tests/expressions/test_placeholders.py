@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.expressions.placeholders import NAMES, escape, expand, to_portable, used
+from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
 VALUES: dict[str, str | None] = {
@@ -25,7 +26,7 @@ texts = st.one_of(tricky, st.text())
 values = st.dictionaries(st.sampled_from([*NAMES, "x"]), st.one_of(st.none(), texts))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("{project_root}/x", "/home/a/x"),
@@ -103,7 +104,7 @@ def test_expanding_what_was_stored_gives_the_path_back(root: str, tail: str, run
         assert stored.startswith(("{project_root}/", "{run_dir}"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "stored"),
     [
         ("/p/specs/x.md", "{project_root}/specs/x.md"),

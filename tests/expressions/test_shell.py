@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.expressions import shell
+from tests.helpers.tables import each
 
 ODD = "a 'b' \"c\" $HOME `id` \\ $(touch sprung) ; & | < > * ? [x] #y ~ !\n\té"
 PLACES = [
@@ -29,8 +30,8 @@ def in_a_shell(script: str) -> str:
     return done.stdout.decode("utf-8", "surrogateescape")
 
 
-@pytest.mark.parametrize("value", [ODD, "/a b/ü", "plain", "-n", "''", '"', "$", "\\", "a\\"])
-@pytest.mark.parametrize("script", PLACES)
+@each("value", [ODD, "/a b/ü", "plain", "-n", "''", '"', "$", "\\", "a\\"])
+@each("script", PLACES)
 @pytest.mark.shows("so that a path or an id is never a command")
 def test_a_value_is_one_word_wherever_it_stands(script: str, value: str) -> None:
     """In no quotes, in single and in double ones, beside a variable."""
@@ -50,7 +51,7 @@ def test_any_value_is_read_as_it_is(value: str, script: str) -> None:
     assert in_a_shell(shell.expand(script, {"project_root": value}).text) == value
 
 
-@pytest.mark.parametrize(
+@each(
     "script",
     [
         "echo $(cat {project_root})",

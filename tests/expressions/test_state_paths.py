@@ -14,6 +14,7 @@ from jsonpath_ng import parser as plain
 from jsonpath_ng.ext import parser as extended
 
 from loomctl.expressions.state_paths import MAX_SOURCE, MAX_STEPS, MISSING, compile_path, read
+from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
 # Python 3.10 gets an older one, which knows less.
@@ -28,7 +29,7 @@ STATE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         ("artifacts.spec_path", "specs/x.md"),
@@ -69,7 +70,7 @@ def test_a_plain_path_reads_what_the_library_reads(source: str, expected: object
         assert library(source, STATE) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         "",
@@ -227,9 +228,7 @@ def test_compiling_never_raises(source: str) -> None:
     compile_path(source)
 
 
-@pytest.mark.parametrize(
-    "source", ["a" + ".a" * 500_000, "[" * 1_000_000, "['" + "x" * 1_000_000, "a[" + "1" * 4_000, "$" * 4_000]
-)
+@each("source", ["a" + ".a" * 500_000, "[" * 1_000_000, "['" + "x" * 1_000_000, "a[" + "1" * 4_000, "$" * 4_000])
 def test_hostile_sizes_take_no_time(source: str) -> None:
     """What is too long or too deep is refused at once."""
     with bounded_work():
@@ -244,7 +243,7 @@ def test_the_limits_are_what_they_say() -> None:
     assert compile_path("a" * (MAX_SOURCE + 1)) is None
 
 
-@pytest.mark.parametrize("steps", [[None], [True, {}], [[]], [1.5], [10**30]])
+@each("steps", [[None], [True, {}], [[]], [1.5], [10**30]])
 def test_a_damaged_plan_finds_nothing(steps: list[Any]) -> None:
     """Steps that no compiler wrote do not raise."""
     assert read(steps, ["a"]) is MISSING

@@ -17,6 +17,7 @@ from loomctl.kit.json.pointers import pointer
 from loomctl.runs.model.context_keys import is_reserved
 from loomctl.runs.model.visits import OUTCOMES
 from tests.flow.test_json_objects import Counted
+from tests.helpers.tables import each
 
 Json = dict[str, Any]
 
@@ -75,8 +76,8 @@ def test_a_whole_directive_is_read_in_either_mode(schema: str | None) -> None:
     }
 
 
-@pytest.mark.parametrize("schema", [None, ROUTING])
-@pytest.mark.parametrize(
+@each("schema", [None, ROUTING])
+@each(
     ("text", "label"),
     [
         ('{"preferred_next_label": "a"} then {"preferred_next_label": "b"}', "b"),
@@ -134,7 +135,7 @@ BROKEN_LAST = [
 ]
 
 
-@pytest.mark.parametrize(("last", "line"), BROKEN_LAST)
+@each(("last", "line"), BROKEN_LAST)
 def test_a_broken_last_object_fails_under_the_schema_whatever_stands_before_it(last: str, line: int) -> None:
     """D34: no draft of the same answer routes the run, and no file does; the fault says where the object is broken."""
     sources = [Source("response", DRAFT + last), Source("status.json", '{"outcome": "succeeded"}')]
@@ -144,7 +145,7 @@ def test_a_broken_last_object_fails_under_the_schema_whatever_stands_before_it(l
     assert set(said(reading)) == {"source", "errors"}
 
 
-@pytest.mark.parametrize(("last", "line"), BROKEN_LAST)
+@each(("last", "line"), BROKEN_LAST)
 def test_loosely_what_is_broken_behind_the_last_object_is_passed_over_with_a_warning(last: str, line: int) -> None:
     """The last object that parses counts (D33), and nobody is left to find out that another was meant."""
     reading = loosely(DRAFT + last)
@@ -189,11 +190,10 @@ def test_a_response_with_directives_is_scanned_once(between: str) -> None:
     assert counted.looked < 1.2 * scanned.looked
 
 
-@pytest.mark.parametrize("end", ["", '{"outcome": "failed"}', '[{"outcome": "failed"}', '{"outcome"'], ids=repr)
-@pytest.mark.parametrize(
+@each("end", ["", '{"outcome": "failed"}', '[{"outcome": "failed"}', '{"outcome"'])
+@each(
     "pattern",
     ['"outcome"', "outcome ", '{"outcome": ', '{"outcome" }', '{outcome: "', "{'", "{“a", "{ ", '{"context_updates":{'],
-    ids=repr,
 )
 def test_what_is_looked_at_for_a_directive_grows_with_the_text_alone(pattern: str, end: str) -> None:
     """Twice the text is twice the work, whatever is repeated in it, and whatever it ends with."""
@@ -208,7 +208,7 @@ def test_what_is_looked_at_for_a_directive_grows_with_the_text_alone(pattern: st
     assert looked[1] <= 100 * 12_000
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -233,7 +233,7 @@ def test_without_a_directive_nothing_is_found(text: str) -> None:
     assert (reading.found, reading.source, codes(reading.errors)) == (False, None, [("NO_DIRECTIVE", "")])
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         '{"outcome": "succeeded",}',
@@ -290,7 +290,7 @@ WRONG: list[tuple[Json, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "code", "where"), WRONG)
+@each(("raw", "code", "where"), WRONG)
 def test_a_wrong_field_is_left_out_loosely_and_an_error_under_the_schema(raw: Json, code: str, where: str) -> None:
     """The other fields count loosely; under the schema nothing does, and the source ends the chain all the same."""
     field = next(reversed(raw))
@@ -313,7 +313,7 @@ def test_every_fault_is_said_at_once() -> None:
     assert {where for _, where in codes(strictly(json.dumps(raw)).errors)} == {f"/{field}" for field in FIELDS}
 
 
-@pytest.mark.parametrize(
+@each(
     ("word", "status"),
     [
         *zip(OUTCOMES, OUTCOMES, strict=True),
@@ -323,15 +323,15 @@ def test_every_fault_is_said_at_once() -> None:
         ("SKIPPED", "skipped"),
     ],
 )
-@pytest.mark.parametrize("schema", [None, ROUTING])
+@each("schema", [None, ROUTING])
 def test_the_four_statuses_have_two_spellings(word: str, status: str, schema: str | None) -> None:
     """D32: what goes out is the one."""
     reading = read([Source("response", json.dumps({"outcome": word}))], schema)
     assert (reading.outcome, reading.errors, reading.warnings) == (status, (), [])
 
 
-@pytest.mark.parametrize("schema", [None, ROUTING])
-@pytest.mark.parametrize(
+@each("schema", [None, ROUTING])
+@each(
     ("raw", "reason", "noted"),
     [
         ({"outcome": "failed", "failure_reason": "why"}, "why", False),
@@ -350,7 +350,7 @@ def test_a_reason_counts_with_a_failure_alone(raw: Json, reason: str | None, not
     assert not reading.errors
 
 
-@pytest.mark.parametrize(
+@each(
     ("key", "reserved"),
     [
         ("_x", True),
@@ -388,8 +388,8 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("schema", [None, ROUTING])
-@pytest.mark.parametrize(
+@each("schema", [None, ROUTING])
+@each(
     ("changed", "source", "outcome"),
     [
         ({}, "status.json", "failed"),
@@ -415,7 +415,7 @@ def test_no_source_at_all_is_no_directive() -> None:
     assert codes(read([], ROUTING).errors) == [("NO_DIRECTIVE", "")]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value", "code"),
     [
         ('Draft {"a": 1}, final {"a": 2}.', {"a": 2}, None),
@@ -451,7 +451,7 @@ def test_the_final_object_is_what_a_custom_schema_is_asked_about(
     assert (given_value, wrong and wrong.code) == (value, code)
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "expected"),
     [
         ("\ud800", "\ufffd"),
@@ -520,7 +520,7 @@ CUSTOM = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("step", "words"),
     [
         (ROUTED, ["build/review", "schema, routing", *FIELDS, *OUTCOMES]),
@@ -543,7 +543,7 @@ def test_the_corrective_message_says_all_that_is_needed(step: Json, words: list[
 MANY = {f"field{number}": {"type": "string"} for number in range(99)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("step", "whole"),
     [
         (ROUTED, False),
@@ -565,7 +565,7 @@ def test_a_step_says_beforehand_what_a_correction_would_ask_for(step: Json, whol
     assert len(asked.split()) <= 150
 
 
-@pytest.mark.parametrize(("said_retries", "meant"), [(None, 2), (0, 0), (5, 5), (-1, 0)])
+@each(("said_retries", "meant"), [(None, 2), (0, 0), (5, 5), (-1, 0)])
 def test_corrective_turns_are_two_unless_said(said_retries: int | None, meant: int) -> None:
     """A negative number is none."""
     assert output_checks.retries({} if said_retries is None else {"output_retries": said_retries}) == meant

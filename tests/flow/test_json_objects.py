@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loomctl.flow.outcomes.json_objects import DEEPEST, Found, begins_with_key, broken, objects, read
+from tests.helpers.tables import each
 
 MEGABYTE = 1 << 20
 
@@ -21,7 +22,7 @@ def values(text: str) -> list[dict[str, Any]]:
     return [found.value for found in objects(text)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("", []),
@@ -45,7 +46,7 @@ def test_objects_are_found_wherever_they_stand(text: str, expected: list[Any]) -
     assert values(text) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ('{"a": "}"}', [{"a": "}"}]),
@@ -64,7 +65,7 @@ def test_braces_and_quotes_in_strings_are_text(text: str, expected: list[Any]) -
     assert values(text) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ('{ and then {"a": 1}', [{"a": 1}]),
@@ -94,7 +95,7 @@ def test_what_does_not_parse_hides_nothing(text: str, expected: list[Any]) -> No
     assert values(text) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         '{"a": NaN}',
@@ -140,7 +141,7 @@ def test_json_is_strict(text: str) -> None:
     assert values(text) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ('{"a": 1, "a": 2}', {"a": 2}),
@@ -396,7 +397,7 @@ def test_what_is_looked_at_grows_with_the_text_alone(pattern: str, head: str) ->
     assert two <= 40 * 12_000
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_no_mixture_of_such_patterns_takes_more(seed: int) -> None:
     """Drawn mixtures, repeated, with opening and closing parts."""
     drawn = random.Random(seed)
@@ -414,7 +415,7 @@ def test_a_megabyte_of_it_before_a_good_object_is_gone_past(pattern: str) -> Non
     assert deque(objects(text), maxlen=1)[0].value == {"outcome": "failed"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "where", "why"),
     [
         ('{"a": 1,}', 8, "a key in double quotes is expected, not a comma before it"),
@@ -440,7 +441,7 @@ def test_what_is_wrong_is_said_with_its_place(text: str, where: int, why: str) -
     assert (attempt.at, attempt.why) == (where, why)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "meant"),
     [('{"a": x', True), ('{ \n"a" :', True), ('{"a"}', False), ("{a: 1}", False), ('{"a', False), ("{", False)],
 )

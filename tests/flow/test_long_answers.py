@@ -7,6 +7,7 @@ import pytest
 from loomctl.flow.outcomes import outcomes
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.flow.outcomes.outcomes import LONGEST, part
+from tests.helpers.tables import each
 
 DIRECTIVE = '{"outcome": "failed", "failure_reason": "naïve 🎉"}'
 
@@ -21,7 +22,7 @@ def filled(before: str, after: str, length: int, sign: str = "x") -> str:
     return before + after + sign * (length - len(after))
 
 
-@pytest.mark.parametrize("sign", ["x", "é", "🎉", "\n", "\\", '"', "{"])
+@each("sign", ["x", "é", "🎉", "\n", "\\", '"', "{"])
 def test_a_text_up_to_the_bound_is_looked_at_whole(sign: str) -> None:
     """Characters count, whatever they take in bytes."""
     text = filled("", DIRECTIVE, LONGEST, sign)
@@ -43,7 +44,7 @@ def test_an_object_that_begins_at_the_border_counts_and_one_before_it_does_not(s
     assert [one.code for one in reading.warnings] == ["PARTLY_READ"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "after", "outcome"),
     [
         ('{"plan": ', DIRECTIVE + ', "more": 1}', None),
@@ -61,7 +62,7 @@ def test_a_part_of_an_object_is_not_taken_for_it(before: str, after: str, outcom
     assert reading.outcome == outcome
 
 
-@pytest.mark.parametrize("fence", ["{}", " \n{}\n", "```json\n{}\n```", "```\n{}\n```\n"])
+@each("fence", ["{}", " \n{}\n", "```json\n{}\n```", "```\n{}\n```\n"])
 def test_an_object_that_is_all_of_a_text_may_have_any_length(fence: str) -> None:
     """It is what its step was asked for, and costs little to read."""
     text = fence.replace("{}", '{"outcome": "skipped", "note": "' + "é" * LONGEST + '"}')

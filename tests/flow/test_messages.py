@@ -12,6 +12,7 @@ import pytest
 from loomctl.flow.outcomes import answers, outcomes
 from loomctl.flow.stop import turn_ends
 from loomctl.flow.stop.turn_ends import ASK, END, KEEP, NOTHING, REPAIR, WAIT
+from tests.helpers.tables import each
 
 YES = '{"outcome": "succeeded"}'
 NO = '{"outcome": "failed", "failure_reason": "two tests"}'
@@ -130,7 +131,7 @@ def at_a_stop(message: str, schema: str | None = None, **known: object) -> str:
     return turn_ends.decide(stop._replace(**known))  # type: ignore[arg-type] # the names are a Stop's
 
 
-@pytest.mark.parametrize("row", ROWS)
+@each("row", ROWS)
 def test_a_message_means_what_its_user_would_say(row: Row) -> None:
     """In the user's turn and in Loom's, under every autonomy, in plan mode; and as an answer to a routing schema."""
     kept = KEEP if row.message.strip() else NOTHING

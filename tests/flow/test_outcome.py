@@ -13,6 +13,7 @@ from loomctl import ErrorInfo, LoomError, Outcome, Status
 from loomctl.flow.outcomes import directives
 from loomctl.flow.outcomes.directives import RESPONSE, ROUTING, Source
 from loomctl.runs.model.visits import OUTCOMES, SPELLINGS
+from tests.helpers.tables import each
 
 WORDS = [
     (Status.SUCCESS, "SUCCESS", "succeeded"),
@@ -22,7 +23,7 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("status", "name", "word"), WORDS)
+@each(("status", "name", "word"), WORDS)
 def test_a_status_is_its_word(status: Status, name: str, word: str) -> None:
     """Read by its word and by its name, written as its word, in text, in JSON and in a format (D32)."""
     assert Status.of(word) is Status.of(name) is Status.of(status) is Status(word) is Status[name] is status
@@ -35,7 +36,7 @@ def test_every_word_of_the_files_is_a_status() -> None:
     assert {status.name: status.value for status in Status} == SPELLINGS
 
 
-@pytest.mark.parametrize("word", ["success", "Succeeded", "", None, 1, True, "in_progress", ["failed"], "fail"])
+@each("word", ["success", "Succeeded", "", None, 1, True, "in_progress", ["failed"], "fail"])
 def test_another_word_is_refused(word: object) -> None:
     """With all that there are."""
     with pytest.raises(LoomError) as refused:
@@ -106,7 +107,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "what"), BAD, ids=[row[1] for row in BAD])
+@each(("raw", "what"), BAD)
 def test_what_is_no_outcome_is_refused_with_its_place(raw: object, what: str) -> None:
     """BAD_OUTCOME, with the field and what it should be."""
     with pytest.raises(LoomError) as refused:
@@ -140,7 +141,7 @@ def test_a_directive_says_the_same_as_its_outcome() -> None:
         assert Outcome.from_reading(directives.read([Source(RESPONSE, response)], schema)) == outcome
 
 
-@pytest.mark.parametrize("status", Status)
+@each("status", Status)
 def test_each_status_goes_through_a_directive(status: Status) -> None:
     """And a response that says nothing has succeeded."""
     said = json.dumps(Outcome(status).to_directive())
@@ -174,7 +175,7 @@ VISITS: list[tuple[dict[str, Any], Outcome]] = [
 ]
 
 
-@pytest.mark.parametrize(("visit", "outcome"), VISITS)
+@each(("visit", "outcome"), VISITS)
 def test_a_visit_of_any_age_is_read(visit: dict[str, Any], outcome: Outcome) -> None:
     """What is not there is empty, and what is damaged is too."""
     assert Outcome.from_visit(visit) == outcome

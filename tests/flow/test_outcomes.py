@@ -17,6 +17,7 @@ from loomctl.workflows.frozen_schemas import frozen
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import Resolved, resolve
 from loomctl.workflows.workflow_files import Places
+from tests.helpers.tables import each
 
 Json = dict[str, Any]
 SUCCEEDED, FAILED, SKIPPED = (json.dumps({"outcome": word}) for word in ("succeeded", "failed", "skipped"))
@@ -41,8 +42,8 @@ def codes(reading: Reading) -> list[tuple[str, str]]:
     return [(one.code, one.where) for one in reading.errors]
 
 
-@pytest.mark.parametrize("schema", [None, "routing"])
-@pytest.mark.parametrize(
+@each("schema", [None, "routing"])
+@each(
     ("kind", "response", "status_json", "last_file", "source"),
     [
         ("agent", SUCCEEDED, FAILED, SKIPPED, "response"),
@@ -74,7 +75,7 @@ def test_a_bad_directive_ends_the_chain_under_the_schema() -> None:
         assert not outcomes.is_absent(reading)
 
 
-@pytest.mark.parametrize(
+@each(
     ("response", "output", "errors"),
     [
         ('Here: {"score": 3}', {"score": 3}, []),
@@ -103,7 +104,7 @@ def test_a_custom_schema_gets_the_final_object_of_the_response(
     assert reading.found == (errors != [("NO_OBJECT", "")])
 
 
-@pytest.mark.parametrize("schema", [{"$ref": "#"}, {"type": "nothing"}, [], 1])
+@each("schema", [{"$ref": "#"}, {"type": "nothing"}, [], 1])
 def test_a_schema_that_fails_in_itself_is_an_error_not_a_crash(schema: Any) -> None:
     """A plan may have been edited by hand."""
     assert codes(custom('{"score": 1}', schema)) == [("SCHEMA_FAILED", "")]
@@ -188,7 +189,7 @@ def test_a_bad_schema_is_an_error_before_the_run_starts(tmp_path: Path, schema: 
     assert given.merged is None
 
 
-@pytest.mark.parametrize("raw", [{}, {"phases": []}, {"phases": {"a": 1}}, {"phases": {"a": {"steps": {"b": 1}}}}])
+@each("raw", [{}, {"phases": []}, {"phases": {"a": 1}}, {"phases": {"a": {"steps": {"b": 1}}}}])
 def test_odd_workflows_are_left_to_their_own_checks(raw: Json) -> None:
     """Whatever its shape, it comes back as it was."""
     assert frozen(raw, "/w.json", []) == (raw, [])

@@ -17,6 +17,7 @@ from loomctl.kit.text.secrets import mask
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.workflows.model.fidelity import FIDELITIES, chosen
 from tests.docs.tokens import count
+from tests.helpers.tables import each
 
 BLOB = "/runs/shop/blobs/2cf24d.json"
 PLAN = Stage(
@@ -126,7 +127,7 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("fidelity", FIDELITIES)
+@each("fidelity", FIDELITIES)
 def test_each_fidelity_tells_its_share(fidelity: str) -> None:
     """The goal always; from `compact` on the stages and the context; the rest as far as the fidelity goes."""
     assert render(FACTS, fidelity) + "\n" == HEAD.format(fidelity=fidelity) + TOLD[fidelity]
@@ -144,7 +145,7 @@ def test_a_first_step_is_told_what_the_run_is_for_and_no_more() -> None:
     assert {render(bare, fidelity) + "\n" == HEAD.format(fidelity=fidelity) for fidelity in FIDELITIES} == {True}
 
 
-@pytest.mark.parametrize(
+@each(
     ("tokens", "said"),
     [
         (0, "0"),
@@ -191,7 +192,7 @@ CASES: list[tuple[str, Stage, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("stage", "said"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@each(("stage", "said"), [case[1:] for case in CASES])
 def test_a_stage_is_told_as_far_as_it_is_known(stage: Stage, said: str) -> None:
     """What is not known has no line."""
     assert said in render(FACTS._replace(stages=(stage,), context=()), "compact")
@@ -212,7 +213,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("value", "shown"), VALUES, ids=[shown[:30] for _, shown in VALUES])
+@each(("value", "shown"), VALUES)
 def test_a_value_is_shown_whole_or_described(value: object, shown: str) -> None:
     """On one line, never cut in its middle."""
     text = render(FACTS._replace(context=(Value("k", value),)), "compact")
@@ -230,8 +231,8 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("fidelity", FIDELITIES)
+@each("text", HOSTILE)
+@each("fidelity", FIDELITIES)
 def test_what_a_stage_said_cannot_pose_as_looms_voice(fidelity: str, text: str) -> None:
     """Its lines are indented between fences; wherever else a name or a note stands it is on Loom's own line."""
     stage = Stage(
@@ -417,7 +418,7 @@ CHOICES: list[tuple[dict[str, object], tuple[str, str, int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("named", "expected"), CHOICES)
+@each(("named", "expected"), CHOICES)
 def test_the_nearest_valid_fidelity_holds(named: dict[str, object], expected: tuple[str, str, int]) -> None:
     """Transition, step, workflow, `compact`; what is none is warned of and passed over."""
     found = chosen(**named)

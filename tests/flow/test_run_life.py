@@ -16,6 +16,7 @@ from loomctl.flow.route import run_life
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import places, sessions, visits
 from loomctl.runs.model.state import STATUSES, accepted
+from tests.helpers.tables import each
 from tests.helpers.walks import OUTCOMES, Walk, plan, step
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def test_a_run_goes_its_way(of: dict[str, Any], script: str) -> None:
         assert_valid(walk)
 
 
-@pytest.mark.parametrize(
+@each(
     ("of", "script", "refused", "code"),
     [
         (LINE, "", "done", "NO_OPEN_STEP"),
@@ -428,7 +429,7 @@ def test_errors_that_others_wrote_survive_an_undo() -> None:
     assert walk.state["errors"] == ["a text", {"code": 1}]
 
 
-@pytest.mark.parametrize("outcome", ["", "SUCCESS", "in_progress", "closing", "banana"])
+@each("outcome", ["", "SUCCESS", "in_progress", "closing", "banana"])
 def test_an_unknown_outcome_ends_nothing(outcome: str) -> None:
     """Only the four words of D32 end a visit, wherever the word came from."""
     walk = Walk(LINE)

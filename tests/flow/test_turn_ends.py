@@ -27,6 +27,7 @@ from loomctl.flow.stop.turn_ends import (
     hands_on,
     questions,
 )
+from tests.helpers.tables import each
 
 TABLE: list[tuple[str, dict[str, Any], str]] = [
     ("a directive ends the step, in whosever turn", {"found": FITS}, END),
@@ -154,7 +155,7 @@ def test_a_question_is_never_taken_for_an_end() -> None:
 OBJECT = '{"outcome": "failed", "failure_reason": "why?"}'
 
 
-@pytest.mark.parametrize(
+@each(
     ("message", "asks"),
     [
         (OBJECT, False),
@@ -180,7 +181,7 @@ def test_a_question_behind_the_last_object_is_seen(message: str, asks: bool) -> 
     assert questions(message) is asks
 
 
-@pytest.mark.parametrize(
+@each(
     ("known", "expected"),
     [
         ({}, True),

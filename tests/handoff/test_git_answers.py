@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loomctl.handoff.git_answers import Done, Remote, is_answer, not_fetched, refusal, unreachable
+from tests.helpers.tables import each
 
 REMOTE = Remote("origin", "origin", "origin")
 
@@ -35,7 +36,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("said", "code"), SAID)
+@each(("said", "code"), SAID)
 def test_what_git_said_at_a_fetch_is_told_as_what_it_is(said: str, code: str) -> None:
     """A name that it quotes says nothing; what a server says of its own disk is not this machine's."""
     error = not_fetched(REMOTE, Done(128, b"", said), "origin refs/loom/runs/x")
@@ -44,7 +45,7 @@ def test_what_git_said_at_a_fetch_is_told_as_what_it_is(said: str, code: str) ->
     assert error.hint
 
 
-@pytest.mark.parametrize(("said", "code"), SAID)
+@each(("said", "code"), SAID)
 def test_objects_that_are_none_are_the_fetchs_affair(said: str, code: str) -> None:
     """A list and a push bring none here."""
     told = unreachable(REMOTE, Done(128, b"", said)).code
@@ -56,7 +57,7 @@ def test_a_remote_that_takes_too_long_gave_no_answer() -> None:
     assert unreachable(REMOTE, Done(None, b"", "it took over 401 s")).code == "REMOTE_UNREACHABLE"
 
 
-@pytest.mark.parametrize(
+@each(
     ("reason", "tells", "answered"),
     [
         ("[remote rejected] (pre-receive hook declined)", "its hook decides that", True),
@@ -79,7 +80,7 @@ def test_a_push_that_nobody_answered_may_have_arrived(done: Done) -> None:
     assert (refusal(done), is_answer(done)) == ("", False)
 
 
-@pytest.mark.parametrize(("said", "code"), [one for one in SAID if one[1] == "GIT_FAILED"])
+@each(("said", "code"), [one for one in SAID if one[1] == "GIT_FAILED"])
 def test_a_full_disk_sends_to_what_tells_of_disks(said: str, code: str) -> None:
     """Counting objects shows nothing of it."""
     is_full = "space" in said or "quota" in said
@@ -96,7 +97,7 @@ ADDRESSES = [
 ]
 
 
-@pytest.mark.parametrize(("address", "told"), ADDRESSES)
+@each(("address", "told"), ADDRESSES)
 def test_an_address_is_told_without_its_password(address: str, told: str) -> None:
     """Git asks for it; all else is what git needs."""
     pushed = REMOTE._replace(pushed_at=address)

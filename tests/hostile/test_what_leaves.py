@@ -11,6 +11,7 @@ import pytest
 from loomctl.handoff import carried
 from tests.helpers.machines import SECRET, Machine, server_of
 from tests.helpers.repositories import git
+from tests.helpers.tables import each
 
 
 @pytest.fixture
@@ -109,8 +110,8 @@ def put(machine: Machine, name: str, data: bytes) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("name", [LOG, "notes.MD", "x.patch", "notes.txt", "more.json", "more.jsonl"])
-@pytest.mark.parametrize("before", [b"a\0b\n", b"\0" * 9000, b"\xff\xfe\0\n", b"x" * 9000 + b"\0\n"])
+@each("name", [LOG, "notes.MD", "x.patch", "notes.txt", "more.json", "more.jsonl"])
+@each("before", [b"a\0b\n", b"\0" * 9000, b"\xff\xfe\0\n", b"x" * 9000 + b"\0\n"])
 def test_a_zero_byte_in_a_text_switches_nothing_off(name: str, before: bytes) -> None:
     """The secret is masked, and what stands around it is carried byte for byte."""
     clean, count = carried.form(f"run/{name}", before + f"token {SECRET}\n".encode() + b"\0end\n")
@@ -118,8 +119,8 @@ def test_a_zero_byte_in_a_text_switches_nothing_off(name: str, before: bytes) ->
     assert clean == before + b"token [masked: github token]\n\0end\n"
 
 
-@pytest.mark.parametrize("path", ["run/core.dump", "run/assets/shot.png", "run/outputs/x.log", "blobs/sha256/aa/x"])
-@pytest.mark.parametrize("encoding", ["ascii", "utf-16-le", "utf-16-be", "utf-32"])
+@each("path", ["run/core.dump", "run/assets/shot.png", "run/outputs/x.log", "blobs/sha256/aa/x"])
+@each("encoding", ["ascii", "utf-16-le", "utf-16-be", "utf-32"])
 def test_what_is_no_text_and_holds_a_secret_stays(path: str, encoding: str) -> None:
     """Wherever it stands in it, in letters of whatever width."""
     data = b"\x89PNG\0\0" + bytes(range(256)) * 50 + f"the token: {SECRET} ".encode(encoding) + b"\0\0\1"
@@ -160,8 +161,8 @@ TWICE = [
 ]
 
 
-@pytest.mark.parametrize("text", TWICE)
-@pytest.mark.parametrize("name", ["state.json", "more.json", "tool_steps.jsonl", "more.jsonl"])
+@each("text", TWICE)
+@each("name", ["state.json", "more.json", "tool_steps.jsonl", "more.jsonl"])
 def test_a_value_that_a_later_one_of_its_key_hides_is_masked_too(name: str, text: str) -> None:
     """A parser takes the last of two; the first goes along, if nobody looks."""
     clean, count = carried.form(f"run/{name}", text.encode() + b"\n")
@@ -171,7 +172,7 @@ def test_a_value_that_a_later_one_of_its_key_hides_is_masked_too(name: str, text
     assert SECRET[4:].encode() not in clean
 
 
-@pytest.mark.parametrize("text", TWICE)
+@each("text", TWICE)
 def test_a_blob_that_hides_one_so_stays(text: str) -> None:
     """It is known by its hash."""
     assert carried.form("blobs/sha256/aa/x", text.encode()) == (None, 1)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.hosts.loom_commands import Verdict, judge
+from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
 ALLOWED = [
@@ -170,7 +171,7 @@ NO_OPINION = [
 ]
 
 
-@pytest.mark.parametrize("command", ALLOWED)
+@each("command", ALLOWED)
 @pytest.mark.shows("allows one simple")
 def test_a_simple_progress_command_is_allowed(command: str) -> None:
     """The run's own progress commands need no person."""
@@ -179,7 +180,7 @@ def test_a_simple_progress_command_is_allowed(command: str) -> None:
     assert verdict[0] == "allow"
 
 
-@pytest.mark.parametrize("command", ASKED)
+@each("command", ASKED)
 @pytest.mark.shows("are put to you")
 def test_what_may_run_a_users_decision_is_asked(command: str) -> None:
     """Approval, trust, cancel, push and pull are never given by the assistant alone, however they are dressed up."""
@@ -198,8 +199,8 @@ def test_all_that_is_asked_about_is_named() -> None:
     assert hidden.words == frozenset()
 
 
-@pytest.mark.parametrize("unit", ["loomctl ", "loomctl x; ", "'loomctl'\n", "x", "x\\\n"])
-@pytest.mark.parametrize("begin", ["", "loomctl next ", "loomctl done <<'X'\n", "/loomctl "])
+@each("unit", ["loomctl ", "loomctl x; ", "'loomctl'\n", "x", "x\\\n"])
+@each("begin", ["", "loomctl next ", "loomctl done <<'X'\n", "/loomctl "])
 def test_a_long_command_is_judged_in_one_go(begin: str, unit: str) -> None:
     """However often `loomctl` stands in it, and however long its words are."""
     with bounded_work():
@@ -207,7 +208,7 @@ def test_a_long_command_is_judged_in_one_go(begin: str, unit: str) -> None:
     assert verdict is None or verdict.decision == "ask"
 
 
-@pytest.mark.parametrize("command", NO_OPINION)
+@each("command", NO_OPINION)
 @pytest.mark.shows("On every other command the hook has no say")
 def test_anything_else_is_left_to_the_host(command: str) -> None:
     """What is not certainly harmless gets no answer, so the host asks as it always does."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.kit.text import columns
+from tests.helpers.tables import each
 
 TEXTS = st.text(st.sampled_from("ab é世🙂́\u200b -"), max_size=60)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [("", 0), ("loom", 4), ("é", 1), ("e\u0301", 1), ("世界", 4), ("🙂", 2), ("a\u200bb", 2), ("\uff57", 2), ("·", 1)],
 )

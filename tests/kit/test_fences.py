@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 
 from loomctl.kit.text.fences import fenced, longest_run, one_line, visible, visible_in_json
 from loomctl.kit.text.units import utf16_units
+from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
@@ -40,7 +41,7 @@ def test_nothing_inside_closes_the_fence(text: str, info: str) -> None:
     assert tokens[-2].content == "after"
 
 
-@pytest.mark.parametrize(
+@each(
     ("info", "first"),
     [("", "```"), ("json", "```json"), ("c++ extra", "```c++"), ("x`y", "```"), ("<b>", "```"), ("  py  ", "```py")],
 )
@@ -79,7 +80,7 @@ def test_ordinary_text_is_not_touched(text: str) -> None:
     assert visible(text) == text
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("می\u200cخواهم", "کتاب\u200cها", "PDF\u200cها", "۲۰\u200cتا", "ه\u200d. ش"),  # noqa: RUF001 - Persian
@@ -109,7 +110,7 @@ def test_real_words_and_emoji_keep_what_they_are_written_with(text: str) -> None
     assert visible_in_json(json.dumps(text, ensure_ascii=False)) == json.dumps(text, ensure_ascii=False)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "shown"),
     [
         ("a\r\nb", "a\nb"),
@@ -142,9 +143,7 @@ HIDDEN = st.sampled_from([*IGNORABLE, "\ufff9", "\ufffa", "\ufffb", *"\u200c\u20
 NEEDY = [*"\u200c\u200d\ufe0e\ufe0f\u180b\u180c\u180d\u180e\u180f", *map(chr, range(0xE0100, 0xE0110))]
 
 
-@pytest.mark.parametrize(
-    "around", ["ab", "  ", "\n\n", "", "1.", "é…", "😀x", "漢x", "x漢", "x♥", "\u05d0\u05d1", "가나"]
-)
+@each("around", ["ab", "  ", "\n\n", "", "1.", "é…", "😀x", "漢x", "x漢", "x♥", "\u05d0\u05d1", "가나"])
 @pytest.mark.shows("signs that no screen shows but a model reads")
 def test_each_character_that_is_hidden_is_shown(around: str) -> None:
     """All of those that Unicode lists, wherever no script has need of them; in JSON they say the same as before."""
@@ -197,7 +196,7 @@ def test_one_line_is_one_short_line(text: str, limit: int) -> None:
     assert len(line.splitlines()) <= 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "limit", "line"),
     [
         ("  a\n\tb  ", 10, "a b"),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
+from tests.helpers.tables import each
 
 json_values = st.recursive(
     st.one_of(
@@ -44,7 +45,7 @@ def test_lone_surrogates_survive(text: str) -> None:
     assert files.parse_json(data, where="x") == {"x": text}
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "where"),
     [
         (b"", "/p:1:1"),

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from loomctl.kit import ids
 from loomctl.kit.errors import EXIT_USAGE, LoomError
+from tests.helpers.tables import each
 
 STAMP = "2026-01-02T03-04-05Z"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("Add dark mode!", "add-dark-mode"),
@@ -40,7 +41,7 @@ def test_a_slug_is_fit_for_a_file_name(text: str, limit: int) -> None:
     assert ids.checked_id(made) == made
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -113,15 +114,13 @@ def test_a_stage_of_the_longest_names_is_a_file_name() -> None:
     ids.checked_id(name.replace("@", "."), what="stage")
 
 
-@pytest.mark.parametrize("work", ["258", "#258", "ABC-12", "A1-7"])
+@each("work", ["258", "#258", "ABC-12", "A1-7"])
 def test_a_tracker_id_is_told(work: str) -> None:
     """Numbers, with or without a hash, and PROJECT-number are ids of a tracker."""
     assert ids.is_work_id(work)
 
 
-@pytest.mark.parametrize(
-    "work", ["", "#", "-", "-12", "abc-12", "add dark mode", "ABC-", "ABC-1x", "1A-2", "٣", "ÄB-1", "A_B-1"]
-)
+@each("work", ["", "#", "-", "-12", "abc-12", "add dark mode", "ABC-", "ABC-1x", "1A-2", "٣", "ÄB-1", "A_B-1"])
 def test_a_goal_is_no_tracker_id(work: str) -> None:
     """Words, halves of ids and digits of other scripts are goals."""
     assert not ids.is_work_id(work)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from loomctl.kit.problems import at, choices, error, in_file, nearest, refusal, shown, warning
+from tests.helpers.tables import each
 
 PATHS = [
     ((), "$"),
@@ -16,7 +15,7 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize(("keys", "expected"), PATHS)
+@each(("keys", "expected"), PATHS)
 def test_a_path_leads_to_its_place(keys: tuple[str | int, ...], expected: str) -> None:
     """Plain keys stand behind a dot, all others in brackets and quotes on one line."""
     assert at("$", *keys) == expected

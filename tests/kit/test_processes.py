@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loomctl.kit.process import processes
+from tests.helpers.tables import each
 from tests.helpers.waiting import until
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def test_a_pid_that_was_used_again_is_another_process(child: subprocess.Popen[by
     assert not processes.same(known, processes.identity(child.pid))
 
 
-@pytest.mark.parametrize(
+@each(
     "known",
     [
         {},

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.kit.text.programs import named_in
+from tests.helpers.tables import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "programs"),
     [
         ("pytest -q", ["pytest"]),

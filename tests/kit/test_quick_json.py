@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from loomctl.kit.json import quick_json
 from tests.helpers.scenes import CHECKOUT
+from tests.helpers.tables import each
 
 TEXTS = st.text(st.characters(exclude_categories=()))
 VALUES = st.recursive(
@@ -52,15 +53,13 @@ def test_what_is_no_json_is_refused_alike(text: str) -> None:
     assert outcome(quick_json.loads, text) == outcome(json.loads, text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", " ", "{", "[1,]", "nul", '{"a":1} x', '"\n"', "\ufeff{}", "NaN", "-Infinity", "[" * 99]
-)
+@each("text", ["", " ", "{", "[1,]", "nul", '{"a":1} x', '"\n"', "\ufeff{}", "NaN", "-Infinity", "[" * 99])
 def test_torn_and_odd_texts(text: str) -> None:
     """Beginnings of values, what follows a value, the constants that are no JSON."""
     assert outcome(quick_json.loads, text) == outcome(json.loads, text)
 
 
-@pytest.mark.parametrize("value", [{1, 2}, object(), {("a",): 1}, b"x"])
+@each("value", [{1, 2}, object(), {("a",): 1}, b"x"])
 def test_what_has_no_json_is_refused(value: Any) -> None:
     """By the error that json has for it."""
     with pytest.raises(TypeError):
@@ -106,7 +105,7 @@ assert quick_json.loads(quick_json.plain({{"é": [1]}})) == {{"é": [1]}}
     subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)
 
 
-@pytest.mark.parametrize("text", ["{", '"\0"', '"a', '{"a" 1}', '"\\q"', "[1,]", ""])
+@each("text", ["{", '"\0"', '"a', '{"a" 1}', '"\\q"', "[1,]", ""])
 def test_a_misfit_is_refused_by_a_process_that_has_no_json_yet(text: str) -> None:
     """The C code takes its error from json.decoder, and gives none before that is imported."""
     program = (

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from loomctl.kit.text import escapes, secret_kinds, secrets
 from loomctl.kit.text.secrets import mask
 from tests.helpers import secret_cases
+from tests.helpers.tables import each
 
 CASES = secret_cases.all_cases()
 
@@ -64,7 +65,7 @@ def test_no_beginning_has_a_letter_that_an_encoding_changes() -> None:
             assert all(prefix in put(prefix) for put in (json.dumps, repr, quote))
 
 
-@pytest.mark.parametrize("name", secret_cases.SURROUNDINGS)
+@each("name", secret_cases.SURROUNDINGS)
 @pytest.mark.shows(
     "also in what was put into JSON, a repr, a URL, YAML, a log, numbered lines or a diff, once or twice"
 )
@@ -130,7 +131,7 @@ def test_what_is_hidden_stays_hidden_when_it_is_encoded(text: str) -> None:
     holds(text, ENCODINGS)
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@each("name", ENCODINGS)
 def test_every_case_stays_hidden_when_it_is_encoded(name: str) -> None:
     """The same for each case of the table by itself."""
     for case in CASES:
@@ -174,7 +175,7 @@ ESCAPED += [
 ]
 
 
-@pytest.mark.parametrize("escape", ESCAPED)
+@each("escape", ESCAPED)
 def test_no_escape_is_part_of_the_word_before_a_token(escape: str) -> None:
     """Directly before and behind it, the token goes and the escape before it stays."""
     for case in secret_cases.tokens():
@@ -189,8 +190,8 @@ def test_no_escape_is_part_of_the_word_before_a_token(escape: str) -> None:
 ASSIGNMENTS = ["password{}swordfish9", "DB_PASS{}swordfish9", "api_key{}" + secret_cases.RANDOM]
 
 
-@pytest.mark.parametrize("text", ASSIGNMENTS)
-@pytest.mark.parametrize("sign", ["=", ": ", '": "', "='", " = "])
+@each("text", ASSIGNMENTS)
+@each("sign", ["=", ": ", '": "', "='", " = "])
 def test_no_escape_breaks_an_assignment(text: str, sign: str) -> None:
     """Each sign between a name and its value may be escaped in any way."""
     whole = text.format(sign) + ("\"'"[sign[-1] == "'"] if sign[-1] in "\"'" else "")

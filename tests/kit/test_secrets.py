@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from loomctl.kit.text.secrets import mask
 from tests.helpers import secret_cases
+from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
 ALPHANUMERIC = string.ascii_letters + string.digits
@@ -39,7 +40,7 @@ TOKENS = [(case.kind, case.text) for case in secret_cases.tokens() if case.secre
 AROUND = ["{}", "The key is {}.", '{{"x": "{}"}}', "x={}\ny", "'{}'", "漢{}漢", "https://{}"]
 
 
-@pytest.mark.parametrize("around", AROUND)
+@each("around", AROUND)
 @pytest.mark.shows("Secrets of known kinds are replaced by `[masked: kind]`", "the keys of common services")
 def test_a_token_that_says_what_it_is_is_masked(around: str) -> None:
     """Wherever it stands, all of the token goes and all around it stays."""
@@ -55,7 +56,7 @@ def test_a_token_that_says_what_it_is_is_masked(around: str) -> None:
 PEMS = [pem("RSA PRIVATE KEY"), pem("PRIVATE KEY"), pem("OPENSSH PRIVATE KEY"), pem("PGP PRIVATE KEY BLOCK")]
 
 
-@pytest.mark.parametrize("key", [*PEMS, pem("EC PRIVATE KEY", "\\n"), PEMS[0].rpartition("-----END")[0], PEMS[0][:280]])
+@each("key", [*PEMS, pem("EC PRIVATE KEY", "\\n"), PEMS[0].rpartition("-----END")[0], PEMS[0][:280]])
 def test_a_private_key_is_masked_and_its_lines_stay_lines(key: str) -> None:
     """Whole, escaped in a string, or cut off: no line of the key is left, and the lines after it keep their numbers."""
     text = f"before\n{key}\nafter"
@@ -161,7 +162,7 @@ ASSIGNED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "secret"), ASSIGNED, ids=[text[:30] for text, _ in ASSIGNED])
+@each(("text", "secret"), ASSIGNED)
 def test_a_value_with_a_secret_name_is_masked(text: str, secret: str) -> None:
     """In code, settings, JSON, YAML, XML, addresses, headers and command lines, the value goes and its name stays."""
     masked, count = mask(text)
@@ -263,7 +264,7 @@ ORDINARY = [
 ]
 
 
-@pytest.mark.parametrize("text", ORDINARY, ids=[text[:30] for text in ORDINARY])
+@each("text", ORDINARY)
 def test_what_is_no_secret_stays(text: str) -> None:
     """Code, references, placeholders, labels, hashes, identifiers, images and prose are not touched."""
     assert mask(text) == (text, 0)
@@ -319,7 +320,7 @@ def test_lines_stay_lines_and_masks_are_counted(text: str) -> None:
 SECRETIVE = [*PEMS, *(token for _, token in TOKENS), *(text for text, _ in ASSIGNED)]
 
 
-@pytest.mark.parametrize("text", SECRETIVE, ids=map(str, range(len(SECRETIVE))))
+@each("text", SECRETIVE)
 def test_masking_twice_masks_once(text: str) -> None:
     """A mask is no secret, whatever it is assigned to."""
     masked, _ = mask(text)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.kit.json.strict_json import parse
+from tests.helpers.tables import each
 
 MISTAKES = [
     ('{"a": 1,\n "a": 2}', "DUPLICATE_KEY", "line 2, column 2"),
@@ -31,7 +31,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "code", "where"), MISTAKES)
+@each(("text", "code", "where"), MISTAKES)
 def test_a_mistake_has_its_place(text: str, code: str, where: str | None) -> None:
     """Each mistake is an error with a code, line and column; nothing is read."""
     value, problems = parse(text, max_depth=64)

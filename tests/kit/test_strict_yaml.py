@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.kit.strict_yaml import parse
+from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
 BOMB = "a: &a [x, x]\n" + "".join(
@@ -47,7 +48,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "code", "where"), MISTAKES)
+@each(("text", "code", "where"), MISTAKES)
 @pytest.mark.shows("Workflows and settings in YAML without aliases, anchors and tags")
 def test_a_mistake_has_its_place(text: str, code: str | None, where: str | None) -> None:
     """Each mistake is an error with a code, line and column; nothing is read."""
@@ -104,7 +105,7 @@ SCALARS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), SCALARS)
+@each(("text", "expected"), SCALARS)
 def test_plain_words_mean_what_people_expect(text: str, expected: object) -> None:
     """Dates, times, versions and octal-looking numbers stay text; decimal numbers and YAML's truth words do not."""
     assert parse(f"a: {text}", max_depth=64) == ({"a": expected}, [])

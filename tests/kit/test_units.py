@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.kit.text.units import utf8_bytes, utf16_units
+from tests.helpers.tables import each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "units", "size"),
     [
         ("", 0, 0),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from loomctl.kit.versions import is_older
+from tests.helpers.tables import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other", "older"),
     [
         ("0.1.0", "0.2.0", True),

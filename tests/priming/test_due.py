@@ -9,6 +9,7 @@ import pytest
 from loomctl.priming.due import DEFER, LOAD, SKIP, Given, Verdict, fresh, wanted
 from loomctl.workflows.model import triggers
 from loomctl.workflows.model.triggers import Event
+from tests.helpers.tables import each
 
 START, MANUAL = triggers.session_start(), triggers.manual()
 ALWAYS = {"id": "spec", "when": "always", "phase": None, "triggers": ["session_start"]}
@@ -50,7 +51,7 @@ def test_the_declaration_decides_first(
     assert wanted(artifact, event=event, phase=phase, only=only, condition=condition) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "sha256", "force", "expected"),
     [
         (None, "a", False, None),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from loomctl.priming import memory_files
+from tests.helpers.tables import each
 
 LINE = "@.loom/now.md"
 CONTENTS = st.lists(
@@ -48,7 +48,7 @@ def test_the_line_stands_in_a_paragraph_of_its_own() -> None:
     assert memory_files.addition(b"a\r\n", LINE) == b"\r\n@.loom/now.md\r\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "led"),
     [
         ("see @docs/a.md, and @../b\\ c.md#part", ["docs/a.md,", "../b c.md"]),
@@ -63,7 +63,7 @@ def test_what_a_text_may_import_by_itself_is_known(text: str, led: list[str] | N
     assert memory_files.imported_by(text) == led
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "front"),
     [
         ("---\na: b\n---\n# A\n", "---\na: b\n---"),

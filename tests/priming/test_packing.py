@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.units import utf8_bytes, utf16_units
 from loomctl.priming.packing import Packed, Packing, Piece, pack
+from tests.helpers.tables import each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -306,7 +307,7 @@ def test_each_text_is_measured_a_few_times_at_most() -> None:
     assert measured < 3 * total + 40 * 9500
 
 
-@pytest.mark.parametrize(
+@each(
     ("diff", "room", "form"),
     [("@@\n-a\n+b\n", 9000, "diff"), ("-a\n" * 2000, 9000, "full"), ("", 9000, "full"), ("@@\n-a\n+b\n", 400, "diff"),
      ("@@\n-a\n+b\n", 130, "pointer")],
@@ -338,7 +339,7 @@ def test_diffs_keep_under_the_budget(pieces: list[Piece], rooms: list[int]) -> N
         assert utf16_units(text) <= max(0, room)
 
 
-@pytest.mark.parametrize(("of", "what", "in_part"), [
+@each(("of", "what", "in_part"), [
     ("", "the file", "Content of a file"),
     ("listing", "the listing of a folder", "What a folder holds, listed; not what its files hold"),
     ("newest", "what a folder's newest file holds", "Content of a folder's newest file"),

@@ -20,6 +20,7 @@ from loomctl.runs.model import sessions
 from loomctl.runs.tools import recording, tool_log
 from loomctl.workflows.model import triggers
 from tests.helpers.scenes import SESSION, Scene, artifact
+from tests.helpers.tables import each
 
 HEAD = step_history._HEAD
 
@@ -304,7 +305,7 @@ def test_a_history_alone_is_recorded_too(scene: Scene) -> None:
     assert scene.state["context_metadata"]["tool_history"]["steps"] == step_history._LOOKED_AT
 
 
-@pytest.mark.parametrize("budget", [0, 1, 5, 50, 500, 5000])
+@each("budget", [0, 1, 5, 50, 500, 5000])
 def test_what_is_counted_of_a_history_is_what_stands_in_it(budget: int) -> None:
     """Whatever the budget leaves of it."""
     steps = [

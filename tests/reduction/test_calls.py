@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from loomctl.reduction.calls import rebuilt, reduce_call
 from loomctl.reduction.tool_rules import OTHER, RULES, Rule, rule_for
+from tests.helpers.tables import each
 
 Json = dict[str, Any]
 
@@ -276,7 +277,7 @@ SIGNALS = [
 ]
 
 
-@pytest.mark.parametrize(("output", "wanted"), SIGNALS, ids=[row[1][0][:30] for row in SIGNALS])
+@each(("output", "wanted"), SIGNALS)
 def test_what_failed_is_told(output: str, wanted: list[str]) -> None:
     """Error lines, failing tests and the last word stand in the observation, however much there is around them."""
     for call in ({"stdout": output, "stderr": "", "exit_code": 1}, {"stdout": "", "stderr": output, "exit_code": 1}):
@@ -307,7 +308,7 @@ SEARCHES = [
 ]
 
 
-@pytest.mark.parametrize(("command", "success"), SEARCHES)
+@each(("command", "success"), SEARCHES)
 def test_of_a_host_too_a_search_that_found_nothing_has_not_failed(command: str, success: bool) -> None:
     """A host calls every exit code but 0 a failure; of several commands it is not known which one ended so."""
     reduction = reduce_call("Bash", {"command": command}, None, error="Exit code 1")
@@ -343,7 +344,7 @@ QUIET = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "args", "result", "below"), QUIET)
+@each(("tool", "args", "result", "below"), QUIET)
 def test_a_value_is_told_without_the_signs_of_its_form(tool: str, args: Json, result: Any, below: str) -> None:
     """A short one stands as what it lists, else on one line."""
     assert reduce_call(tool, args, result).observation.partition("\n")[2] == below
@@ -434,7 +435,7 @@ def test_any_call_is_reduced_and_rebuilt(tool: str, args: Any, result: Any, erro
         assert back_args == args
 
 
-@pytest.mark.parametrize("name", [*sorted({name for rule in RULES for name in rule.tools}), "mcp__a__b", "", "Bashful"])
+@each("name", [*sorted({name for rule in RULES for name in rule.tools}), "mcp__a__b", "", "Bashful"])
 def test_a_tools_rule_is_the_first_that_fits(name: str) -> None:
     """By its whole name, else the rule for all tools; a user's rule, by its beginning too, comes before."""
     fits = [rule for rule in RULES if any(one in (name, "*") for one in rule.tools)]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from loomctl.reduction.calls import reduce_call
 from loomctl.reduction.large_texts import HEAD, TAIL, WHOLE, looked_at
 from loomctl.reduction.tokens import estimate
+from tests.helpers.tables import each
 from tests.hostile import keys
 
 LINES = [f"[{number}] INFO src/shop/part_{number % 97}.py did a thing, as it does" for number in range(40_000)]
@@ -21,7 +22,7 @@ def told(lines: list[str]) -> str:
     return reduce_call("Bash", {"command": "make all"}, response).observation
 
 
-@pytest.mark.parametrize("place", [0, 1, 900, 20_000, 39_000, 39_998])
+@each("place", [0, 1, 900, 20_000, 39_000, 39_998])
 def test_an_error_is_told_wherever_it_stands(place: int) -> None:
     """And the first line tells the size of the whole."""
     lines = [*LINES[:place], ERROR, *LINES[place + 1 :]]
@@ -56,7 +57,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@each("name", TEXTS)
 def test_no_more_is_looked_at_than_there_is_time_for(name: str) -> None:
     """Whatever the text is made of; both of its ends are there."""
     seen = looked_at(TEXTS[name])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.reduction import live_rules, live_text
+from tests.helpers.tables import each
 
 LARGE = "x" * 9000
 BASH = {"stdout": LARGE, "stderr": "", "interrupted": False, "isImage": False}
@@ -46,13 +46,13 @@ LEFT_ALONE = {
 }
 
 
-@pytest.mark.parametrize("case", LEFT_ALONE)
+@each("case", LEFT_ALONE)
 def test_what_is_never_replaced(case: str) -> None:
     """Each exception of D48."""
     assert live_rules.refusal(LEFT_ALONE[case])
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     ["make", "cat src/outputs/x", "pytest tests/test_loomctl.py", "grep -rn loomctls .", "ls .loom/runs", "ls outputs"],
 )
@@ -75,7 +75,7 @@ THRESHOLDS: list[tuple[dict[str, Any], int | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "expected"), THRESHOLDS)
+@each(("settings", "expected"), THRESHOLDS)
 def test_settings_say_from_how_much_on(settings: dict[str, Any], expected: int | None) -> None:
     """A tool's own word comes before that for all; what is no setting says nothing."""
     assert live_rules.threshold(settings, "Bash") == expected
@@ -95,7 +95,7 @@ PLACES: list[tuple[Any, tuple[Any, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("response", "place", "text"), PLACES)
+@each(("response", "place", "text"), PLACES)
 def test_the_main_text_is_the_longest(response: Any, place: tuple[Any, ...], text: str) -> None:
     """Whatever shape a tool's response has; with another text there its shape stays, and so does the original."""
     assert live_rules.main_text(response) == (place, text)
@@ -113,7 +113,7 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("command", "name"), PROGRAMS)
+@each(("command", "name"), PROGRAMS)
 def test_an_output_is_named_after_its_program(command: str, name: str) -> None:
     """The first that the command is for; what cannot be told from the text is named after the tool."""
     assert live_rules.program("Bash", {"command": command}) == name
@@ -150,7 +150,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("case", SHAPES)
+@each("case", SHAPES)
 def test_any_output_is_shortened_to_about_three_thousand_characters(case: str) -> None:
     """And what is quoted of it stands in it; nothing raises."""
     text = SHAPES[case]

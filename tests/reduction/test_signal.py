@@ -8,6 +8,7 @@ import pytest
 
 from loomctl.reduction.calls import reduce_call
 from loomctl.reduction.signal import trouble
+from tests.helpers.tables import each
 
 GO = """\
 --- FAIL: TestTotal (0.00s)
@@ -142,7 +143,7 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize(("output", "told", "not_told"), TOLD, ids=[row[1][0][:30] for row in TOLD])
+@each(("output", "told", "not_told"), TOLD)
 def test_lines_of_trouble_are_told_and_what_stands_around_them_is_not(
     output: str, told: list[str], not_told: list[str]
 ) -> None:
@@ -152,7 +153,7 @@ def test_lines_of_trouble_are_told_and_what_stands_around_them_is_not(
     assert [text for text in not_told if text in lines] == []
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         '"error": null,',

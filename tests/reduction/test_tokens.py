@@ -14,6 +14,7 @@ from loomctl.reduction import tokens
 from loomctl.reduction.common_words import SIGNS, SMALL, WORDS
 from loomctl.reduction.tokens import at_most, closely, estimate
 from tests.docs.tokens import count
+from tests.helpers.tables import each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ READABLE = [
 ]
 
 
-@pytest.mark.parametrize("name", READABLE)
+@each("name", READABLE)
 def test_prose_code_and_json_are_estimated_within_a_tenth(name: str) -> None:
     """The estimate is for people and for savings; a tenth more or less tells as much."""
     text = (ROOT / name).read_text(encoding="utf-8")
@@ -66,10 +67,8 @@ SIGNED = "".join(one for one in map(chr, range(33, 127)) if not one.isalnum())
 MEASURES = [at_most, closely]
 
 
-@pytest.mark.parametrize("measure", MEASURES)
-@pytest.mark.parametrize(
-    "around", ["{}", " {}", "{} ", " {} ", "\n{}", "{}\n", "a{}", "{}a", "de{}ab", "{0}{0}", " {0}{0}"]
-)
+@each("measure", MEASURES)
+@each("around", ["{}", " {}", "{} ", " {} ", "\n{}", "{}\n", "a{}", "{}a", "de{}ab", "{0}{0}", " {0}{0}"])
 def test_no_character_has_more_tokens_than_is_said(around: str, measure: Callable[[str], int]) -> None:
     """Every blank, control character and sign, and every character that counts for one: once, and very often."""
     for one in (*BLANKS, *CONTROLS, *SIGNED, *tokens._SINGLE):

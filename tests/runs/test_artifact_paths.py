@@ -15,6 +15,7 @@ from loomctl.expressions.placeholders import to_portable
 from loomctl.kit.errors import LoomError
 from loomctl.runs.artifact_paths import Roots, is_inside, locate, shown
 from tests.helpers import confinement
+from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def test_a_path_of_many_parts_is_decided_soon(world: World) -> None:
         locate("/" + "a/" * 2000 + "x.md", world.known, world.roots)
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "folder", "inside"),
     [
         ("/a/b", "/a", True),

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import blob_refs
+from tests.helpers.tables import each
 
 HEX = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 REF = f"blob://sha256/{HEX}"
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         "",
@@ -36,7 +37,6 @@ REF = f"blob://sha256/{HEX}"
         [REF],
         {"ref": REF},
     ],
-    ids=repr,
 )
 def test_what_is_no_reference(value: object) -> None:
     """Another case, another length, another hash, a way up, anything around it: all refused."""
@@ -65,7 +65,7 @@ def test_any_text_is_judged(text: str) -> None:
 OTHER = blob_refs.ref_to("a" * 64)
 
 
-@pytest.mark.parametrize(
+@each(
     ("context", "held"),
     [
         ({"b": OTHER, "a": REF, "again": REF}, [OTHER, REF]),
@@ -79,7 +79,7 @@ def test_a_context_holds_a_reference_as_the_value_of_a_key(context: object, held
     assert blob_refs.refs_of(context) == sorted(held)
 
 
-@pytest.mark.parametrize(
+@each(
     ("status", "held"),
     [
         ({"context_updates": {"a": REF, "n": {"x": OTHER}}}, [REF]),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from loomctl import Context, LoomError
 from loomctl.runs.model.context import DEEPEST, LONGEST_KEY, Snapshot
 from loomctl.runs.model.run_context import same
+from tests.helpers.tables import each
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=20)
@@ -88,7 +89,7 @@ BAD_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("value", "why"), BAD_VALUES, ids=[row[1] for row in BAD_VALUES])
+@each(("value", "why"), BAD_VALUES)
 def test_what_is_no_json_is_refused_with_words(value: Any, why: str) -> None:
     """By every way in, and nothing is set."""
     context = Context({"kept": 1})
@@ -147,7 +148,7 @@ def test_what_is_more_than_text_or_a_number_becomes_just_that() -> None:
     assert (type(name), type(text), type(number)) == (str, str, int)
 
 
-@pytest.mark.parametrize("key", ["", 1, None, b"k", ("a",), "\ud800"])
+@each("key", ["", 1, None, b"k", ("a",), "\ud800"])
 def test_what_is_no_key_is_refused(key: Any) -> None:
     """A key is text with at least one character."""
     assert code_of(lambda: Context().set(key, 1)) == "BAD_KEY"
@@ -171,7 +172,7 @@ RESERVED = [
 ]
 
 
-@pytest.mark.parametrize("key", RESERVED)
+@each("key", RESERVED)
 def test_keys_of_the_engine_are_its_alone(key: str) -> None:
     """Set by hand they are refused, in whatever company; the engine sets them, a run begins with them (D37, D44)."""
     context = Context({key: "old"})
@@ -188,9 +189,7 @@ def test_keys_of_the_engine_are_its_alone(key: str) -> None:
     assert context.unset(key, by_engine=True)
 
 
-@pytest.mark.parametrize(
-    "key", ["response", "output", "commands.x", "parallels", "x_", "last", "last_responses", "a._b"]
-)
+@each("key", ["response", "output", "commands.x", "parallels", "x_", "last", "last_responses", "a._b"])
 def test_keys_that_only_look_like_it_are_everybodys(key: str) -> None:
     """What is reserved is a beginning with its dot, or the whole name."""
     context = Context()
@@ -303,9 +302,7 @@ MERGES: list[tuple[str, list[tuple[dict[str, Any], list[str]]], dict[str, Any], 
 ]
 
 
-@pytest.mark.parametrize(
-    ("branches", "expected", "conflicts"), [row[1:] for row in MERGES], ids=[row[0] for row in MERGES]
-)
+@each(("branches", "expected", "conflicts"), [row[1:] for row in MERGES])
 def test_branches_are_merged_as_they_were_declared(
     branches: list[tuple[dict[str, Any], list[str]]], expected: dict[str, Any], conflicts: list[dict[str, Any]]
 ) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from loomctl.kit.errors import LoomError
 from loomctl.runs.store import events
 from loomctl.runs.store.events import Event, Head
+from tests.helpers.tables import each
 
 
 def append(folder: Path, *names: str, known: Head | None = None) -> Head:
@@ -163,7 +164,7 @@ def test_lines_ahead_of_the_state_are_no_damage(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("value", [None, {}, [], {"seq": 1}, {"seq": "1", "sha256": ""}, {"seq": True, "sha256": ""}])
+@each("value", [None, {}, [], {"seq": 1}, {"seq": "1", "sha256": ""}, {"seq": True, "sha256": ""}])
 def test_a_state_without_a_head_knows_none(value: object) -> None:
     """What a state does not hold, or holds in another form, is not compared with."""
     assert events.head_of(value) is None

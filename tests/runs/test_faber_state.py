@@ -21,6 +21,7 @@ from loomctl.workflows import faber_plan
 from loomctl.workflows.model import gates
 from loomctl.workflows.plan import build_plan
 from tests.helpers.faber import ERAS, ORDER, PHASES, PLAN, PLAN_ID, RUN_ID, below_phases, in_list, unknown_is_kept
+from tests.helpers.tables import each
 
 AT = "2026-02-01T00:00:00Z"
 FROZEN = build_plan(faber_plan.workflow(PLAN), plan_id=PLAN_ID, created_at=AT, sources=[])
@@ -33,8 +34,8 @@ def stands_at(raw: Json) -> str | None:
     return place.key if place else None
 
 
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("phase", PHASES)
+@each("era", ERAS)
+@each("phase", PHASES)
 def test_a_run_stands_where_its_file_says(era: str, phase: str) -> None:
     """In each era, at each phase: the first step of the current phase comes next."""
     assert stands_at(ERAS[era](phase)) == f"{phase}/{PHASES[phase][0]['id']}"
@@ -99,7 +100,7 @@ POSITIONS = [
 ]
 
 
-@pytest.mark.parametrize(("said", "comes"), POSITIONS)
+@each(("said", "comes"), POSITIONS)
 def test_the_place_in_the_workflow_is_read_from_position_and_notes(said: Json, comes: str | None) -> None:
     """The position is believed first; the notes say what is done where it does not."""
     raw = {"run_id": RUN_ID, "plan_id": PLAN_ID, "status": "in_progress", "phases": states(), **said}
@@ -120,7 +121,7 @@ STANDINGS = [
 ]
 
 
-@pytest.mark.parametrize(("word", "status"), STANDINGS)
+@each(("word", "status"), STANDINGS)
 def test_statuses_of_all_sorts_are_understood_or_kept(word: object, status: str) -> None:
     """An unknown one is kept, and is not under way."""
     raw = {**in_list(), "status": word}
@@ -279,8 +280,8 @@ def test_a_change_loses_nothing_that_stood_in_the_file(data: st.DataObject, era:
     assert [mark for mark in there if mark not in after] == []
 
 
-@pytest.mark.parametrize("key", ["status", "started_at", "visit"])
-@pytest.mark.parametrize("odd", [["precious"], {"word": "precious"}])
+@each("key", ["status", "started_at", "visit"])
+@each("odd", [["precious"], {"word": "precious"}])
 def test_a_step_that_is_begun_keeps_what_its_entry_held_in_another_shape(key: str, odd: object) -> None:
     """A list where a word should be is none of Loom's to throw away."""
     raw = {**in_list(), "steps": [{"step_id": "implement", "phase": "build", key: odd}]}
@@ -289,9 +290,9 @@ def test_a_step_that_is_begun_keeps_what_its_entry_held_in_another_shape(key: st
     assert "precious" in json.dumps(written(found, state))
 
 
-@pytest.mark.parametrize("step", ["frame/push-frame", "build/implement"])
-@pytest.mark.parametrize("key", [None, "completed_at", "result", "error", "status", "started_at", "attempts"])
-@pytest.mark.parametrize("odd", [["precious"], {"word": "precious"}, [{"id": "x", "odd": "precious"}]])
+@each("step", ["frame/push-frame", "build/implement"])
+@each("key", [None, "completed_at", "result", "error", "status", "started_at", "attempts"])
+@each("odd", [["precious"], {"word": "precious"}, [{"id": "x", "odd": "precious"}]])
 def test_a_step_below_its_phase_keeps_what_it_held_in_another_shape(step: str, key: str | None, odd: object) -> None:
     """The whole record (key None) or one key of it, as the step is ended and as it is begun anew."""
     raw = below_phases()

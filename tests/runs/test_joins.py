@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.runs.model import joins
 from loomctl.runs.model.joins import ANY, FIRST_SUCCESS, WAIT_ALL, Joined, joined
+from tests.helpers.tables import each
 
 S, F, P, K, X = "succeeded", "failed", "partially_succeeded", "skipped", None
 
 
-@pytest.mark.parametrize(
+@each(
     ("join", "outcomes", "expected"),
     [
         (WAIT_ALL, [X, X], None),

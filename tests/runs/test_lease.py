@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from loomctl.runs.model import lease
 from loomctl.runs.model.lease import AHEAD, SILENT_AFTER, Sight
+from tests.helpers.tables import each
 
 AT = "2026-01-01T00:00:00Z"
 NOWHERE = Sight(
@@ -27,7 +28,7 @@ NOWHERE = Sight(
 HERE = NOWHERE._replace(known=True, same_boot=True, same_names=True, pid=True, running=True, same_host=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("seen", "drives"),
     [
         (HERE, True),
@@ -134,7 +135,7 @@ def test_whatever_stands_there_is_read(raw: object) -> None:
         assert taken["lease_before_loom"] == raw
 
 
-@pytest.mark.parametrize("epoch", [2**53 - 2, 2**53 - 1, 2**53, 2**63, 10**400, -1, True, "7", None, 1.0])
+@each("epoch", [2**53 - 2, 2**53 - 1, 2**53, 2**63, 10**400, -1, True, "7", None, 1.0])
 def test_whatever_an_epoch_is_the_next_one_can_be_written(epoch: object) -> None:
     """What no reader counts to is nobody's lease, and never locks anybody out; what is written is read."""
     state: dict[str, Any] = {"lease": {"epoch": epoch, "session_id": "theirs"}}
@@ -152,7 +153,7 @@ def test_a_time_is_read_as_the_clock_wrote_it(seconds: int) -> None:
     assert read == (calendar.timegm(time.gmtime(seconds)) if len(stamp) == 20 else None)
 
 
-@pytest.mark.parametrize("text", ["", "now", "2026-01-01", "2026-01-01T00:00:00", "2026-01-01T00:00:00.5Z", "é" * 20])
+@each("text", ["", "now", "2026-01-01", "2026-01-01T00:00:00", "2026-01-01T00:00:00.5Z", "é" * 20])
 def test_what_is_no_time_is_none(text: str) -> None:
     """And so no sign."""
     assert lease.seconds(text) is None

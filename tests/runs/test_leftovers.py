@@ -15,11 +15,12 @@ from loomctl.care import tidy
 from loomctl.kit.files import write_atomically
 from loomctl.kit.lock import Lock
 from loomctl.runs.store import leftovers
+from tests.helpers.tables import each
 
 DAY = 86400.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "left"),
     [
         ("state.json.tmp", True),

@@ -10,6 +10,7 @@ import pytest
 from loomctl.kit.errors import EXIT_INVALID, EXIT_SKEW, LoomError
 from loomctl.runs.model import frozen_plan, migrations, state
 from loomctl.runs.model.migrations import Step, migrated
+from tests.helpers.tables import each
 
 Value = dict[str, Any]
 
@@ -26,7 +27,7 @@ TABLE: migrations.Table = {
 OLD: Value = {"schema_version": 1, "title": "a", "steps": [1, 2], "x-own": {"deep": [None]}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("version", "current", "names"),
     [
         (1, 2, ("rename title to goal", "count the steps")),
@@ -50,7 +51,7 @@ def test_what_is_given_stays_as_it_is() -> None:
     assert made == {"schema_version": 4, "goal": "A", "steps": [1, 2], "count": 2, "x-own": {"deep": [None]}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("raw", "said"),
     [
         ({"schema_version": 0}, "no way from schema 0 to 1"),

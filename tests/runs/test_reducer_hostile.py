@@ -14,6 +14,7 @@ from loomctl.reduction import history
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.tools.offload import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
+from tests.helpers.tables import each
 from tests.hostile import keys
 
 
@@ -178,7 +179,7 @@ def test_a_damaged_output_is_an_error_that_says_so(tmp_path: Path, damage: bytes
         red.original(step)
 
 
-@pytest.mark.parametrize("budget", [300, 400, 500, 600])
+@each("budget", [300, 400, 500, 600])
 def test_a_larger_budget_shows_no_less(budget: int) -> None:
     """No budget falls back to a mere count where a smaller one shows steps."""
     steps = [

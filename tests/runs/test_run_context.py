@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from loomctl.runs.model.context_keys import is_reserved
 from loomctl.runs.model.run_context import Changes, builtin, scope, taken_back, written
 from tests.helpers.scenes import BUILT_IN
+from tests.helpers.tables import each
 
 
 def state(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -61,7 +60,7 @@ CASES: list[tuple[str, list[dict[str, Any]], dict[str, Any], tuple[str | None, s
 ]
 
 
-@pytest.mark.parametrize(("steps", "more", "expected"), [row[1:] for row in CASES], ids=[row[0] for row in CASES])
+@each(("steps", "more", "expected"), [row[1:] for row in CASES])
 def test_built_in_keys_are_true(
     steps: list[dict[str, Any]], more: dict[str, Any], expected: tuple[str | None, str | None, int, int | None]
 ) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from loomctl.runs.model import saved_copies
 from loomctl.runs.model.saved_copies import origin, said
+from tests.helpers.tables import each
 
 AT = "2026-01-15T09:30:00Z"
 
 
-@pytest.mark.parametrize(
+@each(
     ("told", "words"),
     [
         (
@@ -33,7 +32,7 @@ def test_a_copy_is_told_on_one_line(told: dict[str, str], words: str) -> None:
     assert said(found) == words
 
 
-@pytest.mark.parametrize("told", [None, "x", ["shop-run-1"], 7])
+@each("told", [None, "x", ["shop-run-1"], 7])
 def test_what_is_no_origin_makes_no_copy(told: object) -> None:
     """A state is hostile until it is read."""
     assert origin({"saved_from": told}) is None

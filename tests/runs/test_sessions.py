@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from loomctl.runs.model import sessions
 from loomctl.runs.model.state import accepted, new_state
+from tests.helpers.tables import each
 
 PLAN: dict[str, Any] = {"plan_id": "p", "workflow_id": "w", "phases": []}
 A, B = {"hostname": "machine-a", "cwd": "/a"}, {"hostname": "machine-b", "cwd": "/b"}
@@ -54,7 +53,7 @@ def test_a_first_session_has_a_whole_record() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("sources", "resumes", "compactions"),
     [
         (["startup", "startup", "bound"], 0, 0),
@@ -119,7 +118,7 @@ def test_unknown_keys_of_a_record_survive() -> None:
     assert state["sessions"]["x-kept"] == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "change",
     [
         lambda state: sessions.left(state, "other", at=at(9), reason="x"),
@@ -160,7 +159,7 @@ def test_a_priming_is_recorded_and_forgotten() -> None:
     assert sessions.history(state)[0]["artifacts_loaded"] == ["a", "b"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("entries", "expected"),
     [
         ([], "0 sessions"),

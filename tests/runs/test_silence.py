@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from loomctl.runs.model.silence import ALL, CUT_OFF, NEVER, STOPPED, Firings, Seen, Silent, in_short, said, silent
+from tests.helpers.tables import each
 
 NOW = 1_000_000.0
 MINUTE, HOUR, DAY = 60, 3600, 24 * 3600
@@ -112,14 +111,14 @@ CASES: dict[str, tuple[Firings, tuple[Silent, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_the_rule(name: str) -> None:
     """Each case as its name says."""
     given, expected = CASES[name]
     assert silent(given) == expected
 
 
-@pytest.mark.parametrize("idle", [0, 1, HOUR, DAY, 400 * DAY])
+@each("idle", [0, 1, HOUR, DAY, 400 * DAY])
 def test_to_wait_makes_nobody_silent(idle: float) -> None:
     """What is well stays well however long nothing happens, for nothing was called meanwhile."""
     given = firings(BUSY, WORKED)._replace(now=NOW + idle)

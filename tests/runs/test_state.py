@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 
 from loomctl.kit.errors import EXIT_INVALID, EXIT_SKEW, LoomError
 from loomctl.runs.model import state
+from tests.helpers.tables import each
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = Draft202012Validator(json.loads((ROOT / "config" / "state.schema.json").read_text(encoding="utf-8")))
@@ -37,7 +38,7 @@ def test_the_full_example_is_valid() -> None:
     assert state.accepted(FULL, where="x", run_id=FULL["run_id"]) is FULL
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "value", "where"),
     [
         (("run_id",), 7, "$.run_id"),
@@ -77,7 +78,7 @@ def test_a_wrong_type_has_its_place(path: tuple[str | int, ...], value: object, 
     assert error.hint
 
 
-@pytest.mark.parametrize("raw", [None, [], "x", 7, True])
+@each("raw", [None, [], "x", 7, True])
 def test_what_is_no_object_is_no_state(raw: object) -> None:
     """A list, a text or nothing is refused as a whole."""
     assert refusal(raw).where == "/p/state.json $"
@@ -97,7 +98,7 @@ def test_a_newer_schema_is_refused_before_anything_else() -> None:
     assert (error.code, error.exit_code) == ("SCHEMA_TOO_NEW", EXIT_SKEW)
 
 
-@pytest.mark.parametrize("path", sorted(VALID.glob("*.json")), ids=lambda path: path.stem)
+@each("path", sorted(VALID.glob("*.json")))
 def test_valid_examples_are_accepted_unchanged(path: Path) -> None:
     """Accepting a state changes nothing in it, unknown keys included."""
     raw = json.loads(path.read_text(encoding="utf-8"))
@@ -134,7 +135,7 @@ def test_the_reader_refuses_nothing_that_the_schema_allows(data: st.DataObject) 
         assert not SCHEMA.is_valid(raw), raw
 
 
-@pytest.mark.parametrize(
+@each(
     ("status", "active"),
     [
         ("in_progress", True),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import pytest
-
 from loomctl.runs.model.state import new_state
 from loomctl.runs.model.state_losses import losses
 from tests.helpers.runs import AT, PLAN, RUN_ID
+from tests.helpers.tables import each
 
 BASE = new_state(PLAN, run_id=RUN_ID, work_id=None, goal="g", at=AT)
 
@@ -24,7 +23,7 @@ def with_sessions(*records: dict[str, Any]) -> dict[str, Any]:
     return {**BASE, "sessions": {"session_history": list(records)}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "after", "steps"),
     [
         ([], [], []),

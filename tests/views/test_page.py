@@ -19,6 +19,7 @@ from loomctl.views.report import markup, parts, report_files, timeline
 from loomctl.views.report import page as report_page
 from loomctl.views.report.timeline import Scale
 from tests.helpers.reports import HOSTILE
+from tests.helpers.tables import each
 
 STYLE, SCRIPT = report_files.part("report.css"), report_files.part("report.js")
 DAY = "2026-03-02T09:00:00Z"
@@ -260,14 +261,14 @@ STAMPS = [
 ]
 
 
-@pytest.mark.parametrize(("stamp", "seconds"), STAMPS)
+@each(("stamp", "seconds"), STAMPS)
 def test_a_time_is_read_or_is_none(stamp: object, seconds: int | None) -> None:
     """Whatever stands in its place."""
     assert timeline.seconds(stamp) == seconds
     assert ("<time" in timeline.at(stamp)) == (seconds is not None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("count", "told"),
     [
         (None, ""),
@@ -348,7 +349,7 @@ RECEIPTS = [
 ]
 
 
-@pytest.mark.parametrize(("receipt", "said", "tone"), RECEIPTS)
+@each(("receipt", "said", "tone"), RECEIPTS)
 def test_what_survived_is_told_by_the_receipt(receipt: Any, said: str, tone: str) -> None:
     """And nothing where there is none."""
     assert parts.survived(receipt) == (said, tone)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.kit.text import columns
 from loomctl.views import status_line
 from loomctl.views.status_line import Told
+from tests.helpers.tables import each
 
 FULL = Told("fix-123", "build/review@2", "in_progress", 7, 12, 5, 84.4, "approve", "")
 
@@ -34,7 +34,7 @@ def test_an_alarm_stands_first_and_stays() -> None:
     assert forms[0].startswith("! hook stop silent · loom fix-123 · build/review@2")
 
 
-@pytest.mark.parametrize(
+@each(
     ("told", "line"),
     [
         (Told("x", "", "completed", 4, 4), "loom x · completed · 4/4"),

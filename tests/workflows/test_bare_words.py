@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 import quickjs
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loomctl.expressions import engine, questions
 from loomctl.workflows.bare_words import found_in
+from tests.helpers.tables import each
 
 if TYPE_CHECKING:
     from typing import Any
@@ -40,7 +40,7 @@ BARE = [
 ]
 
 
-@pytest.mark.parametrize(("source", "word"), BARE)
+@each(("source", "word"), BARE)
 def test_a_text_without_its_quotes_is_found(source: str, word: str) -> None:
     """It is named, and the engine throws indeed."""
     assert found_in(source) == word
@@ -73,7 +73,7 @@ MEANT = [
 ]
 
 
-@pytest.mark.parametrize("source", MEANT)
+@each("source", MEANT)
 def test_what_has_a_meaning_is_no_bare_word(source: str) -> None:
     """The engine reads it without throwing."""
     assert found_in(source) is None

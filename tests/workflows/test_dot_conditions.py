@@ -17,6 +17,7 @@ from loomctl.expressions.engine import scope_text
 from loomctl.expressions.questions import Question
 from loomctl.expressions.sandbox import answer_here, condition_error
 from loomctl.workflows.dot.conditions import LONGEST, as_written, both, compile_condition, neither, readable
+from tests.helpers.tables import each
 
 SCOPE: dict[str, Any] = {
     "outcome": "succeeded",
@@ -185,7 +186,7 @@ TRUE = [
 ]
 
 
-@pytest.mark.parametrize("source", TRUE)
+@each("source", TRUE)
 def test_it_is_true(source: str) -> None:
     """And its negation is false."""
     assert asked(source)
@@ -238,7 +239,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("source", "said"), WRONG)
+@each(("source", "said"), WRONG)
 def test_what_is_no_condition_is_refused_with_its_place(source: str, said: str) -> None:
     """In words that name the place; nothing comes out."""
     compiled = compile_condition(source)
@@ -263,7 +264,7 @@ NEARLY = [
 ]
 
 
-@pytest.mark.parametrize(("source", "said"), NEARLY)
+@each(("source", "said"), NEARLY)
 def test_a_key_that_is_nearly_a_name_is_warned_of(source: str, said: str) -> None:
     """It stays a key of the context, which a step may set; a run that waits for it to be true is told before."""
     compiled = compile_condition(source)
@@ -305,7 +306,7 @@ FALSE = [
 ]
 
 
-@pytest.mark.parametrize("source", FALSE)
+@each("source", FALSE)
 def test_it_is_false(source: str) -> None:
     """A word of another case, a number that is written otherwise, a key that nobody set: no guess is made."""
     assert not asked(source)
@@ -319,7 +320,7 @@ def test_what_people_write_needs_no_engine() -> None:
             assert conditions.compile_condition(compile_condition(source).javascript) is not None, source
 
 
-@pytest.mark.parametrize("pattern", ["(", "[", "a{2,1}", "*", "(?<"])
+@each("pattern", ["(", "[", "a{2,1}", "*", "(?<"])
 def test_a_pattern_that_is_none_is_found_by_the_engine_before_a_run(pattern: str) -> None:
     """It is a literal of JavaScript, so that a check of the syntax meets it."""
     assert condition_error(compile_condition(f'a matches "{pattern}"').javascript)
@@ -474,7 +475,7 @@ SHOWN = [
 ]
 
 
-@pytest.mark.parametrize(("source", "shown"), SHOWN)
+@each(("source", "shown"), SHOWN)
 def test_a_condition_is_shown_in_short(source: str, shown: str) -> None:
     """As its writer would write it; JavaScript of one's own stays as it is."""
     javascript = compile_condition(source).javascript

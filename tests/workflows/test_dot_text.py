@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from loomctl.workflows.dot import text
 from loomctl.workflows.dot.text import DEEPEST, Graph, parse, quoted
 from tests.helpers import graphviz
+from tests.helpers.tables import each
 
 
 def read(text: str) -> Graph:
@@ -52,7 +53,7 @@ EDGES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), EDGES)
+@each(("text", "expected"), EDGES)
 def test_arrows_are_read(text: str, expected: list[str]) -> None:
     """Chains, sub-graphs as ends, ports passed over, comments, names of every kind; and Graphviz reads it too."""
     assert edges(text) == expected
@@ -90,7 +91,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), VALUES)
+@each(("text", "expected"), VALUES)
 def test_attributes_are_read(text: str, expected: str) -> None:
     """Values of every kind; a default holds from where it stands, in its subgraph; and Graphviz reads the same."""
     assert attributes(text)["x"] == expected
@@ -109,7 +110,7 @@ LOOSE = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), LOOSE)
+@each(("text", "expected"), LOOSE)
 def test_values_that_graphviz_wants_quoted_are_read(text: str, expected: str) -> None:
     """Durations, names of models, dotted keys: they stand bare in the files that people have."""
     assert attributes(text)["x"] == expected
@@ -167,7 +168,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "where", "said"), WRONG)
+@each(("text", "where", "said"), WRONG)
 def test_what_is_wrong_is_said_with_its_place(text: str, where: str, said: str) -> None:
     """One problem, at its line and column, in words."""
     graph, problems = parse(text)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.workflows.dot.workflow import Converted, convert
+from tests.helpers.tables import each
 from tests.hostile.test_linear import GROWTH, lines_of_python
 
 Step = dict[str, Any]
@@ -89,7 +90,7 @@ FIELDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("attributes", "expected"), FIELDS)
+@each(("attributes", "expected"), FIELDS)
 def test_a_node_is_a_step(attributes: str, expected: Step) -> None:
     """By type and shape; each attribute is the field that means the same."""
     assert steps(LINE + attributes) == [expected]
@@ -141,7 +142,7 @@ WAYS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "step_id", "transitions"), WAYS)
+@each(("body", "step_id", "transitions"), WAYS)
 def test_an_arrow_is_a_transition(body: str, step_id: str, transitions: list[Step]) -> None:
     """With its label, condition, weight and fidelity; a step without a way on ends the run."""
     assert step(body, step_id).get("transitions") == transitions
@@ -160,7 +161,7 @@ BEGINS = [
 ]
 
 
-@pytest.mark.parametrize(("body", "first"), BEGINS)
+@each(("body", "first"), BEGINS)
 def test_it_begins_where_it_is_drawn_to(body: str, first: str) -> None:
     """At the start's one step, whatever stands first in the file."""
     assert steps(body)[0]["id"] == first
@@ -206,7 +207,7 @@ DECISIONS = [
 X = '(context.x && context.x != "" && context.x !== "false" && context.x !== "0")'
 
 
-@pytest.mark.parametrize(("body", "transitions"), DECISIONS)
+@each(("body", "transitions"), DECISIONS)
 def test_a_decision_is_folded_into_the_step_before_it(body: str, transitions: list[Step]) -> None:
     """Its ways become that step's, so that the same one is chosen."""
     expected = [
@@ -276,7 +277,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("body", "expected"), NAMES)
+@each(("body", "expected"), NAMES)
 def test_a_nodes_name_is_the_steps_id(body: str, expected: Step) -> None:
     """Where it can be one; else an id is made of it, and the name is kept."""
     assert steps(body) == [expected]
@@ -331,7 +332,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "code"), WRONG)
+@each(("body", "code"), WRONG)
 def test_what_is_no_workflow_is_refused_with_its_place(body: str, code: str) -> None:
     """Nothing comes out that would do half of it."""
     assert converted(body).raw is None
@@ -358,7 +359,7 @@ WARNED = [
 ]
 
 
-@pytest.mark.parametrize(("more", "code"), WARNED)
+@each(("more", "code"), WARNED)
 def test_what_changes_what_the_workflow_does_is_warned_of(more: str, code: str) -> None:
     """Where it stands, and what Loom does instead."""
     body = "start -> a -> exit; a [prompt=x];" + more

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.workflows.model import failures
+from tests.helpers.tables import each
 
 AT = "2026-01-01T00:00:00Z"
 REASONS = [
@@ -43,13 +43,13 @@ COMMANDS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("reason", "kind"), REASONS)
+@each(("reason", "kind"), REASONS)
 def test_the_kind_of_a_reason(reason: str, kind: str) -> None:
     """Words that tell of something passing decide; a number alone is none."""
     assert failures.error_of(reason) == {"type": kind, "message": reason, "retryable": True, "details": {}}
 
 
-@pytest.mark.parametrize(("command", "reason", "kind"), COMMANDS)
+@each(("command", "reason", "kind"), COMMANDS)
 def test_the_kind_of_a_commands_end(command: dict[str, Any], reason: str, kind: str) -> None:
     """By its exit code or signal, not by its words; what can never run is not tried again."""
     told = failures.error_of(reason, command=command)
@@ -65,7 +65,7 @@ def test_an_answer_that_never_fitted_is_not_tried_again() -> None:
     assert (told["type"], told["retryable"]) == ("TERMINAL", False)
 
 
-@pytest.mark.parametrize(
+@each(
     ("attempt", "wanted"),
     [(1, "00:00:05"), (2, "00:00:10"), (3, "00:00:20"), (4, "00:00:40"), (5, "00:01:00"), (99, "00:01:00")],
 )

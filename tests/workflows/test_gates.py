@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.workflows.model import gates, routing
+from tests.helpers.tables import each
 
 Json = dict[str, Any]
 AT = "2026-01-01T00:00:00Z"
@@ -28,7 +28,7 @@ def view(**more: Any) -> Json:
     return {"run_id": "r", "status": "in_progress", "steps": [visit], "pending_approvals": [], "context": {}, **more}
 
 
-@pytest.mark.parametrize(
+@each(
     ("ways", "offered"),
     [
         ([], []),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from loomctl.kit.errors import LoomError
 from loomctl.workflows.model.git_commands import git_argv, git_command_problem
+from tests.helpers.tables import each
 
 ALLOWED = [
     "git log --oneline -10",
@@ -105,7 +106,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("command", ALLOWED)
+@each("command", ALLOWED)
 def test_reading_is_allowed(command: str) -> None:
     """What shows history, changes and places is allowed, and is called with every program of git's switched off."""
     assert git_command_problem(command) is None
@@ -121,7 +122,7 @@ def test_reading_is_allowed(command: str) -> None:
         assert argv[place + 1 : place + 3] == ["--no-ext-diff", "--no-textconv"]
 
 
-@pytest.mark.parametrize("command", REFUSED)
+@each("command", REFUSED)
 @pytest.mark.shows("a fixed list of subcommands and options, without a shell")
 def test_all_else_is_refused(command: str) -> None:
     """Whatever could write, run a program, reach out of the project or need a shell is refused with a reason."""

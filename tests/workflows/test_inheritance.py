@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.workflows.model.workflow import PARTS, Workflow
 from loomctl.workflows.resolve import merge, step_id
+from tests.helpers.tables import each
 
 
 def step(name: str, prompt: str = "x") -> dict[str, Any]:
@@ -51,7 +51,7 @@ ORDERS = [
 ]
 
 
-@pytest.mark.parametrize(("phases", "expected"), ORDERS)
+@each(("phases", "expected"), ORDERS)
 def test_steps_come_in_the_declared_order(phases: list[dict[str, Any]], expected: str) -> None:
     """pre_steps run root to child, the nearest steps count, post_steps run child to root; each step once."""
     assert order(merge(chain(*phases))) == expected.split()
@@ -124,7 +124,7 @@ POLICIES = [
 ]
 
 
-@pytest.mark.parametrize(("parent", "child", "expected"), POLICIES)
+@each(("parent", "child", "expected"), POLICIES)
 def test_an_approval_is_not_lost_by_naming_a_level(parent: Any, child: Any, expected: dict[str, Any] | None) -> None:
     """A child changes what it says of autonomy and keeps the rest; only an empty list takes approvals away."""
     merged = merge([("p", {"id": "p", "autonomy": parent}), ("c", {"id": "c", "autonomy": child})])

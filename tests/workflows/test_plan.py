@@ -11,6 +11,7 @@ from loomctl.expressions import conditions, state_paths
 from loomctl.expressions.placeholders import expand
 from loomctl.kit.errors import LoomError
 from loomctl.workflows.plan import build_plan
+from tests.helpers.tables import each
 
 
 def planned(**workflow: Any) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def test_a_step_is_written_out() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("step", "held"),
     [
         ({"run": "pytest -q"}, {"kind": "command", "run": "pytest -q", "prompt": None}),
@@ -130,7 +131,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("step", "expected"), TEXTS)
+@each(("step", "expected"), TEXTS)
 def test_a_step_asks_for_one_thing(step: dict[str, Any], expected: dict[str, str]) -> None:
     """In a plan exactly one of prompt, command and skill is text, however FABER's file said it."""
     found = step_of(step)
@@ -154,7 +155,7 @@ PRIMING = [
 ]
 
 
-@pytest.mark.parametrize(("part", "step", "expected"), PRIMING)
+@each(("part", "step", "expected"), PRIMING)
 def test_the_engine_primes_by_itself(part: str, step: dict[str, Any], expected: str | None) -> None:
     """A pre_step that asks for a priming and nothing else is the engine's (D7)."""
     made = planned(phases={"frame": {part: [{"id": "auto-reload-context", **step}]}})
@@ -170,7 +171,7 @@ HANDLING = [
 ]
 
 
-@pytest.mark.parametrize(("workflow", "phase", "step", "expected"), HANDLING)
+@each(("workflow", "phase", "step", "expected"), HANDLING)
 def test_the_nearest_word_on_results_counts(
     workflow: dict[str, str], phase: dict[str, str], step: dict[str, str], expected: tuple[str, str, str]
 ) -> None:
@@ -233,7 +234,7 @@ STRATEGIES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "said", "expected"), STRATEGIES)
+@each(("kind", "said", "expected"), STRATEGIES)
 def test_a_strategy_fits_its_type(kind: str, said: str | None, expected: str) -> None:
     """`all` and `latest_only` mean something for a directory alone (D16)."""
     extra = {} if said is None else {"load_strategy": said}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from loomctl.runs.model import route_reasons
 from loomctl.workflows.model import routing
+from tests.helpers.tables import each
 
 # In the tables a transition is written `to`, then what it says: `[label]`, `?true` or `?false` (its condition), `!` for
 # failure, `*5` its weight.
@@ -139,7 +140,7 @@ ROWS: list[tuple[str, str, str | None, tuple[str, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("written", "outcome", "label", "suggested", "wanted"), ROWS)
+@each(("written", "outcome", "label", "suggested", "wanted"), ROWS)
 def test_the_choice(written: str, outcome: str, label: str | None, suggested: tuple[str, ...], wanted: str) -> None:
     """Conditions, then the label, then suggestions, then the rest; a failed step takes what is meant for it."""
     choice = chosen(written, outcome, label, suggested)
@@ -181,7 +182,7 @@ WEIGHED: list[tuple[str, str, str | None, tuple[str, ...], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("written", "outcome", "label", "suggested", "wanted"), WEIGHED)
+@each(("written", "outcome", "label", "suggested", "wanted"), WEIGHED)
 def test_what_became_of_each(
     written: str, outcome: str, label: str | None, suggested: tuple[str, ...], wanted: list[str]
 ) -> None:
@@ -256,7 +257,7 @@ LABELS: list[tuple[str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "words", "key"), LABELS)
+@each(("text", "words", "key"), LABELS)
 def test_what_a_label_means(text: str, words: str, key: str) -> None:
     """Its words without case, blanks and accelerator; and the accelerator."""
     assert routing.label_of(text) == (words, key)

@@ -14,6 +14,7 @@ from loomctl.kit.text import secrets
 from loomctl.workflows.model import survival
 from loomctl.workflows.model.survival import ARTIFACT, PATH, TEXT
 from loomctl.workflows.resolve import merge
+from tests.helpers.tables import each
 
 PLAN: dict[str, Any] = {"artifacts": [{"id": "spec"}, {"id": "$.odd"}]}
 KINDS = [
@@ -33,15 +34,13 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("entry", "kind", "value", "name"), KINDS)
+@each(("entry", "kind", "value", "name"), KINDS)
 def test_an_item_is_an_artifact_a_path_or_a_text(entry: object, kind: str, value: str, name: str) -> None:
     """A string is the artifact that is called so, a path where it begins like one, else a text; objects say it."""
     assert survival.items({**PLAN, "must_survive": [entry]}, {}) == [(kind, value, name)]
 
 
-@pytest.mark.parametrize(
-    "entry", [None, 3, "", "  ", [], {}, {"text": ""}, {"text": 3}, {"text": "a", "path": "$.b"}, "x" * 2001]
-)
+@each("entry", [None, 3, "", "  ", [], {}, {"text": ""}, {"text": 3}, {"text": "a", "path": "$.b"}, "x" * 2001])
 def test_what_is_no_item_is_passed_over(entry: object) -> None:
     """A hook goes on with the rest of a list that somebody damaged."""
     assert [item.value for item in survival.items({**PLAN, "must_survive": [entry, "kept"]}, {})] == ["kept"]
@@ -81,7 +80,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "text"), VALUES)
+@each(("path", "value", "text"), VALUES)
 def test_a_paths_text_is_its_present_value(path: str, value: object, text: str | None) -> None:
     """Text as it is, anything else as compact JSON; what is not there cannot be lost."""
     key = path[2:].partition("[")[0]
@@ -107,7 +106,7 @@ PRESENT = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "text", "present"), PRESENT)
+@each(("wanted", "text", "present"), PRESENT)
 def test_presence_is_of_whole_words_and_any_white_space(wanted: str, text: str, present: bool) -> None:
     """A line wrap loses nothing; half a word is not the word; case counts."""
     assert survival.stands_in(wanted, [survival.flat(text)]) is present
@@ -189,7 +188,7 @@ def test_what_is_masked_alike_has_two_names() -> None:
     assert len(survival.items({**PLAN, "must_survive": ["x #2", "x", {"text": "x"}]}, {})) == 2
 
 
-@pytest.mark.parametrize("text", ["", "[masked: ", "[masked: " * 9, "a]b", "[masked: x", "[masked: " + "x" * 80 + "]"])
+@each("text", ["", "[masked: ", "[masked: " * 9, "a]b", "[masked: x", "[masked: " + "x" * 80 + "]"])
 def test_what_only_looks_like_a_mask_is_a_text(text: str) -> None:
     """It is looked for as it is."""
     assert not survival.is_secret(text)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from loomctl.workflows.model import triggers
 from loomctl.workflows.model.triggers import Event
+from tests.helpers.tables import each
 
 START = triggers.session_start("resume")
 COMPACT = triggers.session_start("compact")
@@ -15,7 +14,7 @@ TAKEN_UP = triggers.run_start("build")
 MANUAL = triggers.manual()
 
 
-@pytest.mark.parametrize(
+@each(
     ("word", "event", "fired"),
     [
         ("session_start", START, True),
@@ -51,7 +50,7 @@ def test_a_trigger_fires_for_what_it_names(word: str, event: Event, fired: bool)
     assert triggers.fires(["other", word], event) == (word if fired else None)
 
 
-@pytest.mark.parametrize(
+@each(
     "word",
     [
         "",
@@ -76,15 +75,13 @@ def test_half_a_trigger_is_none(word: str) -> None:
     assert triggers.fires([word], MANUAL) is None
 
 
-@pytest.mark.parametrize(
-    "event", [triggers.session_start(), COMPACT, ENTER, triggers.phase_transition(None, "build"), MANUAL]
-)
+@each("event", [triggers.session_start(), COMPACT, ENTER, triggers.phase_transition(None, "build"), MANUAL])
 def test_an_event_can_be_asked_for_by_its_name(event: Event) -> None:
     """`--trigger` with the name that a slip shows gives that event again."""
     assert triggers.from_word(event.name) == event
 
 
-@pytest.mark.parametrize("word", ["phase_start", "phase_transition", "phase_start:*", "phase_transition:a->*"])
+@each("word", ["phase_start", "phase_transition", "phase_start:*", "phase_transition:a->*"])
 def test_a_pattern_is_not_one_event(word: str) -> None:
     """A trigger that names many events is a trigger, but cannot be asked for."""
     assert triggers.is_trigger(word)

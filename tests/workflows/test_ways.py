@@ -18,6 +18,7 @@ from loomctl.kit.problems import errors
 from loomctl.runs.model import places, visits
 from loomctl.workflows import graph_checks
 from loomctl.workflows.model import ways
+from tests.helpers.tables import each
 from tests.helpers.walks import Walk, plan, step
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "config" / "state.schema.json").read_text(encoding="utf-8"))
@@ -427,7 +428,7 @@ HOW = [
 ]
 
 
-@pytest.mark.parametrize(("way", "wanted"), HOW)
+@each(("way", "wanted"), HOW)
 def test_a_way_in_words(way: dict[str, Any], wanted: str) -> None:
     """Nothing is said of the plain order."""
     assert ways.how(way) == wanted

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import Problem
 from loomctl.workflows.model.workflow import Workflow, parse
+from tests.helpers.tables import each
 
 STEP: dict[str, Any] = {"id": "implement", "prompt": "Build it."}
 ARTIFACT: dict[str, Any] = {
@@ -176,7 +177,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "code", "where"), REFUSED)
+@each(("raw", "code", "where"), REFUSED)
 def test_what_cannot_be_used_is_refused_with_its_place(raw: object, code: str, where: str) -> None:
     """Each error names its code, its JSON path and, where there is one, the way out."""
     workflow, problems = parse(raw)
@@ -203,7 +204,7 @@ WARNED = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "code", "where"), WARNED)
+@each(("raw", "code", "where"), WARNED)
 def test_what_looks_wrong_is_a_warning(raw: dict[str, Any], code: str, where: str) -> None:
     """A warning stops nothing: the workflow is there."""
     workflow, problems = parse(raw)
@@ -227,7 +228,7 @@ SILENT = [
 ]
 
 
-@pytest.mark.parametrize("raw", SILENT)
+@each("raw", SILENT)
 def test_what_is_in_order_passes_in_silence(raw: dict[str, Any]) -> None:
     """No finding without a reason."""
     workflow, problems = parse(raw)
