@@ -20,6 +20,19 @@ def until(holds: Callable[[], object], what: str = "") -> None:
         time.sleep(0.01)
 
 
+def next_tick(folder: Path) -> None:
+    """Wait until the file system's clock has moved on: it tells what happens within some milliseconds not apart."""
+    probe = folder / ".tick"
+
+    def touched() -> int:
+        probe.write_bytes(b"")
+        return probe.stat().st_mtime_ns
+
+    before = touched()
+    until(lambda: touched() > before)
+    probe.unlink()
+
+
 @contextmanager
 def bounded_work() -> Iterator[None]:
     """Hold that what is done here does not grow out of bounds, however busy the machine is."""

@@ -20,7 +20,7 @@ from loomctl.kit.process.ancestry import Process
 from loomctl.runs.machine import call_marks
 from loomctl.runs.machine.local import Local
 from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, PYTHON, SESSION, Ended, Scene, TranscriptFile, run
-from tests.helpers.waiting import until
+from tests.helpers.waiting import next_tick, until
 
 APPROVE = "loomctl approve"
 
@@ -58,11 +58,13 @@ class Host:
         return run(["/bin/sh", "-c", line], cwd=self.scene.root, environ={**self.shell_environ, **environ})
 
     def prompted(self) -> None:
-        """Let its user send a prompt."""
+        """Let its user send a prompt, later than any call."""
+        next_tick(self.scene.root.parent)
         self.fires("user-prompt-submit", prompt="go on")
 
     def stops(self) -> None:
-        """End the turn."""
+        """End the turn, later than any call."""
+        next_tick(self.scene.root.parent)
         self.fires("stop", last_assistant_message="so far so good")
 
     def calls(self, command: str, *, tool: str = "Bash", agent: str = "") -> str:
