@@ -133,6 +133,24 @@ def test_a_killed_first_entry_leaves_the_others_silent(driven: Scene, shell: lis
     assert set(entries.given().values()) == {""}
 
 
+@IN_EACH
+def test_a_bell_that_nobody_holds_keeps_nobody_waiting(driven: Scene, shell: list[str]) -> None:
+    """A killed first entry can still be listed by the system when the others open the pipe that it no longer holds."""
+    killed = subprocess.Popen(["sleep", "60"])
+    killed.kill()
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)  # it stays listed
+    base = folder(driven) / f"{SESSION}-{PID}"
+    os.mkfifo(f"{base}.bell")
+    Path(f"{base}.by").write_text(f"{killed.pid}\n")
+    entries = Entries(driven, shell)
+    for number in (2, 3, 4):
+        entries.begin(number)
+    until(lambda: len(list(folder(driven).glob("*.w?"))) == 3, "the others wait")
+    killed.wait()
+    assert set(entries.given().values()) == {""}
+    assert [path.suffix for path in folder(driven).iterdir() if path.suffix.startswith(".w")] == []
+
+
 def test_a_killed_python_leaves_the_others_silent(driven: Scene) -> None:
     """The shell that started it lets them go."""
     (driven.root / "python").write_text('#!/bin/sh\nkill -9 "$$"\n')
