@@ -1,4 +1,8 @@
-"""The pages of the documentation: where they are, and the parts of them that are written by `scripts/docs`."""
+"""The pages of the documentation: where they are, and the parts of them that come from the code.
+
+Small parts stand in the pages, and `scripts/docs` keeps them as they should be. Large ones are made where the pages are
+built: a mark says where each goes, and `scripts/docs` writes whole pages to `build/docs`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from pathlib import Path
 from tests.helpers.scenes import CHECKOUT
 
 DOCS = CHECKOUT / "docs"
+BUILT = CHECKOUT / "build" / "docs"
 WRITE = os.environ.get("LOOM_WRITE_DOCS") == "1"
 """Set by scripts/docs: write what was made instead of comparing it."""
 
@@ -34,12 +39,27 @@ def hold(page: Path, title: str, body: str) -> None:
     """Hold a part of a page against what it should be; under scripts/docs, write it."""
     body = body.strip("\n")
     if WRITE:
-        text = page.read_text(encoding="utf-8")
-        assert _mark(title).search(text), f"{name(page)} has no part {title!r}"
-        new = _mark(title).sub(lambda match: f"{match['begin']}\n\n{body}\n\n{match['end']}", text)
-        if new != text:
-            page.write_text(new, encoding="utf-8")
+        for target in (page, _built(page)):
+            text = target.read_text(encoding="utf-8")
+            new = _mark(title).sub(lambda match: f"{match['begin']}\n\n{body}\n\n{match['end']}", text)
+            if new != text:
+                target.write_text(new, encoding="utf-8")
     assert part(page, title) == body, f"{name(page)}, part {title}: run scripts/docs"
+
+
+def make(page: Path, title: str, body: str) -> None:
+    """Check that a page has a place for a part that is not kept in it; under scripts/docs, build the page."""
+    mark = f"<!-- {title}: made by scripts/docs -->"
+    assert page.read_text(encoding="utf-8").count(mark) == 1, f"{name(page)} needs one line {mark}"
+    assert body.strip()
+    if WRITE:
+        built = _built(page)
+        built.write_text(built.read_text(encoding="utf-8").replace(mark, body.strip("\n")), encoding="utf-8")
+
+
+def _built(page: Path) -> Path:
+    """Give a page's copy below build/, which scripts/docs made; a page outside docs/ has none of its own."""
+    return BUILT / page.relative_to(DOCS) if page.is_relative_to(DOCS) else page
 
 
 def _mark(title: str) -> re.Pattern[str]:

@@ -10,7 +10,7 @@ import click
 from loomctl.cli.main import loomctl
 from tests.cli.test_exit_codes import CASES
 from tests.cli.test_help import ALL
-from tests.docs.pages import DOCS, hold, table
+from tests.docs.pages import DOCS, make, table
 
 PAGE = DOCS / "reference" / "cli.md"
 
@@ -78,13 +78,13 @@ ENDS: dict[str, dict[int, str]] = {
 def test_the_reference_is_what_the_commands_say() -> None:
     """One section for each command, in the order of the help."""
     sections = [_section(name, command) for name, command in _all()]
-    hold(PAGE, "commands", "\n\n".join(sections))
+    make(PAGE, "commands", "\n\n".join(sections))
 
 
 def test_the_list_is_what_the_help_lists() -> None:
     """Every command with its first sentence."""
     rows = [[f"[{name}](#{name.replace(' ', '-')})", _first(command)] for name, command in _all()]
-    hold(PAGE, "list", table(["command", "does"], rows))
+    make(PAGE, "list", table(["command", "does"], rows))
 
 
 def test_exit_codes_that_were_seen_are_listed() -> None:

@@ -10,7 +10,7 @@ from loomctl.kit import errors as exits
 from loomctl.kit.errors import ON_INTERRUPT
 from tests.cli.test_exit_codes import CASES
 from tests.docs import errors
-from tests.docs.pages import DOCS, hold, part, table
+from tests.docs.pages import DOCS, make, table
 
 PAGE = DOCS / "reference" / "exit-codes.md"
 
@@ -51,25 +51,25 @@ def by_code(kinds: tuple[str, ...]) -> list[list[str]]:
 @pytest.mark.slow
 def test_every_error_is_listed_with_its_exit_code() -> None:
     """Each error that ends a command, with every exit code it can end with."""
-    hold(PAGE, "errors", table(["error", "exit code", "says"], by_code((errors.ENDS,))))
+    make(PAGE, "errors", table(["error", "exit code", "says"], by_code((errors.ENDS,))))
 
 
 @pytest.mark.slow
 def test_every_finding_of_check_is_listed() -> None:
     """Errors, warnings and notes that `loomctl check` and `loomctl run` find in files."""
     rows = by_code((errors.ERROR, errors.WARNING, errors.NOTE))
-    hold(PAGE, "findings", table(["finding", "kind", "says"], rows))
+    make(PAGE, "findings", table(["finding", "kind", "says"], rows))
 
 
 @pytest.mark.slow
 def test_every_notice_is_listed() -> None:
     """Warnings that stand in a packing slip beside a result."""
-    hold(PAGE, "notices", table(["warning", "says"], [[row[0], row[2]] for row in by_code((errors.NOTICE,))]))
+    make(PAGE, "notices", table(["warning", "says"], [[row[0], row[2]] for row in by_code((errors.NOTICE,))]))
 
 
 def test_what_is_raised_under_test_is_in_the_table() -> None:
     """The exit codes that the command line's own tests see are the ones that the page lists."""
-    listed = {row.split(" | ")[0].strip("|` "): row.split(" | ")[1] for row in part(PAGE, "errors").splitlines()[2:]}
+    listed = {row[0].strip("`"): row[1] for row in by_code((errors.ENDS,))}
     for code, _, _, error in CASES:
         if error:
             assert str(code) in listed[error].split(", "), error

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.docs.pages import DOCS, hold, table
+from tests.docs.pages import DOCS, make, table
 from tests.helpers.scenes import CHECKOUT
 
 PAGE = DOCS / "reference" / "schemas.md"
@@ -176,7 +176,7 @@ def test_the_page_has_the_schema(kind: str) -> None:
             f"### {kind.capitalize().replace('_', ' ')}: {part.heading[:1].lower() + part.heading[1:]}",
             *_described(schema, _at(schema, part.way)),
         ]
-    hold(PAGE, kind, "\n\n".join(parts))
+    make(PAGE, kind, "\n\n".join(parts))
 
 
 @pytest.mark.parametrize("kind", PARTS)
