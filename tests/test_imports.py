@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks.house import imports, knots_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -26,6 +29,15 @@ def test_the_layers_hold() -> None:
     """Each room imports from the rooms below it alone, and what decides touches nothing of the world."""
     ended = lint_imports(CHECKOUT)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_no_modules_import_one_another() -> None:
+    """No module is in a cycle of imports; those inside functions and for a type checker alone count too."""
+    paths = {path: path.relative_to(CHECKOUT).with_suffix("").parts for path in (CHECKOUT / "loomctl").rglob("*.py")}
+    trees = {
+        ".".join(parts).removesuffix(".__init__"): ast.parse(path.read_text("utf-8")) for path, parts in paths.items()
+    }
+    assert knots_of({name: set(imports(name, tree, trees)) for name, tree in trees.items()}) == []
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str |
         settled.append(result)
         return result.state, happened + result.happened
 
-    run = lines.update(space, run, change, may_end=True)
+    run = settle.update(space, run, change, may_end=True)
     done = ended[0].entry if ended else None
     # What is decided in a terminal is not read by the assistant: what a phase loads is owed to its next `next`.
     made = None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.commands import command_ends, run_commands
+    from loomctl.flow.commands import run_commands
     from loomctl.flow.outcomes.directives import Reading
     from loomctl.priming.primed import Slip
     from loomctl.runs.caller import Workspace
@@ -48,7 +48,7 @@ class Driven(NamedTuple):
     notes: Sequence[str] = ()
     reading: Reading | None = None
     repair: str = ""
-    ran: Sequence[command_ends.Ran] = ()
+    ran: Sequence[run_commands.Ran] = ()
     pending: run_commands.Pending | None = None
     untold: bool = False
     had_ended: bool = False
@@ -92,11 +92,11 @@ def next_step(
             state = ended.state
             closed.append(ended)
             notes.append(said)
-        result = settle.rest_here(space, run, end.answered(space, state, happened))
+        result = settle.rest_here(space, run, lines.answered(space, state, happened))
         settled.append(result)
         return presence.active(space, result.state), happened + result.happened
 
-    run = lines.update(space, run, change)
+    run = settle.update(space, run, change)
     if not settled:
         return Driven(run, run_life.Move(run.state["status"]), notes=notes)
     notes += settle.begun(space, run, settled[0])
@@ -210,11 +210,11 @@ def _done(
             marked = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
             return presence.active(space, _marked(space, state, now)), [marked]
         ended.append(came)
-        settled.append(settle.rest_here(space, run, end.answered(space, came.state, happened)))
+        settled.append(settle.rest_here(space, run, lines.answered(space, came.state, happened)))
         state = presence.active(space, settled[0].state)
         return state, happened + settled[0].happened
 
-    run = lines.update(space, run, change, may_end=True)
+    run = settle.update(space, run, change, may_end=True)
     if before:
         return Driven(run, settle.rest(run.state).move, before[0], notes=notes, had_ended=True)
     if not ended:
@@ -394,7 +394,7 @@ def _begun_to_be_ended(space: Workspace, run: Run, outcome: str | None) -> Run:
         settled = settle.rest_here(space, run, state)
         return settled.state, settled.happened
 
-    return lines.update(space, run, change)
+    return settle.update(space, run, change)
 
 
 def _told_of_branch(run: Run) -> Mapping[str, Any]:

@@ -1,21 +1,23 @@
 """The line of a run that a caller works on: the run itself, or one branch of its parallel step, seen as a run (D43).
 
-A branch is read, changed and put back under the run's lock, so that all of them may be worked on at the same time. What
-ends the last of them, or the one that the join waits for, joins them in the same change.
+A branch is read, changed and put back under the run's lock, so that all of them may be worked on at the same time.
 """
 
 from __future__ import annotations
 
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.lock import PATIENCE
-from loomctl.runs.model import visits
+from loomctl.runs.model import standing, visits
+from loomctl.runs.store.events import Event
 from loomctl.workflows.model import branches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
-    from loomctl.runs.store.events import Event
     from loomctl.runs.store.store import Change, Run
 
 
@@ -50,63 +52,55 @@ def update(
     line: Run,
     change: Change,
     *,
-    may_end: bool = False,
-    durable: bool = True,
     patience: float = PATIENCE,
+    then: Callable[[State, list[Event]], State] | None = None,
 ) -> Run:
     """Change a run, or the branch of it that is seen, as `store.update` does; gives the line as it is then.
 
-    may_end: the change may end a branch, so that what a join needs to know is found out before the lock is taken.
-    A change of a branch that ends it may join the parallel step: then the run goes on in the same change, and what is
-    noted of the step that it comes to is noted here. Raises BRANCH_OVER where the step was joined meanwhile.
+    then: what follows for the whole run in the same change of a branch (a join). Raises BRANCH_OVER where the parallel
+    step was joined meanwhile.
     """
     outside = visits.seen_from(line.state)
     if not outside.stage:
-        return line._replace(state=space.store.update(line.run_id, change, durable=durable, patience=patience))
-    from loomctl.flow import join, settle  # most runs have no branches
-
+        return line._replace(state=space.store.update(line.run_id, change, patience=patience))
     whole = line._replace(plan=line.plan["whole"])
-    known = join.foreseen(space, whole, outside) if may_end else None
-    joined: list[settle.Settled] = []
 
     def within(state: State) -> tuple[State, list[Event]]:
-        joined.clear()
-        if _over(state, outside):
+        entry = branches.fan(state)
+        if entry is None or entry["stage"] != outside.stage:
             raise over(line.run_id, outside)
-        state, happened = _answered(space, state)
+        happened: list[Event] = []
+        state = branches.waiting(answered(space, state, happened))  # a branch goes on, so somebody gave it (D27)
         view = branches.view(state, whole.plan, outside.name, outside.stage)
         after, own = change(view.state)
         if after == view.state and not own:
             return state, happened
-        happened += [_of_branch(one, outside.name) for one in own]
+        happened += [one._replace(properties={**one.properties, "branch": outside.name}) for one in own]
         state = branches.folded(state, after)
         ended = branches.view(state, whole.plan, outside.name, outside.stage).state
         if visits.seen_from(ended).outcome is not None and outside.outcome is None:
-            happened.append(join.ended_now(ended, space.caller.session_id))
-        found = join.joined(space, whole, state, happened, outside.name, known)
-        if found is not None:
-            joined.append(found)
-            state = found.state
-        return state, happened
+            happened.append(branch_ended(ended, space.caller.session_id))
+        return (then(state, happened) if then is not None else state), happened
 
-    state = space.store.update(line.run_id, within, durable=durable, patience=patience)
-    whole = whole._replace(state=state)
-    if joined:
-        settle.begun(space, whole, joined[0])
-    return seen(whole, outside.name, outside.stage)
+    state = space.store.update(line.run_id, within, patience=patience)
+    return seen(whole._replace(state=state), outside.name, outside.stage)
 
 
-def _answered(space: Workspace, state: State) -> tuple[State, list[Event]]:
-    """Put a run under way that waited for an answer: a branch goes on, so somebody gave it (D27)."""
-    from loomctl.flow.end import end
+def answered(space: Workspace, state: State, happened: list[Event]) -> State:
+    """Put a run under way that waited for its user's answer and for nothing else; adds to `happened` that it came."""
+    waited = state.get("feedback")
+    if isinstance(waited, dict):
+        happened.append(Event("run.feedback_given", {"stage": waited.get("stage")}, space.caller.session_id))
+    return standing.answered(state)
 
-    happened: list[Event] = []
-    return branches.waiting(end.answered(space, state, happened)), happened
 
-
-def _over(state: State, outside: visits.Outside) -> bool:
-    entry = branches.fan(state)
-    return entry is None or entry["stage"] != outside.stage
+def branch_ended(state: State, session_id: str | None) -> Event:
+    """Tell of a branch, seen as a run, that it has ended, and of one that failed why."""
+    outside = visits.seen_from(state)
+    told: dict[str, Any] = {"branch": outside.name, "stage": outside.stage, "status": outside.outcome}
+    if outside.outcome == "failed" and state["errors"]:
+        told["failure_reason"] = str(state["errors"][-1]["message"])
+    return Event("branch.ended", told, session_id, outside.step_id)
 
 
 def over(run_id: str, outside: visits.Outside) -> LoomError:
@@ -118,7 +112,3 @@ def over(run_id: str, outside: visits.Outside) -> LoomError:
         hint=f"loomctl show {run_id}",
         exit_code=EXIT_USAGE,
     )
-
-
-def _of_branch(happened: Event, branch: str) -> Event:
-    return happened._replace(properties={**happened.properties, "branch": branch})

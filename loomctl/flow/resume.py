@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from loomctl.flow import lines, machine_differences, settle
-from loomctl.flow.end import end
 from loomctl.flow.preamble import preambles
 from loomctl.flow.route import run_life
 from loomctl.flow.start import bind, others_under_way
@@ -98,7 +97,7 @@ def resume(
             notes.extend([said, ended.repair] if ended is not None and ended.repair else [said])
         state, came = presence.enter(space, state, "bound", environment)
         happened.extend(came)
-        state = _under_way(end.answered(space, state, happened), run.plan)
+        state = _under_way(lines.answered(space, state, happened), run.plan)
         settled = _settled(space, run, state)
         held[:] = [settled]
         before = {"status_before": run.state["status"]}

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from loomctl.flow import lines
 from loomctl.flow.route import run_life
 from loomctl.kit import clock
 from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import find, stages
 from loomctl.runs.model import places, sessions, standing, visits
 from loomctl.runs.store.events import Event
-from loomctl.workflows.model import gates, phase_marks, triggers
+from loomctl.workflows.model import branches, gates, phase_marks, triggers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
+    from loomctl.flow.end.results import Gathered
     from loomctl.priming.primed import Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
-    from loomctl.runs.store.store import Run
+    from loomctl.runs.store.store import Change, Run
 
 
+_SAID = 100_000  # characters of a branch's last response that the parallel step's own holds
 _WARNINGS = 5  # of a preamble that the event of a stage's start names
 
 
@@ -139,12 +143,9 @@ def _joined_late(
     """Join a parallel step whose branches have ended while the run stood still; None where there is nothing to join."""
     if not place.step.get("parallel"):
         return None
-    from loomctl.flow import join  # most steps have no branches
-    from loomctl.workflows.model import branches
-
-    now = join.caught_up(run, state, happened, space.caller.session_id, at=clock.now())
+    now = _caught_up(run, state, happened, space.caller.session_id, at=clock.now())
     entry = branches.fan(now)
-    found = join.joined(space, run, now, happened, branches.ended_last(entry), None) if entry is not None else None
+    found = _joined(space, run, now, happened, branches.ended_last(entry), None) if entry is not None else None
     if found is None and now is not state:
         return Settled(now, happened, [], False, run_life.Move("step", step=place.key))
     return found
@@ -171,8 +172,6 @@ def _opened(
     before = visits.open_visit(state)
     state, entry = visits.start_visit(state, place.key, str(place.phase["id"]), at=at)
     if place.step.get("parallel"):
-        from loomctl.workflows.model import branches
-
         state = branches.waiting(branches.fanned_out(state, place.step))
     if entry is before:
         return state, None
@@ -238,7 +237,7 @@ def rest_here(space: Workspace, run: Run, state: State) -> Settled:
 
 
 def begun(space: Workspace, run: Run, settled: Settled) -> list[str]:
-    """Note what the checkout is as a visit that was opened begins, once the run's lock is free (D39).
+    """Do what follows a settled run once its lock is free: note what the checkout is as a visit begins (D39).
 
     Of a command's visit it is noted as the command starts: trust and time may lie between (D40). Commands of branches
     that a join went on without are stopped, and so is what still runs as evidence of a visit that ended without it, as
@@ -249,9 +248,7 @@ def begun(space: Workspace, run: Run, settled: Settled) -> list[str]:
 
         command_ends.stop_left(space, line)
     if settled.opened is not None and not _is_command(run, settled.opened):
-        from loomctl.flow import visit_notes  # a session's start opens none
-
-        visit_notes.begin(space, run, settled.opened)
+        note_visit(space, run, settled.opened)
     from loomctl.flow.evidence import notes
 
     if not notes.are_any(space.store.local, run.run_id):
@@ -259,6 +256,24 @@ def begun(space: Workspace, run: Run, settled: Settled) -> list[str]:
     from loomctl.flow.evidence import evidence_commands  # most steps have no command to pass
 
     return evidence_commands.stop_ended(space, run.run_id)
+
+
+def note_visit(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
+    """Note what a visit, or its command, finds: the checkout, its assets, the files that it has to change (D40).
+
+    Raises nothing, for no step is held up by it.
+    """
+    from loomctl.changes import track  # a session's start opens no visit
+
+    track.begin(space, run, entry)
+    if not isinstance(entry.get("stage"), str):
+        return
+    try:
+        from loomctl.flow.evidence import beginnings
+
+        beginnings.begin(space, run, entry)
+    except Exception:  # noqa: BLE001 - as above
+        return
 
 
 def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:
@@ -311,3 +326,140 @@ def rest(state: State) -> Settled:
     status = state["status"]
     kind = "approval" if status == "awaiting_feedback" else status
     return Settled(state, [], [], False, run_life.Move(kind, step=state.get("current_step")))
+
+
+# ---- The join of a parallel step: its visit ends with what its branches came to, and the run goes on (D43).
+
+
+def update(space: Workspace, line: Run, change: Change, *, may_end: bool = False) -> Run:
+    """Change a line as `lines.update` does; a branch that ends by it may join its parallel step, and the run goes on.
+
+    may_end: the change may end a branch, so that what a join needs to know is found out before the lock is taken.
+    """
+    outside = visits.seen_from(line.state)
+    if not outside.stage:
+        return lines.update(space, line, change)
+    whole = line._replace(plan=line.plan["whole"])
+    known = _foreseen(space, whole, outside) if may_end else None
+    joined: list[Settled] = []
+
+    def join(state: State, happened: list[Event]) -> State:
+        joined[:] = filter(None, [_joined(space, whole, state, happened, outside.name, known)])
+        return joined[0].state if joined else state
+
+    line = lines.update(space, line, change, then=join)
+    if joined:
+        begun(space, whole._replace(state=joined[0].state), joined[0])
+    return line
+
+
+def _foreseen(space: Workspace, run: Run, outside: visits.Outside) -> Gathered | None:
+    """Find out what a join will need to know, before the lock is taken; None where this branch's end is none yet."""
+    fresh = space.store.read(run.run_id)
+    entry = branches.fan(fresh.state)
+    if entry is None or entry["stage"] != outside.stage:
+        return None
+    others = [one for number, one in enumerate(entry["branches"]) if number != outside.place]
+    place = places.place_of(run.plan, entry["step_id"])
+    waits = place is not None and place.step["parallel"]["join"] == "wait_all"
+    if waits and any(one["status"] not in branches.ENDED for one in others):
+        return None
+    return _gathered(space, fresh, entry)
+
+
+def _gathered(space: Workspace, run: Run, entry: Mapping[str, Any]) -> Gathered:
+    from loomctl.changes import track
+    from loomctl.flow.end import usage
+    from loomctl.flow.end.results import Gathered
+    from loomctl.flow.outcomes.directives import Reading
+
+    return Gathered(entry["stage"], Reading(), track.ended(space, run, dict(entry)), usage.of_visit(space, run, entry))
+
+
+def _caught_up(run: Run, state: State, happened: list[Event], session_id: str | None, *, at: str) -> State:
+    """End the branches whose last step ended while the run stood still; adds to `happened` that they did."""
+    entry = branches.fan(state)
+    for record in branches.still_open(entry) if entry is not None else ():
+        view = branches.view(state, run.plan, str(record["id"]))
+        if not record["steps"] or visits.open_visit(view.state) is not None or not standing.goes_on(view.state):
+            continue
+        after, move = run_life.advance(view.state, view.plan, at=at)
+        if move.kind == "completed":
+            state = branches.folded(state, after)
+            ended = branches.view(state, run.plan, str(record["id"])).state
+            happened.append(lines.branch_ended(ended, session_id))
+    return state
+
+
+def _joined(
+    space: Workspace, run: Run, state: State, happened: list[Event], by: str, known: Gathered | None
+) -> Settled | None:
+    """End the open parallel step if its join is met, and go on; adds to `happened` what did. None: it waits.
+
+    For who holds the run's lock. by: the branch whose end it is; known: as it was foreseen, else it is found out now.
+    """
+    entry = branches.fan(state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry is not None else None
+    made = branches.fan_in(state, place.step) if place is not None else None
+    if entry is None or place is None or made is None or state["status"] not in ("in_progress", "awaiting_feedback"):
+        return None
+    from loomctl.flow.end import end, results
+
+    run = run._replace(state=state)
+    left = [_seen(run, entry, name) for name in made.left]
+    records = entry["branches"]
+    state = branches.left_behind(state)
+    for name in made.left:
+        cancelled = {"branch": name, "stage": entry["stage"], "status": branches.CANCELLED}
+        happened.append(Event("branch.ended", cancelled, space.caller.session_id, entry["step_id"]))
+    context, warnings = _context(space, made)
+    given = results.Given(
+        _said(run, entry),
+        "branches",
+        made.outcome,
+        made.note,
+        context=context,
+        gone=made.changes.gone,
+        updates=made.updates,
+        warnings=warnings,
+        branches=records,
+        joined_by=by,
+    )
+    told = {"stage": entry["stage"], "status": made.outcome, "results": [branches.short(one) for one in made.results]}
+    happened.append(Event("branches.joined", {**told, "conflicts": made.conflicts}, space.caller.session_id, place.key))
+    state = {**state, "status": "in_progress"}
+    if known is None or known.for_stage != entry["stage"]:
+        known = _gathered(space, run, entry)
+    ended = end.end(space, run, state, happened, given, known)
+    assert ended.entry is not None  # nothing asks a parallel step for another answer
+    state = visits.replaced(ended.state, branches.without_contexts(ended.entry))
+    settled = rest_here(space, run, state)
+    happened += settled.happened
+    return settled._replace(left=left)
+
+
+def _seen(run: Run, entry: Mapping[str, Any], name: str) -> Run:
+    view = branches.view(run.state, run.plan, name, entry["stage"])
+    return run._replace(state=view.state, plan=view.plan)
+
+
+def _context(space: Workspace, made: branches.FanIn) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Give the engine's keys of a join; what its branches' steps answered comes along."""
+    from loomctl.runs.context import context_values
+
+    stored, warnings = context_values.stored(space, made.told)
+    return {**made.own, **stored}, warnings
+
+
+def _said(run: Run, entry: Mapping[str, Any]) -> str:
+    """Give the parallel step's response: what each branch said last."""
+    parts = []
+    for record in entry["branches"]:
+        status = record["status"] if record["status"] in branches.ENDED else branches.CANCELLED
+        last = next((one for one in reversed(record["steps"]) if one["status"] not in visits.OPEN), None)
+        text = stages.read_text(run.folder, last["stage"], stages.RESPONSE) if last and last.get("stage") else None
+        head = f"## Branch {record['id']}: {status}"
+        if last is not None and status == "failed":
+            head += f" ({masked_line(visits.reason_of(last), 200)})" if visits.reason_of(last) else ""
+        parts.append(f"{head}\n\n{(text or '(no response)').strip()[:_SAID]}")
+    return "\n\n".join(parts) + "\n"

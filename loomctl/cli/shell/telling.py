@@ -20,8 +20,7 @@ from loomctl.workflows.model import gates
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loomctl.flow.commands.command_ends import Ran
-    from loomctl.flow.commands.run_commands import Pending
+    from loomctl.flow.commands.run_commands import Pending, Ran
     from loomctl.priming.examine import Entry
     from loomctl.priming.primed import Slip
     from loomctl.runs.caller import Workspace

@@ -254,6 +254,4 @@ def _note_beginning(space: Workspace, run: Run, stage: str) -> None:
         return
     place = places.place_of(run.plan, entry["step_id"])
     if place is not None and place.step.get("kind") != "command":  # a command's is noted as it starts
-        from loomctl.flow import visit_notes
-
-        visit_notes.begin(space, run, entry)
+        settle.note_visit(space, run, entry)

@@ -10,17 +10,19 @@ import calendar
 import os
 import time
 
-from loomctl.flow import lines, visit_notes
+from loomctl.flow import lines, settle
 from loomctl.flow.commands import command_ends, command_events, command_output, command_trust
 from loomctl.flow.commands.surroundings import environment, patience, workdir
 from loomctl.flow.commands.work import open_work
+from loomctl.flow.end import end, results
 from loomctl.flow.route import run_life
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import stages
 from loomctl.runs.commands import command_runs
-from loomctl.runs.model import standing, trust_waits
+from loomctl.runs.model import sessions, standing, trust_waits, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.commands.command_ends import Ran
     from loomctl.flow.commands.work import Work
     from loomctl.flow.settle import Settled
     from loomctl.runs.caller import Workspace
@@ -39,6 +40,18 @@ if TYPE_CHECKING:
 
 """Seconds that `next` waits; a host ends a shell call after 120."""
 RUNNING, STOPPED, NOT_TRUSTED, NOT_BEGUN = "running", "stopped", "not_trusted", "not_begun"
+
+
+class Ran(NamedTuple):
+    """A command step that ended: its visit's status; reason: why it failed, or empty; log: the file with its output."""
+
+    step_id: str
+    stage: str
+    status: str
+    reason: str
+    command: Mapping[str, Any]
+    log: str
+    tail: str
 
 
 class Pending(NamedTuple):
@@ -121,7 +134,7 @@ def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callab
         return come._replace(pending=_running(work, standing))
     if standing.kind == command_runs.NONE or standing.result.get("stopped"):
         return _looked_again(space, come, work, standing)
-    run, settled, one = command_ends.taken(space, run, come.settled, work, standing)
+    run, settled, one = _taken(space, run, come.settled, work, standing)
     if one is None:
         return come._replace(run=run, settled=settled)
     lost = [f"{one.step_id}: {said}" for _, said in command_output.losses(work.folder, standing.result)]
@@ -140,7 +153,7 @@ def _held_back(space: Workspace, come: Carried, work: Work, until: float) -> Car
         run = lines.again(space, come.run)
         now = _work(run)
         if now is None or now.stage != work.stage:
-            return come._replace(run=run, settled=command_ends.as_it_stands(come.settled, run.state))
+            return come._replace(run=run, settled=_as_it_stands(come.settled, run.state))
         if time.time() < clock.seconds_of(not_before):
             return come._replace(pending=_pending(NOT_BEGUN, work)._replace(not_before=not_before))
     if come.ran and time.monotonic() >= until:
@@ -168,7 +181,7 @@ def _looked_again(space: Workspace, come: Carried, work: Work, standing: Standin
     if now is not None and now.stage == work.stage and standing.kind == command_runs.ENDED:
         run = command_events.tell_end(space, run, work, standing)
         return come._replace(run=run, pending=_pending(STOPPED, work))
-    return come._replace(run=run, settled=command_ends.as_it_stands(come.settled, run.state))
+    return come._replace(run=run, settled=_as_it_stands(come.settled, run.state))
 
 
 def _work(run: Run) -> Work | None:
@@ -246,7 +259,7 @@ def begun(space: Workspace, run: Run, work: Work) -> Run:
     # A lock beside the run's own, which nobody is to wait for while git is asked.
     with space.store.lock(f"{run.run_id}.command") as lock:
         if command_runs.look(work.folder).kind == command_runs.NONE:
-            visit_notes.begin(space, run, work.entry)
+            settle.note_visit(space, run, work.entry)
             command_runs.start(order, environment(run.run_id, work.step_id, work.folder))
         lock.remove()
     run = command_events.tell_start(space, run, work, command_runs.look(work.folder))
@@ -261,3 +274,91 @@ def _order(space: Workspace, run: Run, work: Work) -> command_runs.Order:
     timeout = work.step.get("timeout")
     seconds = float(timeout) if isinstance(timeout, (int, float)) else None
     return command_runs.Order(work.folder, run.run_id, work.step_id, work.stage, command["run"], cwd, seconds)
+
+
+def _taken(
+    space: Workspace, run: Run, settled: Settled, work: Work, standing: Standing
+) -> tuple[Run, Settled, Ran | None]:
+    """End the visit by how its command ended, unless somebody else did, and go on to where the run rests then."""
+    if standing.kind == command_runs.LOST:
+        command_runs.end_orphan(standing)
+    given = _given(space, work, standing)
+    known = end.gather(space, run, work.entry, given)
+    held: list[tuple[Settled, Mapping[str, Any] | None]] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        entry = visits.open_visit(state)
+        if entry is None or entry["stage"] != work.stage:
+            held[:] = [(_as_it_stands(settled, state), None)]
+            return state, []
+        happened = command_events.end(space, run, work, standing)
+        if state["status"] in OVER:
+            held[:] = [(_as_it_stands(settled, state), None)]
+            return state, happened
+        ended = end.end(space, run, state, happened, given, known)
+        now = settle.rest_here(space, run, ended.state)
+        held[:] = [(_following(settled, now), ended.entry)]
+        return sessions.active(now.state, space.caller.session_id, at=clock.now()), happened + now.happened
+
+    run = settle.update(space, run, change, may_end=True)
+    now, ended = held[0]
+    settle.begun(space, run, now)
+    if ended is None:
+        return run, now, None
+    tail = command_output.tail_of(work.folder, 4000 if given.note else 1000)
+    ran = Ran(ended["step_id"], ended["stage"], ended["status"], given.note, given.command or {}, work.log, tail)
+    return run, now, ran
+
+
+def _as_it_stands(before: Settled, state: State) -> Settled:
+    """Say where a run rests that somebody else changed. before: where it rested until then."""
+    entry = visits.open_visit(state)
+    if entry is not None and standing.goes_on(state):
+        move = run_life.Move("step", step=entry["step_id"])
+        return _following(before, settle.Settled(state, [], [], False, move))
+    return _following(before, settle.rest(state))
+
+
+def _following(before: Settled, now: Settled) -> Settled:
+    """Keep of where a run rested before what its next priming tells."""
+    return now._replace(
+        entered=[*before.entered, *now.entered], engine_primed=before.engine_primed or now.engine_primed
+    )
+
+
+def _given(space: Workspace, work: Work, standing: Standing) -> results.Given:
+    """Say what a command's end means, and put its output away: outside of the state's lock, for it may be large."""
+    told = standing.result
+    exit_code = told.get("exit_code") if type(told.get("exit_code")) is int else None
+    reason = _reason(work, standing, exit_code)
+    output, warnings = command_output.stored(space, work.folder)
+    for name, message in command_output.losses(work.folder, told):
+        warnings.append({"code": name, "where": command_output.KEY, "message": message})
+    command = {
+        "script": work.step["run"],
+        "exit_code": exit_code,
+        "signal": told.get("signal"),
+        "duration_ms": told.get("duration_ms"),
+        "timed_out": bool(told.get("timed_out")),
+        "output": output,
+        "bytes": told.get("bytes", command_output.size_of(work.folder)),
+    }
+    context = {command_output.KEY: output, "command.exit_code": exit_code}
+    outcome = "failed" if reason else "succeeded"
+    return results.Given(None, "command", outcome, reason, command=command, context=context, warnings=warnings)
+
+
+def _reason(work: Work, standing: Standing, exit_code: int | None) -> str:
+    """Say why a command step failed; an empty string if it did not."""
+    told = standing.result
+    if standing.kind == command_runs.LOST:
+        return "lost: what watched the command was ended (a kill, a restart), and how the command ended is not known"
+    if told.get("error"):
+        return masked_line(str(told["error"]), 300)
+    if told.get("timed_out"):
+        return f"timed out after {float(work.step.get('timeout') or 0):g} s"
+    if told.get("stopped"):
+        return "stopped"
+    if exit_code is None:
+        return f"ended by {masked_line(str(told.get('signal') or 'a signal'), 40)}"
+    return f"exit code {exit_code}" if exit_code else ""

@@ -15,7 +15,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import stages
 from loomctl.runs.context import context_values
-from loomctl.runs.model import places, run_context, standing, visits
+from loomctl.runs.model import places, run_context, visits
 from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
@@ -310,14 +310,6 @@ def _context(
     key = f"output.{entry['step_id']}"
     dropped = (*given.gone, *(() if "last_response" in own else ("last_response",)))
     return run_context.changed(state["context"], own, updates, output=key, dropped=dropped), warnings + warned
-
-
-def answered(space: Workspace, state: State, happened: list[Event]) -> State:
-    """Put a run under way that waited for its user's answer and for nothing else; adds to `happened` that it came."""
-    waited = state.get("feedback")
-    if isinstance(waited, dict):
-        happened.append(Event("run.feedback_given", {"stage": waited.get("stage")}, space.caller.session_id))
-    return standing.answered(state)
 
 
 def unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:

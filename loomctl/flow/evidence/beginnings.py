@@ -11,6 +11,7 @@ import itertools
 import os
 
 from loomctl.changes import committed, evidence_files, own_reports
+from loomctl.flow import lines
 from loomctl.kit import clock, digests, files, machine
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
@@ -122,7 +123,6 @@ def _place(space: Workspace) -> str:
 
 def _remember(space: Workspace, run: Run, entry: Mapping[str, Any], sha256: str) -> None:
     """Keep the hash of what was noted in the visit's entry."""
-    from loomctl.flow import lines
     from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
 
     def change(state: State) -> tuple[State, list[Event]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from loomctl.flow import lines
 from loomctl.flow.outcomes import answers, output_checks
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.flow.stop import close, stand_still, turn_ends
@@ -351,7 +352,7 @@ def _ended(
             return state, []
         happened: list[Event] = []
         ended = end.end(space, run, state, happened, given, known)
-        state = end.answered(space, ended.state, happened)
+        state = lines.answered(space, ended.state, happened)
         if ended.entry is None:
             unjudged = entry["stage"] if known.evidence is not None and known.evidence.pending else ""
             held[:] = [Stopped(block=f"Loom: {ended.repair}", stage=unjudged)]
