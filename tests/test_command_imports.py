@@ -28,7 +28,7 @@ DRIVING = {
 }
 REDUCING = {"loomctl.runs.tools.reducer", "loomctl.reduction.calls", "loomctl.reduction.signal"}
 EXAMINING = {"loomctl.care.doctor.machine_checks", "loomctl.care.doctor.examine", "loomctl.workflows.check"}
-KEEPING = {"loomctl.care.keep", "loomctl.care.tidy", "loomctl.runs.archives"}
+KEEPING = {"loomctl.care.keep", "loomctl.care.clean", "loomctl.runs.archives"}
 FORBIDDEN = PACKAGES | LIBRARY | RESOLVING | REDUCING | EXAMINING | KEEPING
 MODULES = {f"loomctl.cli.{place.partition(':')[0]}" for place in COMMANDS.values()}
 CASES = [

@@ -1,1 +1,1 @@
-"""What keeps an installation and its runs well: archive, restore, tidy."""
+"""What keeps an installation and its runs well: archive, restore, clean."""

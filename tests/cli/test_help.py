@@ -137,7 +137,7 @@ def test_every_command_of_the_issue_is_there() -> None:
     """The commands that users were promised."""
     promised = (
         "run next done undo resume pause cancel approve reject choose trust prime-context runs show sessions check "
-        "schema paths preamble state tidy demo plugin hook doctor steps history reduce savings blob gc "
+        "schema paths preamble state clean demo plugin hook doctor steps history reduce savings blob "
         "status statusline"
     )
     assert {f"loomctl {word}" for word in promised.split()} <= set(ALL)

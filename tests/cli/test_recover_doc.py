@@ -97,4 +97,4 @@ def test_the_settings_on_the_page_are_read(begun: Scene, cli: Cli) -> None:
     default = config.Settings()
     assert settings.warnings == ()
     assert settings == default._replace(outputs_days=90)
-    assert cli("tidy", "--dry-run").code == 0
+    assert cli("clean", "--dry-run").code == 0

@@ -376,6 +376,6 @@ def test_a_run_of_fabers_is_seen_as_any_other(scene: Scene, cli: Cli, tmp_path: 
     assert cli("dump", faber.RUN_ID, str(out)).code == 0
     assert json.loads((out / "context.json").read_text())["large"] == large
     assert json.loads((out / "dump.json").read_text())["troubles"] == []
-    assert cli("gc", "--json").json["blobs"] == []
+    assert cli("clean", "--json").json["blobs"]["blobs"] == []
     cli("undo")
     assert [one["status"] for one in cli("stages", "--json").json["stages"]] == ["in_progress"]

@@ -324,7 +324,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "tools.unreadable": ("what a hook put aside of a tool call is no event; it stays aside", {"file": "", "bytes": ""}),
     "outputs.removed": (
-        "`loomctl tidy` removes outputs, before it does",
+        "`loomctl clean` removes outputs, before it does",
         {"files": "", "bytes": "", "older_than_days": "", "by": "`retention`", "at": ""},
     ),
     "state.restored": (

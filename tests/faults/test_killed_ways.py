@@ -32,7 +32,7 @@ EXAMPLES = int(os.environ.get("LOOM_TEST_KILLED_WAYS") or 12)
 STRIDE = 1 if EXAMPLES >= 100 else 5
 LONGEST = 9  # visits of a run that is driven
 SILENT = "It is done."
-DAY = 86_400  # seconds; tidy leaves alone what is new
+DAY = 86_400  # seconds; clean leaves alone what is new
 OVER = ("completed", "failed")
 
 
@@ -255,7 +255,7 @@ def test_a_run_that_is_killed_at_each_verb_goes_the_same_way(
     assert told(driver.state) == goal
     assert files(stand.scene) == stages
     assert prompts(stand.scene) == opened
-    assert stand.cli("tidy", session=session, clock=DAY).code == 0
+    assert stand.cli("clean", session=session, clock=DAY).code == 0
     assert litter(stand.scene) == []
 
 

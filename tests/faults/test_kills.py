@@ -18,7 +18,7 @@ from tests.faults.stand import DECIDED, GUIDE, RESPONSE, SENTENCE, Stand, chain,
 from tests.helpers.scenes import OTHER, SESSION, Json
 
 UPDATES = 8
-DAY = 86_400  # seconds; tidy leaves alone what is new
+DAY = 86_400  # seconds; clean leaves alone what is new
 
 
 @pytest.mark.slow
@@ -197,21 +197,21 @@ def the_run(stand: Stand) -> str:
 
 
 def removed_again(stand: Stand) -> Answer:
-    """Remove the run again; if it is gone already, that is said. Then tidy up."""
+    """Remove the run again; if it is gone already, that is said. Then clean."""
     there = bool(stand.store.run_ids())
     answer = stand.cli("runs", "rm", the_run(stand), "--yes")
     assert answer.code == (EXIT_OK if there else EXIT_NO_RUN)
-    return stand.cli("tidy", clock=DAY)
+    return stand.cli("clean", clock=DAY)
 
 
 def archived_again(stand: Stand) -> Answer:
-    """Archive the run again, under another name where one stands already; if it is gone, that is said. Then tidy up."""
+    """Archive the run again, under another name where one stands already; if it is gone, that is said. Then clean."""
     there = bool(stand.store.run_ids())
     path = stand.scene.store / "archive" / f"{the_run(stand)}.tar.gz"
     more = ("--to", str(path.with_name("second.tar.gz"))) if path.exists() else ()
     answer = stand.cli("runs", "archive", the_run(stand), *more)
     assert answer.code == (EXIT_OK if there else EXIT_NO_RUN)
-    return stand.cli("tidy", clock=DAY)
+    return stand.cli("clean", clock=DAY)
 
 
 def brought_back(stand: Stand, _: Answer) -> None:
@@ -320,7 +320,7 @@ DEEDS: dict[str, Deed] = {
     ),
     "context set of a large value": Deed(
         lambda stand, fault: stand.cli("context", "set", "k", "--from", "large.txt", **fault),
-        lambda stand: (stand.cli("context", "set", "k", "--from", "large.txt"), stand.cli("tidy", clock=DAY))[1],
+        lambda stand: (stand.cli("context", "set", "k", "--from", "large.txt"), stand.cli("clean", clock=DAY))[1],
         before=lambda stand: (
             stand.scene.write("large.txt", "z" * 110_000),
             stand.cli("context", "set", "k", "y" * 3000),
@@ -422,7 +422,7 @@ def test_a_fork_that_is_killed_at_every_write_leaves_a_whole_run_or_none(stand: 
             assert (folder / "stages/001-frame.ask@1/response.md").read_text() == RESPONSE
             taken = stand.cli("resume", run_id, "--take-over", session=OTHER)
             assert (taken.code, taken.json["step"]["id"]) == (0, "frame/note"), (fault, taken)
-        assert stand.cli("tidy", clock=DAY).code == 0
+        assert stand.cli("clean", clock=DAY).code == 0
         assert not list((stand.scene.store / "local").glob("arriving-*")), fault
         sound(stand.scene)
     assert came == {0, 1}

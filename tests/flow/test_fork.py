@@ -540,5 +540,5 @@ def test_a_killed_forks_rest_is_tidied(scene: Scene) -> None:
     (staging / "run").mkdir(parents=True)
     (staging / "run" / "state.json").write_text("{}")
     assert scene.loomctl("runs", "--json").json["runs"][0]["run_id"] == scene.run_dir.name
-    assert scene.loomctl("tidy").code == 0
+    assert scene.loomctl("clean").code == 0
     assert not staging.exists()

@@ -60,7 +60,7 @@ def everything(scene: Scene, run_id: str = "") -> list[Ended]:
         ),
         inside.loomctl(scene, "done", given="the result"),
         inside.loomctl(scene, "state", "show", *named),
-        *(inside.loomctl(scene, *words) for words in (["doctor"], ["tidy"], ["runs", "--json"])),
+        *(inside.loomctl(scene, *words) for words in (["doctor"], ["clean"], ["runs", "--json"])),
         inside.loomctl(scene, "pause", *named),
     ]
 

@@ -132,7 +132,7 @@ NO_OPINION = [
     "loomctl runs",
     "loomctl runs restore x",
     "loomctl state show",
-    "loomctl tidy",
+    "loomctl clean",
     "loomctl run 'restore the backup'",
     "echo loomctl next",
     "loomctlx next",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.care import tidy
+from loomctl.care import clean
 from loomctl.kit.files import write_atomically
 from loomctl.kit.lock import Lock
 from loomctl.runs.store import leftovers
@@ -129,20 +129,20 @@ def test_environments_of_other_versions_are_told(tmp_path: Path, monkeypatch: py
     running = environment(tmp_path, "env-cccc-3.11", used=DAY)
     environment(tmp_path, "making-123", used=DAY)
     monkeypatch.setattr(sys, "prefix", str(running))
-    (found,) = tidy.others(str(tmp_path), "bbbb")
+    (found,) = clean.others(str(tmp_path), "bbbb")
     assert (found.path, found.used) == (str(old), DAY)
     os.utime(old / "pyvenv.cfg", (5 * DAY, DAY))
-    (found,) = tidy.others(str(tmp_path), "bbbb")
+    (found,) = clean.others(str(tmp_path), "bbbb")
     assert found.used == 5 * DAY
-    assert list(tidy.others(str(tmp_path), "")) == []
+    assert list(clean.others(str(tmp_path), "")) == []
 
 
 def test_an_environment_that_runs_is_seen(tmp_path: Path) -> None:
     """A process that was started from it counts as its use."""
     folder = environment(tmp_path, "env-aaaa-3.11", used=DAY)
-    assert not tidy.is_running(str(folder))
+    assert not clean.is_running(str(folder))
     with subprocess.Popen([str(folder / "bin" / "python"), "-c", "input()"], stdin=subprocess.PIPE) as child:
-        assert tidy.is_running(str(folder))
+        assert clean.is_running(str(folder))
         child.communicate(b"\n")
 
 
@@ -151,9 +151,9 @@ def test_no_environment_goes_while_one_is_made(tmp_path: Path) -> None:
     folder = environment(tmp_path, "env-aaaa-3.11", used=DAY)
     with open(tmp_path / "setup.lock", "w", encoding="utf-8") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert not tidy.discard(str(folder), str(tmp_path))
+        assert not clean.discard(str(folder), str(tmp_path))
         assert folder.exists()
-    assert tidy.discard(str(folder), str(tmp_path))
+    assert clean.discard(str(folder), str(tmp_path))
     assert os.listdir(tmp_path) == ["setup.lock"]
 
 
@@ -164,18 +164,18 @@ def test_the_caches_are_where_the_launcher_keeps_them(tmp_path: Path, monkeypatc
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CLAUDE_PLUGIN_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert tidy.bases() == [str(tmp_path / "data"), str(tmp_path / "cache" / "loom")]
+    assert clean.bases() == [str(tmp_path / "data"), str(tmp_path / "cache" / "loom")]
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")
     monkeypatch.setenv("CLAUDE_PLUGIN_DATA", "data")
-    (base,) = tidy.bases()
+    (base,) = clean.bases()
     assert base.startswith(str(tmp_path / "home"))
     os.rename(base, tmp_path / "moved")
     os.symlink(tmp_path / "moved", base)
-    assert tidy.bases() == []
+    assert clean.bases() == []
 
 
 def test_the_bundles_own_lock_is_read(tmp_path: Path) -> None:
     """By its first line, as the launcher reads it."""
     (tmp_path / "requirements.lock").write_text("# lock-id: 0123abcd\nclick==8\n")
-    assert tidy.lock_id(str(tmp_path)) == "0123abcd"
-    assert tidy.lock_id(str(tmp_path / "nowhere")) == ""
+    assert clean.lock_id(str(tmp_path)) == "0123abcd"
+    assert clean.lock_id(str(tmp_path / "nowhere")) == ""

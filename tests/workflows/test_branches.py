@@ -446,13 +446,13 @@ def test_what_a_join_goes_on_without_is_stopped(scene: Scene, monkeypatch: pytes
 
 
 def test_large_values_of_a_branch_are_blobs_that_count(scene: Scene) -> None:
-    """While its branch is open as after the join: the doctor reads them, gc keeps them."""
+    """While its branch is open as after the join: the doctor reads them, clean keeps them."""
     begun(scene)
     large = "x" * 200_000
     worked(scene, "api", sets(big=large))
     ref = lines.read(scene.space(), scene.run_dir.name, "api").state["context"]["big"]
     assert ref in blob_refs.refs_of_state(scene.state)
-    scene.loomctl("gc")
+    scene.loomctl("clean")
     assert contexts.held(scene.space(), lines.read(scene.space(), scene.run_dir.name, "api"), "big").value == large
     worked(scene, "web", "a", "b")
     assert scene.state["context"]["big"] == ref

@@ -250,7 +250,7 @@ def disk(patient: Patient) -> Finding:
         details.append(f"{folder}: {sizes.in_words(whole)} ({told})")
         begun = [os.path.basename(one.path) for one in half_made.half_made(patient.store.runs_folder, patient.states)]
         if begun:
-            details.append(f"begun, without a state: {', '.join(begun[:5])}; loomctl tidy removes them after a day")
+            details.append(f"begun, without a state: {', '.join(begun[:5])}; loomctl clean removes them after a day")
         facts["store"] = {"bytes": whole, "runs": runs, "outputs": outputs, "local": local}
     cache = folders.cache_home()
     made = _environments(cache)
@@ -267,7 +267,7 @@ def disk(patient: Patient) -> Finding:
 def _full(place: str) -> Iterator[Finding]:
     room = sizes.room(place)
     where = sizes.nearest(place)
-    hint = f"loomctl tidy; df {shlex.quote(where)}"
+    hint = f"loomctl clean; df {shlex.quote(where)}"
     if room.free < NEARLY_NONE or room.files == 0:
         what = "no more files can be made" if room.files == 0 else f"only {sizes.in_words(room.free)} are free"
         yield Finding(FAIL, f"{what} where Loom writes: {where}", hint)

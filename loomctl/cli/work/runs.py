@@ -196,7 +196,7 @@ def _its_blobs(space: Workspace) -> str:
     from loomctl.runs.store.blobs import Blobs
 
     some = os.path.isdir(Blobs(space.store.folder).folder)
-    return "; loomctl gc removes the large values that no run refers to" if some else ""
+    return "; loomctl clean removes the large values that no run refers to" if some else ""
 
 
 @runs.command("archive")

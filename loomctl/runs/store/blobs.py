@@ -1,6 +1,6 @@
 """Large values, each stored once by its SHA-256 and shared by a project's runs: `.loom/blobs/sha256/2c/2cf24d…` (D38).
 
-Nobody else writes there, and nothing in it is ever changed. A blob that no run refers to goes by `loomctl gc` alone.
+Nobody else writes there, and nothing in it is ever changed. A blob that no run refers to goes by `loomctl clean` alone.
 """
 
 from __future__ import annotations

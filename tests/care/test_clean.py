@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from loomctl.care import tidy
+from loomctl.care import clean
+from loomctl.care.clean import Item
 from loomctl.care.doctor import machine_checks
-from loomctl.care.tidy import Item
 from loomctl.runs import leases
 from tests.helpers.patients import patient
 from tests.helpers.scenes import OTHER, SESSION, Scene, fingerprint
@@ -44,14 +44,14 @@ def found(scene: Scene, session: str | None = None, **settings: Any) -> list[Ite
     """List what can go, as a person in a terminal sees it."""
     space = scene.space(session)
     space = space._replace(settings=space.settings._replace(**settings))
-    return list(tidy.look(space, now=NOW).items)
+    return list(clean.look(space, now=NOW).items)
 
 
-def tidied(scene: Scene, **settings: Any) -> tidy.Tidied:
+def cleaned(scene: Scene, **settings: Any) -> clean.Removal:
     """Remove what can go."""
     space = scene.space(None)
     space = space._replace(settings=space.settings._replace(**settings))
-    return tidy.tidy(space, tidy.look(space, now=NOW))
+    return clean.clean(space, clean.look(space, now=NOW))
 
 
 def kinds(items: list[Item]) -> list[tuple[str, str]]:
@@ -60,10 +60,10 @@ def kinds(items: list[Item]) -> list[tuple[str, str]]:
 
 
 def test_a_young_project_has_nothing_to_tidy(over: Scene) -> None:
-    """Looking and tidying right after a run change nothing."""
+    """Looking and cleaning right after a run change nothing."""
     before = fingerprint(over.store)
     assert found(over) == []
-    assert tidied(over) == ([], [])
+    assert cleaned(over) == ([], [])
     assert fingerprint(over.store) == before
 
 
@@ -85,7 +85,7 @@ def test_outputs_go_by_the_settings_alone(over: Scene, status: str, days: int | 
     over.edit(status=status)
     path = aged(over.run_dir / "outputs" / "toolu-1.txt", age, "x" * 100)
     young = aged(over.run_dir / "outputs" / "toolu-2.txt", 0, "y")
-    done = tidied(over, outputs_days=days)
+    done = cleaned(over, outputs_days=days)
     assert path.exists() is not goes
     assert young.exists()
     assert [item.bytes for item in done.removed] == ([100] if goes else [])
@@ -98,7 +98,7 @@ def test_outputs_go_by_the_settings_alone(over: Scene, status: str, days: int | 
 def test_what_is_kept_for_want_of_a_setting_is_said(over: Scene) -> None:
     """The size of old outputs is known without anything being removed."""
     aged(over.run_dir / "outputs" / "toolu-1.txt", 999, "x" * 100)
-    assert tidy.look(over.space(None), now=NOW).outputs_kept == 100
+    assert clean.look(over.space(None), now=NOW).outputs_kept == 100
 
 
 def test_a_run_that_cannot_be_read_keeps_everything(over: Scene) -> None:
@@ -114,9 +114,9 @@ def test_outputs_of_a_run_that_was_reopened_meanwhile_stay(over: Scene) -> None:
     path = aged(over.run_dir / "outputs" / "toolu-1.txt", 999, "x")
     space = over.space(None)
     space = space._replace(settings=space.settings._replace(outputs_days=1))
-    look = tidy.look(space, now=NOW)
+    look = clean.look(space, now=NOW)
     over.edit(status="in_progress")
-    done = tidy.tidy(space, look)
+    done = clean.clean(space, look)
     assert path.exists()
     assert [item.path for item, _ in done.failed] == [str(path)]
     assert "outputs.removed" not in over.event_names()
@@ -145,7 +145,7 @@ def test_a_run_without_a_state_goes_after_a_day(over: Scene) -> None:
         aged(path, 2)
     assert [(item.kind, item.path) for item in found(over)] == [("beginning", str(folder))]
     assert folder.exists()
-    assert [item.path for item in tidied(over).removed] == [str(folder)]
+    assert [item.path for item in cleaned(over).removed] == [str(folder)]
     assert not folder.exists()
     assert found(over) == []
 
@@ -175,9 +175,9 @@ def test_a_beginning_that_became_a_run_meanwhile_stays(over: Scene) -> None:
     """Between the look and the deed its state was written."""
     folder = begun(over)
     space = over.space(None)
-    look = tidy.look(space, now=NOW)
+    look = clean.look(space, now=NOW)
     (folder / "state.json").write_text("{}")
-    assert tidy.tidy(space, look).removed == []
+    assert clean.clean(space, look).removed == []
     assert folder.exists()
 
 
@@ -197,7 +197,7 @@ def test_what_killed_writers_left_goes_after_a_day(over: Scene) -> None:
     for path in left:
         aged(path, 1.5, "x")
     stay = [aged(stage / "notes.tmp", 99, "mine"), aged(over.run_dir / "y.json.1.0a1b2c3d.tmp", 0.5, "x")]
-    done = tidied(over)
+    done = cleaned(over)
     assert {item.path for item in done.removed} == {str(path) for path in left}
     assert not any(path.exists() for path in left)
     assert all(path.exists() for path in stay)
@@ -209,7 +209,7 @@ def test_what_is_left_of_removed_runs_goes(over: Scene) -> None:
     for name in ("removed-shop-run-1-999999999", f"removed-shop-run-2-{os.getpid()}", "arriving-999999999"):
         (local / name / "stages").mkdir(parents=True)
         (local / name / "stages" / "x").write_text("x" * 10)
-    names = {os.path.basename(item.path) for item in tidied(over).removed}
+    names = {os.path.basename(item.path) for item in cleaned(over).removed}
     assert names == {"removed-shop-run-1-999999999", "arriving-999999999"}
     assert (local / f"removed-shop-run-2-{os.getpid()}").is_dir()
 
@@ -236,7 +236,7 @@ def test_files_of_dead_sessions_of_runs_that_are_over_go(
         local.bind(SESSION, over.run_dir.name, host="claude-code", pid=os.getpid())
     for folder in ("sessions", "primed"):
         aged(over.store / "local" / folder / f"{SESSION}.json", age)
-    done = tidied(over)
+    done = cleaned(over)
     assert kinds(list(done.removed)) == [("session", f"{SESSION}.json")] * (2 if goes else 0)
     assert (local.binding(SESSION) is None) is goes
 
@@ -246,16 +246,16 @@ def test_files_of_no_run_go(over: Scene, content: str) -> None:
     """A damaged one, one that names no run, and one whose run is gone."""
     aged(over.store / "local" / "sessions" / "x.json", 31, content)
     aged(over.store / "local" / "primed" / "y.json", 29, content)
-    assert kinds(list(tidied(over).removed)) == [("session", "x.json")]
+    assert kinds(list(cleaned(over).removed)) == [("session", "x.json")]
 
 
 def test_a_session_that_came_back_meanwhile_keeps_its_files(over: Scene) -> None:
     """What was written since it was looked at is somebody's again."""
     path = aged(over.store / "local" / "sessions" / f"{SESSION}.json", 99)
-    look = tidy.look(over.space(None), now=NOW)
+    look = clean.look(over.space(None), now=NOW)
     assert kinds(list(look.items)) == [("session", f"{SESSION}.json")]
     over.space().local.refresh(over.space().local.binding(SESSION) or {}, pid=None, transcript_path=None)
-    assert tidy.tidy(over.space(None), look) == ([], [])
+    assert clean.clean(over.space(None), look) == ([], [])
     assert path.exists()
 
 
@@ -266,7 +266,7 @@ def test_locks_of_runs_that_are_gone_go(over: Scene) -> None:
     aged(own, 999)
     aged(locks / "gone-run.lock", 2, "")
     aged(locks / "going-run.lock", 0.5, "")
-    assert kinds(list(tidied(over).removed)) == [("lock", "gone-run.lock")]
+    assert kinds(list(cleaned(over).removed)) == [("lock", "gone-run.lock")]
     assert own.exists()
 
 
@@ -279,7 +279,7 @@ def test_what_was_noted_at_the_beginning_of_stages_goes_with_its_run(over: Scene
         aged(base / name, days)
     assert sorted(kinds(found(over))) == [("baseline", "gone-run-1"), ("baseline", over.run_dir.name)]
     over.edit(status="in_progress")
-    assert kinds(list(tidied(over).removed)) == [("baseline", "gone-run-1")]
+    assert kinds(list(cleaned(over).removed)) == [("baseline", "gone-run-1")]
     assert sorted(path.name for path in base.iterdir()) == [over.run_dir.name, "young-run-1"]
 
 
@@ -294,7 +294,7 @@ def test_results_that_were_refused_go_when_they_are_old(over: Scene) -> None:
     aged(folder / "notes.md", 99, "mine")
     names = sorted(["gone-run-2026-01-01T00-00-00Z-17.md", Path(kept).name])
     assert sorted(kinds(found(over))) == [("unsent", name) for name in names]
-    tidied(over)
+    cleaned(over)
     assert sorted(path.name for path in folder.iterdir()) == ["notes.md", "young-run-2026-01-01T00-00-00Z-17.md"]
 
 
@@ -302,9 +302,9 @@ def test_old_notes_of_hooks_go(over: Scene) -> None:
     """After the days that local files are kept."""
     aged(over.store / "local" / "hooks" / "stop.json", 31, "{}")
     aged(over.store / "local" / "hooks" / "session-start.json", 29, "{}")
-    assert kinds(list(tidied(over).removed)) == [("hook", "stop.json")]
+    assert kinds(list(cleaned(over).removed)) == [("hook", "stop.json")]
     aged(over.store / "local" / "hooks" / "session-start.json", 3)
-    assert kinds(list(tidied(over, local_days=2).removed)) == [("hook", "session-start.json")]
+    assert kinds(list(cleaned(over, local_days=2).removed)) == [("hook", "session-start.json")]
 
 
 def test_what_was_put_aside_of_the_spool_goes_and_what_waits_stays(over: Scene) -> None:
@@ -333,7 +333,7 @@ def test_old_environments_and_compiled_modules_go(over: Scene, monkeypatch: pyte
     aged(gone / "x.pyc", 2, "x")
     here = Path(f"{base}/pycache{Path(__file__).parent}")
     aged(here / "x.pyc", 99, "x")
-    done = tidied(over)
+    done = cleaned(over)
     assert {os.path.basename(item.path) for item in done.removed} == {"env-0000-3.11", "making-999999999", "old-plugin"}
     assert sorted(os.listdir(base)) == ["env-1111-3.11", f"env-{own}-3.11", "pycache", "setup.lock"]
     assert here.is_dir()
@@ -341,7 +341,7 @@ def test_old_environments_and_compiled_modules_go(over: Scene, monkeypatch: pyte
 
 
 @pytest.mark.shows("they follow no link")
-def test_no_link_leads_the_tidying_elsewhere(over: Scene) -> None:
+def test_no_link_leads_cleaning_elsewhere(over: Scene) -> None:
     """Links in the store's folders are neither followed nor counted; a store whose folders are links is refused."""
     outside = over.root.parent / "outside"
     aged(outside / "x.json.1.0a1b2c3d.tmp", 99, "mine")
@@ -351,12 +351,12 @@ def test_no_link_leads_the_tidying_elsewhere(over: Scene) -> None:
         (over.store / "local" / folder / "link").symlink_to(outside)
     (over.run_dir / "outputs").symlink_to(outside)
     before = fingerprint(outside)
-    assert tidied(over, outputs_days=1) == ([], [])
+    assert cleaned(over, outputs_days=1) == ([], [])
     assert fingerprint(outside) == before
     os.rename(over.store / "local", over.root / "elsewhere")
     (over.store / "local").symlink_to(over.root / "elsewhere")
     with pytest.raises(Exception, match="UNSAFE_LINK"):
-        tidied(over)
+        cleaned(over)
 
 
 def test_what_cannot_be_removed_is_said_and_the_rest_goes(over: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,7 +371,7 @@ def test_what_cannot_be_removed_is_said_and_the_rest_goes(over: Scene, monkeypat
         unlink(path, **more)
 
     monkeypatch.setattr(os, "unlink", refuse)
-    done = tidied(over)
+    done = cleaned(over)
     assert kinds(list(done.removed)) == [("leftover", "b.json.1.0a1b2c3d.tmp")]
     assert [(os.path.basename(item.path), why) for item, why in done.failed] == [
         ("a.json.1.0a1b2c3d.tmp", "Operation not permitted")

@@ -57,7 +57,7 @@ class Item(NamedTuple):
     run_id: str = ""
 
 
-class Tidied(NamedTuple):
+class Removal(NamedTuple):
     """What was done. failed: what could not be removed, each with the reason; a lock that is held just stays."""
 
     removed: Sequence[Item]
@@ -238,7 +238,7 @@ def _environments(space: Workspace, now: float) -> Iterator[Item]:
             yield Item(BYTECODE, orphan.path, orphan.bytes, "its sources are gone", orphan.changed)
 
 
-def tidy(space: Workspace, found: Look) -> Tidied:
+def clean(space: Workspace, found: Look) -> Removal:
     """Remove what was found, as far as it is still what it was; outputs are told in their run's events first.
 
     What cannot be removed is given with its reason; the rest goes all the same.
@@ -251,7 +251,7 @@ def tidy(space: Workspace, found: Look) -> Tidied:
                 removed.append(item)
         except (OSError, LoomError) as error:
             failed.append((item, error.what if isinstance(error, LoomError) else error.strerror or str(error)))
-    return Tidied(removed, failed)
+    return Removal(removed, failed)
 
 
 def _discard(space: Workspace, item: Item) -> bool:
@@ -282,7 +282,9 @@ def _told(space: Workspace, items: Sequence[Item], failed: list[tuple[Item, str]
 
         def note(state: State, happened: Event = happened) -> list[Event]:
             if state["status"] not in TERMINAL:
-                raise LoomError("RUN_IS_ACTIVE", "the run is under way again", hint="loomctl tidy", exit_code=EXIT_HELD)
+                raise LoomError(
+                    "RUN_IS_ACTIVE", "the run is under way again", hint="loomctl clean", exit_code=EXIT_HELD
+                )
             return [happened]
 
         try:
