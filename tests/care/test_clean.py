@@ -59,7 +59,7 @@ def kinds(items: list[Item]) -> list[tuple[str, str]]:
     return [(item.kind, os.path.basename(item.path)) for item in items]
 
 
-def test_a_young_project_has_nothing_to_tidy(over: Scene) -> None:
+def test_a_young_project_has_nothing_to_clean(over: Scene) -> None:
     """Looking and cleaning right after a run change nothing."""
     before = fingerprint(over.store)
     assert found(over) == []
@@ -378,7 +378,7 @@ def test_what_cannot_be_removed_is_said_and_the_rest_goes(over: Scene, monkeypat
     ]
 
 
-def test_no_hook_tidies(over: Scene) -> None:
+def test_no_hook_cleans(over: Scene) -> None:
     """Whatever is old, hooks leave it; only the command removes (D56)."""
     path = aged(over.store / "local" / "sessions" / f"{OTHER}.json", 999, "{")
     left = aged(over.run_dir / "plan.json.1.0a1b2c3d.tmp", 9, "x")
