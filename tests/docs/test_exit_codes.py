@@ -11,6 +11,7 @@ from loomctl.kit.errors import ON_INTERRUPT
 from tests.cli.test_exit_codes import CASES
 from tests.docs import errors
 from tests.docs.pages import DOCS, make, table
+from tests.helpers.tables import each
 
 PAGE = DOCS / "reference" / "exit-codes.md"
 
@@ -75,7 +76,7 @@ def test_what_is_raised_under_test_is_in_the_table() -> None:
             assert str(code) in listed[error].split(", "), error
 
 
-@pytest.mark.parametrize("name", sorted(errors.EXITS))
+@each("name", sorted(errors.EXITS))
 def test_every_exit_code_is_explained(name: str) -> None:
     """The first table has a row for each code of D52."""
     assert re.search(rf"^\| {errors.EXITS[name]} \| ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import click
-import pytest
 
 from loomctl.runs.model import state
 from loomctl.runs.model.visits import OUTCOMES
 from tests.cli.test_help import ALL
 from tests.docs.pages import DOCS, pages
+from tests.helpers.tables import each
 
 PAGE = DOCS / "reference" / "glossary.md"
 TERMS = re.findall(r"^\*\*([a-z -]+)\*\*: ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
@@ -38,7 +38,7 @@ def test_the_words_of_the_help_are_in_the_glossary() -> None:
     assert used - PLAIN - set(TERMS) == set()
 
 
-@pytest.mark.parametrize("term", TERMS)
+@each("term", TERMS)
 def test_every_term_is_used(term: str) -> None:
     """On another page, or in the help."""
     texts = [page.read_text(encoding="utf-8").lower() for page in pages() if page != PAGE]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.docs.pages import DOCS, name, pages
 from tests.helpers.scenes import CHECKOUT
+from tests.helpers.tables import each
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^(`{3,}).*?^\1$", re.DOTALL | re.MULTILINE)
@@ -32,7 +31,7 @@ def anchors(page: Path) -> set[str]:
     return set(found)
 
 
-@pytest.mark.parametrize("page", pages(), ids=[name(page) for page in pages()])
+@each("page", pages())
 def test_every_link_leads_somewhere(page: Path) -> None:
     """A relative link names a file of the checkout and, with `#`, a heading in it; others are https."""
     for target in LINK.findall(prose(page)):
@@ -49,9 +48,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def test_the_index_leads_to_every_page() -> None:
     """Nothing is written that nobody finds."""
-    index = DOCS / "README.md"
-    linked = {(index.parent / target.partition("#")[0]).resolve() for target in LINK.findall(prose(index))}
-    assert {page for page in DOCS.rglob("*.md") if page != index} - linked == set()
+    indexes = [DOCS / "README.md", DOCS / "decisions" / "README.md"]
+    linked = {(index.parent / target).resolve() for index in indexes for target in LINK.findall(prose(index))}
+    assert {*DOCS.rglob("*.md")} - linked - {DOCS / "README.md"} == set()
 
 
 def test_every_picture_is_used_and_says_what_it_shows() -> None:

@@ -17,6 +17,7 @@ from loomctl.workflows.model import triggers
 from tests.cli.test_help import ALL
 from tests.docs.pages import DOCS
 from tests.helpers.scenes import CHECKOUT
+from tests.helpers.tables import each
 
 PAGE = (DOCS / "reference" / "context-reload-protocol.md").read_text(encoding="utf-8")
 
@@ -27,7 +28,7 @@ def row(beginning: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split(" | ")]
 
 
-@pytest.mark.parametrize(
+@each(
     ("beginning", "event"),
     [
         ("a session starts", triggers.session_start()),
@@ -43,9 +44,7 @@ def test_each_event_has_the_facts_that_the_page_says(beginning: str, event: trig
     assert tuple(re.findall(r"`([^`]+)`", row(beginning)[1])) == event.facts
 
 
-@pytest.mark.parametrize(
-    "word", ["session_start", "compaction_detected", "manual", "phase_start:P", "phase_transition:A->B"]
-)
+@each("word", ["session_start", "compaction_detected", "manual", "phase_start:P", "phase_transition:A->B"])
 def test_each_word_of_the_page_is_a_trigger(word: str) -> None:
     """And the page has it."""
     assert triggers.is_trigger(word)

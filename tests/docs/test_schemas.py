@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import pytest
-
 from tests.docs.pages import DOCS, make, table
 from tests.helpers.scenes import CHECKOUT
+from tests.helpers.tables import each
 
 PAGE = DOCS / "reference" / "schemas.md"
 SET_APART = ("not_yet", "inert")
@@ -166,7 +165,7 @@ def read(kind: str) -> Schema:
     return schema
 
 
-@pytest.mark.parametrize("kind", PARTS)
+@each("kind", PARTS)
 def test_the_page_has_the_schema(kind: str) -> None:
     """Every property with its type, whether it must be there, and what the schema says of it."""
     schema = read(kind)
@@ -179,7 +178,7 @@ def test_the_page_has_the_schema(kind: str) -> None:
     make(PAGE, kind, "\n\n".join(parts))
 
 
-@pytest.mark.parametrize("kind", PARTS)
+@each("kind", PARTS)
 def test_no_object_of_a_schema_is_left_out(kind: str) -> None:
     """Every place of a schema that has properties is a table of the page."""
     schema = read(kind)

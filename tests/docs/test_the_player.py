@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs import consoles
+from tests.helpers.tables import each
 
 TABLE: list[tuple[str, str, bool]] = [
     ("", "", True),
@@ -30,7 +31,7 @@ TABLE: list[tuple[str, str, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("shown", "printed", "fits"), TABLE)
+@each(("shown", "printed", "fits"), TABLE)
 def test_an_output_is_what_is_shown_or_it_is_not(shown: str, printed: str, fits: bool) -> None:
     """Times, ids and sizes may differ; anything else only where the page leaves it out."""
     assert (consoles.misfit(shown.split("\n") if shown else [], printed) == "") is fits
