@@ -69,7 +69,7 @@ def linked(text: str, marks: list[Shown]) -> str:
         assert text.find(mark.words, at + 1) < 0, f"{mark.file}::{mark.test}: stands twice: {mark.words!r}"
         end = at + len(mark.words)
         end += len(text[end : end + 1].strip(" \n")) if text[end : end + 1] in tuple(".,;:)") else 0
-        links[end] = links.get(end, "") + f' [✓](../../{mark.file} "{mark.test}")'
+        links[end] = links.get(end, "") + f' [✓](../../../{mark.file} "{mark.test}")'
     for end in sorted(links, reverse=True):
         text = text[:end] + links[end] + text[end:]
     return text

@@ -39,7 +39,7 @@ def hold(page: Path, title: str, body: str) -> None:
     """Hold a part of a page against what it should be; under scripts/docs, write it."""
     body = body.strip("\n")
     if WRITE:
-        for target in (page, _built(page)):
+        for target in (page, built(page)):
             text = target.read_text(encoding="utf-8")
             new = _mark(title).sub(lambda match: f"{match['begin']}\n\n{body}\n\n{match['end']}", text)
             if new != text:
@@ -53,11 +53,11 @@ def make(page: Path, title: str, body: str) -> None:
     assert page.read_text(encoding="utf-8").count(mark) == 1, f"{name(page)} needs one line {mark}"
     assert body.strip()
     if WRITE:
-        built = _built(page)
-        built.write_text(built.read_text(encoding="utf-8").replace(mark, body.strip("\n")), encoding="utf-8")
+        copy = built(page)
+        copy.write_text(copy.read_text(encoding="utf-8").replace(mark, body.strip("\n")), encoding="utf-8")
 
 
-def _built(page: Path) -> Path:
+def built(page: Path) -> Path:
     """Give a page's copy below build/, which scripts/docs made; a page outside docs/ has none of its own."""
     return BUILT / page.relative_to(DOCS) if page.is_relative_to(DOCS) else page
 
