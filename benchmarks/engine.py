@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import stand
 from benchmarks.stand import MAIN
-from loomctl.flow.route import run_life
+from loomctl.flow import route
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import new_state
 from loomctl.workflows.model import branches
@@ -60,8 +60,8 @@ class Graph:
         """Time a choice: the mean of CHOICES."""
         began = time.perf_counter()
         for _ in range(CHOICES):
-            ended = run_life.end_visit(self.state, self.plan, outcome="succeeded", at=AT).state
-            run_life.advance(ended, self.plan, at=AT)
+            ended = route.end_visit(self.state, self.plan, outcome="succeeded", at=AT).state
+            route.advance(ended, self.plan, at=AT)
         self.times.append((time.perf_counter() - began) / CHOICES)
 
 
@@ -91,14 +91,14 @@ class Resumed:
             stage = folder / "stages" / open_visit["stage"]
             again = open_visit["step_id"] == "build/s9"
             state = {**state, "context": {"again": again}}
-            state = run_life.end_visit(state, plan, outcome="succeeded", at=AT).state
+            state = route.end_visit(state, plan, outcome="succeeded", at=AT).state
             ended = state["steps"][-1]
             stage.mkdir(exist_ok=True)
             (stage / "prompt.md").write_text(example)
             (stage / "response.md").write_text("It is done.\n")
             told = {key: ended[key] for key in ("step_id", "stage", "visit", "rank", "status", "next")}
             (stage / "status.json").write_text(json.dumps({"schema_version": 1, "run_id": self.run_id, **told}))
-            state, move = run_life.advance(state, plan, at=AT)
+            state, move = route.advance(state, plan, at=AT)
             state, _ = visits.start_visit(state, str(move.step), "build", at=AT)
         (folder / "state.json").write_text(json.dumps(state))
 
@@ -135,11 +135,11 @@ class Fan:
         plan = json.loads((self.folder / "plan.json").read_bytes())
         for number in range(size):
             seen = branches.view(state, plan, f"b{number}")
-            one, move = run_life.advance(seen.state, seen.plan, at=AT)
+            one, move = route.advance(seen.state, seen.plan, at=AT)
             one, _ = visits.start_visit(one, str(move.step), "build", at=AT)
             if number >= size - ended:
-                one = run_life.end_visit(one, seen.plan, outcome="succeeded", at=AT).state
-                one, _ = run_life.advance({**one, "context": {f"k{number}": number}}, seen.plan, at=AT)
+                one = route.end_visit(one, seen.plan, outcome="succeeded", at=AT).state
+                one, _ = route.advance({**one, "context": {f"k{number}": number}}, seen.plan, at=AT)
             state = branches.folded(state, one)
         (self.folder / "state.json").write_text(json.dumps(state))
 

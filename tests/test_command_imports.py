@@ -21,10 +21,10 @@ LIBRARY = {
 }
 RESOLVING = {"loomctl.workflows.resolve", "loomctl.workflows.model.workflow", "loomctl.workflows.workflow_files"}
 DRIVING = {
-    "loomctl.flow.commands.run_commands",
+    "loomctl.flow.run_commands",
     "loomctl.flow.drive",
     "loomctl.priming.prime_run",
-    "loomctl.flow.end.end",
+    "loomctl.flow.finish",
 }
 REDUCING = {"loomctl.runs.tools.reducer", "loomctl.reduction.calls", "loomctl.reduction.signal"}
 EXAMINING = {"loomctl.care.doctor.machine_checks", "loomctl.care.doctor.examine", "loomctl.workflows.check"}

@@ -41,18 +41,16 @@ GIT = {
 TO_DRIVE = (
     "flow.drive",
     "flow.settle",
-    "flow.route.run_life",
+    "flow.route",
     "workflows.model.ways",
     "workflows.model.routing",
     "workflows.model.phase_marks",
 )
 TO_END_A_STEP = (
-    *("priming.prime_run", "flow.drive", "flow.settle", "flow.end.end", "changes.track", "flow.prompts"),
-    *("flow.end.records", "flow.moves"),
+    *("priming.prime_run", "flow.drive", "flow.settle", "flow.finish", "changes.track", "flow.prompts"),
+    "flow.finish_records",
     *(
         "runs.context.context_values",
-        "flow.route.route_conditions",
-        "flow.end.usage",
         "expressions.engine",
         "changes.working_tree",
     ),

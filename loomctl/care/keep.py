@@ -9,8 +9,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.flow.commands import command_ends
-from loomctl.flow.evidence import notes
+from loomctl.flow import command_events, evidence_commands
 from loomctl.kit import files, ids
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError, quoted
 from loomctl.runs import archives, blob_copies
@@ -120,7 +119,7 @@ def _stop_command(space: Workspace, run_id: str, *, force: bool) -> None:
     """Stop a command that runs in a run that is put away: nobody could find it later. Raises RUN_IS_ACTIVE."""
     _refuse_active(space, run_id, force=force)
     try:
-        command_ends.stop_all(space, space.store.read(run_id))
+        command_events.stop_all(space, space.store.read(run_id))
     except LoomError:  # a run that cannot be read is put away all the same
         pass
 
@@ -133,7 +132,7 @@ def _out_of_sight(space: Workspace, run_id: str) -> str:
     known.forget(run_id, space.store.folder)
     handoff_notes.forget(space.store.local, run_id)
     agreed.forget(space.store.local, run_id)
-    notes.forget_run(space.store.local, run_id)
+    evidence_commands.forget_run(space.store.local, run_id)
     leftovers.forget_sessions(space.store.local, run_id)
     return doomed
 

@@ -5,8 +5,7 @@ The assistant's word is not a person's: its host asks its user before such a com
 
 from __future__ import annotations
 
-from loomctl.flow import drive, lines, refuse, settle
-from loomctl.flow.end import end, results
+from loomctl.flow import drive, finish, lines, refuse, settle
 from loomctl.flow.outcomes import directives
 from loomctl.kit import clock, people
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
@@ -95,7 +94,7 @@ def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str |
     seen = _waits_for(run.state, run.plan)
     known = _gathered(space, run, said)
     settled: list[settle.Settled] = []
-    ended: list[results.Ended] = []
+    ended: list[finish.Ended] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
         settled.clear()
@@ -177,13 +176,13 @@ def _gate_answered(space: Workspace, state: State, event: str, said: Said, happe
     return state
 
 
-def _gathered(space: Workspace, run: Run, said: Said) -> results.Gathered | None:
+def _gathered(space: Workspace, run: Run, said: Said) -> finish.Gathered | None:
     """Find out what the end of a human step's visit needs to know, before the lock is taken; None: none is open."""
     found = gates.open_human(run.state, run.plan)
     if found is None:
         return None
-    given = results.Given(said.note or None, "decision")
-    return end.gather(space, run, found[0], given, directives.Reading())
+    given = finish.Given(said.note or None, "decision")
+    return finish.gather(space, run, found[0], given, directives.Reading())
 
 
 def _visit_ended(
@@ -193,14 +192,14 @@ def _visit_ended(
     event: str,
     said: Said,
     found: gates.Decision,
-    known: results.Gathered | None,
+    known: finish.Gathered | None,
     happened: list[Event],
-) -> results.Ended:
+) -> finish.Ended:
     """End a human step's visit by what was decided: its files first, then the state."""
     entry, at = found.entry, clock.now()
     label = masked_line(found.label, gates.LONGEST_LABEL) if found.label else None
     what = label or ("rejected" if said.verb == gates.REJECT else "approved")
-    given = results.Given(
+    given = finish.Given(
         said.note or None,
         "decision",
         outcome=found.outcome,
@@ -210,8 +209,8 @@ def _visit_ended(
     )
     reading = directives.Reading(preferred_next_label=found.label)
     if known is None or known.for_stage != entry["stage"]:
-        known = end.gather(space, run, entry, given, reading)
+        known = finish.gather(space, run, entry, given, reading)
     told = {"id": gates.PREFIX + str(entry["stage"]), "by": said.by, "label": label, "note": said.line}
     happened.append(Event(event, told, space.caller.session_id, str(entry["step_id"])))
     state = gates.decided(state, found, said.verb, at=at, by=said.by, note=said.line)
-    return end.end(space, run, state, happened, given, known._replace(reading=reading))
+    return finish.end(space, run, state, happened, given, known._replace(reading=reading))

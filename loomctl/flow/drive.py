@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from loomctl.flow import lines, refuse, settle
-from loomctl.flow.end import end, results
-from loomctl.flow.route import run_life
-from loomctl.flow.stop import close as closing
+from loomctl.flow import close as closing
+from loomctl.flow import finish, lines, refuse, route, settle
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import leases, presence
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import standing, visits
+from loomctl.runs.model import route_reasons, standing, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.store.events import Event
 from loomctl.workflows.model import branches
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.commands import run_commands
+    from loomctl.flow import run_commands
     from loomctl.flow.outcomes.directives import Reading
     from loomctl.priming.primed import Slip
     from loomctl.runs.caller import Workspace
@@ -41,7 +40,7 @@ class Driven(NamedTuple):
     """
 
     run: Run
-    move: run_life.Move
+    move: route.Move
     ended: Mapping[str, Any] | None = None
     slip: Slip | None = None
     closing: Mapping[str, Any] | None = None
@@ -70,15 +69,15 @@ def next_step(
     binding = space.local.binding(space.caller.session_id)
     run = lines.read(space, run_id, branch)
     if visits.seen_from(run.state).outcome is not None:
-        return Driven(run, run_life.Move("branch"), notes=notes)
-    from loomctl.flow.commands import run_commands  # no hook runs commands, so none imports what does
+        return Driven(run, route.Move("branch"), notes=notes)
+    from loomctl.flow import run_commands  # no hook runs commands, so none imports what does
 
     waiting = run_commands.waiting_for_trust(space, run)
     if waiting is not None:  # nothing has changed, so nothing is written
         notes += presence.noted_stage(space, run.state)
-        return Driven(run, run_life.Move("step", step=waiting.step_id), notes=notes, pending=waiting)
+        return Driven(run, route.Move("step", step=waiting.step_id), notes=notes, pending=waiting)
     found = closing.ready(space, run, run.state) if closing.is_closing_here(space, run.state) else None
-    closed: list[results.Ended] = []
+    closed: list[finish.Ended] = []
     settled: list[settle.Settled] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -98,7 +97,7 @@ def next_step(
 
     run = settle.update(space, run, change)
     if not settled:
-        return Driven(run, run_life.Move(run.state["status"]), notes=notes)
+        return Driven(run, route.Move(run.state["status"]), notes=notes)
     notes += settle.begun(space, run, settled[0])
     notes += presence.noted_stage(space, run.state)
     come = run_commands.carried(space, run, settled[0], tell)
@@ -134,7 +133,7 @@ def done(
     comes before what was given when it was marked. branch: of the open parallel step; its own step is ended, by a
     response or by an outcome, for its conversation is none that Loom sees to its end (D43).
     """
-    given = results.Given(response, "done", outcome, note, artifacts or {})
+    given = finish.Given(response, "done", outcome, note, artifacts or {})
     told = {} if branch or stage else _told_of(space, run_id)
     notes = _recorded(space)
     if stage is not None:
@@ -159,7 +158,7 @@ _OVER_BY_NOW = ("BRANCH_OVER", "BRANCH_ENDED", "NOT_PARALLEL", "NO_OPEN_STEP", "
 def _done(
     space: Workspace,
     run_id: str,
-    given: results.Given,
+    given: finish.Given,
     branch: str | None,
     told: Mapping[str, Any],
     ask: Callable[[str], str | None] | None,
@@ -183,7 +182,7 @@ def _done(
     found = closing.ready(space, run, run.state) if not ends and _is_closing(run.state) else None
     if given.response is None and (branch or by_a_person):
         given = given._replace(source="none")
-    ended, settled = list[results.Ended](), list[settle.Settled]()
+    ended, settled = list[finish.Ended](), list[settle.Settled]()
     before: list[Mapping[str, Any]] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -197,13 +196,13 @@ def _done(
         if not ends:
             closing.refuse_pending(space, state, run_id)
         if ends:
-            came = end.end(space, run, state, happened, now, known or end.gather(space, run, entry, now))
-        elif found is not None and not closing.is_of(space, entry) and results.is_result(_heard(now, found)):
+            came = finish.end(space, run, state, happened, now, known or finish.gather(space, run, entry, now))
+        elif found is not None and not closing.is_of(space, entry) and finish.is_result(_heard(now, found)):
             closed, said = closing.close(space, run, _marked(space, state, now), happened, found)
             assert closed is not None  # it is closing
             came = closed
             notes.append(said)
-        elif closing.is_of(space, entry) and now == _with_marked(entry, results.Given(None, "done")):
+        elif closing.is_of(space, entry) and now == _with_marked(entry, finish.Given(None, "done")):
             return state, []  # the same call again
         else:
             refuse.refuse_unheard(run, entry, now)
@@ -264,12 +263,12 @@ def _open_now(run: Run) -> Mapping[str, Any]:
     return {"stage": entry["stage"], "step": entry["step_id"]} if entry is not None else {}
 
 
-def _with_a_result(run: Run, given: results.Given, ask: Callable[[str], str | None] | None) -> results.Given:
+def _with_a_result(run: Run, given: finish.Given, ask: Callable[[str], str | None] | None) -> finish.Given:
     """Give what a step is ended with, once it is a result: without one nothing succeeds (D67). Raises NO_RESPONSE."""
     entry, branch = visits.open_visit(run.state), visits.seen_from(run.state).name
     if (entry is None and not branch) or run.state["status"] in OVER:
         return given
-    if results.is_result(_with_marked(entry or {}, given)):
+    if finish.is_result(_with_marked(entry or {}, given)):
         return given
     if entry is not None:
         refuse.open_for(run, run.state, {})  # a person decides it, or its branches end it
@@ -289,14 +288,14 @@ def _with_a_result(run: Run, given: results.Given, ask: Callable[[str], str | No
 
 def _is_marked(run: Run, notes: list[str]) -> Driven:
     marked = visits.open_visit(run.state) or {}
-    return Driven(run, run_life.Move("step", step=marked["step_id"]), closing=marked, notes=notes)
+    return Driven(run, route.Move("step", step=marked["step_id"]), closing=marked, notes=notes)
 
 
 def _gone_on(
     space: Workspace,
     run: Run,
     settled: settle.Settled,
-    ended: results.Ended,
+    ended: finish.Ended,
     notes: list[str],
     *,
     in_a_branch: bool,
@@ -306,7 +305,7 @@ def _gone_on(
     made = None if in_a_branch else settle.told_of(space, run, settled)
     notes += presence.noted_stage(space, run.state)
     if ended.entry is not None:
-        notes += end.unregistered(run, ended.entry)
+        notes += finish.unregistered(run, ended.entry)
     return made
 
 
@@ -315,18 +314,18 @@ def _by_hand(space: Workspace, run: Run, outcome: str | None) -> Mapping[str, An
 
     Its command may end in this moment, and the run go on.
     """
-    from loomctl.flow.commands import command_ends
+    from loomctl.flow import command_events
 
-    work = command_ends.take_over(space, run, outcome)
+    work = command_events.take_over(space, run, outcome)
     return {"stage": work.stage, "step": work.step_id} if work is not None else {}
 
 
-def _heard(now: results.Given, found: closing.Ready) -> results.Given:
+def _heard(now: finish.Given, found: closing.Ready) -> finish.Given:
     """Give what a step is ended with, and the message that was found for it."""
     return now._replace(response=found.given.response)
 
 
-def _with_marked(entry: Mapping[str, Any], given: results.Given) -> results.Given:
+def _with_marked(entry: Mapping[str, Any], given: finish.Given) -> finish.Given:
     """Add what was given as the step was marked; what is given now comes first."""
     before = closing.as_object(entry.get("closing"))
     return given._replace(
@@ -336,7 +335,7 @@ def _with_marked(entry: Mapping[str, Any], given: results.Given) -> results.Give
     )
 
 
-def _marked(space: Workspace, state: State, given: results.Given) -> State:
+def _marked(space: Workspace, state: State, given: finish.Given) -> State:
     return visits.mark_closing(
         state,
         outcome=given.outcome,
@@ -347,12 +346,12 @@ def _marked(space: Workspace, state: State, given: results.Given) -> State:
     )
 
 
-def _known_of(space: Workspace, run: Run, given: results.Given) -> results.Gathered | None:
+def _known_of(space: Workspace, run: Run, given: finish.Given) -> finish.Gathered | None:
     """Find out what the end of the open visit needs to know, before the lock is taken; None where nothing is ended."""
     entry = visits.open_visit(run.state)
     if entry is None or run.state["status"] in OVER:
         return None
-    return end.gather(space, run, entry, _with_marked(entry, given))
+    return finish.gather(space, run, entry, _with_marked(entry, given))
 
 
 def _is_closing(state: Mapping[str, Any]) -> bool:
@@ -387,7 +386,7 @@ def _is_untold(binding: Mapping[str, Any] | None, state: State) -> bool:
 def _begun_to_be_ended(space: Workspace, run: Run, outcome: str | None) -> Run:
     """Open the first step of a branch that nobody has begun, and that is ended by hand without work (D43)."""
     begun = bool(run.state["steps"]) or visits.seen_from(run.state).outcome is not None
-    if begun or outcome not in results.WITHOUT_RESULT or not standing.goes_on(run.state):
+    if begun or outcome not in finish.WITHOUT_RESULT or not standing.goes_on(run.state):
         return run
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -404,3 +403,55 @@ def _told_of_branch(run: Run) -> Mapping[str, Any]:
     """
     branches.refuse_ended(run.state)
     return _open_now(run)
+
+
+def say_move(driven: Driven) -> str:
+    """Say in one line where the run stands after a verb, and by which way it came there where that is new."""
+    from loomctl.flow import gate_texts
+    from loomctl.workflows.model import ways
+
+    state = driven.run.state
+    if visits.is_branch(state):
+        return _say_branch(driven)
+    if driven.move.kind == "approval":
+        return gate_texts.line(driven.run)
+    if driven.move.kind == "completed":
+        return "The run is completed."
+    if driven.move.kind == "cancelled":
+        return f"The run is cancelled. To take it up again: loomctl resume {driven.run.run_id} --reopen"
+    if driven.move.kind == "failed":
+        return _say_failed(driven.run)
+    if driven.move.kind == "paused" and state["pending_approvals"]:
+        refused = gate_texts.paused(driven.run)
+        if refused:
+            return refused
+    if driven.move.kind == "paused":
+        return f"The run is paused. To go on: loomctl resume {driven.run.run_id}"
+    way = route.way_to(state, driven.move.step)
+    how = ways.how(way) if driven.ended is not None or driven.untold or way.get("not_before") else ""
+    return f"Now: {driven.move.step}" + (f", {masked_line(how, 120)}" if how else "")
+
+
+def _say_branch(driven: Driven) -> str:
+    """Say where a branch stands, and its run once the branch has ended."""
+    outside = visits.seen_from(driven.run.state)
+    name = masked_line(outside.name, 80)
+    if outside.outcome is None:
+        if driven.move.kind == "approval":
+            waits = "; ".join(masked_line(str(one.get("reason")), 200) for one in driven.run.state["pending_approvals"])
+            return f"The branch {name} waits for its user: {waits}."
+        return f"Now: {driven.move.step}" if driven.move.step else f"The branch {name} stands still with its run."
+    return f"The branch {name} has ended: {outside.outcome}. {outside.left}"
+
+
+def _say_failed(run: Run) -> str:
+    """Say that a run failed, and what resuming it does: the step is tried again, or one too often visited once more."""
+    way = route.way_to(run.state, None)
+    again = f"loomctl resume {run.run_id}"
+    if way.get("reason") == route_reasons.MAX_VISITS:
+        why = masked_line(str(run.state["errors"][-1]["message"]), 200) if run.state["errors"] else ""
+        return f"The run failed: {why}. To visit it once more: {again}"
+    why = ""
+    if way.get("reason") == route_reasons.NONE and run.state["steps"][-1]["status"] != "failed" and run.state["errors"]:
+        why = ": " + masked_line(str(run.state["errors"][-1]["message"]), 200)
+    return f"The run failed{why}. To try the step again: {again}"

@@ -55,10 +55,10 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
     if step.get("description"):
         lines.append(masked_line(str(step["description"]), 400))
     if step.get("parallel"):
-        from loomctl.flow import fan_texts  # most steps are none
+        from loomctl.flow import gate_texts
 
         asked = [_instruction(step, known)] if step.get("prompt") else []
-        return "\n\n".join([*lines, *asked, fan_texts.instruction(step)])
+        return "\n\n".join([*lines, *asked, gate_texts.instruction(step)])
     lines += [_instruction(step, known), *_where(step, known), *_ways(step), *_asked_for(step, known), *_evidence(step)]
     return "\n\n".join(lines)
 
@@ -66,15 +66,15 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
 def _asked_for(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
     if not step.get("output_schema"):
         return []
-    from loomctl.flow.outcomes import output_checks  # most steps have no schema
+    from loomctl.flow.outcomes import answers
 
-    return [output_checks.instruction(step, known.get("plan_path"))]
+    return [answers.instruction(step, known.get("plan_path"))]
 
 
 def _evidence(step: Mapping[str, Any]) -> list[str]:
     if not step.get("evidence"):
         return []
-    from loomctl.flow.evidence import evidence  # most steps have nothing to show
+    from loomctl.flow import evidence  # most steps have nothing to show
 
     return evidence.instruction(step)
 
@@ -113,9 +113,9 @@ def ending(run: Run, step: Mapping[str, Any]) -> str:
     if step.get("run"):
         return COMMAND_ENDING.replace("next`", f"next --branch {branch}`") if branch else COMMAND_ENDING
     if step.get("parallel"):
-        from loomctl.flow import fan_texts  # most steps are none
+        from loomctl.flow import gate_texts
 
-        return fan_texts.ENDING
+        return gate_texts.ENDING
     return (BRANCH_ENDING if branch else ENDING).replace("{done}", visits.done_command(visits.open_visit(run.state)))
 
 
@@ -180,9 +180,9 @@ def _branches(entry: Mapping[str, Any]) -> str:
     """Say how the branches of a parallel step stand, once one has begun; nothing of other steps."""
     if "branches" not in entry or all(record["status"] == "pending" for record in entry["branches"]):
         return ""
-    from loomctl.flow import fan_texts
+    from loomctl.flow import gate_texts
 
-    return f"\n\n{fan_texts.STANDING}\n\n" + "\n".join(fan_texts.standing(entry))
+    return f"\n\n{gate_texts.STANDING}\n\n" + "\n".join(gate_texts.standing(entry))
 
 
 def _approval_awaited(project: Project, run: Run, budget: Budget | None) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from loomctl.flow.end import results
-from loomctl.kit.errors import EXIT_USAGE, LoomError
+import os
+
+from loomctl.expressions import placeholders
+from loomctl.flow import finish
+from loomctl.kit import trouble
+from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
+from loomctl.runs.artifact_paths import is_inside
 from loomctl.runs.model import places, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.workflows.model import branches, gates
@@ -14,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
 
@@ -61,14 +67,14 @@ def open_for(run: Run, state: State, told: Mapping[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def refuse_unheard(run: Run, entry: Mapping[str, Any], given: results.Given) -> None:
+def refuse_unheard(run: Run, entry: Mapping[str, Any], given: finish.Given) -> None:
     """Refuse to wait for the final message of a step that has a command to pass: no hook runs one (D23).
 
     Raises NO_RESPONSE.
     """
     place = places.place_of(run.plan, entry["step_id"])
     wanted = (place.step.get("evidence") or ()) if place else ()
-    if given.outcome in results.WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
+    if given.outcome in finish.WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
         return
     raise LoomError(
         "NO_RESPONSE",
@@ -136,3 +142,36 @@ def _has_branches(run: Run, entry: Mapping[str, Any]) -> LoomError:
         hint=f"loomctl next --branch {left[0] if left else 'NAME'}",
         exit_code=EXIT_USAGE,
     )
+
+
+def portable(space: Workspace, run_id: str, path: str) -> str:
+    """Give the portable name of a file, for `state.artifacts`.
+
+    path: absolute, or relative to the caller's folder, else to the project's root. Raises MISSING, and PATH_ESCAPE for
+    what no priming would read.
+    """
+    root, run_dir = space.project.root, space.store.run_dir(run_id)
+    found = os.path.normpath(os.path.join(space.caller.cwd, path))
+    if not os.path.exists(found):
+        found = os.path.normpath(os.path.join(root, path))
+    if not os.path.exists(found):
+        raise LoomError(
+            "MISSING",
+            f"there is no {path}",
+            where=os.path.normpath(os.path.join(space.caller.cwd, path)),
+            why="a file is written first; a relative path counts from here or from the project's root",
+            hint=trouble.look(os.path.normpath(os.path.join(space.caller.cwd, path))),
+            exit_code=EXIT_USAGE,
+        )
+    allowed = (root, run_dir, space.project.plugin_root, *space.settings.extra_roots)
+    if not any(is_inside(os.path.realpath(found), os.path.realpath(folder)) for folder in allowed):
+        raise LoomError(
+            "PATH_ESCAPE",
+            f"{path} lies outside of the project, so no session could be given it",
+            where=found,
+            why="symbolic links are followed before this is decided",
+            hint=f"cp -r {quoted(found)} {quoted(root)}",
+            exit_code=EXIT_USAGE,
+        )
+    found = os.path.join(os.path.realpath(os.path.dirname(found)), os.path.basename(found))
+    return placeholders.to_portable(found, root, run_dir=run_dir)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.flow import lines
-from loomctl.flow.route import run_life
+from loomctl.flow import lines, route
 from loomctl.kit import clock
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.end.results import Gathered
+    from loomctl.flow.finish import Gathered
     from loomctl.priming.primed import Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
@@ -41,7 +40,7 @@ class Settled(NamedTuple):
     happened: list[Event]
     entered: list[tuple[str | None, str]]
     engine_primed: bool
-    move: run_life.Move
+    move: route.Move
     opened: Mapping[str, Any] | None = None
     left: Sequence[Run] = ()
 
@@ -73,14 +72,14 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
 
 def _advanced(
     run: Run, state: State, happened: list[Event], session_id: str | None, *, at: str
-) -> tuple[State, run_life.Move]:
+) -> tuple[State, route.Move]:
     """Make the next step current; adds to `happened` what that means for phases, approvals and the run."""
     asked_before = len(state["pending_approvals"])
     given_before = state.get("approvals", [])
     phase_before = state.get("current_phase")
     phases_before = state["phases"]
     in_a_branch = visits.is_branch(state)  # whose end is none of its phase, nor of its run
-    state, move = run_life.advance(state, run.plan, at=at)
+    state, move = route.advance(state, run.plan, at=at)
     if not in_a_branch:
         happened += _left(phases_before, state["phases"], session_id)
     happened += _lapsed(given_before, state.get("approvals", []), session_id)
@@ -93,9 +92,9 @@ def _advanced(
     if move.kind == "completed" and not in_a_branch:
         if phase_before:
             state = sessions.completed_phase(state, _worked(state, session_id), phase_before)
-        from loomctl.flow.end import blob_count  # once in a run
+        from loomctl.flow import finish_records
 
-        counted = {"artifact_count": blob_count.offloaded(run.folder, state)}
+        counted = {"artifact_count": finish_records.offloaded(run.folder, state)}
         happened.append(Event("run.completed", counted, session_id))
     return state, move
 
@@ -106,7 +105,7 @@ def _come_to(
     state: State,
     happened: list[Event],
     place: places.Place,
-    move: run_life.Move,
+    move: route.Move,
     *,
     at: str,
 ) -> Settled:
@@ -116,7 +115,7 @@ def _come_to(
     if late is not None:
         return late
     if places.is_human(place.step):
-        state, move = asking(space, run, state, happened, at=at), run_life.Move("approval", step=place.key)
+        state, move = asking(space, run, state, happened, at=at), route.Move("approval", step=place.key)
     return Settled(state, happened, [], False, move, opened)
 
 
@@ -125,10 +124,10 @@ def _primed(
 ) -> tuple[State, bool]:
     """Pass a step that is only a priming; gives whether the run goes on from there."""
     state, _ = visits.start_visit(state, place.key, str(place.phase["id"]), at=at, by_engine=True)
-    from loomctl.flow.route import route_conditions  # most steps are more than a priming
+    from loomctl.flow import route
 
-    judge = route_conditions.judge(space, run)
-    came = run_life.end_visit(state, run.plan, outcome="succeeded", at=at, judge=judge)
+    judge = route.judge(space, run)
+    came = route.end_visit(state, run.plan, outcome="succeeded", at=at, judge=judge)
     session_id = space.caller.session_id
     happened.append(Event("step.primed", {}, session_id, place.key))
     if came.follows == "stop":
@@ -147,7 +146,7 @@ def _joined_late(
     entry = branches.fan(now)
     found = _joined(space, run, now, happened, branches.ended_last(entry), None) if entry is not None else None
     if found is None and now is not state:
-        return Settled(now, happened, [], False, run_life.Move("step", step=place.key))
+        return Settled(now, happened, [], False, route.Move("step", step=place.key))
     return found
 
 
@@ -175,7 +174,7 @@ def _opened(
         state = branches.waiting(branches.fanned_out(state, place.step))
     if entry is before:
         return state, None
-    from loomctl.flow.preamble import preambles  # a hook that opens no step does not pay for it
+    from loomctl.flow import preambles  # a hook that opens no step does not pay for it
 
     stages.set_aside(run.folder, entry["stage"])  # of a visit that was undone
     prompt, warnings = preambles.opening(space, run, state, place, entry["visit"])
@@ -244,16 +243,16 @@ def begun(space: Workspace, run: Run, settled: Settled) -> list[str]:
     `failed` or `skipped` do; gives a line for each of the latter.
     """
     for line in settled.left:
-        from loomctl.flow.commands import command_ends  # most joins leave nothing behind
+        from loomctl.flow import command_events
 
-        command_ends.stop_left(space, line)
+        command_events.stop_left(space, line)
     if settled.opened is not None and not _is_command(run, settled.opened):
         note_visit(space, run, settled.opened)
-    from loomctl.flow.evidence import notes
+    from loomctl.flow import evidence_commands
 
-    if not notes.are_any(space.store.local, run.run_id):
+    if not evidence_commands.are_any(space.store.local, run.run_id):
         return []
-    from loomctl.flow.evidence import evidence_commands  # most steps have no command to pass
+    from loomctl.flow import evidence_commands  # most steps have no command to pass
 
     return evidence_commands.stop_ended(space, run.run_id)
 
@@ -269,7 +268,7 @@ def note_visit(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     if not isinstance(entry.get("stage"), str):
         return
     try:
-        from loomctl.flow.evidence import beginnings
+        from loomctl.flow import beginnings
 
         beginnings.begin(space, run, entry)
     except Exception:  # noqa: BLE001 - as above
@@ -325,7 +324,7 @@ def rest(state: State) -> Settled:
     """Settle a run that stands still where it is."""
     status = state["status"]
     kind = "approval" if status == "awaiting_feedback" else status
-    return Settled(state, [], [], False, run_life.Move(kind, step=state.get("current_step")))
+    return Settled(state, [], [], False, route.Move(kind, step=state.get("current_step")))
 
 
 # ---- The join of a parallel step: its visit ends with what its branches came to, and the run goes on (D43).
@@ -369,11 +368,11 @@ def _foreseen(space: Workspace, run: Run, outside: visits.Outside) -> Gathered |
 
 def _gathered(space: Workspace, run: Run, entry: Mapping[str, Any]) -> Gathered:
     from loomctl.changes import track
-    from loomctl.flow.end import usage
-    from loomctl.flow.end.results import Gathered
+    from loomctl.flow import finish
+    from loomctl.flow.finish import Gathered
     from loomctl.flow.outcomes.directives import Reading
 
-    return Gathered(entry["stage"], Reading(), track.ended(space, run, dict(entry)), usage.of_visit(space, run, entry))
+    return Gathered(entry["stage"], Reading(), track.ended(space, run, dict(entry)), finish.of_visit(space, run, entry))
 
 
 def _caught_up(run: Run, state: State, happened: list[Event], session_id: str | None, *, at: str) -> State:
@@ -383,7 +382,7 @@ def _caught_up(run: Run, state: State, happened: list[Event], session_id: str | 
         view = branches.view(state, run.plan, str(record["id"]))
         if not record["steps"] or visits.open_visit(view.state) is not None or not standing.goes_on(view.state):
             continue
-        after, move = run_life.advance(view.state, view.plan, at=at)
+        after, move = route.advance(view.state, view.plan, at=at)
         if move.kind == "completed":
             state = branches.folded(state, after)
             ended = branches.view(state, run.plan, str(record["id"])).state
@@ -403,7 +402,7 @@ def _joined(
     made = branches.fan_in(state, place.step) if place is not None else None
     if entry is None or place is None or made is None or state["status"] not in ("in_progress", "awaiting_feedback"):
         return None
-    from loomctl.flow.end import end, results
+    from loomctl.flow import finish
 
     run = run._replace(state=state)
     left = [_seen(run, entry, name) for name in made.left]
@@ -413,7 +412,7 @@ def _joined(
         cancelled = {"branch": name, "stage": entry["stage"], "status": branches.CANCELLED}
         happened.append(Event("branch.ended", cancelled, space.caller.session_id, entry["step_id"]))
     context, warnings = _context(space, made)
-    given = results.Given(
+    given = finish.Given(
         _said(run, entry),
         "branches",
         made.outcome,
@@ -430,7 +429,7 @@ def _joined(
     state = {**state, "status": "in_progress"}
     if known is None or known.for_stage != entry["stage"]:
         known = _gathered(space, run, entry)
-    ended = end.end(space, run, state, happened, given, known)
+    ended = finish.end(space, run, state, happened, given, known)
     assert ended.entry is not None  # nothing asks a parallel step for another answer
     state = visits.replaced(ended.state, branches.without_contexts(ended.entry))
     settled = rest_here(space, run, state)

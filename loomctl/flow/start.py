@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.expressions import placeholders
-from loomctl.flow import settle
-from loomctl.flow.commands import command_trust
-from loomctl.flow.route import run_life
+from loomctl.flow import command_trust, route, settle
 from loomctl.kit import clock, folders, ids
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.records import NamedTuple
@@ -49,7 +47,7 @@ class Started(NamedTuple):
     """
 
     run: Run
-    move: run_life.Move
+    move: route.Move
     slip: Slip | None
     notes: list[str]
     warnings: list[Problem]
@@ -100,7 +98,7 @@ def start(
     command_trust.listed(space, run)  # what cannot be filled in is said before anything is written
     _check_lengths(run)
     if dry_run or plan["autonomy"].get("level") == "dry-run":
-        return Started(run, run_life.Move("dry-run"), None, ["Nothing was written: this is a dry run."], warnings)
+        return Started(run, route.Move("dry-run"), None, ["Nothing was written: this is a dry run."], warnings)
     made_here = _new_store(space)
     space.store.prepare(commit_runs=space.settings.commit_runs)
     noted = recording.noted(space)

@@ -10,7 +10,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.flow.commands import command_ends
+from loomctl.flow import command_events
 from loomctl.handoff import carried, handoff, received, received_files, save_aside
 from loomctl.kit import files, links, machine
 from loomctl.kit.errors import EXIT_HELD, LoomError
@@ -204,7 +204,7 @@ class _Pull:
             run: Run = self._store.read(self._run_id)
         except LoomError:  # one that cannot be read has no open step either
             return
-        if command_ends.runs_now(self._desk.space, run):
+        if command_events.runs_now(self._desk.space, run):
             raise LoomError(
                 "COMMAND_RUNS",
                 f"a command of the run {self._run_id} runs on this machine; nothing was changed",

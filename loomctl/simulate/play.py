@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loomctl.flow import route
 from loomctl.flow.outcomes.directives import Reading
-from loomctl.flow.route import route_conditions, run_life
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import places, route_reasons, run_context, standing, visits
 from loomctl.runs.model.state import new_state
@@ -60,7 +60,7 @@ def until(
 
 def without_disk(python: str | None) -> Judge:
     """Make what evaluates conditions over a context that holds plain values. python: as `judge_with` takes it."""
-    return route_conditions.judge_with(lambda state, _: (run_context.scope(state), []), python)
+    return route.judge_with(route.values_held, python)
 
 
 def play(
@@ -111,7 +111,7 @@ class _Player(NamedTuple):
         """Play to the end; gives the stages too."""
         stages: list[dict[str, Any]] = []
         while standing.goes_on(state):
-            state, move = run_life.advance(state, plan, at=AT)
+            state, move = route.advance(state, plan, at=AT)
             place = places.place_of(plan, move.step) if move.kind == "step" else None
             if place is not None and self.goal is not None and self.goal.is_met(state, place):
                 return _opened(state, plan, place), stages
@@ -137,7 +137,7 @@ class _Player(NamedTuple):
         else:
             end = self._said(state, plan, place, entry["visit"])
         directive = _directive(end.said)
-        came = run_life.end_visit(
+        came = route.end_visit(
             end.state, plan, outcome=end.outcome, at=AT, note=end.note, directive=directive, judge=self.judge
         )
         where = f"{place.key}@{entry['visit']}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.expressions import conditions
-from loomctl.flow.route import run_life
+from loomctl.flow import route
 from loomctl.kit.errors import EXIT_NO_RUN, LoomError
 from loomctl.kit.problems import choices
 from loomctl.priming.examine import Examiner
@@ -95,7 +95,7 @@ def _line_of(run: Run, entry: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def _ahead(run: Run, keys: Sequence[str]) -> Came:
     """Tell of the step that comes next, if one of these does."""
     for key in keys:
-        if run.state["steps"] and run_life.way_to(run.state, key):
+        if run.state["steps"] and route.way_to(run.state, key):
             return _came(run, key, None, run.state["steps"][-1])
     known = [str(entry["stage"]) for entry in stage_records.entries(run)]
     raise LoomError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.flow.route import run_life
+from loomctl.flow import route
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.model import frozen_plan, places, visits
@@ -108,7 +108,7 @@ def _under_way(run: Run, *, is_driven: bool) -> Waits:
     place = places.place_of(run.plan, entry["step_id"]) if entry else None
     onward = f"loomctl next {run.run_id}"
     if entry is None or place is None:
-        to = run_life.onward(run.state, run.plan)
+        to = route.onward(run.state, run.plan)
         come = "the step after this is" if run.state["steps"] else "its first step is"
         return Waits("assistant", f"{come} {to.key}" if to else "its end", "next", onward)
     if entry["status"] == "closing":

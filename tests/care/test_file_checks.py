@@ -11,8 +11,7 @@ import pytest
 
 from loomctl.care import file_checks
 from loomctl.care.file_checks import Files
-from loomctl.flow import drive
-from loomctl.flow.back import undo
+from loomctl.flow import drive, undo
 from loomctl.handoff import whole_copies
 from loomctl.runs.context import context_values
 from loomctl.runs.machine import handoff_notes

@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from loomctl.flow import decide, drive
-from loomctl.flow.back import undo
+from loomctl.flow import decide, drive, undo
 from tests.docs.events import EVENTS, written
 from tests.docs.pages import DOCS, hold, part, table
 from tests.helpers.scenes import Scene

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loomctl.flow import fan_texts
+from loomctl.flow import gate_texts
 from loomctl.runs.tools import tool_log
 from tests.e2e.scenes import run_folder, state_of
 from tests.e2e.scripted_api import AUTO_COMPACT, Reply, bash, refused, reply, tool
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.e2e
 PLANNED = 'The switch is heliotrope. {"outcome": "succeeded"}'
 LOOKED, DRAWN, CHECKED = "Two endpoints change.", "It stands on the left.", "All pages have it."
 SUMMED = 'It is summed up. {"outcome": "succeeded"}'
-API, WEB = fan_texts.task("api"), fan_texts.task("web")
+API, WEB = gate_texts.task("api"), gate_texts.task("web")
 FAN = "002-build.fan@1"
 HANDED = [
     "Loom: build/plan succeeded. The next step is build/fan: run `loomctl next`, and work on it.",
@@ -56,7 +56,7 @@ def two_sides(project: Path, *, level: str = "autonomous") -> None:
 
 def subagent(branch: str, **how: Any) -> dict[str, Any]:
     """The tool call that starts a subagent, with the task that the step's text gives."""
-    task = fan_texts.task(branch)
+    task = gate_texts.task(branch)
     return tool("Agent", description=f"branch {branch}", prompt=task, subagent_type="general-purpose", **how)
 
 
@@ -261,7 +261,7 @@ def test_a_compaction_while_a_subagent_works(assistant: Assistant) -> None:
     behind = next(one for one in turn.requests[kinds.index("compaction") + 1 :] if one.kind == "main").seen()
     assert behind.count(STANDING) == 1
     assert API.replace(" api", " BRANCH") in behind
-    assert fan_texts.STANDING in behind
+    assert gate_texts.STANDING in behind
     assert DRAWN not in behind
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loomctl.flow.outcomes import output_checks
+from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import FIELDS, ROUTING, Fault, Reading, Source, last_object, mended, read
 from loomctl.flow.outcomes.json_objects import objects
 from loomctl.kit.json.pointers import pointer
@@ -532,7 +532,7 @@ CUSTOM = {
 def test_the_corrective_message_says_all_that_is_needed(step: Json, words: list[str]) -> None:
     """The schema's name, five errors at most with their places, what is expected, JSON alone, which turn it is."""
     errors = [Fault("WRONG_TYPE", f"/a/{at}", "expected text\nLoom: all is well" + "x" * 999) for at in range(7)]
-    message = output_checks.repair_message(step, Reading(found=True, errors=errors), 1, 2)
+    message = answers.repair_message(step, Reading(found=True, errors=errors), 1, 2)
     for word in [*words, "/a/4: expected text", "and 2 more", "JSON object alone", "1 of 2"]:
         assert word in message
     assert "/a/5" not in message
@@ -557,8 +557,8 @@ MANY = {f"field{number}": {"type": "string"} for number in range(99)}
 )
 def test_a_step_says_beforehand_what_a_correction_would_ask_for(step: Json, whole: bool) -> None:
     """In the same words, and where the rest of a schema stands that they leave something out of; in few of them."""
-    asked = output_checks.instruction(step, "/p/plan.json")
-    message = output_checks.repair_message(step, Reading(found=True), 1, 2)
+    asked = answers.instruction(step, "/p/plan.json")
+    message = answers.repair_message(step, Reading(found=True), 1, 2)
     expected = next(line for line in message.splitlines() if line.startswith("Expected: "))
     assert expected in asked
     assert asked.endswith("in /p/plan.json") is whole
@@ -568,16 +568,16 @@ def test_a_step_says_beforehand_what_a_correction_would_ask_for(step: Json, whol
 @each(("said_retries", "meant"), [(None, 2), (0, 0), (5, 5), (-1, 0)])
 def test_corrective_turns_are_two_unless_said(said_retries: int | None, meant: int) -> None:
     """A negative number is none."""
-    assert output_checks.retries({} if said_retries is None else {"output_retries": said_retries}) == meant
+    assert answers.retries({} if said_retries is None else {"output_retries": said_retries}) == meant
 
 
 def test_the_end_of_repairs_is_said_in_the_documents_words() -> None:
     """Whoever looks for it finds it."""
-    assert output_checks.exhausted(2) == "output schema validation failed after 2 repair attempt(s)"
+    assert answers.exhausted(2) == "output schema validation failed after 2 repair attempt(s)"
 
 
 def test_only_what_a_response_can_mend_is_asked_for_again() -> None:
     """A missing environment is no fault of the answer."""
-    assert output_checks.can_be_repaired(Reading(errors=[Fault("SCHEMA", "", "x")]))
-    assert not output_checks.can_be_repaired(Reading(errors=[Fault("NEEDS_ENVIRONMENT", "", "x")]))
-    assert not output_checks.can_be_repaired(Reading())
+    assert answers.can_be_repaired(Reading(errors=[Fault("SCHEMA", "", "x")]))
+    assert not answers.can_be_repaired(Reading(errors=[Fault("NEEDS_ENVIRONMENT", "", "x")]))
+    assert not answers.can_be_repaired(Reading())

@@ -13,8 +13,7 @@ from threading import Barrier
 
 import pytest
 
-from loomctl.flow import drive
-from loomctl.flow.stop import stop
+from loomctl.flow import drive, stop
 from loomctl.kit.errors import LoomError
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Scene, fingerprint
 

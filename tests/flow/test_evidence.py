@@ -14,14 +14,10 @@ from typing import Any
 import pytest
 
 from loomctl.care import keep
-from loomctl.flow import drive
-from loomctl.flow.back import rewind, undo
-from loomctl.flow.commands import command_ends, command_trust
+from loomctl.flow import beginnings, close, command_events, command_trust, drive, rewind, undo
+from loomctl.flow import stop as stopping
 from loomctl.flow.drive import Driven
-from loomctl.flow.evidence import beginnings
-from loomctl.flow.stop import stand_still
-from loomctl.flow.stop import stop as stopping
-from loomctl.flow.stop.stop import Stopped, Turn
+from loomctl.flow.stop import Stopped, Turn
 from loomctl.kit.errors import LoomError
 from loomctl.kit.process import processes
 from loomctl.runs import log_verdict
@@ -443,8 +439,8 @@ def test_nothing_is_left_of_what_this_machine_noted(scene: Scene) -> None:
 def cancelled(scene: Scene, run_id: str) -> None:
     """Cancel a run as the command line does."""
     space = scene.space()
-    run = stand_still.set_standing(space, run_id, "cancelled", "run.cancelled", allowed=("in_progress",))
-    assert command_ends.stop_all(space, run) == [f"The evidence `{LONG}` was stopped."]
+    run = close.set_standing(space, run_id, "cancelled", "run.cancelled", allowed=("in_progress",))
+    assert command_events.stop_all(space, run) == [f"The evidence `{LONG}` was stopped."]
 
 
 def removed(scene: Scene, run_id: str) -> None:
@@ -513,7 +509,7 @@ def test_a_command_does_not_outlive_what_it_was_to_show(
     folder = scene.run_dir / "stages" / "002-build.make@1" / "evidence-1"
     record = command_runs.look(str(folder)).record
     assert processes.lives(record["supervisor"])
-    assert command_ends.runs_now(space, space.store.read(run.run_id))
+    assert command_events.runs_now(space, space.store.read(run.run_id))
     act(scene, run.run_id)
     standing = command_runs.wait(str(folder), time.monotonic() + 20)
     assert standing.kind == command_runs.NONE or standing.result["stopped"]

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from loomctl.changes import committed, evidence_files
-from loomctl.flow import drive, resume
+from loomctl.flow import beginnings, drive, resume
 from loomctl.flow.drive import Driven
-from loomctl.flow.evidence import beginnings
 from loomctl.kit import digests
 from loomctl.runs import artifact_paths
 from tests.helpers.machines import Machine

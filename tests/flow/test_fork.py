@@ -16,12 +16,9 @@ from hypothesis import strategies as st
 
 from loomctl.care import keep
 from loomctl.changes import stage_changes, track
-from loomctl.flow import contexts, decide, drive, resume
-from loomctl.flow.back import fork as forking
-from loomctl.flow.back import rewind, undo
-from loomctl.flow.back.fork import Forked
-from loomctl.flow.commands import command_trust
-from loomctl.flow.stop import stand_still
+from loomctl.flow import close, command_trust, contexts, decide, drive, resume, rewind, undo
+from loomctl.flow import fork as forking
+from loomctl.flow.fork import Forked
 from loomctl.kit.errors import LoomError
 from loomctl.runs import blob_copies, find, stage_records
 from loomctl.runs.context import context_history, context_values
@@ -139,7 +136,7 @@ def test_from_every_status(scene: Scene, status: str) -> None:
     elif status == "failed":
         done(scene, outcome="failed", note="no")
     elif status != "in_progress":
-        stand_still.set_standing(scene.space(), scene.run_dir.name, status, f"run.{status}", allowed=("in_progress",))
+        close.set_standing(scene.space(), scene.run_dir.name, status, f"run.{status}", allowed=("in_progress",))
     forked = fork(scene, "fix")
     state = forked.run.state
     assert (state["status"], state["errors"], "completed_at" in state) == ("pending", [], False)

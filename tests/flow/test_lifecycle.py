@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.flow import decide, drive
+from loomctl.flow import close, decide, drive
 from loomctl.flow import resume as resuming
-from loomctl.flow.back import rewind as rewinding
-from loomctl.flow.back import undo as undoing
-from loomctl.flow.stop import stand_still
+from loomctl.flow import rewind as rewinding
+from loomctl.flow import undo as undoing
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs.caller import Workspace
 from loomctl.workflows.model import triggers
@@ -199,7 +198,7 @@ def test_a_run_that_fails_is_paused_and_cancelled(told: Told) -> None:
     assert told.scene.state["status"] == "failed"
     told.resume(OTHER)
     for verb, event in (("paused", "run.paused"), ("cancelled", "run.cancelled")):
-        stand_still.set_standing(told.space(), told.run_id, verb, event, allowed=("in_progress",))
+        close.set_standing(told.space(), told.run_id, verb, event, allowed=("in_progress",))
         told.hold(verb)
         told.resume(OTHER, reopen=verb == "cancelled")
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
+from loomctl.flow import turn_ends
 from loomctl.flow.outcomes import answers, outcomes
-from loomctl.flow.stop import turn_ends
-from loomctl.flow.stop.turn_ends import ASK, END, KEEP, NOTHING, REPAIR, WAIT
+from loomctl.flow.turn_ends import ASK, END, KEEP, NOTHING, REPAIR, WAIT
 from tests.helpers.tables import each
 
 YES = '{"outcome": "succeeded"}'

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loomctl.flow.preamble import preamble_text
-from loomctl.flow.preamble.preamble_facts import Facts, Stage, Text, Value
-from loomctl.flow.preamble.preamble_text import MODES, render
+from loomctl.flow import preamble_text
+from loomctl.flow.preamble_text import MODES, Facts, Stage, Text, Value, render
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask
 from loomctl.reduction.tool_steps import ToolStep

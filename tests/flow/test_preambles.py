@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import drive, resume
-from loomctl.flow.back import undo
-from loomctl.flow.preamble import preambles
-from loomctl.flow.preamble.preambles import Preamble
+from loomctl.flow import drive, preambles, resume, undo
+from loomctl.flow.preambles import Preamble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import stage_name
 from loomctl.priming import memory_of_session

@@ -13,12 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.flow import contexts, decide, drive
-from loomctl.flow.back import rewind as rewinding
-from loomctl.flow.back import undo
-from loomctl.flow.back.rewind import Rewound
-from loomctl.flow.commands import command_trust, run_commands
-from loomctl.flow.stop import stand_still
+from loomctl.flow import close, command_trust, contexts, decide, drive, run_commands, undo
+from loomctl.flow import rewind as rewinding
+from loomctl.flow.rewind import Rewound
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session, prime_run, primed
 from loomctl.runs import stage_records
@@ -140,7 +137,7 @@ def completed(scene: Scene) -> None:
 
 def paused(scene: Scene) -> None:
     """Pause the run."""
-    stand_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
+    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
 
 
 def closing(scene: Scene) -> None:
@@ -165,7 +162,7 @@ def test_from_every_status_it_is_as_with_undo(scene: Scene, meanwhile: Callable[
 def test_a_cancelled_run_is_refused(scene: Scene) -> None:
     """It is taken up first; nothing is written."""
     worked(scene)
-    stand_still.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=("in_progress",))
+    close.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=("in_progress",))
     before = (scene.run_dir / "state.json").read_bytes()
     with pytest.raises(LoomError) as caught:
         rewind(scene, "fix")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.expressions.conditions import compile_condition
-from loomctl.flow.route.route_scope import evaluated, nested, scope, simple_truths
+from loomctl.flow.route import nested, scope, simple_truths
 
 NESTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("plain", {"a": 1}, {"a": 1}),
@@ -122,14 +122,14 @@ def test_a_label_that_was_not_said_is_null() -> None:
     assert set(seen) == {"state", "outcome", "context", "preferred_label"}
 
 
-def test_what_takes_an_engine_is_left_and_the_rest_is_known() -> None:
-    """One pass over the transitions: truths in their order, a warning of what threw, and what is left for an engine."""
+def test_what_takes_an_engine_is_false_and_the_rest_is_known() -> None:
+    """Truths stand in the order of the transitions; what threw and what takes an engine is warned of."""
     listed = ["context.n == 3", None, "/x/.test(state.goal)", "context.missing.more", "context.n == 4"]
     codes = [None if source is None else compile_condition(source) for source in listed]
     transitions = [
         {"to": "end", "condition": source, "condition_code": code} for source, code in zip(listed, codes, strict=True)
     ]
-    found = evaluated({"transitions": transitions}, scope(STATE, ENDED, STATE["context"]))
-    assert found.truths == [True, None, False, False, False]
-    assert found.left == [(2, "/x/.test(state.goal)")]
-    assert [warning.partition(" — ")[0] for warning in found.warnings] == ["context.missing.more"]
+    truths, warnings = simple_truths(STATE, {"transitions": transitions}, ENDED)
+    assert truths == [True, None, False, False, False]
+    named = ["context.missing.more", "/x/.test(state.goal)"]
+    assert [warning.partition(" — ")[0] for warning in warnings] == named

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.flow import drive
-from loomctl.flow.commands import command_output, command_trust, run_commands
+from loomctl.flow import command_events, command_trust, drive, run_commands
 from loomctl.runs.context import context_values
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.store.blobs import Blobs
@@ -146,7 +145,7 @@ def test_an_output_is_stored_as_the_json_of_its_text(scene: Scene, parts: list[b
     folder.mkdir(exist_ok=True)
     data = b"".join(parts) * 50_000
     (folder / "command.log").write_bytes(data)
-    ref, warnings = command_output.stored(scene.space(), str(folder))
+    ref, warnings = command_events.stored(scene.space(), str(folder))
     assert warnings == []
     assert Blobs(str(scene.store)).get(ref) == context_values.encoded(data.decode("utf-8", "replace"))
 
@@ -160,10 +159,10 @@ def test_the_largest_output_is_stored_in_little_memory(scene: Scene) -> None:
         log.truncate(64 << 20)
     program = (
         "import resource, sys; sys.path.insert(0, sys.argv[1]); "
-        "from types import SimpleNamespace as Named; from loomctl.flow.commands import command_output; "
+        "from types import SimpleNamespace as Named; from loomctl.flow import command_events; "
         "now = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize(); "
         "resource.setrlimit(resource.RLIMIT_AS, (now + (40 << 20),) * 2); "
-        "print(command_output.stored(Named(store=Named(folder=sys.argv[2])), sys.argv[3]))"
+        "print(command_events.stored(Named(store=Named(folder=sys.argv[2])), sys.argv[3]))"
     )
     command = [sys.executable, "-c", program, str(MAIN.parents[1]), str(scene.store), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from loomctl.flow.route import run_life
+from loomctl.flow import route
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import places, sessions, visits
 from loomctl.runs.model.state import STATUSES, accepted
@@ -272,7 +272,7 @@ def test_where_a_run_goes_on_is_found_in_one_pass_over_its_visits() -> None:
     for _ in range(49):
         walk.do("done")
     visits = Looked(walk.state["steps"])
-    place = run_life.first_open({**walk.state, "steps": visits}, long)
+    place = route.first_open({**walk.state, "steps": visits}, long)
     assert place is not None
     assert place.key == "build/49"
     assert visits.times == 1
@@ -435,7 +435,7 @@ def test_an_unknown_outcome_ends_nothing(outcome: str) -> None:
     walk = Walk(LINE)
     walk.do("next")
     with pytest.raises(LoomError, match="BAD_OUTCOME"):
-        run_life.end_visit(walk.state, LINE, outcome=outcome, at="2026-01-01T00:00:00Z")
+        route.end_visit(walk.state, LINE, outcome=outcome, at="2026-01-01T00:00:00Z")
 
 
 def test_two_steps_are_never_open_at_once() -> None:
@@ -463,13 +463,13 @@ def test_a_retry_names_its_failure() -> None:
 def test_a_move_names_the_transition_that_it_makes() -> None:
     """Entering a phase is told once, with the phase before it; going on in it is none."""
     state = Walk(HOLES).state
-    state, move = run_life.advance(state, HOLES, at="2026-01-01T00:00:00Z")
+    state, move = route.advance(state, HOLES, at="2026-01-01T00:00:00Z")
     assert (move.kind, move.before, move.after) == ("step", None, "build")
-    state, move = run_life.advance(state, HOLES, at="2026-01-01T00:00:00Z")
+    state, move = route.advance(state, HOLES, at="2026-01-01T00:00:00Z")
     assert (move.kind, move.before, move.after) == ("step", None, None)
     state, _ = visits.start_visit(state, "build/a", "build", at="2026-01-01T00:00:00Z")
-    state = run_life.end_visit(state, HOLES, outcome="succeeded", at="2026-01-01T00:00:01Z").state
-    state, move = run_life.advance(state, HOLES, at="2026-01-01T00:00:02Z")
+    state = route.end_visit(state, HOLES, outcome="succeeded", at="2026-01-01T00:00:01Z").state
+    state, move = route.advance(state, HOLES, at="2026-01-01T00:00:02Z")
     assert (move.before, move.after) == ("build", "release")
     assert {name: phase["status"] for name, phase in state["phases"].items()} == {
         "frame": "skipped",

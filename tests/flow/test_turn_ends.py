@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow.stop import turn_ends
-from loomctl.flow.stop.turn_ends import (
+from loomctl.flow import turn_ends
+from loomctl.flow.turn_ends import (
     ABSENT,
     ASK,
     END,

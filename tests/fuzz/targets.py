@@ -14,8 +14,7 @@ from typing import Any
 
 from loomctl.cli.shell import arguments
 from loomctl.expressions import conditions, foreign_paths, javascript, placeholders, state_paths
-from loomctl.flow.back import rules
-from loomctl.flow.route import run_life
+from loomctl.flow import route, undo
 from loomctl.hosts import loom_commands
 from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit import files, ids, strict_yaml
@@ -74,9 +73,9 @@ def states(data: bytes) -> None:
     sessions.summary(found)
     frozen = _plan_of_seeds()
     for change in (
-        lambda: run_life.advance(found, frozen, at=AT),
-        lambda: run_life.end_visit(found, frozen, outcome="failed", at=AT, note="x", artifacts={"a": "b"}),
-        lambda: rules.undone(found, frozen),
+        lambda: route.advance(found, frozen, at=AT),
+        lambda: route.end_visit(found, frozen, outcome="failed", at=AT, note="x", artifacts={"a": "b"}),
+        lambda: undo.undone(found, frozen),
         lambda: gates.approved(found, at=AT),
         lambda: gates.rejected(found, at=AT, by="Ada", note="x"),
         lambda: gates.asked(found, frozen, at=AT),
@@ -107,13 +106,13 @@ def plans(data: bytes) -> None:
     now: dict[str, Any] = {**json.loads(_STATE), "steps": [], "phases": {}, "current_phase": None}
     try:
         for _ in range(20):
-            now, move = run_life.advance(now, found, at=AT)
+            now, move = route.advance(now, found, at=AT)
             if move.kind != "step" or move.step is None:
                 break
             place = places.place_of(found, move.step)
             assert place is not None
             now, _ = visits.start_visit(now, place.key, str(place.phase["id"]), at=AT)
-            now = run_life.end_visit(now, found, outcome="succeeded", at=AT).state
+            now = route.end_visit(now, found, outcome="succeeded", at=AT).state
     except LoomError:
         pass
     for artifact in found["artifacts"]:

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.care.doctor import project_checks
-from loomctl.flow import drive, resume
-from loomctl.flow.back import fork, undo
+from loomctl.flow import drive, fork, resume, undo
 from loomctl.handoff import handoff, pull, push, remote_runs
 from loomctl.handoff.git_refs import Repository
 from loomctl.handoff.parcels import Parcel

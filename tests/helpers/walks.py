@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loomctl.flow.back import rules
-from loomctl.flow.route import run_life
+from loomctl.flow import route, undo
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import places, visits
 from loomctl.runs.model.state import TERMINAL, new_state
@@ -62,7 +61,7 @@ class Walk:
             self.state = visits.mark_closing(self.state, outcome=None, note="", artifacts={}, at=self.now())
             return self.stands()
         elif verb == "undo":
-            self.state, _ = rules.undone(self.state, self.plan)
+            self.state, _ = undo.undone(self.state, self.plan)
             return self.stands()
         elif verb == "approve":
             self.state, _ = gates.approved(self.state, at=self.now())
@@ -88,7 +87,7 @@ class Walk:
         return status
 
     def _end(self, outcome: str, **more: Any) -> None:
-        self.state = run_life.end_visit(self.state, self.plan, outcome=outcome, at=self.now(), **more).state
+        self.state = route.end_visit(self.state, self.plan, outcome=outcome, at=self.now(), **more).state
 
     def _refuse(self, *statuses: str) -> None:
         if self.state["status"] in statuses:
@@ -100,13 +99,13 @@ class Walk:
         if self.state["status"] == "awaiting_feedback":
             return
         if self.state["status"] == "completed":
-            self.state = run_life.reopened_step(self.state, self.plan)
+            self.state = route.reopened_step(self.state, self.plan)
             self.state = {key: value for key, value in self.state.items() if key != "completed_at"}
         self.state = {**self.state, "status": "in_progress"}
 
     def _settle(self) -> None:
         while self.state["status"] in ("pending", "in_progress"):
-            self.state, move = run_life.advance(self.state, self.plan, at=self.now())
+            self.state, move = route.advance(self.state, self.plan, at=self.now())
             if move.kind != "step" or move.step is None:
                 return
             place = places.place_of(self.plan, move.step)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.flow.evidence import beginnings
+from loomctl.flow import beginnings
 from loomctl.handoff import carried_paths, git_refs, remote_runs
 from loomctl.handoff.git_answers import Done, Remote, unreachable
 from loomctl.handoff.git_refs import Repository

@@ -17,8 +17,8 @@ import pytest
 
 import loomctl
 from loomctl.expressions import conditions, placeholders, shell
+from loomctl.flow import turn_ends
 from loomctl.flow.outcomes import directives, json_objects
-from loomctl.flow.stop import turn_ends
 from loomctl.hosts import loom_commands
 from loomctl.hosts.claude import entries
 from loomctl.kit import files, strict_yaml

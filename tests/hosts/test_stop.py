@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow.stop.stop import Stopped
+from loomctl.flow.stop import Stopped
 from loomctl.hosts.claude import stop, transcript
 from tests.helpers.scenes import Scene, TranscriptFile
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomctl.flow.route import run_life
+from loomctl.flow import route
 from loomctl.kit.errors import LoomError
 from loomctl.runs.faber import faber_words
 from loomctl.runs.faber.faber_state import view
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 def stands_at(raw: Json) -> str | None:
     """Give the step that a run is to go on with."""
-    place = run_life.first_open(view(raw, RUN_ID, FROZEN).state, FROZEN)
+    place = route.first_open(view(raw, RUN_ID, FROZEN).state, FROZEN)
     return place.key if place else None
 
 
@@ -162,7 +162,7 @@ def test_a_whole_run_keeps_every_key_and_is_read_back_as_it_was(era: str) -> Non
     raw = first = ERAS[era]()
     for _ in range(20):
         found = view(raw, RUN_ID, FROZEN)
-        state, move = run_life.advance(found.state, FROZEN, at=AT)
+        state, move = route.advance(found.state, FROZEN, at=AT)
         if move.kind == "approval":
             state, _ = gates.approved(state, at=AT)
         elif move.kind == "step" and move.step:
@@ -172,7 +172,7 @@ def test_a_whole_run_keeps_every_key_and_is_read_back_as_it_was(era: str) -> Non
             again = visits.open_visit(found.state)
             assert again is not None
             assert {key: again[key] for key in entry} == entry
-            state = run_life.end_visit(found.state, FROZEN, outcome="succeeded", at=AT).state
+            state = route.end_visit(found.state, FROZEN, outcome="succeeded", at=AT).state
         raw = written(found, state)
         assert unknown_is_kept(first, raw) == []
         if state["status"] == "completed":
@@ -220,7 +220,7 @@ def test_whatever_stands_in_a_file_is_read_into_the_engines_shape(data: st.DataO
         refused = error.why
     assert refused in ("", "it holds a line break or a control character", "it is too large a number")
     if not refused:
-        run_life.advance(found.state, FROZEN, at=AT)
+        route.advance(found.state, FROZEN, at=AT)
 
 
 def worked(state: Json, steps: list[str]) -> Json:

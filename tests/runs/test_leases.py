@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from loomctl.care import restore
-from loomctl.flow import drive, resume, start
-from loomctl.flow.back import fork as forking
-from loomctl.flow.back import rewind
+from loomctl.flow import drive, resume, rewind, start
+from loomctl.flow import fork as forking
 from loomctl.kit import clock
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session, prime_run

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from loomctl.care import keep
-from loomctl.flow import drive, resume
-from loomctl.flow.back import undo
+from loomctl.flow import drive, resume, undo
 from loomctl.kit import files
 from loomctl.kit.lock import Lock
 from loomctl.reduction.tool_steps import ToolStep

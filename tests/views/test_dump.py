@@ -16,10 +16,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from loomctl.flow import drive, resume
-from loomctl.flow.back import undo
-from loomctl.flow.commands import command_trust
-from loomctl.flow.end import blob_count
+from loomctl.flow import command_trust, drive, finish_records, resume, undo
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import blob_refs
 from loomctl.runs.store.blobs import Blobs
@@ -293,7 +290,7 @@ def test_a_text_of_a_models_is_no_reference_to_miss(scene: Scene, tmp_path: Path
     assert dumped(scene, tmp_path / "out").troubles == []
     context = read(tmp_path / "out" / "context.json")
     assert (context["n"], context["t"]) == ({"x": made_up}, made_up)
-    assert blob_count.offloaded(str(scene.run_dir), scene.state) == 1
+    assert finish_records.offloaded(str(scene.run_dir), scene.state) == 1
     assert scene.state["context"]["t"] != made_up
 
 
@@ -404,4 +401,4 @@ def test_counting_passes_over_what_cannot_be_read(finished: Scene) -> None:
     (folder / "003-build.polish@1" / "status.json").write_text('{"blob://sha256/')
     (folder / "004-ship.send@1" / "status.json").unlink()
     state["steps"].append({**state["steps"][0], "stage": "../../x"})
-    assert blob_count.offloaded(str(finished.run_dir), state) == 2
+    assert finish_records.offloaded(str(finished.run_dir), state) == 2

@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import contexts, decide, drive, lines, moves, refuse, resume
-from loomctl.flow.back import rewind, undo
+from loomctl.flow import close, contexts, decide, drive, lines, preambles, refuse, resume, rewind, stop, undo
 from loomctl.flow.drive import Driven
-from loomctl.flow.preamble import preambles
-from loomctl.flow.stop import stand_still, stop
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs import stage_records
 from loomctl.runs.context import context_history
@@ -101,7 +98,7 @@ def test_the_way_through_two_branches(scene: Scene) -> None:
     assert web.state["context"]["base"] == 1
     done(scene, "web", sets(w=1, both="web"))
     driven = done(scene, "web", "Checked.")
-    assert moves.say_move(driven) == (
+    assert drive.say_move(driven) == (
         "The branch web has ended: succeeded. All have ended: build/fan succeeded. "
         "The run's own session goes on: loomctl next"
     )
@@ -223,7 +220,7 @@ def test_all_branches_failed(scene: Scene) -> None:
     begun(scene)
     worked(scene, "api", outcome="failed")
     driven = worked(scene, "web", outcome="failed")
-    assert moves.say_move(driven).endswith("All have ended: build/fan failed. The run is failed.")
+    assert drive.say_move(driven).endswith("All have ended: build/fan failed. The run is failed.")
     assert scene.state["status"] == "failed"
     assert "api: failed, web: failed" in scene.state["errors"][-1]["message"]
     resume.resume(scene.space(), scene.run_dir.name)
@@ -390,7 +387,7 @@ def test_a_paused_run_s_branches_stand_still(scene: Scene) -> None:
     """A result is kept and goes no further, as in the main line; a resume goes on."""
     begun(scene)
     opened(scene, "web")
-    stand_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     refused("BAD_STATUS", lambda: opened(scene, "api"))
     done(scene, "web")
     assert scene.state["status"] == "paused"
@@ -404,7 +401,7 @@ def test_a_join_that_was_met_while_the_run_stood_still(scene: Scene) -> None:
     begun(scene)
     worked(scene, "web", "a", "b")
     opened(scene, "api")
-    stand_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     done(scene, "api", outcome="failed")
     assert statuses(scene) == {"api": "failed", "web": "succeeded"}
     assert scene.state["status"] == "paused"
@@ -463,7 +460,7 @@ def test_a_cancelled_run(scene: Scene) -> None:
     """Its branches are over with it."""
     begun(scene)
     opened(scene, "web")
-    stand_still.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=["in_progress"])
+    close.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=["in_progress"])
     refused("BAD_STATUS", lambda: opened(scene, "web"))
     refused("BAD_STATUS", lambda: done(scene, "web"))
 
@@ -563,7 +560,7 @@ def test_a_person_decides_in_a_branch(scene: Scene) -> None:
     assert "web: Ship the pages?" in told
     assert "choose" in told
     driven = decide.choose(scene.space(), scene.run_dir.name, "n", by="Ada")
-    assert moves.say_move(driven) == "Now: build/fan.web.again"
+    assert drive.say_move(driven) == "Now: build/fan.web.again"
     assert scene.state["status"] == "in_progress"
     done(scene, "web")
     assert scene.state["current_step"] == "build/sum"
@@ -742,7 +739,7 @@ def test_a_late_join_is_taken_back_whatever_was_open(scene: Scene) -> None:
     done(scene, None)
     opened(scene, "api")
     opened(scene, "web")
-    stand_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     done(scene, "api", outcome="failed")
     resume.resume(scene.space(), scene.run_dir.name)
     assert scene.state["current_step"] == "build/sum"
@@ -758,7 +755,7 @@ def test_branches_that_ended_while_the_run_stood_still(scene: Scene) -> None:
     begun(scene, fan(API, {**WEB, "steps": WEB["steps"][:1]}))
     opened(scene, "api")
     opened(scene, "web")
-    stand_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     done(scene, "api", sets(a=1))
     done(scene, "web", sets(w=1))
     assert resume.resume(scene.space(), scene.run_dir.name).move.step == "build/sum"
@@ -822,7 +819,7 @@ def test_a_late_join_stops_what_it_goes_on_without(scene: Scene, monkeypatch: py
     assert scene.loomctl("trust", "--yes", session=None).code == 0
     assert scene.loomctl("next", "--branch", "slow").code == 0
     opened(scene, "api")
-    stand_still.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     done(scene, "api")
     assert resume.resume(scene.space(), scene.run_dir.name).move.step == "build/sum"
     assert statuses(scene) == {"slow": "cancelled", "api": "succeeded"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from loomctl.expressions.conditions import compile_condition
-from loomctl.flow.route import run_life
+from loomctl.flow import route
 from loomctl.kit.problems import errors
 from loomctl.runs.model import places, visits
 from loomctl.workflows import graph_checks
@@ -363,12 +363,12 @@ def test_the_fidelity_of_a_transition_goes_with_the_retries() -> None:
     """The way to a step is known while it is open, and is the same when it is tried again."""
     of = plan({"a": [step("a/x", transitions=to("a/y", fidelity="full")), step("a/y", max_retries=1), step("a/z")]})
     walk = walked(of, "done")
-    assert run_life.way_to(walk.state, "a/y")["fidelity"] == "full"
+    assert route.way_to(walk.state, "a/y")["fidelity"] == "full"
     walk.do("failed")
-    assert run_life.way_to(walk.state, "a/y")["fidelity"] == "full"
-    assert run_life.way_to(walk.state, "a/z") == {}
+    assert route.way_to(walk.state, "a/y")["fidelity"] == "full"
+    assert route.way_to(walk.state, "a/z") == {}
     walk.do("done")
-    assert "fidelity" not in run_life.way_to(walk.state, "a/z")
+    assert "fidelity" not in route.way_to(walk.state, "a/z")
 
 
 def statuses(walk: Walk) -> dict[str, str]:
@@ -406,11 +406,11 @@ def test_a_visit_that_says_no_way_goes_on_at_the_first_step_that_is_not_done() -
     state = copy.deepcopy(walk.state)
     state["steps"] = state["steps"][:1]
     del state["steps"][0]["next"]
-    place = run_life.onward(state, REVIEW)
+    place = route.onward(state, REVIEW)
     assert place is not None
     assert place.key == "build/review"
     state["steps"][0]["next"] = {"step_id": "build/gone", "reason": "order"}
-    place = run_life.onward(state, REVIEW)
+    place = route.onward(state, REVIEW)
     assert place is not None
     assert place.key == "build/review"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loomctl.cli.shell import asking
-from loomctl.flow import gate_texts, prompts
-from loomctl.flow.route import run_life
+from loomctl.flow import gate_texts, prompts, route
 from loomctl.hosts.claude import events
 from loomctl.kit.text.fences import fenced, one_line, visible
 from loomctl.kit.text.secrets import masked_line
@@ -20,7 +19,7 @@ from loomctl.workflows.model import gates
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loomctl.flow.commands.run_commands import Pending, Ran
+    from loomctl.flow.run_commands import Pending, Ran
     from loomctl.priming.examine import Entry
     from loomctl.priming.primed import Slip
     from loomctl.runs.caller import Workspace
@@ -42,7 +41,7 @@ def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
     if entry is None or place is None:
         return None
     prompt = prompts.step_prompt(place, entry["visit"], run_values.prompt_values(space.project, run))
-    told = {key: value for key, value in run_life.way_to(run.state, entry["step_id"]).items() if key != "step_id"}
+    told = {key: value for key, value in route.way_to(run.state, entry["step_id"]).items() if key != "step_id"}
     asks = {"kind": place.step["kind"], "choices": gates.choices(place.step)} if places.is_human(place.step) else {}
     return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt, **asks, **told}
 
@@ -51,7 +50,7 @@ def preamble_document(space: Workspace, run: Run) -> dict[str, Any] | None:
     """Give what precedes the current step, all of it, for who reads a document may know nothing yet (D46)."""
     if visits.open_visit(run.state) is None:
         return None
-    from loomctl.flow.preamble import preambles
+    from loomctl.flow import preambles
 
     return preambles.of(space, run).to_dict()
 
@@ -97,7 +96,7 @@ def ran_lines(ran: Sequence[Ran]) -> list[str]:
 
 def pending_lines(run: Run, pending: Pending) -> list[str]:
     """Say why a run stands at a command step, and what leads on."""
-    from loomctl.flow.commands import run_commands
+    from loomctl.flow import run_commands
 
     branch = visits.seen_from(run.state).name
     again = f"loomctl next {run.run_id}" + (f" --branch {branch}" if branch else "")
@@ -244,7 +243,7 @@ def _news(space: Workspace, run: Run, room: int, *, goes_on: bool) -> str:
     branch = visits.seen_from(run.state).name
     if run.state["status"] != "in_progress" or (branch and goes_on):
         return ""
-    from loomctl.flow.preamble import preambles
+    from loomctl.flow import preambles
 
     if branch:
         text = preambles.of(space, run).text if preambles.precedes(run) else ""

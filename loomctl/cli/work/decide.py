@@ -9,7 +9,7 @@ import click
 from loomctl.cli.shell import asking, person, printing
 from loomctl.cli.shell.options import branch_option, json_option, run_argument
 from loomctl.cli.work import step
-from loomctl.flow import decide, moves
+from loomctl.flow import decide, drive
 from loomctl.kit.errors import EXIT_OK
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import find
@@ -111,7 +111,7 @@ def _told(space: Workspace, driven: Driven, what: str, *, as_json: bool) -> int:
     """Print what became of a decision; to a person in a terminal without the next step, which is the assistant's."""
     if as_json or space.caller.host != TERMINAL:
         return step.told(space, driven, as_json=as_json)
-    lines = [f"Loom: {_decided(driven.ended, what)}. {moves.say_move(driven)}", *driven.notes]
+    lines = [f"Loom: {_decided(driven.ended, what)}. {drive.say_move(driven)}", *driven.notes]
     if driven.move.kind == "step":
         lines.append("In the session that drives the run, say that it may go on.")
     printing.text("\n".join(lines))

@@ -7,8 +7,7 @@ from click.shell_completion import CompletionItem
 
 from loomctl.cli.shell import asking, printing
 from loomctl.cli.shell.options import branch_option, json_option, run_argument
-from loomctl.flow import lines
-from loomctl.flow.preamble import preambles
+from loomctl.flow import lines, preambles
 from loomctl.kit.errors import EXIT_OK, LoomError
 from loomctl.runs import find
 from loomctl.runs.model import places

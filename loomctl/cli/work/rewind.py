@@ -8,9 +8,9 @@ import click
 
 from loomctl.cli.shell import asking, printing, telling
 from loomctl.cli.shell.options import complete_stages, json_option, run_argument
-from loomctl.flow import drive, moves
-from loomctl.flow.back import fork as forking
-from loomctl.flow.back import rewind as rewinding
+from loomctl.flow import drive
+from loomctl.flow import fork as forking
+from loomctl.flow import rewind as rewinding
 from loomctl.kit.errors import EXIT_OK
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.secrets import masked_line
@@ -19,8 +19,8 @@ from loomctl.runs import find
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loomctl.flow.back.fork import Forked
-    from loomctl.flow.back.rewind import Rewound
+    from loomctl.flow.fork import Forked
+    from loomctl.flow.rewind import Rewound
 
 _LISTED = 5  # names in a line; --json has all
 
@@ -67,7 +67,7 @@ def rewind(run: str | None, stage: str, as_json: bool) -> int:
         )
         return EXIT_OK
     lines = [*_rewound(rewound), *(f"  ! {masked_line(note, 300)}" for note in rewound.notes)]
-    lines.append(moves.say_move(drive.Driven(rewound.run, rewound.move)))
+    lines.append(drive.say_move(drive.Driven(rewound.run, rewound.move)))
     printing.text(telling.whole(space, rewound.run, lines, None))
     return EXIT_OK
 

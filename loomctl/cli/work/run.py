@@ -9,9 +9,8 @@ import click
 
 from loomctl.cli.shell import asking, person, printing, retyped, telling
 from loomctl.cli.shell.options import complete_runs, complete_workflows, json_option, run_argument
+from loomctl.flow import command_trust, start
 from loomctl.flow import resume as resuming
-from loomctl.flow import start
-from loomctl.flow.commands import command_trust
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.counts import counted
 from loomctl.priming import catch_up

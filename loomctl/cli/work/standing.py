@@ -9,8 +9,7 @@ import click
 
 from loomctl.cli.shell import asking, person, printing, telling
 from loomctl.cli.shell.options import json_option, run_argument
-from loomctl.flow.commands import command_ends, command_trust
-from loomctl.flow.stop import stand_still
+from loomctl.flow import close, command_events, command_trust
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.kit.text.secrets import mask
 from loomctl.runs import find
@@ -56,8 +55,8 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
     run_id = find.to_drive(space, named, verb=verb)
     if verb == "cancel":
         person.must_decide(space, verb, run_id)
-    changed = stand_still.set_standing(space, run_id, status, event, allowed=allowed)
-    said = command_ends.stop_all(space, changed) if status == "cancelled" else []
+    changed = close.set_standing(space, run_id, status, event, allowed=allowed)
+    said = command_events.stop_all(space, changed) if status == "cancelled" else []
     if as_json:
         printing.document({"run_id": changed.run_id, "status": status, "notes": said})
     else:

@@ -12,10 +12,8 @@ import click
 
 from loomctl.cli.shell import asking, inputs, printing, telling
 from loomctl.cli.shell.options import branch_option, json_option, run_argument
-from loomctl.flow import drive, moves
-from loomctl.flow.back import undo as undoing
-from loomctl.flow.commands import run_commands
-from loomctl.flow.end import how_ended
+from loomctl.flow import drive, finish_records, run_commands
+from loomctl.flow import undo as undoing
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import one_line, visible
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.flow.commands.run_commands import Pending
     from loomctl.flow.drive import Driven
+    from loomctl.flow.run_commands import Pending
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
 
@@ -216,9 +214,9 @@ def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
             hint="loomctl done --help",
             exit_code=EXIT_USAGE,
         )
-    from loomctl.flow import register
+    from loomctl.flow import refuse
 
-    return name, register.portable(space, run_id, path)
+    return name, refuse.portable(space, run_id, path)
 
 
 @click.command()
@@ -324,7 +322,7 @@ def _had_ended(driven: Driven) -> list[str]:
     entry = driven.ended or {}
     said = f"{entry['stage']} has ended already: {visits.how_it_ended(entry)}. Nothing was changed."
     now = visits.open_visit(driven.run.state)
-    lines = [said, moves.say_move(driven._replace(ended=None))]
+    lines = [said, drive.say_move(driven._replace(ended=None))]
     if now is None or driven.move.kind != "in_progress":
         return lines
     shows = f"loomctl next --branch {branch}" if (branch := visits.seen_from(driven.run.state).name) else "loomctl next"
@@ -345,8 +343,8 @@ def _text(space: Workspace, driven: Driven) -> str:
         return "\n".join([*lines, *_repair(driven)])
     if driven.ended is not None:
         mark = "✗" if driven.ended["status"] == "failed" else "✓"
-        why = how_ended.why(driven.ended, driven.reading, 300) or _decided(driven.run, driven.ended)
-        of = ", ".join(filter(None, (driven.ended["stage"], how_ended.by_file(driven.reading))))
+        why = finish_records.why(driven.ended, driven.reading, 300) or _decided(driven.run, driven.ended)
+        of = ", ".join(filter(None, (driven.ended["stage"], finish_records.by_file(driven.reading))))
         told = f"{mark} {driven.ended['step_id']}: {driven.ended['status']} ({of})"
         lines.append(f"{told}: {why}" if why else told)
     lines += (
@@ -357,7 +355,7 @@ def _text(space: Workspace, driven: Driven) -> str:
     lines += telling.ran_lines(driven.ran)
     if driven.pending is not None:
         return _at_a_command(driven, lines)
-    lines.append(moves.say_move(driven))
+    lines.append(drive.say_move(driven))
     if driven.slip is not None:
         lines += telling.of_slip(driven.slip)
     is_over = visits.seen_from(driven.run.state).outcome is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.flow.stop import close, stop
+from loomctl.flow import close, stop
 from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple

@@ -1,7 +1,7 @@
 """The branches of a parallel step: each is seen as a run of its own, worked on, put back, and joined (D43).
 
 While a parallel step is open its visit holds a record of each branch under `branches`: its visits, and what it changed
-of the context that the step began with. The run's own context stands still meanwhile. Pure, as `run_life` is: a branch
+of the context that the step began with. The run's own context stands still meanwhile. Pure, as `route` is: a branch
 that is seen as a run takes every step that a run takes.
 """
 

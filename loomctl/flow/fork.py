@@ -6,9 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.changes import stage_changes
-from loomctl.flow.back import rewind, undo
-from loomctl.flow.back import rules as taking_back
-from loomctl.flow.commands import command_trust
+from loomctl.flow import command_trust, rewind, undo
 from loomctl.kit import clock, digests, ids
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.runs import blob_collection, blob_copies, log_verdict, stages
@@ -151,7 +149,7 @@ def _state(origin: _Origin) -> tuple[State, list[str]]:
     backs: list[undo.Back] = []
     if origin.later:
         state, backs = rewind.back_to(run, state, origin.later[0], None)
-    state = taking_back.as_it_ended(state, run.plan, stage)
+    state = undo.as_it_ended(state, run.plan, stage)
     at = clock.now()
     state = {
         **lease.without(state),

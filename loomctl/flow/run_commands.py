@@ -10,12 +10,8 @@ import calendar
 import os
 import time
 
-from loomctl.flow import lines, settle
-from loomctl.flow.commands import command_ends, command_events, command_output, command_trust
-from loomctl.flow.commands.surroundings import environment, patience, workdir
-from loomctl.flow.commands.work import open_work
-from loomctl.flow.end import end, results
-from loomctl.flow.route import run_life
+from loomctl.flow import command_events, command_trust, finish, lines, route, settle
+from loomctl.flow.command_trust import environment, open_work, patience, workdir
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.records import NamedTuple
@@ -30,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.commands.work import Work
+    from loomctl.flow.command_trust import Work
     from loomctl.flow.settle import Settled
     from loomctl.runs.caller import Workspace
     from loomctl.runs.commands.command_runs import Standing
@@ -137,7 +133,7 @@ def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callab
     run, settled, one = _taken(space, run, come.settled, work, standing)
     if one is None:
         return come._replace(run=run, settled=settled)
-    lost = [f"{one.step_id}: {said}" for _, said in command_output.losses(work.folder, standing.result)]
+    lost = [f"{one.step_id}: {said}" for _, said in command_events.losses(work.folder, standing.result)]
     return Carried(run, settled, [*come.ran, one], None, [*come.notes, *lost])
 
 
@@ -146,7 +142,7 @@ def _held_back(space: Workspace, come: Carried, work: Work, until: float) -> Car
 
     Where that is later than `next` waits, the run stands there; where somebody went on meanwhile, at what is open now.
     """
-    not_before = str(run_life.way_to(come.run.state, work.step_id).get("not_before") or "")
+    not_before = str(route.way_to(come.run.state, work.step_id).get("not_before") or "")
     left = clock.seconds_of(not_before) - time.time()
     if left > 0:
         time.sleep(max(0.0, min(left, until - time.monotonic())))
@@ -233,7 +229,7 @@ def _interrupted(run: Run, work: Work) -> LoomError:
 
 
 def _running(work: Work, standing: Standing) -> Pending:
-    pending = _pending(RUNNING, work, tail=command_output.tail_of(work.folder, 2000))
+    pending = _pending(RUNNING, work, tail=command_events.tail_of(work.folder, 2000))
     return pending._replace(seconds=_seconds(standing.record), bytes=standing.bytes)
 
 
@@ -264,7 +260,7 @@ def begun(space: Workspace, run: Run, work: Work) -> Run:
         lock.remove()
     run = command_events.tell_start(space, run, work, command_runs.look(work.folder))
     if run.state["status"] in OVER:  # somebody cancelled it in this moment
-        command_ends.stop_open(space, run)
+        command_events.stop_open(space, run)
     return run
 
 
@@ -283,7 +279,7 @@ def _taken(
     if standing.kind == command_runs.LOST:
         command_runs.end_orphan(standing)
     given = _given(space, work, standing)
-    known = end.gather(space, run, work.entry, given)
+    known = finish.gather(space, run, work.entry, given)
     held: list[tuple[Settled, Mapping[str, Any] | None]] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -295,7 +291,7 @@ def _taken(
         if state["status"] in OVER:
             held[:] = [(_as_it_stands(settled, state), None)]
             return state, happened
-        ended = end.end(space, run, state, happened, given, known)
+        ended = finish.end(space, run, state, happened, given, known)
         now = settle.rest_here(space, run, ended.state)
         held[:] = [(_following(settled, now), ended.entry)]
         return sessions.active(now.state, space.caller.session_id, at=clock.now()), happened + now.happened
@@ -305,7 +301,7 @@ def _taken(
     settle.begun(space, run, now)
     if ended is None:
         return run, now, None
-    tail = command_output.tail_of(work.folder, 4000 if given.note else 1000)
+    tail = command_events.tail_of(work.folder, 4000 if given.note else 1000)
     ran = Ran(ended["step_id"], ended["stage"], ended["status"], given.note, given.command or {}, work.log, tail)
     return run, now, ran
 
@@ -314,7 +310,7 @@ def _as_it_stands(before: Settled, state: State) -> Settled:
     """Say where a run rests that somebody else changed. before: where it rested until then."""
     entry = visits.open_visit(state)
     if entry is not None and standing.goes_on(state):
-        move = run_life.Move("step", step=entry["step_id"])
+        move = route.Move("step", step=entry["step_id"])
         return _following(before, settle.Settled(state, [], [], False, move))
     return _following(before, settle.rest(state))
 
@@ -326,14 +322,14 @@ def _following(before: Settled, now: Settled) -> Settled:
     )
 
 
-def _given(space: Workspace, work: Work, standing: Standing) -> results.Given:
+def _given(space: Workspace, work: Work, standing: Standing) -> finish.Given:
     """Say what a command's end means, and put its output away: outside of the state's lock, for it may be large."""
     told = standing.result
     exit_code = told.get("exit_code") if type(told.get("exit_code")) is int else None
     reason = _reason(work, standing, exit_code)
-    output, warnings = command_output.stored(space, work.folder)
-    for name, message in command_output.losses(work.folder, told):
-        warnings.append({"code": name, "where": command_output.KEY, "message": message})
+    output, warnings = command_events.stored(space, work.folder)
+    for name, message in command_events.losses(work.folder, told):
+        warnings.append({"code": name, "where": command_events.KEY, "message": message})
     command = {
         "script": work.step["run"],
         "exit_code": exit_code,
@@ -341,11 +337,11 @@ def _given(space: Workspace, work: Work, standing: Standing) -> results.Given:
         "duration_ms": told.get("duration_ms"),
         "timed_out": bool(told.get("timed_out")),
         "output": output,
-        "bytes": told.get("bytes", command_output.size_of(work.folder)),
+        "bytes": told.get("bytes", command_events.size_of(work.folder)),
     }
-    context = {command_output.KEY: output, "command.exit_code": exit_code}
+    context = {command_events.KEY: output, "command.exit_code": exit_code}
     outcome = "failed" if reason else "succeeded"
-    return results.Given(None, "command", outcome, reason, command=command, context=context, warnings=warnings)
+    return finish.Given(None, "command", outcome, reason, command=command, context=context, warnings=warnings)
 
 
 def _reason(work: Work, standing: Standing, exit_code: int | None) -> str:

@@ -6,9 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.changes import baselines, stage_changes
-from loomctl.flow import settle
-from loomctl.flow.back import rules as taking_back
-from loomctl.flow.back import undo
+from loomctl.flow import settle, undo
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.back.undo import Back
-    from loomctl.flow.route import run_life
+    from loomctl.flow import route
+    from loomctl.flow.undo import Back
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
@@ -39,7 +37,7 @@ class Rewound(NamedTuple):
     """
 
     run: Run
-    move: run_life.Move
+    move: route.Move
     stage: str
     changed: bool
     undone: Sequence[str] = ()
@@ -63,9 +61,9 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
     _refuse(run, run.state, stage)
     if _is_untouched(run.state, stage):
         return _open_already(space, run, stage, notes)
-    from loomctl.flow.commands import command_ends
+    from loomctl.flow import command_events
 
-    notes += command_ends.stop_all(space, run)
+    notes += command_events.stop_all(space, run)
     memory_of_session.forget_run(space, run_id)
     from_here = _from(run, stage)
     changed = touched(run, from_here)
@@ -214,7 +212,7 @@ def _branches_anew(space: Workspace, run: Run, state: State, stage: str) -> tupl
     entry = visits.open_visit(state)
     if entry is None or not entry.get("branches"):
         return state, None
-    settled = settle.rest_here(space, run, taking_back.cut(state, stage, with_it=True))
+    settled = settle.rest_here(space, run, undo.cut(state, stage, with_it=True))
     return settled.state, settled
 
 

@@ -6,21 +6,26 @@ ended visit says where the run goes on (D45). Pure: the time comes in, and what 
 
 from __future__ import annotations
 
-from loomctl.flow.route import route_scope
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
-from loomctl.runs.model import route_reasons, sessions, visits
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs.model import route_reasons, run_context, sessions, visits
 from loomctl.runs.model.places import Place, is_routed, most_visits, place_of, places
 from loomctl.runs.model.state import TERMINAL
 from loomctl.workflows.model import failures, gates, phase_marks, ways
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, TypeAlias
 
+    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.store.store import Run
     from loomctl.workflows.model.ways import Judge, Way
+
+    # Gives the context of a state as values, as far as conditions name its keys, and what is to be warned of.
+    Reader: TypeAlias = Callable[[Mapping[str, Any], Sequence[str]], tuple[dict[str, Any], list[str]]]
 
 
 # What an ended visit keeps of its directive.
@@ -127,7 +132,7 @@ def end_visit(
     artifacts: Mapping[str, str] | None = None,
     directive: Mapping[str, Any] | None = None,
     error: Mapping[str, Any] | None = None,
-    judge: Judge = route_scope.simple_truths,
+    judge: Judge | None = None,
 ) -> VisitEnd:
     """End the open visit with an outcome, and decide where the run goes on: the visit keeps it as `next` (D45).
 
@@ -135,7 +140,7 @@ def end_visit(
     its transitions decide, the retry target, `result_handling`. A run that is over stays so (D4). artifacts: what the
     step registers, `{name: portable path}`; kept with what they replaced, for an undo. directive: what the step said
     of the way on (D33). error: of a failed one, as `failures.error_of` gives it; None: it is told from the reason.
-    judge: says what the conditions come to. Raises BAD_OUTCOME and NO_OPEN_STEP.
+    judge: says what the conditions come to; None: `simple_truths`. Raises BAD_OUTCOME and NO_OPEN_STEP.
     """
     if outcome not in visits.OUTCOMES:
         why = f"there are {', '.join(visits.OUTCOMES)}"
@@ -154,7 +159,7 @@ def end_visit(
         before = {name: state["artifacts"].get(name) for name in artifacts}
         ended["artifacts"] = {"set": dict(artifacts), "before": before}
         state = {**state, "artifacts": {**state["artifacts"], **artifacts}}
-    state, way, follows = _way_on(visits.replaced(state, ended), plan, ended, judge, at=at)
+    state, way, follows = _way_on(visits.replaced(state, ended), plan, ended, judge or simple_truths, at=at)
     state = _with_error(state, ended, follows, way, at=at)
     if state["status"] in TERMINAL:
         return VisitEnd(state, follows, way)
@@ -261,3 +266,126 @@ def _completed(state: State, plan: Mapping[str, Any], *, at: str) -> State:
 
 def _phase_marked(state: Mapping[str, Any], phase_id: object, status: str) -> dict[str, Any]:
     return {name: {**phase, "status": status} if name == phase_id else phase for name, phase in state["phases"].items()}
+
+
+# ---- What the conditions of transitions come to: simple ones here, others in the sandbox's child (D12, D45).
+
+
+def judge(space: Workspace, run: Run) -> Judge:
+    """Make what says of a run's transitions what their conditions come to, for `end_visit`."""
+    return judge_with(lambda state, sources: _context(space, run, state, sources), space.caller.environment_python)
+
+
+def judge_with(read: Reader, python: str | None) -> Judge:
+    """Make the same of what reads the context. python: the made environment's, None: this one if it has the engine.
+
+    A condition that throws, or cannot be evaluated here, is false, and a warning names it.
+    """
+    return lambda state, step, ended: _truths(
+        state, step, ended, read, lambda sources, seen: _by_engine(sources, seen, python)
+    )
+
+
+def simple_truths(
+    state: Mapping[str, Any], step: Mapping[str, Any], ended: Mapping[str, Any]
+) -> tuple[Sequence[bool | None], Sequence[str]]:
+    """Judge without an engine: what is not simple is false, with a warning."""
+    return _truths(state, step, ended, values_held, lambda sources, _: ["it takes an engine"] * len(sources))
+
+
+def values_held(state: Mapping[str, Any], _: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Read a context that holds plain values."""
+    return run_context.scope(state), []
+
+
+def _truths(
+    state: Mapping[str, Any],
+    step: Mapping[str, Any],
+    ended: Mapping[str, Any],
+    read: Reader,
+    ask: Callable[[list[str], Mapping[str, Any]], Sequence[bool | str]],
+) -> tuple[Sequence[bool | None], Sequence[str]]:
+    """Say what each condition comes to, None where a transition has none. ask: gives a truth, or why there is none."""
+    transitions = step.get("transitions") or ()
+    sources = [one.get("condition") for one in transitions]
+    truths: list[bool | None] = [None if source is None else False for source in sources]
+    if not any(truth is False for truth in truths):
+        return truths, ()
+    from loomctl.expressions.conditions import ConditionThrew, NeedsEngine, evaluate  # most hooks weigh no way on
+
+    context, warnings = read(state, [source for source in sources if source is not None])
+    seen, left = scope(state, ended, context), []
+    for index, source in enumerate(sources):
+        code = transitions[index].get("condition_code")
+        try:
+            if source is not None and code is not None:
+                truths[index] = evaluate(code, seen)
+            elif source is not None:
+                left.append(index)
+        except NeedsEngine:
+            left.append(index)
+        except ConditionThrew as threw:
+            warnings.append(_warning(source, str(threw)))
+    for index, answer in zip(left, ask([sources[index] for index in left], seen) if left else (), strict=True):
+        truths[index] = answer is True
+        warnings += [_warning(sources[index], answer)] if isinstance(answer, str) else []
+    return truths, warnings
+
+
+def _by_engine(sources: list[str], seen: Mapping[str, Any], python: str | None) -> list[bool | str]:
+    from loomctl.expressions import engine
+    from loomctl.expressions.questions import Question
+
+    questions = [Question("condition", source) for source in sources]
+    answers = engine.answer(questions, seen, environment_python=python)
+    return [bool(one.value) if one.status == "ok" else one.message for one in answers]
+
+
+def _warning(source: Any, why: str) -> str:
+    return f"{masked_line(str(source), 200)} — {masked_line(why, 200)}; taken as false"
+
+
+def _context(
+    space: Workspace, run: Run, state: Mapping[str, Any], sources: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Give the context, with what references stand for where a condition names their key; others stay references."""
+    from loomctl.runs.context import context_values
+
+    context, warnings = run_context.scope(state), []
+    for key, value in context.items():
+        if not any(all(part in source for part in key.split(".")) for source in sources):
+            continue
+        try:
+            context[key] = context_values.value_of(space, run, value)
+        except (LoomError, OSError) as error:
+            what = error.what if isinstance(error, LoomError) else str(error)
+            warnings.append(f"context {masked_line(key, 80)} cannot be read: {masked_line(what, 200)}")
+    return context, warnings
+
+
+def scope(state: Mapping[str, Any], ended: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what conditions see after a visit. ended: the visit, with its status; context: values, not references."""
+    label = ended.get("preferred_next_label")
+    return {"state": state, "outcome": ended["status"], "context": nested(context), "preferred_label": label}
+
+
+def nested(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a flat context whose dotted keys can be reached as members too, where they do not collide.
+
+    `{"tests.passed": true}` is `context["tests.passed"]` and `context.tests.passed`. A key that is there itself is
+    never changed: beside `tests`, or `tests.passed`, what is longer stays flat.
+    """
+    found = dict(context)
+    made: dict[str, dict[str, Any]] = {}  # objects that are not the context's own, by the name that they stand under
+    for key in sorted(context, key=lambda one: (one.count("."), one)):
+        parts = key.split(".")
+        heads = [".".join(parts[:end]) for end in range(1, len(parts))]
+        if not heads or not all(parts) or any(head in context for head in heads):
+            continue
+        at = found
+        for head, part in zip(heads, parts, strict=False):
+            if head not in made:
+                made[head] = at[part] = {}
+            at = made[head]
+        at[parts[-1]] = context[key]
+    return found

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import time
 
+from loomctl.changes import baselines
 from loomctl.flow import lines
-from loomctl.flow.evidence import notes
-from loomctl.flow.evidence.items import COMMAND, TIMEOUT, Command, Item, name_of
+from loomctl.flow.evidence import COMMAND, TIMEOUT, Command, Item, name_of
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
+from loomctl.kit.ids import checked_id, is_fit
 from loomctl.kit.process import processes
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
@@ -46,22 +47,22 @@ def run(space: Workspace, run: Run, asked: Command) -> Item:
 
     Raises LoomError and OSError where it cannot be run.
     """
-    from loomctl.flow.commands import command_trust, surroundings
+    from loomctl.flow import command_trust
 
     entry, wanted, number, claim = asked.entry, asked.wanted, asked.number, asked.claim
     at = _place(space, run, str(entry["stage"]), number)
-    until = time.monotonic() + surroundings.patience()
+    until = time.monotonic() + command_trust.patience()
     seconds = float(wanted.get("timeout") or TIMEOUT)
     with space.store.lock(f"{run.run_id}.command") as lock:
         if not _may_be_waited_for(at, claim):
             _clear(at)
             command = command_trust.expanded(space, run, {**asked.step, "run": wanted["run"]})
-            cwd = surroundings.workdir(space, run, command.get("workdir"))
+            cwd = command_trust.workdir(space, run, command.get("workdir"))
             order = command_runs.Order(
                 at.folder, at.run_id, str(entry["step_id"]), at.stage, command["run"], cwd, seconds
             )
             note = {"claim": claim, "name": name_of(wanted), "supervisor": None}
-            _start(at, order, note, surroundings.environment(at.run_id, str(entry["step_id"]), at.folder))
+            _start(at, order, note, command_trust.environment(at.run_id, str(entry["step_id"]), at.folder))
             if _is_over(space, run, at.stage):  # somebody ended the step, or cancelled the run, in this moment
                 stop(space, run, [at.stage])
         supervisor = _noted(at).get("supervisor")
@@ -94,15 +95,15 @@ def _place(space: Workspace, run: Run, stage: str, number: int) -> Place:
 
 
 def _noted(at: Place) -> dict[str, Any]:
-    return notes.read(at.local, at.run_id, at.stage, at.number)
+    return read(at.local, at.run_id, at.stage, at.number)
 
 
 def _start(at: Place, order: command_runs.Order, note: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     """Note that a command is started, start it, and note who watches it: one of a kill in between counts nothing."""
-    notes.write(at.local, at.run_id, at.stage, at.number, note)
+    write(at.local, at.run_id, at.stage, at.number, note)
     command_runs.start(order, environ)
     supervisor = command_runs.look(at.folder).record.get("supervisor")
-    notes.write(at.local, at.run_id, at.stage, at.number, {**note, "supervisor": supervisor})
+    write(at.local, at.run_id, at.stage, at.number, {**note, "supervisor": supervisor})
 
 
 def _may_be_waited_for(at: Place, claim: str) -> bool:
@@ -131,7 +132,7 @@ def _put_aside(at: Place) -> str:
     while os.path.lexists(f"{at.folder}.{number}"):
         number += 1
     os.rename(at.folder, f"{at.folder}.{number}")
-    notes.forget(at.local, at.run_id, at.stage, at.number)
+    forget(at.local, at.run_id, at.stage, at.number)
     return os.path.join(f"{at.folder}.{number}", command_files.LOG)
 
 
@@ -151,7 +152,7 @@ def _ended(kind: str, result: Mapping[str, Any], seconds: float) -> str:
 def _begun(space: Workspace, run: Run, only: Collection[str] | None) -> list[Place]:
     """Give the commands of a run that this machine started and nobody has taken the end of. only: of these stages."""
     found: list[Place] = []
-    for stage, number in notes.listed(space.store.local, run.run_id):
+    for stage, number in listed(space.store.local, run.run_id):
         try:
             found += [_place(space, run, stage, number)] if only is None or stage in only else []
         except LoomError:  # a link in its place: what it leads to is not Loom's to stop
@@ -179,7 +180,7 @@ def _open(whole: Run) -> set[str]:
 def stop_ended(space: Workspace, run_id: str) -> list[str]:
     """Stop what runs as evidence of stages that have ended, however they did; gives lines as `stop`. Raises nothing."""
     try:
-        begun = {stage for stage, _ in notes.listed(space.store.local, run_id)}
+        begun = {stage for stage, _ in listed(space.store.local, run_id)}
         run = space.store.read(run_id)  # after the look: what begins from now on is of a stage that is open
         left = begun - _open(run)
         return stop(space, run, left) if left else []
@@ -208,3 +209,69 @@ def stop(space: Workspace, run: Run, only: Collection[str] | None = None) -> lis
         if before == command_runs.RUNNING:
             said.append(f"The evidence `{name}` was stopped.")
     return said
+
+
+FOLDER = "evidence"
+
+
+def read(local: str, run_id: str, stage: str, number: int) -> dict[str, Any]:
+    """Give the note of one command; empty where there is none that can be read."""
+    try:
+        found = files.read_json(_file(local, run_id, stage, number))
+    except (OSError, LoomError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def are_any(local: str, run_id: str) -> bool:
+    """Tell whether a run may have a note: a look that costs next to nothing. Raises nothing."""
+    return os.path.isdir(os.path.join(local, FOLDER, run_id))
+
+
+def listed(local: str, run_id: str) -> list[tuple[str, int]]:
+    """Give the stage and the number of each command of a run that has its note. Raises BAD_ID, UNSAFE_LINK."""
+    try:
+        names = sorted(os.listdir(_folder(local, run_id)))
+    except OSError:
+        return []
+    found = [name.rpartition(".") for name in names]
+    return [(stage, int(number)) for stage, _, number in found if is_fit(stage.replace("@", ".")) and _counts(number)]
+
+
+def _counts(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 5
+
+
+def write(local: str, run_id: str, stage: str, number: int, note: Mapping[str, Any]) -> None:
+    """Note that a command is started. Raises OSError, BAD_ID, UNSAFE_LINK."""
+    path = _file(local, run_id, stage, number)
+    files.make_folder(os.path.dirname(path))
+    files.write_atomically(path, files.to_json(dict(note)), durable=False)
+
+
+def forget(local: str, run_id: str, stage: str, number: int) -> None:
+    """Remove the note of a command that is over. Raises OSError, BAD_ID, UNSAFE_LINK."""
+    path = _file(local, run_id, stage, number)
+    files.remove(path)
+    try:
+        os.rmdir(os.path.dirname(path))
+    except OSError:  # others' notes are in it, or none ever was
+        pass
+
+
+def forget_run(local: str, run_id: str) -> None:
+    """Remove the notes of a run that is gone. Raises OSError, BAD_ID, UNSAFE_LINK."""
+    baselines.discard(_folder(local, run_id))
+
+
+def _folder(local: str, run_id: str) -> str:
+    path = os.path.join(local, FOLDER, checked_id(run_id))
+    files.refuse_links(os.path.dirname(local), path)
+    return path
+
+
+def _file(local: str, run_id: str, stage: str, number: int) -> str:
+    checked_id(stage.replace("@", "."), what="stage")
+    path = os.path.join(_folder(local, run_id), f"{stage}.{number}")
+    files.refuse_links(os.path.dirname(local), path)
+    return path

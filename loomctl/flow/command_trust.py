@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 from loomctl.expressions import shell
 from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
-from loomctl.runs import artifact_paths, leases, run_values
+from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import artifact_paths, leases, run_values, stages
+from loomctl.runs.commands import command_files
 from loomctl.runs.machine import known
 from loomctl.runs.model import places, standing, trust_waits, visits
 from loomctl.runs.store.events import Event
@@ -137,3 +142,77 @@ def trust_the_bundles(space: Workspace, run: Run, sources: Sequence[Mapping[str,
     own = all(source["path"].startswith("{plugin_root}/") for source in sources)
     commands = listed(space, run) if own and sources else []
     return trust(space, run, commands) if commands else ""
+
+
+_WAIT = 90.0  # seconds
+
+
+def workdir(space: Workspace, run: Run, declared: str | None) -> str:
+    """Give the absolute folder a command works in: the project's root, or one below it (D10). Raises PATH_ESCAPE."""
+    root = space.project.root
+    path = os.path.realpath(os.path.join(root, declared or ""))
+    allowed = (root, run.folder, *space.settings.extra_roots)
+    if "\0" in path or not any(artifact_paths.is_inside(path, artifact_paths.real(one)) for one in allowed):
+        raise LoomError(
+            "PATH_ESCAPE",
+            "the step's workdir leads out of the project",
+            where=masked_line(declared or "", 300),
+            why="links are followed first; a folder elsewhere is allowed under extra_roots in your own config.yaml",
+            hint="loomctl paths",
+        )
+    return path if declared else root
+
+
+def environment(run_id: str, step_id: str, stage_dir: str) -> dict[str, str]:
+    """Give a command's environment: the caller's, without what the launcher of Loom set for Loom, and who it is for."""
+    found = dict(os.environ)
+    python = found.pop("LOOM_ENV_PYTHON", "")
+    found.pop("LOOM_PLUGIN_ROOT", None)
+    if os.path.isabs(python):
+        own = os.path.dirname(python)
+        if found.get("VIRTUAL_ENV") == os.path.dirname(own):
+            del found["VIRTUAL_ENV"]
+        folders = found.get("PATH", "").split(os.pathsep)
+        found["PATH"] = os.pathsep.join(folder for folder in folders if folder.rstrip(os.sep) != own)
+    return {**found, "LOOM_RUN_ID": run_id, "LOOM_STEP_ID": step_id, "LOOM_STAGE_DIR": stage_dir}
+
+
+def patience() -> float:
+    """Give the seconds that `next` waits: `$LOOM_COMMAND_WAIT`, else 90."""
+    try:
+        seconds = float(os.environ.get("LOOM_COMMAND_WAIT", ""))
+    except ValueError:
+        return _WAIT
+    return seconds if 0 <= seconds < float("inf") else _WAIT
+
+
+class Work(NamedTuple):
+    """An open visit of a command step. entry: as the state has it; folder: its stage's, absolute."""
+
+    entry: Mapping[str, Any]
+    step: Mapping[str, Any]
+    folder: str
+
+    @property
+    def stage(self) -> str:
+        """The stage's name."""
+        return str(self.entry["stage"])
+
+    @property
+    def step_id(self) -> str:
+        """The step's key."""
+        return str(self.entry["step_id"])
+
+    @property
+    def log(self) -> str:
+        """The file with all that its command printed."""
+        return os.path.join(self.folder, command_files.LOG)
+
+
+def open_work(run: Run) -> Work | None:
+    """Give the command step whose visit is open; None where none is."""
+    entry = visits.open_visit(run.state)
+    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    if entry is None or place is None or not is_command(place.step) or not entry.get("stage"):
+        return None
+    return Work(entry, place.step, stages.folder(run.folder, entry["stage"]))

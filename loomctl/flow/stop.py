@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from loomctl.flow import lines
-from loomctl.flow.outcomes import answers, output_checks
+from loomctl.flow import close, lines, turn_ends
+from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import Reading
-from loomctl.flow.stop import close, stand_still, turn_ends
 from loomctl.kit.errors import LoomError
 from loomctl.kit.lock import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.flow.end import results
+    from loomctl.flow import finish
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
@@ -105,7 +104,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         questions=reading.found and turn_ends.questions(message),
         found=turn_ends.ABSENT if fan else answers.how(step, reading),
         schema=bool(step.get("output_schema")),
-        repairs_left=output_checks.retries(step) - visits.repairs_of(entry),
+        repairs_left=answers.retries(step) - visits.repairs_of(entry),
         asked=turn.asked,
         nudges_left=_NUDGES - (turn.nudged[1] if turn.nudged[0] == entry["stage"] else 0),
         blocks_left=turn.blocks_left,
@@ -114,18 +113,18 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if verdict in _ENDS:
         if here and response is None:  # it ended without a word: the transcript may hold some
             return Stopped(line=closed_without_message(space, run))
-        from loomctl.flow.end import end  # most stops end nothing
+        from loomctl.flow import finish  # most stops end nothing
         from loomctl.runs.tools import recording
 
         found = _given(entry, response)
         recording.digest(space, _DIGESTS)  # what is not digested now would be told of the next step (D59)
-        known = end.gather(space, run, entry, found, reading)
-        if _is_sent_in_vain(turn, entry, known) and stop.open and end.asks_for_evidence(run, run.state, known):
+        known = finish.gather(space, run, entry, found, reading)
+        if _is_sent_in_vain(turn, entry, known) and stop.open and finish.asks_for_evidence(run, run.state, known):
             stages.write_candidate(run.folder, entry["stage"], message)
             return Stopped(line=_unjudged(run, entry, known))
-        if turn.blocks_left <= 0 and stop.open and end.asks_for_evidence(run, run.state, known):
+        if turn.blocks_left <= 0 and stop.open and finish.asks_for_evidence(run, run.state, known):
             stages.write_candidate(run.folder, entry["stage"], message)
-            return Stopped(line=stand_still.pause_at_cap(space, run))
+            return Stopped(line=close.pause_at_cap(space, run))
         ended = _ended(space, run, turn, found, known, stop)
         if ended.block or not any(one.step.get("kind") == "command" for one in places.places(run.plan)):
             return ended
@@ -136,7 +135,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     return _left_open(space, run, entry, verdict, message, reading)
 
 
-def _is_sent_in_vain(turn: Turn, entry: Mapping[str, Any], known: results.Gathered) -> bool:
+def _is_sent_in_vain(turn: Turn, entry: Mapping[str, Any], known: finish.Gathered) -> bool:
     """Tell whether another block would say what was said: nobody here can judge the evidence, which is for `done`."""
     if known.evidence is None or not known.evidence.pending:
         return False
@@ -144,9 +143,9 @@ def _is_sent_in_vain(turn: Turn, entry: Mapping[str, Any], known: results.Gather
     return min(sent, turn.idle) >= _IN_VAIN or sent >= _NUDGES or turn.blocks_left <= 0
 
 
-def _unjudged(run: Run, entry: Mapping[str, Any], known: results.Gathered) -> str:
+def _unjudged(run: Run, entry: Mapping[str, Any], known: finish.Gathered) -> str:
     """Tell the user of a step whose evidence is not looked at, because the assistant does not call `loomctl done`."""
-    from loomctl.flow.evidence import evidence
+    from loomctl.flow import evidence
 
     assert known.evidence is not None  # the caller looked
     return (
@@ -171,21 +170,21 @@ def _left_open(
         words = f"The step {entry['step_id']} is open. {why}" if why else _asked(entry)
         return Stopped(block=f"Loom: {words}", asked=True, stage=entry["stage"])
     if verdict == turn_ends.WAIT:
-        asks = stand_still.wait_for_answer(space, run, entry, message)
+        asks = close.wait_for_answer(space, run, entry, message)
         return Stopped(line=" ".join(filter(None, (asks, _unchecked(reading, entry)))), waits=True)
     if verdict == turn_ends.PAUSE:
-        return Stopped(line=stand_still.pause_at_cap(space, run))
+        return Stopped(line=close.pause_at_cap(space, run))
     if verdict == turn_ends.KEEP and run.state["status"] == "paused" and reading.found and reading.errors:
         return Stopped(line=_kept(run, entry, reading))
     return Stopped(line=_not_seen(entry, reading) if verdict == turn_ends.KEEP else "")
 
 
-def _kept(run: Run, entry: Mapping[str, Any], reading: Reading, known: results.Gathered | None = None) -> str:
+def _kept(run: Run, entry: Mapping[str, Any], reading: Reading, known: finish.Gathered | None = None) -> str:
     """Say of an answer that came as its run was paused why it ends nothing, and where it is."""
-    from loomctl.flow.evidence import evidence
+    from loomctl.flow import evidence
 
     lacking = known.evidence if known is not None and not reading.errors else None
-    why = evidence.missing(lacking) if lacking is not None else output_checks.first_errors(reading)
+    why = evidence.missing(lacking) if lacking is not None else answers.first_errors(reading)
     if not why:
         return ""
     told = f"Loom: {entry['step_id']} is not ended: the run is paused, and {why}"
@@ -213,7 +212,9 @@ def _not_seen(entry: Mapping[str, Any], reading: Reading) -> str:
 
 def _at_human(run: Run, turn: Turn) -> Stopped:
     """Let the assistant stop at a step that a person decides; they are told at the end of every turn of Loom's."""
-    from loomctl.flow import gate_texts  # most stops are at no such step
+    from loomctl.flow import (
+        gate_texts,  # most stops are at no such step
+    )
 
     waits = run.state["status"] == "awaiting_feedback" and turn.driven
     return Stopped(line=f"Loom: {gate_texts.line(run)}" if waits else "", waits=waits)
@@ -228,7 +229,7 @@ def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
     place = places.place_of(run.plan, entry["step_id"]) if entry else None
     if place is None or place.step.get("kind") != "command" or not is_under_way(run.state):
         return None
-    from loomctl.flow.commands import command_trust  # most stops are at no command
+    from loomctl.flow import command_trust  # most stops are at no command
     from loomctl.runs.model import trust_waits
 
     try:
@@ -247,7 +248,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
 
     In a run that stands still it is left as it is where its answer does not fit: nothing is asked for there.
     """
-    from loomctl.flow import drive, moves, settle
+    from loomctl.flow import drive, settle
 
     found = close.ready(space, run, run.state)
     said: list[str] = []
@@ -265,7 +266,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
         result = settle.rest_here(space, run, ended.state)
         opened.append(result)
         now = drive.Driven(run._replace(state=result.state), result.move, ended=ended.entry)
-        said.append(f"Loom: {how} {moves.say_move(now)}")
+        said.append(f"Loom: {how} {drive.say_move(now)}")
         return presence.active(space, result.state), happened + result.happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
@@ -276,9 +277,11 @@ def closed_without_message(space: Workspace, run: Run) -> str:
 
 def _would_ask(run: Run, state: State, found: close.Ready) -> bool:
     """Tell whether an answer would be asked for anew, for what it lacks or for what its step did not show."""
-    from loomctl.flow.end import end
+    from loomctl.flow import finish
 
-    return end.breaks_schema(run, state, found.given, found.known) or end.asks_for_evidence(run, state, found.known)
+    return finish.breaks_schema(run, state, found.given, found.known) or finish.asks_for_evidence(
+        run, state, found.known
+    )
 
 
 def _handed_on(space: Workspace, entry: Mapping[str, Any] | None) -> Event:
@@ -303,10 +306,10 @@ def _noted(space: Workspace, run: Run, happened: Event) -> bool:
         return True
 
 
-def _given(entry: Mapping[str, Any], response: str | None) -> results.Given:
-    from loomctl.flow.end import results
+def _given(entry: Mapping[str, Any], response: str | None) -> finish.Given:
+    from loomctl.flow import finish
 
-    return close.marked(close.as_object(entry.get("closing")), results.Given(response, "conversation"))
+    return close.marked(close.as_object(entry.get("closing")), finish.Given(response, "conversation"))
 
 
 def _is_settled(entry: Mapping[str, Any]) -> bool:
@@ -314,26 +317,25 @@ def _is_settled(entry: Mapping[str, Any]) -> bool:
     outcome = close.as_object(entry.get("closing")).get("outcome")
     if outcome is None:
         return False
-    from loomctl.flow.end import results
+    from loomctl.flow import finish
 
-    return outcome in results.WITHOUT_RESULT
+    return outcome in finish.WITHOUT_RESULT
 
 
 def _unchecked(reading: Reading, entry: Mapping[str, Any]) -> str:
     """Say why nobody here can judge an answer; empty where it was judged, as most are."""
     if not reading.errors:
         return ""
-    from loomctl.flow.end import end
+    from loomctl.flow import finish
 
-    return end.unchecked(reading, entry)
+    return finish.unchecked(reading, entry)
 
 
 def _ended(
-    space: Workspace, run: Run, turn: Turn, given: results.Given, known: results.Gathered, stop: turn_ends.Stop
+    space: Workspace, run: Run, turn: Turn, given: finish.Given, known: finish.Gathered, stop: turn_ends.Stop
 ) -> Stopped:
     """End the visit with the message, or ask for a better one; then hand the next step on where that is to be."""
-    from loomctl.flow import drive, moves, settle  # most stops end nothing
-    from loomctl.flow.end import end
+    from loomctl.flow import drive, finish, settle  # most stops end nothing
 
     held: list[Stopped] = []
     opened: list[settle.Settled] = []
@@ -351,7 +353,7 @@ def _ended(
             held[:] = [Stopped(line=_kept(run, entry, known.reading, known) if paused_now else "")]
             return state, []
         happened: list[Event] = []
-        ended = end.end(space, run, state, happened, given, known)
+        ended = finish.end(space, run, state, happened, given, known)
         state = lines.answered(space, ended.state, happened)
         if ended.entry is None:
             unjudged = entry["stage"] if known.evidence is not None and known.evidence.pending else ""
@@ -370,12 +372,12 @@ def _ended(
             from loomctl.workflows.model import gates  # most stops end nothing
 
             asks = turn.driven and gates.open_human(state, run.plan) is not None
-            held[:] = [Stopped(line=f"Loom: {said}. {moves.say_move(now)}", waits=asks)]
+            held[:] = [Stopped(line=f"Loom: {said}. {drive.say_move(now)}", waits=asks)]
         happened += result.happened
         if handed and turn.blocks_left <= 0:
-            state, paused = stand_still.paused_at_cap(state, space.caller.session_id)
+            state, paused = close.paused_at_cap(state, space.caller.session_id)
             happened += paused
-            held[:] = [Stopped(line=stand_still.say_paused(run.run_id, f"{said}. "))]
+            held[:] = [Stopped(line=close.say_paused(run.run_id, f"{said}. "))]
         return presence.active(space, state), happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
@@ -385,8 +387,8 @@ def _ended(
 
 def _said(entry: Mapping[str, Any], reading: Reading) -> str:
     """Say how a visit ended; of one that failed, why."""
-    from loomctl.flow.end import how_ended  # most stops end nothing
+    from loomctl.flow import finish_records
 
-    why, by = how_ended.why(entry, reading, _LAST_WORDS), how_ended.by_file(reading)
+    why, by = finish_records.why(entry, reading, _LAST_WORDS), finish_records.by_file(reading)
     told = f"{entry['step_id']} {entry['status']}" + (f" ({by})" if by else "")
     return f"{told}: {why.removesuffix('.')}" if why else told

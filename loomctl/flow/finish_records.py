@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 from loomctl.flow.outcomes import answers
+from loomctl.kit import files
+from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import stages
-from loomctl.runs.model import route_reasons, visits
+from loomctl.runs.model import blob_refs, route_reasons, visits
 from loomctl.runs.store.events import Event
 from loomctl.workflows.model import failures
 
@@ -15,8 +20,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.changes.track import Tracked
-    from loomctl.flow.end.results import Gathered, Given
-    from loomctl.flow.route import run_life
+    from loomctl.flow import route
+    from loomctl.flow.finish import Gathered, Given
+    from loomctl.flow.outcomes.directives import Reading
     from loomctl.runs.model import run_context
     from loomctl.runs.store.store import Run
     from loomctl.workflows.model.ways import Way
@@ -109,7 +115,7 @@ def status(run: Run, end: End, ended: Mapping[str, Any], way: Way, session_id: s
 def events(
     end: End,
     ended: Mapping[str, Any],
-    came: run_life.VisitEnd,
+    came: route.VisitEnd,
     session_id: str | None,
     written: Mapping[str, str],
 ) -> list[Event]:
@@ -168,3 +174,55 @@ def _way_warnings(way: Way) -> list[dict[str, str]]:
 
 def _tracking_warnings(tracked: Tracked) -> list[dict[str, str]]:
     return [{"code": "TRACKING", "where": "files_touched", "message": text} for text in tracked.warnings]
+
+
+_LONGEST_PATH = 200
+
+
+_LONGEST_ERRORS = 600
+
+
+def by_file(reading: Reading | None) -> str:
+    """Name the file that says how a visit ended; empty where its response does (D35)."""
+    return f"by {masked_line(reading.file, _LONGEST_PATH)}" if reading is not None and reading.file else ""
+
+
+def why(entry: Mapping[str, Any], reading: Reading | None, limit: int) -> str:
+    """Say why a visit failed, empty for one that did not; of an answer that never fitted, the first errors too (D36).
+
+    limit: characters of a reason that somebody gave.
+    """
+    reason = masked_line(visits.reason_of(entry), limit)
+    exhausted = answers.exhausted(visits.repairs_of(entry))
+    if reading is None or not reading.errors or entry.get("failure_reason") != exhausted:
+        return reason
+    return f"{reason}: {masked_line(answers.first_errors(reading), _LONGEST_ERRORS)}"
+
+
+_MARK = blob_refs.PREFIX.encode()
+
+
+def offloaded(run_folder: str, state: Mapping[str, Any]) -> int:
+    """Count the values that became blobs over the whole run: those of its context, and those that were replaced since.
+
+    A stage whose `status.json` cannot be read counts nothing. It is asked once, as a run ends; a stage costs the
+    reading of one small file, and no parsing where nothing was offloaded.
+    """
+    found = set(blob_refs.refs_of_state(state))
+    for entry in visits.every(state):
+        stage = entry.get("stage")
+        if isinstance(stage, str):
+            found.update(_refs_of(run_folder, stage))
+    return len(found)
+
+
+def _refs_of(run_folder: str, stage: str) -> list[str]:
+    try:
+        path = os.path.join(stages.folder(run_folder, stage), stages.STATUS)
+        data = files.read_bytes(path)
+        if _MARK not in data:
+            return []
+        status = files.parse_json(data, where=path)
+    except (OSError, LoomError):
+        return []
+    return blob_refs.refs_of_status(status)

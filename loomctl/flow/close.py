@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from loomctl.kit import clock
-from loomctl.kit.errors import EXIT_HELD, LoomError
+from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
+from loomctl.kit.lock import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple
-from loomctl.runs import stages
+from loomctl.runs import leases, stages
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import lease, visits
+from loomctl.runs.model import lease, standing, visits
 from loomctl.runs.model.state import TERMINAL as OVER
+from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.end import results
+    from loomctl.flow import finish
     from loomctl.runs.caller import Conversation, Workspace
     from loomctl.runs.model.state import State
-    from loomctl.runs.store.events import Event
     from loomctl.runs.store.store import Run
 
 _WORDS = {
@@ -32,8 +33,8 @@ _WORDS = {
 class Ready(NamedTuple):
     """What a closing visit is to be ended with, and what was found out about its end."""
 
-    given: results.Given
-    known: results.Gathered
+    given: finish.Given
+    known: finish.Gathered
 
 
 def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str | None = None) -> Ready | None:
@@ -46,7 +47,7 @@ def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str 
     if entry is None or entry["status"] != "closing" or state["status"] in OVER:
         return None
     from loomctl.changes import track
-    from loomctl.flow.end import end, results  # of most visits none is closing
+    from loomctl.flow import finish  # of most visits none is closing
 
     closing = as_object(entry.get("closing"))
     response, source = message, "conversation"
@@ -57,11 +58,11 @@ def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str 
         response, source = stages.read_text(run.folder, entry["stage"], stages.CANDIDATE), "candidate"
     if response is None:
         source = "none"
-    given = marked(closing, results.Given(response, source))
-    return Ready(given, end.gather(space, run, entry, given))
+    given = marked(closing, finish.Given(response, source))
+    return Ready(given, finish.gather(space, run, entry, given))
 
 
-def marked(closing: Mapping[str, Any], given: results.Given) -> results.Given:
+def marked(closing: Mapping[str, Any], given: finish.Given) -> finish.Given:
     """Add to a response what was given as its step was marked."""
     note, artifacts = str(closing.get("note") or ""), as_object(closing.get("artifacts"))
     return given._replace(outcome=closing.get("outcome"), note=note, artifacts=artifacts)
@@ -75,7 +76,7 @@ def is_of(space: Workspace, entry: Mapping[str, Any]) -> bool:
 
 def close(
     space: Workspace, run: Run, state: State, happened: list[Event], found: Ready | None
-) -> tuple[results.Ended | None, str]:
+) -> tuple[finish.Ended | None, str]:
     """End the visit that is closing; gives what came of it, None if none is, and a line that says so.
 
     found: what was made ready before the lock was taken. A step whose answer has to be repaired is open again; what is
@@ -87,13 +88,13 @@ def close(
     if found is None or found.known.for_stage != entry["stage"]:
         found = ready(space, run, state)
         assert found is not None  # it is closing
-    from loomctl.flow.end import end, results
+    from loomctl.flow import finish
 
     given = marked(as_object(entry.get("closing")), found.given)  # it may have been marked anew
-    if not results.is_result(given):
+    if not finish.is_result(given):
         said = f"{entry['step_id']} has no result yet. Give one: {visits.done_command(entry)} --response-file result.md"
-        return results.Ended(visits.without_closing(state), None, found.known.reading), said
-    ended = end.end(space, run, state, happened, given, found.known)
+        return finish.Ended(visits.without_closing(state), None, found.known.reading), said
+    ended = finish.end(space, run, state, happened, given, found.known)
     if ended.entry is None:
         said = f"{entry['step_id']} was closing; what it answered has to be repaired, and it is open again."
         return ended._replace(state=visits.without_closing(ended.state)), said
@@ -148,3 +149,76 @@ def _conversation_of(space: Workspace, closing: Mapping[str, Any]) -> Conversati
 def as_object(value: object) -> dict[str, Any]:
     """Give what should be a JSON object; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
+
+
+_LAST_WORDS = 200  # characters of what an assistant said last that the state keeps, where its user is to answer
+
+
+_LOOKED_AT = 50_000  # characters of them in which secrets are looked for
+
+
+def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allowed: Sequence[str]) -> Run:
+    """Pause or cancel a run. allowed: the statuses from which that can be done; raises BAD_STATUS from others.
+
+    A cancelled run is cancelled again without a change: the first cancel may have been killed before it was through.
+    """
+    space = leases.deciding(space)
+    run = space.store.read(run_id)
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        if state["status"] == status == "cancelled":
+            return state, []
+        if state["status"] not in allowed:
+            raise LoomError(
+                "BAD_STATUS",
+                f"the run is {state['status']}",
+                where=run.state_path,
+                why=f"from {', '.join(allowed)} it can become {status}",
+                hint=f"loomctl show {run_id}",
+                exit_code=EXIT_USAGE,
+            )
+        return {**state, "status": status}, [Event(event, {"before": state["status"]}, space.caller.session_id)]
+
+    return run._replace(state=space.store.update(run_id, change))
+
+
+def wait_for_answer(space: Workspace, run: Run, entry: Mapping[str, Any], message: str) -> str:
+    """Let the run wait for its user, who is told so: the assistant stopped twice without a result."""
+    from loomctl.kit.text.secrets import masked_line
+
+    session_id = space.caller.session_id
+    words = masked_line(message[:_LOOKED_AT], _LAST_WORDS)
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        now = visits.open_visit(state)
+        if now is None or now["stage"] != entry["stage"] or not standing.is_under_way(state) or "feedback" in state:
+            return state, []
+        waits = Event("run.awaiting_feedback", {"stage": entry["stage"]}, session_id, entry["step_id"])
+        return standing.awaiting(state, entry, words, at=clock.now()), [waits]
+
+    space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
+    return f"Loom: {entry['step_id']} waits for your answer; the run goes on when you give it."
+
+
+def pause_at_cap(space: Workspace, run: Run) -> str:
+    """Pause a run whose assistant the host lets stop now, whatever a hook says; gives the line for its user."""
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        return paused_at_cap(state, space.caller.session_id) if standing.is_under_way(state) else (state, [])
+
+    space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
+    return say_paused(run.run_id)
+
+
+def paused_at_cap(state: State, session_id: str | None) -> tuple[State, list[Event]]:
+    """Give the state of such a run, and the event."""
+    happened = Event("run.paused", {"before": state["status"], "reason": "stop_block_cap"}, session_id)
+    return {**standing.answered(state), "status": "paused"}, [happened]
+
+
+def say_paused(run_id: str, before: str = "") -> str:
+    """Say that a run is paused so, and how it goes on."""
+    return (
+        f"Loom: {before}The run is paused: the assistant stopped as often as it may be sent on. "
+        f"To go on: loomctl resume {run_id}"
+    )

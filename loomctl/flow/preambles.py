@@ -6,11 +6,8 @@ named and holds nothing up.
 
 from __future__ import annotations
 
-from loomctl.flow import prompts
-from loomctl.flow.preamble import preamble_text, recount
-from loomctl.flow.preamble.preamble_facts import Facts
-from loomctl.flow.preamble.preamble_text import MODES
-from loomctl.flow.route import run_life
+from loomctl.flow import preamble_text, prompts, recount, route
+from loomctl.flow.preamble_text import MODES, Facts
 from loomctl.kit import digests, trouble
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
@@ -164,7 +161,7 @@ def _meant(run: Run, step_key: str | None) -> Place:
     if not found and step_key:
         found = [place for place in every if place.step["id"] == step_key]
     if not found and not step_key:
-        next_place = run_life.onward(run.state, run.plan) or (every[-1] if every else None)
+        next_place = route.onward(run.state, run.plan) or (every[-1] if every else None)
         found = [next_place] if next_place is not None else []
     if len(found) == 1:
         return found[0]
@@ -242,7 +239,7 @@ def _made(
     fidelity: str | None = None,
     transition: object = None,
 ) -> Preamble:
-    transition = run_life.way_to(run.state, place.key).get("fidelity") if transition is None else transition
+    transition = route.way_to(run.state, place.key).get("fidelity") if transition is None else transition
     by_plan = chosen(transition=transition, step=place.step.get("fidelity"), workflow=run.plan.get("default_fidelity"))
     choice = Chosen(fidelity, ASKED) if fidelity is not None else by_plan
     degraded = None

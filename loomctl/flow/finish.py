@@ -5,17 +5,18 @@ What takes time (git, the transcript, a walk for assets) is gathered before the 
 
 from __future__ import annotations
 
+import os
+
 from loomctl.changes import track
-from loomctl.flow.end import records, usage
-from loomctl.flow.end.results import WITHOUT_RESULT, Ended, Gathered, Given
-from loomctl.flow.outcomes import answers, output_checks
-from loomctl.flow.route import route_conditions, run_life
+from loomctl.flow import finish_records, route
+from loomctl.flow.outcomes import answers
 from loomctl.kit import clock
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import stages
 from loomctl.runs.context import context_values
-from loomctl.runs.model import places, run_context, visits
+from loomctl.runs.machine.local import TERMINAL
+from loomctl.runs.model import places, run_context, sessions, visits
 from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.evidence.items import Checked
+    from loomctl.changes.track import Tracked
+    from loomctl.flow.evidence import Checked
     from loomctl.flow.outcomes.directives import Reading
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
@@ -63,7 +65,7 @@ def gather(
 def _tracked(space: Workspace, run: Run, entry: Mapping[str, Any], given: Given, known: Gathered) -> Gathered:
     """Add what only an answer that ends its visit needs: what it touched, and what it cost."""
     # Who works on a branch has a conversation of its own, which nobody here can see.
-    used = None if given.command or visits.is_branch(run.state) else usage.of_visit(space, run, entry)
+    used = None if given.command or visits.is_branch(run.state) else of_visit(space, run, entry)
     return known._replace(tracked=track.ended(space, run, dict(entry)), usage=used)
 
 
@@ -74,7 +76,7 @@ def _shown(
     step = _step_of(run, entry)
     if not step.get("evidence") or _breaks_schema(step, given, reading):
         return None
-    from loomctl.flow.evidence import evidence  # most steps have nothing to show
+    from loomctl.flow import evidence  # most steps have nothing to show
 
     outcome = given.outcome or reading.outcome or "succeeded"
     updates = {**given.context, **given.updates, **reading.context_updates}
@@ -84,7 +86,7 @@ def _shown(
 
 def _corrections(step: Mapping[str, Any]) -> int:
     """Give how often a step may be asked for evidence; nobody can be asked to mend what a command left."""
-    return 0 if step.get("kind") == "command" else output_checks.retries(step)
+    return 0 if step.get("kind") == "command" else answers.retries(step)
 
 
 def _lacks(step: Mapping[str, Any], entry: Mapping[str, Any], shown: Checked | None) -> bool:
@@ -119,7 +121,7 @@ def _is_refused(step: Mapping[str, Any], entry: Mapping[str, Any], given: Given,
     """Tell whether an answer ends nothing: another is asked for, or nobody here can judge it (D36)."""
     if not _breaks_schema(step, given, reading):
         return False
-    return _cannot_be_judged(reading) or visits.repairs_of(entry) < output_checks.retries(step)
+    return _cannot_be_judged(reading) or visits.repairs_of(entry) < answers.retries(step)
 
 
 def unchecked(reading: Reading, entry: Mapping[str, Any]) -> str:
@@ -131,7 +133,7 @@ def unchecked(reading: Reading, entry: Mapping[str, Any]) -> str:
 
 
 def _cannot_be_judged(reading: Reading) -> bool:
-    return reading.found and bool(reading.errors) and not output_checks.can_be_repaired(reading)
+    return reading.found and bool(reading.errors) and not answers.can_be_repaired(reading)
 
 
 def end(space: Workspace, run: Run, state: State, happened: list[Event], given: Given, known: Gathered) -> Ended:
@@ -156,9 +158,9 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
         known = _tracked(space, run, entry, given, known)
     failure = ""
     if _breaks_schema(step, given, known.reading):
-        failure = output_checks.exhausted(visits.repairs_of(entry))
+        failure = answers.exhausted(visits.repairs_of(entry))
     elif known.evidence is not None and not known.evidence.passed:
-        from loomctl.flow.evidence import evidence
+        from loomctl.flow import evidence
 
         failure = evidence.exhausted(known.evidence, visits.repairs_of(entry))
     return _ended(space, run, state, happened, given, known, failure)
@@ -179,7 +181,7 @@ def _unshown(space: Workspace, run: Run, state: State, happened: list[Event], gi
 
     What nobody could judge here is not counted as a correction.
     """
-    from loomctl.flow.evidence import evidence
+    from loomctl.flow import evidence
 
     entry, shown = visits.open_visit(state), known.evidence
     assert entry is not None  # the caller looked
@@ -206,9 +208,9 @@ def _repair(space: Workspace, run: Run, state: State, happened: list[Event], giv
     entry = visits.open_visit(state)
     assert entry is not None  # the caller looked
     step = _step_of(run, entry)
-    allowed = output_checks.retries(step)
+    allowed = answers.retries(step)
     attempt = visits.repairs_of(entry) + 1
-    message = output_checks.repair_message(step, known.reading, attempt, allowed)
+    message = answers.repair_message(step, known.reading, attempt, allowed)
     again = Again(attempt, allowed, message, known.reading.to_dict()["errors"])
     _ask_again(space, run, entry, happened, given, again)
     return Ended(visits.repaired(state), None, known.reading, message, attempt)
@@ -248,7 +250,7 @@ def _ended(
     if given.response is not None:  # a condition may ask for it
         stages.write_response(run.folder, end.entry["stage"], given.response)
     state = visits.without_closing({**state, "context": end.changed.context})
-    came = run_life.end_visit(
+    came = route.end_visit(
         state,
         run.plan,
         outcome=end.outcome,
@@ -257,21 +259,23 @@ def _ended(
         artifacts=given.artifacts,
         directive=end.directive,
         error=end.error,
-        judge=route_conditions.judge(space, run),
+        judge=route.judge(space, run),
     )
     state = came.state
     ended = next(one for one in reversed(state["steps"]) if one["stage"] == end.entry["stage"])
     session_id = space.caller.session_id
-    status = records.status(run, end, ended, came.way, session_id)
+    status = finish_records.status(run, end, ended, came.way, session_id)
     written |= stages.write_status(run.folder, end.entry["stage"], status)
-    happened += records.events(end, ended, came, session_id, written)
+    happened += finish_records.events(end, ended, came, session_id, written)
     if came.follows == "prompt":
         asked = dict(state["pending_approvals"][-1])
         happened.append(Event("approval.requested", asked, space.caller.session_id, end.entry["step_id"]))
     return Ended(state, ended, known.reading)
 
 
-def _decided(space: Workspace, run: Run, state: State, given: Given, known: Gathered, failure: str) -> records.End:
+def _decided(
+    space: Workspace, run: Run, state: State, given: Given, known: Gathered, failure: str
+) -> finish_records.End:
     """Decide on the outcome, and store what the answer sets."""
     entry, reading = visits.open_visit(state), known.reading
     assert entry is not None  # callers looked
@@ -281,7 +285,7 @@ def _decided(space: Workspace, run: Run, state: State, given: Given, known: Gath
     reason = (failure or own or given.note) if outcome == "failed" else ""
     changed, warnings = _context(space, state, entry, given, reading, failure=failure)
     step, at = _step_of(run, entry), clock.now()
-    return records.End(entry, step, given, known, known.tracked, outcome, reason, failure, changed, warnings, at)
+    return finish_records.End(entry, step, given, known, known.tracked, outcome, reason, failure, changed, warnings, at)
 
 
 def _context(
@@ -325,3 +329,90 @@ def unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:
         f"--artifact {name}=PATH`, or `loomctl undo` and end the step again."
         for name in sorted(names - set(run.state["artifacts"]))
     ]
+
+
+def of_visit(space: Workspace, run: Run, entry: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Sum what was used since a visit began, each message once, also one that two transcripts hold; None: unknown.
+
+    It is `partial` where a session that worked on the run since then cannot be seen here.
+    """
+    own, unseen = space.caller.conversation, False
+    beside = []
+    for record in sessions.history(run.state):
+        session_id, last = record.get("session_id"), str(record.get("last_activity") or "")
+        if not isinstance(session_id, str) or session_id == space.caller.session_id or last < entry["started_at"]:
+            continue
+        if record.get("host") == TERMINAL:  # nobody converses there
+            continue
+        binding = space.local.binding(session_id) or {}
+        path = binding.get("transcript_path") if binding.get("run_id") == run.run_id else None
+        if isinstance(path, str) and os.path.isfile(path):
+            beside.append(own.another(path))
+        else:
+            unseen = True
+    used = own.usage_since(clock.exact_stamp(track.began_at(space, run, entry)), beside)
+    return {**used, "partial": True} if used and unseen else used
+
+
+# Outcomes that a person or the assistant gives, and that need no result to be believed (D36).
+WITHOUT_RESULT = ("failed", "skipped")
+
+
+class Given(NamedTuple):
+    """What a step is ended with.
+
+    source: where the response came from: `done`, `conversation`, `transcript`, `candidate`, `command`, `decision`
+    or `none`.
+    outcome: one that was given beside the response, which holds; None: the response decides. artifacts: what is
+    registered, `{name: portable path}`. command, warnings: of a command step, what `status.json` tells of it;
+    decided: of a human step, `{by, at, label, note}`; context: the engine's keys that either sets. updates,
+    gone, branches: of a join, what it sets besides, the keys that it takes away, and the records of its branches.
+    """
+
+    response: str | None
+    source: str
+    outcome: str | None = None
+    note: str = ""
+    artifacts: Mapping[str, str] = {}
+    command: Mapping[str, Any] | None = None
+    context: Mapping[str, Any] = {}
+    warnings: Sequence[Mapping[str, str]] = ()
+    decided: Mapping[str, Any] | None = None
+    updates: Mapping[str, Any] = {}
+    gone: Sequence[str] = ()
+    branches: Sequence[Mapping[str, Any]] = ()
+    joined_by: str = ""
+
+
+def is_result(given: Given) -> bool:
+    """Tell whether a step may end by this: a text, an outcome that needs none, or one that was stated with a note."""
+    if given.outcome in WITHOUT_RESULT or (given.response or "").strip():
+        return True
+    return bool(given.outcome and given.note.strip())
+
+
+class Gathered(NamedTuple):
+    """What was found out about a visit's end.
+
+    for_stage: whose; reading: what its answer means; tracked: None of a visit that does not end by this answer;
+    evidence: what was found of what the step has to show, None where that is nothing.
+    """
+
+    for_stage: str
+    reading: Reading
+    tracked: Tracked | None
+    usage: Mapping[str, Any] | None
+    evidence: Checked | None = None
+
+
+class Ended(NamedTuple):
+    """What came of an end: the visit as it ended, or (entry None) the corrective message that asks for another answer.
+
+    attempt: which repair it is, from 1.
+    """
+
+    state: State
+    entry: Mapping[str, Any] | None
+    reading: Reading
+    repair: str = ""
+    attempt: int = 0

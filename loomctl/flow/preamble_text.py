@@ -7,11 +7,12 @@ A fidelity says how much of that is told (D46), in a number of tokens that an ex
 
 from __future__ import annotations
 
-from loomctl.flow.preamble.preamble_facts import Text
-from loomctl.flow.preamble.preamble_table import Table, path
+import json
+from typing import Any
+
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import fenced, visible
-from loomctl.kit.text.secrets import mask, masked_line
+from loomctl.kit.text.secrets import mask, masked, masked_line
 from loomctl.reduction import history
 from loomctl.reduction.token_room import Room
 from loomctl.reduction.tokens import closely
@@ -20,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from loomctl.flow.preamble.preamble_facts import Facts, Stage
+    from loomctl.reduction.tool_steps import ToolStep
 
 
 class Mode(NamedTuple):
@@ -292,3 +293,156 @@ def _tools(facts: Facts, mode: Mode, room: Room) -> str:
         if text and room.takes(text):
             return text
     return ""
+
+
+class Text(NamedTuple):
+    """A text of a stage, or a part of it in whole lines; None: nothing of it is at hand.
+
+    at: where all of it stands; lines_at: where it stands with its lines, if what stands there has none (D42).
+    """
+
+    text: str | None
+    at: str
+    whole: bool = True
+    lines_at: str = ""
+
+
+class Stage(NamedTuple):
+    """A visit that ended, as far as it is known; by itself its name, its status and what the state says of it.
+
+    status: of D32, or that it is to be done again. first_line: of its response. ended: how its command ended.
+    trouble: what of it could not be read.
+    """
+
+    step_id: str
+    visit: int
+    status: str
+    reason: str = ""
+    note: str = ""
+    first_line: str = ""
+    models: Sequence[str] = ()
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    files: Sequence[str] = ()
+    assets: Sequence[str] = ()
+    response: Text | None = None
+    script: str = ""
+    ended: str = ""
+    output: Text | None = None
+    trouble: str = ""
+
+
+class Value(NamedTuple):
+    """A value of the context.
+
+    at: the file to read a large one in, whose `value` is not told then. copy: the same of one that is told where it is
+    short enough.
+    """
+
+    key: str
+    value: Any
+    at: str = ""
+    copy: str = ""
+
+
+class Facts(NamedTuple):
+    """What a preamble is made of. stages, context: what came or was set first is first.
+
+    already: so many more stages the conversation has told itself. name: the step's. warnings: lines that must be seen.
+    """
+
+    run_id: str
+    workflow: str
+    step_id: str
+    name: str
+    visit: int
+    goal: str
+    stages: Sequence[Stage]
+    context: Sequence[Value] = ()
+    tools: Sequence[ToolStep] = ()
+    already: int = 0
+    warnings: Sequence[str] = ()
+
+
+# Keys of the context that the table leaves out: the engine's own, and what the completed stages tell themselves (D44).
+_INTERNAL = ("_", "internal.", "response.", "command.")
+
+
+_TOLD_ELSEWHERE = ("last_stage", "last_response")
+
+
+def is_told(key: str) -> bool:
+    """Tell whether a context key stands in the table."""
+    return not key.startswith(_INTERNAL) and key not in _TOLD_ELSEWHERE
+
+
+class Table:
+    """The table of the context, what was set last first; a value that is too long for it is named by its file."""
+
+    _HEAD = "## Context\n\n| key | value |\n|---|---|"
+
+    def __init__(self, context: Sequence[Value], limit: int, room: Room) -> None:
+        self._values = [one for one in reversed(context) if is_told(one.key)]
+        self._limit = limit
+        self._rows: list[str] = []
+        self._begun = bool(self._values) and room.takes(self._HEAD + self._rest(len(self._values)))
+
+    @staticmethod
+    def _rest(count: int) -> str:
+        return f"\n\n({count:,} more key{'' if count == 1 else 's'}: loomctl state show --path context)"
+
+    def fill(self, room: Room) -> None:
+        """Put the next values in, as far as there is room."""
+        while self._begun and len(self._rows) < len(self._values):
+            one = self._values[len(self._rows)]
+            row = f"| {_cell(masked_line(one.key, 120))} | {_cell(_shown(one, self._limit))} |"
+            if not room.takes(row):
+                return
+            self._rows.append(row)
+
+    def text(self) -> str:
+        """Give the section; empty where there is nothing to show, or no room at all."""
+        left_out = len(self._values) - len(self._rows)
+        if not self._begun:
+            return ""
+        if not self._rows:
+            return "## Context" + self._rest(left_out).replace(" more ", " ")
+        return "\n".join([self._HEAD, *self._rows]) + (self._rest(left_out) if left_out else "")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _shown(one: Value, limit: int) -> str:
+    if one.at:
+        return f"See: {path(one.at)}"
+    text = as_text(one.key, one.value)
+    if text is None:
+        return "(no JSON value)"
+    if len(text) <= max(limit, len(one.copy)):  # a reference would be no shorter
+        return text
+    said = _described(one.value, text)
+    return f"See: {path(one.copy)} ({said})" if one.copy else f"({said})"
+
+
+def as_text(key: str, value: Any) -> str | None:
+    """Give a value as the table shows it whole; None for what is no JSON."""
+    ((_, safe),) = masked({key: value}).items()
+    try:
+        return visible(json.dumps(safe, ensure_ascii=False, allow_nan=False))
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _described(value: Any, text: str) -> str:
+    if isinstance(value, str):
+        return f"a text of {len(value):,} characters"
+    if isinstance(value, (dict, list)):
+        return f"a value of {len(value):,} {'keys' if isinstance(value, dict) else 'items'}"
+    return f"a value of {len(text):,} digits"
+
+
+def path(at: str) -> str:
+    """Give the path of a file as a preamble names it."""
+    return masked_line(at, 1000)

@@ -1,1 +1,0 @@
-"""A run taken back, and a run forked."""

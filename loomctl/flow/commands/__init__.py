@@ -1,1 +1,0 @@
-"""Command steps: trusted, started, ended."""

@@ -1,1 +1,0 @@
-"""The end of a step, as it is judged and recorded."""

@@ -1,1 +1,0 @@
-"""What a step has to show before it counts as done."""

@@ -1,1 +1,0 @@
-"""The text that opens a step."""

@@ -1,1 +1,0 @@
-"""Which step follows an ended one."""

@@ -1,1 +1,0 @@
-"""A stop of the assistant, and what it means for the step."""
